@@ -185,17 +185,14 @@ async def read(
         fd = await asyncio.to_thread(open_beneath, root, path)
         stack.callback(lambda: os.close(fd))
         offset = await asyncio.to_thread(tail_offset, fd, options.tail_lines)
-        rest = b""
+        lines = _Lines()
         pause = _STATE_CHECK_SECONDS
         ended = False
         while not writer.full:
             data = await asyncio.to_thread(os.pread, fd, _CHUNK, offset)
             offset += len(data)
             if data:
-                *whole, rest = (rest + data).split(b"\n")
-                if len(rest) > LONGEST_LINE:
-                    whole, rest = [*whole, rest], b""
-                if out := await _written(writer, whole, turns):
+                if out := await _written(writer, lines.take(data), turns):
                     yield out
                 continue
             if watcher is None or ended:
@@ -206,7 +203,7 @@ async def read(
                     os.close(replaced)  # written between the read and the rename: read on here first
                     continue
                 os.close(fd)
-                fd, offset, rest = replaced, 0, b""
+                fd, offset, lines = replaced, 0, _Lines()
                 continue
             events = await watcher.wait(pause)
             mine = [mask for name, mask in events if name == path.name]
@@ -216,10 +213,32 @@ async def read(
             if not events or pause < _STATE_CHECK_SECONDS:
                 ended = not await running()
                 pause = min(pause * 2, _STATE_CHECK_SECONDS)
-        if rest and not writer.full:
-            out = writer.write(rest)
+        if lines.rest and not writer.full:
+            out = writer.write(bytes(lines.rest))
             if out:
                 yield out
+
+
+class _Lines:
+    """Lines of a file that is read in pieces; a byte is copied a few times, however long its line is."""
+
+    def __init__(self) -> None:
+        self.rest = bytearray()
+        """The beginning of a line whose end has not been read."""
+
+    def take(self, data: bytes) -> list[bytes]:
+        """Return the lines that end in a piece, without newlines, and the beginning of one that is too long."""
+        *whole, rest = data.split(b"\n")
+        if whole and self.rest:
+            whole[0] = self._taken(whole[0])
+        self.rest += rest
+        if len(self.rest) > LONGEST_LINE:
+            whole.append(self._taken(b""))
+        return whole
+
+    def _taken(self, end: bytes) -> bytes:
+        line, self.rest = bytes(self.rest + end), bytearray()
+        return line
 
 
 async def _written(writer: LogWriter, lines: Sequence[bytes], turns: SessionTurns) -> bytes:

@@ -1,5 +1,6 @@
 import asyncio
 import os
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -182,3 +183,34 @@ async def test_of_a_line_without_an_end_the_beginning_is_kept(tmp_path: Path, mo
     shown = await _read(tmp_path, b"2026-01-01T00:00:00Z stdout F " + b"x" * (4 << 20) + b"\n" + LINES[0])
     assert 1 << 20 <= shown.count(b"x") < 2 << 20 and shown.endswith(b"line 0\n")
     assert max(lengths) <= (1 << 20) + (128 << 10)
+
+
+async def test_a_line_without_an_end_costs_its_length(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_files, "_CHUNK", 16 << 10)
+    made, pread = list[int](), os.pread
+
+    def counted(fd: int, size: int, offset: int) -> bytes:
+        made.append(tracemalloc.get_traced_memory()[1] - before[0])
+        data = pread(fd, size, offset)
+        tracemalloc.reset_peak()
+        before[0] = tracemalloc.get_traced_memory()[0]
+        return data
+
+    monkeypatch.setattr(log_files.os, "pread", counted)
+    line = b"2026-01-01T00:00:00Z stdout F " + b"x" * (2 << 20)
+    tracemalloc.start()
+    try:
+        before = [tracemalloc.get_traced_memory()[0]]
+        shown = await _read(tmp_path, line + b"\n" + LINES[0])
+    finally:
+        tracemalloc.stop()
+    assert shown == b"x" * (2 << 20) + b"\nline 0\n"
+    assert len(made) > 128 and sum(made) < 16 << 20
+
+
+async def test_lines_are_whole_wherever_they_are_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = b"".join(b"line %d\n" % number for number in range(10))
+    for chunk in (1, 2, 7, len(LINES[0]), len(LINES[0]) + 1, 1000):
+        monkeypatch.setattr(log_files, "_CHUNK", chunk)
+        assert await _read(tmp_path, b"".join(LINES)) == expected
+        assert await _read(tmp_path, b"".join(LINES)[:-1]) == expected
