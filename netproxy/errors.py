@@ -15,7 +15,11 @@ class WriteError(Exception):
     """The kernel refused a change of rules; nothing of that change is in force in the table that refused it."""
 
 
-class WriteTimeout(WriteError):
+class UnansweredError(WriteError):
+    """Nobody knows what the kernel makes of a change: the command took too long, was killed or could not be started."""
+
+
+class WriteTimeout(UnansweredError):
     """A change of rules took too long: it says nothing of whether the kernel would take it."""
 
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from kube.clock import Clock
 from netproxy import metrics
 from netproxy.drift import DriftWatch
-from netproxy.errors import WriteError
+from netproxy.errors import UnansweredError, WriteError
 from netproxy.nftables.commands import Held
 from netproxy.nftables.writer import Contents, Writer
 
@@ -70,6 +70,9 @@ class TableKeeper:
                 await self._writer.apply(text)
         except WriteError as error:
             metrics.NFTABLES_FAILURES.labels(self._family).inc()
+            if isinstance(error, UnansweredError):
+                self._torn = True  # everything would take longer still
+                raise
             log.warning("a change was refused, comparing everything: %s", error)
             await self.take_over()
             return
@@ -136,6 +139,8 @@ class TableKeeper:
                 await self._writer.apply(text)
             except WriteError as error:
                 metrics.NFTABLES_FAILURES.labels(self._family).inc()
+                if isinstance(error, UnansweredError):
+                    raise
                 # A table that cannot be led to the right state (its maps have other types, it changed since it was
                 # read) is replaced, in one transaction.
                 table = self._desired.table

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from kube.process import CommandError, Result, run
-from netproxy.errors import WriteError
+from netproxy.errors import UnansweredError, WriteError
 from netproxy.iptables.writer import nf_tables_generation
 from netproxy.nftables import chains
 from netproxy.nftables.commands import Held
@@ -29,7 +29,7 @@ class Writer(Protocol):
     """Changes and reads one IP family's table."""
 
     async def apply(self, text: str) -> None:
-        """Apply a text in one transaction; WriteError where the kernel or nft refuses it."""
+        """Apply a text in one transaction; WriteError where it is refused, UnansweredError where nobody says."""
         ...
 
     async def check(self, text: str) -> None:
@@ -70,7 +70,8 @@ class NftWriter:
         try:
             await run(["nft", option, "-"], input=text, timeout=60)
         except CommandError as error:
-            raise WriteError(str(error)) from error
+            answered = error.result is not None and error.result.returncode > 0
+            raise (WriteError if answered else UnansweredError)(str(error)) from error
 
     async def read(self) -> Contents:
         return await self._list("-j")
@@ -94,7 +95,7 @@ class NftWriter:
         try:
             return await run(["nft", *arguments], check=False, timeout=60)
         except CommandError as error:
-            raise WriteError(str(error)) from error
+            raise UnansweredError(str(error)) from error
 
     def fingerprint(self) -> bytes:
         try:

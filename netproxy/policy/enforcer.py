@@ -18,12 +18,13 @@ from kube.client import Client
 from kube.clock import SYSTEM, Clock
 from kube.informer import Change, Informer
 from netproxy import metrics
-from netproxy.errors import WriteError
+from netproxy.errors import UnansweredError, WriteError
 from netproxy.policy.failures import Failures, Report
 from netproxy.policy.intake import Intake
-from netproxy.policy.isolation import refused_policies
+from netproxy.policy.isolation import costly_policies, refused_policies
 from netproxy.policy.model import PolicyTable
 from netproxy.policy.objects import SlimNamespace, SlimPod, facts_of
+from netproxy.policy.retries import Retries
 from netproxy.policy.rules import Rulesets
 from netproxy.policy.sync import PolicyBackend
 
@@ -58,6 +59,7 @@ class PolicyEnforcer:
         self._table = PolicyTable()
         families = [backend.family for backend in backends]
         self._rulesets = {family: Rulesets(self._table, family, bridge=bridge, ipvs=ipvs) for family in families}
+        self._retries = {family: Retries(clock) for family in families}
         self._policies = Informer(client, networking_v1.NetworkPolicy, clock=clock)
         self._failures = Failures(self._table, self._policies.get, on_failed)
         self._intake = Intake(self._table, self._policies.get, self._failures, clock)
@@ -105,7 +107,7 @@ class PolicyEnforcer:
     async def verify(self) -> None:
         """Look once whether others changed our tables, and repair them."""
         repaired = False
-        if self._intake.look():
+        if self._intake.look() or self._reopen():
             self._wake.set()
         for backend in self._backends:
             try:
@@ -118,8 +120,11 @@ class PolicyEnforcer:
     # -- changes in -----------------------------------------------------------------------------------------------
     def _policy_changed(self, change: Change[networking_v1.NetworkPolicy]) -> None:
         self._failures.forget(change.key)
-        for rulesets in self._rulesets.values():
-            rulesets.closed -= {change.key}
+        for family, rulesets in self._rulesets.items():
+            if change.type == "DELETED":
+                self._retries[family].forget(change.key)
+            if self._retries[family].changed(change.key):
+                rulesets.closed -= {change.key}
         if change.type == "DELETED":
             self._intake.delete(change.key)
         else:
@@ -225,20 +230,40 @@ class PolicyEnforcer:
                 await backend.put(rulesets.make())
             except WriteError as error:
                 backend.distrust()
-                refused = await refused_policies(rulesets, backend)
-                if not refused:
+                if not await self._close(backend, rulesets, error):
                     raise
-                rulesets.closed |= refused
-                log.error("a change was refused: %s", error)
-                for key in refused:
-                    self._failures.add(key, "the kernel refuses its rules")
-                self._failures.report()
                 await backend.put(rulesets.make())
         except WriteError as error:
             log.error("network policies are behind: %s", error)
             backend.distrust()
             return False
+        self._retries[backend.family].taken(rulesets.closed)
         return True
+
+    async def _close(self, backend: PolicyBackend, rulesets: Rulesets, error: WriteError) -> bool:
+        """Leave out the rules of policies because of which a write failed; return whether there are any."""
+        try:
+            if isinstance(error, UnansweredError):
+                raise error
+            found, why = await refused_policies(rulesets, backend), "the kernel refuses its rules"
+        except UnansweredError:
+            found, why = costly_policies(rulesets), "the node takes too long to write its namespace's rules"
+        rulesets.closed |= found
+        log.error("a change of network policies failed: %s", error)
+        for key in found:
+            if self._retries[backend.family].failed(key):
+                self._failures.add(key, why)
+        self._failures.report()
+        return bool(found)
+
+    def _reopen(self) -> bool:
+        """Try a policy again whose rules could not be written, where it is time to; return whether any is tried."""
+        found = False
+        for family, rulesets in self._rulesets.items():
+            if key := self._retries[family].due(rulesets.closed):
+                rulesets.closed -= {key}
+                found = True
+        return found
 
     async def _until_written(self, write: Callable[[], Awaitable[None]]) -> None:
         while True:

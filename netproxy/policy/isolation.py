@@ -1,15 +1,28 @@
-"""Finds the policies because of which a table is refused, so that one namespace's policy does not hold up all others'.
+"""Finds the policies because of which a table is not written, so that no namespace's policies hold up or close others'.
 
 What is refused is found by offering the kernel the whole table with ever fewer policies' rules in it; nothing is changed.
+First the policies of each namespace are offered without those of others: whatever is refused then is that namespace's own
+fault. Only if all that pass alone are refused together, or a write takes too long, policies are closed for their size: always
+the largest of the namespace that costs most by then, so a namespace is spared as long as another costs more.
 A policy that is left out of the rules still selects its pods, so they are isolated: it fails closed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+import heapq
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 from netproxy.policy.rules import Rulesets
 from netproxy.policy.sync import PolicyBackend
+
+ATTEMPTS = 32
+"""Offers to find who of one namespace is refused, one of 10 000 policies takes 27; who is not told apart by then is closed."""
+LITTLE = 1_000
+"""What a table may cost that takes no time to write: if that takes too long, no policy is at fault."""
+
+Refused = Callable[[Collection[str]], Awaitable[bool]]
+"""Tells whether a table with the rules of these policies alone is refused."""
 
 
 async def refused_policies(rulesets: Rulesets, backend: PolicyBackend) -> frozenset[str]:
@@ -18,24 +31,111 @@ async def refused_policies(rulesets: Rulesets, backend: PolicyBackend) -> frozen
     One that was changed meanwhile is left out: what it is now was not looked at.
     """
     before = dict(rulesets.table.policies)
-    every = sorted(before.keys() - rulesets.closed)
 
     async def refused(keys: Collection[str]) -> bool:
         closed = rulesets.table.policies.keys() - set(keys)
         return await backend.refuses(rulesets.make(closed=closed))
 
-    async def search(keys: Sequence[str]) -> set[str]:
-        """Return which of policies that are refused together are to be left out."""
-        if len(keys) == 1:
-            return set(keys)
-        middle = len(keys) // 2
-        found: set[str] = set()
-        for half in (keys[:middle], keys[middle:]):
-            if await refused(half):
-                found |= await search(half)
-        return found or set(keys)
-
-    if not every or not await refused(every) or await refused(()):
+    costs = _costs(rulesets)
+    if not costs or not await refused(costs) or await refused(()):
         return frozenset()
-    found = await search(every)
+    found = await search(costs, refused)
     return frozenset(key for key in found if rulesets.table.policies.get(key) is before[key])
+
+
+def costly_policies(rulesets: Rulesets) -> frozenset[str]:
+    """Return the policies to be closed to halve what a table costs that takes too long; none of one that costs little."""
+    costs = _costs(rulesets)
+    total = left = sum(costs.values())
+    found: set[str] = set()
+    for key in by_cost(costs) if total > LITTLE else ():
+        if left <= total / 2:
+            break
+        left -= costs[key]
+        found.add(key)
+    return frozenset(found)
+
+
+def _costs(rulesets: Rulesets) -> dict[str, int]:
+    """Return what each policy costs whose rules are in the table."""
+    table = rulesets.table
+    return {
+        key: policy.cost
+        for key, policy in table.policies.items()
+        if policy.cost and key not in rulesets.closed and table.members_here(policy.subject)
+    }
+
+
+async def search(costs: Mapping[str, int], refused: Refused) -> set[str]:
+    """Return which of policies that are refused together are to be left out."""
+    namespaces: defaultdict[str, list[str]] = defaultdict(list)
+    for key in sorted(costs):
+        namespaces[namespace_of(key)].append(key)
+    found = await _refused_alone(list(namespaces.values()), costs, refused)
+    return found | await _too_large([key for key in costs if key not in found], costs, refused)
+
+
+async def _refused_alone(groups: Sequence[Sequence[str]], costs: Mapping[str, int], refused: Refused) -> set[str]:
+    """Return what is to be left out of namespaces that are refused without others."""
+    if not await refused([key for group in groups for key in group]):
+        return set()
+    if len(groups) > 1:
+        middle = len(groups) // 2
+        first = await _refused_alone(groups[:middle], costs, refused)
+        return first | await _refused_alone(groups[middle:], costs, refused)
+    found = await _single(groups[0], refused)
+    return found | await _too_large([key for key in groups[0] if key not in found], costs, refused)
+
+
+async def _single(keys: Sequence[str], refused: Refused) -> set[str]:
+    """Return which policies of a namespace whose policies are refused are so by themselves."""
+    found: set[str] = set()
+    parts, attempts = [keys], ATTEMPTS
+    while parts:
+        part = parts.pop()
+        if len(part) == 1 or not attempts:
+            found.update(part)
+            continue
+        middle = len(part) // 2
+        for half in (part[middle:], part[:middle]):
+            attempts -= 1
+            if await refused(half):
+                parts.append(half)
+    return found
+
+
+async def _too_large(keys: Sequence[str], costs: Mapping[str, int], refused: Refused) -> set[str]:
+    """Return as many of the policies that cost most as are to be left out for the rest to be taken."""
+    if not keys or not await refused(keys):
+        return set()
+    order = by_cost({key: costs[key] for key in keys})
+    few, enough = 0, len(order)
+    while enough - few > 1:
+        middle = (few + enough) // 2
+        if await refused(order[middle:]):
+            few = middle
+        else:
+            enough = middle
+    return set(order[:enough])
+
+
+def by_cost(costs: Mapping[str, int]) -> list[str]:
+    """Order policies as they are to be closed: always the largest of the namespace that costs most without those before."""
+    waiting: defaultdict[str, list[str]] = defaultdict(list)
+    for key in sorted(costs, key=lambda each: (costs[each], each)):
+        waiting[namespace_of(key)].append(key)
+    totals = [(-sum(costs[key] for key in keys), namespace) for namespace, keys in waiting.items()]
+    heapq.heapify(totals)
+    order: list[str] = []
+    while totals:
+        total, namespace = totals[0]
+        order.append(waiting[namespace].pop())
+        if waiting[namespace]:
+            heapq.heapreplace(totals, (total + costs[order[-1]], namespace))
+        else:
+            heapq.heappop(totals)
+    return order
+
+
+def namespace_of(key: str) -> str:
+    return key.partition("/")[0]

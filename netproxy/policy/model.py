@@ -51,14 +51,19 @@ class Policy:
     rules: Mapping[str, tuple[Rule, ...]]
     peers: frozenset[Selector] = field(init=False, repr=False, compare=False, default=frozenset())
     """Every selection whose members' addresses or ports are written."""
+    cost: int = field(init=False, repr=False, compare=False, default=0)
+    """Pairs of a peer and a port, and address ranges: at most as many rules and elements; 0 where nothing is allowed."""
 
     def __post_init__(self) -> None:
         found: set[Selector] = set()
+        cost = 0
         for direction, rule in ((direction, rule) for direction, rules in self.rules.items() for rule in rules):
             found.update(rule.peers)
+            cost += (len(rule.peers) + (rule.anyone or bool(rule.blocks))) * max(1, len(rule.ports)) + len(rule.blocks)
             if direction == EGRESS and (rule.anyone or rule.blocks) and any(port.name for port in rule.ports):
                 found.add(EVERY_POD)
         object.__setattr__(self, "peers", frozenset(found))
+        object.__setattr__(self, "cost", cost)
 
     def selectors(self) -> set[Selector]:
         """Return every selection that the policy needs the members of."""

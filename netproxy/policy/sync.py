@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kube.clock import SYSTEM, Clock
-from netproxy.errors import WriteError
+from netproxy.errors import UnansweredError, WriteError
 from netproxy.nftables import commands
 from netproxy.nftables.chains import word
 from netproxy.nftables.commands import Held
@@ -97,13 +97,15 @@ class PolicyBackend:
         await self._keeper.write(self._shadow.change(ruleset))
 
     async def refuses(self, ruleset: Ruleset) -> bool:
-        """Tell whether a table with this ruleset would be refused; nothing is changed."""
+        """Tell whether a table with this ruleset would be refused, UnansweredError where nobody says; nothing is changed."""
         shadow = PolicyShadow(self.family)
         shadow.current = ruleset
         try:
             await self._writer.check(
                 f"add table {shadow.table}\ndelete table {shadow.table}\n{shadow.reconcile({}, (), ())}"
             )
+        except UnansweredError:
+            raise
         except WriteError:
             return True
         return False

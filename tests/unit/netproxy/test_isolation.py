@@ -1,0 +1,174 @@
+"""Which policies are closed where the kernel refuses or a write takes too long: those of the namespaces at fault."""
+
+import random
+from collections import Counter
+from collections.abc import Collection
+from typing import Any
+
+import pytest
+
+from kube.clock import FakeClock, settle
+from netproxy.errors import UnansweredError
+from netproxy.nftables.writer import RecordingWriter
+from netproxy.policy.enforcer import RETRY
+from netproxy.policy.isolation import by_cost, namespace_of, search
+from netproxy.policy.objects import SlimMeta, SlimNamespace
+from netproxy.policy.retries import FIRST_RETRY, LAST_RETRY, Retries
+from tests.support.memory_api import MemoryAPI
+from tests.support.policies import PolicyTracer, pod, policy
+from tests.unit.netproxy.test_failed_policies import Refusing, about, cluster, enforcing
+
+
+class Kernel:
+    """Refuses policies that are bad, and whatever costs too much together."""
+
+    def __init__(self, costs: dict[str, int], bad: Collection[str], most: int) -> None:
+        self.costs, self.bad, self.most, self.asked = costs, frozenset(bad), most, 0
+
+    async def refuses(self, keys: Collection[str]) -> bool:
+        self.asked += 1
+        return bool(self.bad & set(keys)) or sum(self.costs[key] for key in keys) > self.most
+
+
+def some_costs(chance: random.Random) -> dict[str, int]:
+    names = [f"ns{number}" for number in range(chance.randrange(1, 12))]
+    large = chance.choice(names)
+    return {
+        f"{name}/p{number}": chance.randrange(1, 1000 if name == large else 30)
+        for name in names
+        for number in range(chance.randrange(1, 40))
+    }
+
+
+@pytest.mark.parametrize("seed", range(100))
+async def test_a_namespace_that_takes_no_more_than_its_share_is_closed_for_no_other(seed: int) -> None:
+    chance = random.Random(seed)
+    costs = some_costs(chance)
+    totals: Counter[str] = Counter()
+    for key, cost in costs.items():
+        totals[namespace_of(key)] += cost
+    culprit = chance.choice([*totals])
+    mine = [key for key in costs if namespace_of(key) == culprit]
+    bad = chance.sample(mine, min(len(mine), chance.randrange(4)))
+    most = chance.choice([10**9, sum(costs.values()) // chance.randrange(2, 9)])
+    kernel = Kernel(costs, bad, most)
+    if not await kernel.refuses(costs):
+        return
+    kernel.asked = 0
+    found = await search(costs, kernel.refuses)
+    assert not await kernel.refuses(costs.keys() - found)
+    for name, total in totals.items():
+        if name != culprit and total <= most / len(totals):
+            assert not [key for key in found if namespace_of(key) == name]
+    if most == 10**9:
+        assert found == set(bad)
+    assert kernel.asked < 100
+
+
+async def test_policies_that_are_refused_only_together_are_closed_the_largest_first_and_no_more_than_needed() -> None:
+    costs = {f"evil/p{number}": 100 + number for number in range(50)} | {f"good/p{number}": 10 for number in range(50)}
+    kernel = Kernel(costs, (), 2000)
+    found = await search(costs, kernel.refuses)
+    assert found == set(by_cost(costs)[: len(found)])
+    assert {namespace_of(key) for key in found} == {"evil"}
+    assert await kernel.refuses(costs.keys() - found | {by_cost(costs)[len(found) - 1]})
+
+
+class Slow(RecordingWriter):
+    """Is not ready in time with texts of more rules than it may have."""
+
+    most = 10**9
+
+    def _after(self, text: str) -> Any:
+        if text.count("add rule") > self.most:
+            raise UnansweredError("still running after 60 s, killed")
+        return super()._after(text)
+
+
+def of_two_namespaces(large: int) -> MemoryAPI:
+    """Return a cluster in which each of two namespaces has a pod here, and one has large policies."""
+    api = MemoryAPI()
+    peers = [{"podSelector": {"matchLabels": {"app": f"a{number}"}}} for number in range(90)]
+    ports = [{"port": f"p{number}"} for number in range(10)]
+    rule = {"from": [{"namespaceSelector": {}}, *peers], "ports": [{"protocol": "TCP"}]}
+    for each in (
+        *(SlimNamespace(SlimMeta(name=name)) for name in ("evil", "good")),
+        pod("a", "10.244.1.2", namespace="evil"),
+        pod("b", "10.244.1.3", namespace="good"),
+        policy("small", "good", ingress=[{"from": [{"namespaceSelector": {}}]}]),
+        *(policy(f"p{n}", "evil", ingress=[rule, {"from": peers[n:], "ports": ports}]) for n in range(large)),
+    ):
+        api.put(each)
+    return api
+
+
+async def test_a_write_that_takes_too_long_closes_policies_of_the_namespace_that_costs_most_until_they_are_in_time() -> (
+    None
+):
+    writer = Slow()
+    writer.most = 1500
+    async with enforcing(of_two_namespaces(4), writer) as watched:
+        assert not watched.enforcer.started.is_set()
+        await watched.clock.advance(RETRY)  # half of the rules were too many
+        await settle(200)
+        assert watched.enforcer.started.is_set()
+        assert PolicyTracer(writer.contents).allows("10.244.1.2", "10.244.1.3", 80)
+        assert 0 < len(watched.reported) < 4
+        assert all("too long" in each and not each.startswith("small") for each in watched.reported)
+        closed = watched.enforcer._rulesets[4].closed
+        await watched.clock.advance(FIRST_RETRY)
+        await watched.enforcer.verify()
+        await settle(200)
+        assert len(watched.enforcer._rulesets[4].closed) == len(closed) - 1
+        writer.most = 10**9
+        for _ in range(4):
+            await watched.clock.advance(LAST_RETRY)
+            await watched.enforcer.verify()
+            await settle(200)
+        assert not watched.enforcer._rulesets[4].closed
+
+
+async def test_a_small_table_that_takes_too_long_closes_nothing() -> None:
+    writer = Slow()
+    writer.most = 0
+    async with enforcing(cluster(about("db", {"from": [{"namespaceSelector": {}}]})), writer) as watched:
+        assert not watched.enforcer.started.is_set()
+        assert watched.reported == []
+        writer.most = 10**9
+        await watched.clock.advance(1)
+        await settle(80)
+        assert watched.enforcer.started.is_set()
+
+
+async def test_a_refused_policy_is_tried_again_after_a_back_off_and_told_once() -> None:
+    writer = Refusing("666")
+    api = cluster(about("web", {"from": [{"namespaceSelector": {}}], "ports": [{"port": 80}, {"port": 666}]}))
+    async with enforcing(api, writer) as watched:
+        for wait in (FIRST_RETRY, 2 * FIRST_RETRY):
+            await watched.clock.advance(wait)
+            await watched.enforcer.verify()
+            await settle(200)
+            assert watched.reported == ["web: the kernel refuses its rules"]
+        writer.words = ()
+        await watched.clock.advance(2 * FIRST_RETRY)
+        await watched.enforcer.verify()
+        await settle(200)
+        assert not PolicyTracer(writer.contents).allows("10.244.2.2", "10.244.1.2", 80)
+        await watched.clock.advance(2 * FIRST_RETRY)
+        await watched.enforcer.verify()
+        await settle(200)
+        assert PolicyTracer(writer.contents).allows("10.244.2.2", "10.244.1.2", 80)
+
+
+async def test_a_policy_that_fails_again_and_again_is_not_tried_with_each_change() -> None:
+    clock, closed = FakeClock(), frozenset({"a/b"})
+    retries = Retries(clock)
+    assert retries.failed("a/b")
+    assert retries.changed("a/b")
+    assert not retries.failed("a/b")
+    assert not retries.changed("a/b")
+    assert retries.due(closed) == ""
+    await clock.advance(FIRST_RETRY)
+    assert retries.due(closed) == "a/b"
+    retries.taken(frozenset())
+    assert retries.failed("a/b")
