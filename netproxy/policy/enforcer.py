@@ -210,6 +210,7 @@ class PolicyEnforcer:
         while self._table.policies:
             self._wake.clear()
             began = self._clock.monotonic()
+            self._intake.limit_node()
             self._failures.report()
             written = [await self._write(backend) for backend in self._backends]
             if all(written):

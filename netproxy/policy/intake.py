@@ -12,7 +12,8 @@ from kube.api import networking_v1
 from kube.clock import Clock
 from netproxy.errors import PolicyError
 from netproxy.policy.failures import Failures
-from netproxy.policy.limits import TOO_MANY_MEMBERS
+from netproxy.policy.isolation import by_cost, namespace_of
+from netproxy.policy.limits import MAX_COST, MAX_COST_HERE, TOO_COSTLY, TOO_COSTLY_HERE, TOO_MANY_MEMBERS
 from netproxy.policy.model import PolicyTable
 from netproxy.policy.parsing import closed, read
 
@@ -31,19 +32,21 @@ class Intake:
         clock: Clock,
     ) -> None:
         self._table, self._get, self._failures, self._clock = table, get, failures, clock
-        self._over: dict[str, None] = {}
-        """Closed because of what they select, the next to be tried first."""
+        self._over: dict[str, dict[str, None]] = {}
+        """Closed because of what they cost, by namespace; the next to be tried first, of the namespaces too."""
         self._tried_at = clock.monotonic()
 
     def put(self, key: str, policy: networking_v1.NetworkPolicy) -> None:
         """Take in a new or changed policy."""
-        self._over.pop(key, None)
+        self._forget(key)
         self._put(key, policy)
+        self._limit_namespace(namespace_of(key))
         self.relieve()
 
     def delete(self, key: str) -> None:
-        self._over.pop(key, None)
+        self._forget(key)
         self._table.delete_policy(key)
+        self._limit_namespace(namespace_of(key))
 
     def relieve(self) -> bool:
         """Close policies until no namespace has too many members; return whether any was closed."""
@@ -56,20 +59,56 @@ class Intake:
             found = True
         return found
 
+    def _limit_namespace(self, namespace: str) -> None:
+        """Close the largest policies of a namespace until the rest costs no more than one's may."""
+        while self._table.spending.total(namespace) > MAX_COST:
+            key = self._table.spending.largest(namespace)
+            policy = self._get(key)
+            if policy is None:
+                break
+            self._close(key, policy, TOO_COSTLY)
+
+    def limit_node(self) -> None:
+        """Close policies of the namespaces that cost most until those for pods of this node cost no more than all may."""
+        costs = {
+            key: policy.cost
+            for key, policy in self._table.policies.items()
+            if policy.cost and self._table.members_here(policy.subject)
+        }
+        total = sum(costs.values())
+        for key in by_cost(costs) if total > MAX_COST_HERE else ():
+            if total <= MAX_COST_HERE:
+                break
+            total -= costs[key]
+            policy = self._get(key)
+            if policy is not None:
+                self._close(key, policy, TOO_COSTLY_HERE)
+
     def look(self) -> bool:
         """Try a closed policy again where it is time to; return whether any was tried."""
         if not self._over or self._clock.monotonic() - self._tried_at < RETRY_CLOSED:
             return False
         self._tried_at = self._clock.monotonic()
-        key = next(iter(self._over))
+        namespace, keys = next(iter(self._over.items()))
+        key = next(iter(keys))
         policy = self._get(key)
         if policy is not None:
             self._put(key, policy)
+            self._limit_namespace(namespace)
             self.relieve()
-        del self._over[key]
+            self.limit_node()
+        self._forget(key)
         if policy is not None and not any(self._table.policies[key].rules.values()):
-            self._over[key] = None  # still closed: its next turn is the last
+            self._over.setdefault(namespace, {})[key] = None  # still closed: its next turn is the last
+        if namespace in self._over:
+            self._over[namespace] = self._over.pop(namespace)
         return True
+
+    def _forget(self, key: str) -> None:
+        keys = self._over.get(namespace_of(key), {})
+        keys.pop(key, None)
+        if not keys:
+            self._over.pop(namespace_of(key), None)
 
     def _put(self, key: str, policy: networking_v1.NetworkPolicy) -> None:
         parsed, why = read(policy)
@@ -83,6 +122,7 @@ class Intake:
 
     def _close(self, key: str, policy: networking_v1.NetworkPolicy, why: str) -> None:
         self._table.set_policy(closed(policy))
-        if key not in self._over:
-            self._over[key] = None
+        keys = self._over.setdefault(namespace_of(key), {})
+        if key not in keys:
+            keys[key] = None
             self._failures.add(key, why)

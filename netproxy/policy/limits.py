@@ -16,6 +16,16 @@ policy in a cluster of 100 000 pods may have five different selectors of all of 
 TOO_MANY_MEMBERS = (
     f"the peers of its namespace's policies select more than {MAX_MEMBERS} pods, counted for each selector"
 )
+MAX_COST = 20_000
+"""Pairs of a peer and a port, and address ranges, of the policies of one namespace: nft writes or reads as many in a second."""
+MAX_COST_HERE = 40_000
+"""The same of the policies of all namespaces that select pods of this node: the time to read them back
+grows faster than their number. Above it the namespace that costs most loses its largest policy."""
+TOO_COSTLY = f"its namespace's policies have more than {MAX_COST} pairs of a peer and a port and address ranges"
+TOO_COSTLY_HERE = (
+    f"the policies for pods of the node have more than {MAX_COST_HERE} pairs of a peer and a port and address ranges, "
+    "its namespace's the most"
+)
 
 
 def check_cost(spec: networking_v1.NetworkPolicySpec) -> None:

@@ -16,6 +16,7 @@ from netproxy.policy.limits import MAX_MEMBERS, TOO_MANY_MEMBERS
 from netproxy.policy.objects import PodFacts
 from netproxy.policy.selector import EVERY_POD, Selector
 from netproxy.policy.selector_index import SelectorIndex, label_of
+from netproxy.policy.spending import Spending
 
 INGRESS, EGRESS = "ingress", "egress"
 DIRECTIONS = (EGRESS, INGRESS)
@@ -107,6 +108,7 @@ class PolicyTable:
         """Namespaces by label."""
         self._come = 0
         """Members that came to selections since the policies' peers were last counted."""
+        self.spending = Spending()
         self.version = 0
         self._changed: dict[Selector, int] = {}
         """When a selection's members, addresses or ports changed, the last one last."""
@@ -203,12 +205,14 @@ class PolicyTable:
             self._release(policy.key, wanted - (old.selectors() if old else set()))
             raise
         self.policies[policy.key] = policy
+        self.spending.change(policy.key, old.cost if old else 0, policy.cost)
         if old is not None:
             self._release(policy.key, old.selectors() - wanted)
 
     def delete_policy(self, key: str) -> None:
         old = self.policies.pop(key, None)
         if old is not None:
+            self.spending.change(key, old.cost, 0)
             self._release(key, old.selectors())
 
     def excess(self) -> str:

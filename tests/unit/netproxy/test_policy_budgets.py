@@ -1,0 +1,106 @@
+"""What the policies of a namespace, and those for pods of a node, may cost together, and who is closed above it."""
+
+import random
+
+import pytest
+
+from kube.api import networking_v1
+from kube.clock import FakeClock
+from netproxy.policy import intake as intake_module
+from netproxy.policy.failures import Failures
+from netproxy.policy.intake import RETRY_CLOSED, Intake
+from netproxy.policy.limits import MAX_COST, MAX_COST_HERE
+from netproxy.policy.model import PolicyTable
+from netproxy.policy.objects import facts_of
+from netproxy.policy.rules import Rulesets
+from tests.support.policies import pod, policy
+
+
+class Site:
+    """A table with a pod here in each namespace, and the policies that the API has."""
+
+    def __init__(self, *namespaces: str) -> None:
+        self.table, self.clock = PolicyTable(), FakeClock()
+        self.objects: dict[str, networking_v1.NetworkPolicy] = {}
+        self.closed_for: dict[str, str] = {}
+        failures = Failures(self.table, self.objects.get, lambda each, why: None)
+        failures.add = self.closed_for.__setitem__  # type: ignore[method-assign]
+        self.intake = Intake(self.table, self.objects.get, failures, self.clock)
+        for number, name in enumerate(namespaces):
+            self.table.set_namespace(name, {})
+            facts = facts_of(pod("a", f"10.244.1.{number}", namespace=name), "node-1")
+            self.table.set_pod(f"{name}/a", facts)
+
+    def put(self, namespace: str, name: str, peers: int, ports: int) -> None:
+        rule = {
+            "from": [{"podSelector": {"matchLabels": {"app": f"a{n}"}}} for n in range(peers)],
+            "ports": [{"port": f"p{n}"} for n in range(ports)],
+        }
+        self.objects[f"{namespace}/{name}"] = policy(name, namespace, ingress=[rule])
+        self.intake.put(f"{namespace}/{name}", self.objects[f"{namespace}/{name}"])
+        self.intake.limit_node()
+
+    def closed(self) -> set[str]:
+        return {key for key, each in self.table.policies.items() if not any(each.rules.values())}
+
+    def rules(self) -> int:
+        return sum(map(len, Rulesets(self.table, 4).make().chains.values()))
+
+
+def test_a_namespace_of_many_large_policies_writes_no_more_rules_than_one_may() -> None:
+    site = Site("evil", "good")
+    site.put("good", "small", 1, 1)
+    for number in range(10):
+        site.put("evil", f"p{number}", 98, 100 - number)
+    assert site.rules() < MAX_COST + 100
+    assert len(site.closed()) == 8
+    assert "good/small" not in site.closed()
+    site.put("evil", "more", 5, 5)
+    assert "evil/more" not in site.closed()
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_what_others_have_closes_no_policy_of_a_namespace_within_its_share(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(intake_module, "MAX_COST", 200)
+    monkeypatch.setattr(intake_module, "MAX_COST_HERE", 400)
+    chance = random.Random(seed)
+    names = [f"ns{number}" for number in range(8)]
+    site = Site(*names)
+    site.put("ns0", "a", 4, 5)
+    site.put("ns0", "b", 5, 5)
+    for number in range(100):
+        site.put(chance.choice(names[1:]), f"p{chance.randrange(20)}", chance.randrange(1, 20), chance.randrange(1, 10))
+        assert not {"ns0/a", "ns0/b"} & site.closed()
+        costs = [each.cost for each in site.table.policies.values()]
+        assert sum(costs) <= 400
+        assert all(site.table.spending.total(name) <= 200 for name in names), number
+    assert site.closed()
+
+
+def test_a_policy_of_a_pod_that_comes_to_the_node_is_counted_then() -> None:
+    site = Site("ns0", "ns1", "ns2", "ns3", "ns4")
+    site.table.set_pod("ns4/a", None)
+    for number in range(5):
+        site.put(f"ns{number}", "a", 90 + number, 100)
+    assert site.closed() == set()
+    site.table.set_pod("ns4/a", facts_of(pod("a", "10.244.1.9", namespace="ns4"), "node-1"))
+    site.intake.limit_node()
+    assert site.closed() == {"ns4/a"}
+    assert site.rules() < MAX_COST_HERE
+
+
+async def test_closed_policies_of_each_namespace_have_their_turn() -> None:
+    site = Site("evil", "good")
+    for number in range(20):
+        site.put("evil", f"p{number}", 98, 100)
+    for number in range(3):
+        site.put("good", f"p{number}", 98, 90)
+    assert {"good/p2"} == {key for key in site.closed() if key.startswith("good")}
+    del site.objects["good/p0"]
+    site.intake.delete("good/p0")
+    for _ in range(2):
+        await site.clock.advance(RETRY_CLOSED)
+        assert site.intake.look()
+    assert not {key for key in site.closed() if key.startswith("good")}
