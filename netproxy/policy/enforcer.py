@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
 
 from kube.api import networking_v1
 from kube.client import Client
@@ -27,10 +28,13 @@ from netproxy.policy.objects import SlimNamespace, SlimPod, facts_of
 from netproxy.policy.retries import Retries
 from netproxy.policy.rules import Rulesets
 from netproxy.policy.sync import PolicyBackend
+from netproxy.policy.turns import Turns
 
 log = logging.getLogger(__name__)
 RETRY = 1.0
 """Seconds before a write that failed is tried again."""
+GATHERED = 20
+"""Turns of the loop for which a write waits at most for changes that are being taken in."""
 REMAINING_PERIOD = 2.0
 """Seconds between looks whether the network of pods whose objects are gone still exists."""
 
@@ -63,6 +67,8 @@ class PolicyEnforcer:
         self._policies = Informer(client, networking_v1.NetworkPolicy, clock=clock)
         self._failures = Failures(self._table, self._policies.get, on_failed)
         self._intake = Intake(self._table, self._policies.get, self._failures, clock)
+        self._turns = Turns()
+        """What the API says, taken in piece by piece: nothing else changes pods and namespaces of the table."""
         self._wake = asyncio.Event()
         self._given_up = False
         self.started = asyncio.Event()
@@ -79,7 +85,9 @@ class PolicyEnforcer:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._policies.run(), name="follow network policies")
             await self._policies.wait_synced()
+            group.create_task(self._turns.run(), name="take in network policies")
             self._policies.subscribe(self._policy_changed)
+            await self._turns.done()
             while True:
                 if not self._table.policies:
                     await self._stand_by()
@@ -107,7 +115,8 @@ class PolicyEnforcer:
     async def verify(self) -> None:
         """Look once whether others changed our tables, and repair them."""
         repaired = False
-        if self._intake.look() or self._reopen():
+        self._turns.add(self._look_at_closed)
+        if self._reopen():
             self._wake.set()
         for backend in self._backends:
             try:
@@ -119,6 +128,15 @@ class PolicyEnforcer:
 
     # -- changes in -----------------------------------------------------------------------------------------------
     def _policy_changed(self, change: Change[networking_v1.NetworkPolicy]) -> None:
+        self._turns.add(lambda: self._take_policy(change))
+
+    def _pod_changed(self, change: Change[SlimPod]) -> None:
+        self._turns.add(lambda: self._take_pod(change))
+
+    def _namespace_changed(self, change: Change[SlimNamespace]) -> None:
+        self._turns.add(lambda: self._take_namespace(change))
+
+    def _take_policy(self, change: Change[networking_v1.NetworkPolicy]) -> Iterator[None]:
         self._failures.forget(change.key)
         for family, rulesets in self._rulesets.items():
             if change.type == "DELETED":
@@ -128,12 +146,12 @@ class PolicyEnforcer:
         if change.type == "DELETED":
             self._intake.delete(change.key)
         else:
-            self._intake.put(change.key, change.new)
+            yield from self._intake.put(change.key, change.new)
         log.info("network policy %s: %s", change.key, change.type.lower())
         metrics.POLICIES.set(len(self._table.policies))
         self._wake.set()
 
-    def _pod_changed(self, change: Change[SlimPod]) -> None:
+    def _take_pod(self, change: Change[SlimPod]) -> Iterator[None]:
         facts = None if change.type == "DELETED" else facts_of(change.new, self._node_name)
         old = self._table.pods.get(change.key)
         touched = self._table.set_pod(change.key, facts) | self._intake.relieve()
@@ -148,10 +166,25 @@ class PolicyEnforcer:
             touched |= self._table.set_pod(key, old)
         if touched:
             self._wake.set()
+        yield from ()
 
     def _forget(self, key: str) -> bool:
         self._remaining.discard(key)
         return self._table.set_pod(key, None)
+
+    def _forget_remaining(self, key: str, held: Collection[str]) -> Iterator[None]:
+        if key in self._remaining and not set(held) & set(self._table.pods[key].ips) and self._forget(key):
+            self._wake.set()
+        yield from ()
+
+    def _forget_pods(self) -> Iterator[None]:
+        self._table.clear_pods()
+        self._remaining.clear()
+        yield from ()
+
+    def _look_at_closed(self) -> Iterator[None]:
+        if (yield from self._intake.look()):
+            self._wake.set()
 
     async def _follow_remaining(self) -> None:
         """Forget pods without an object once the CNI plugins have taken their network away."""
@@ -165,12 +198,12 @@ class PolicyEnforcer:
                 log.error("results of CNI plugins cannot be read: %s", error)
                 continue
             for key in asked:
-                if key in self._remaining and not held & set(self._table.pods[key].ips) and self._forget(key):
-                    self._wake.set()
+                self._turns.add(functools.partial(self._forget_remaining, key, held))
 
-    def _namespace_changed(self, change: Change[SlimNamespace]) -> None:
-        gone = change.type == "DELETED"
-        if self._table.set_namespace(change.key, None if gone else change.new.metadata.labels) | self._intake.relieve():
+    def _take_namespace(self, change: Change[SlimNamespace]) -> Iterator[None]:
+        labels = None if change.type == "DELETED" else change.new.metadata.labels
+        touched = yield from self._table.take_namespace(change.key, labels)
+        if self._intake.relieve() or touched:
             self._wake.set()
 
     # -- changes out ----------------------------------------------------------------------------------------------
@@ -198,13 +231,13 @@ class PolicyEnforcer:
                 namespaces.subscribe(self._namespace_changed)
                 await pods.wait_synced()
                 pods.subscribe(self._pod_changed)
+                await self._turns.done()
                 log.info("enforcing %d network policies", len(self._table.policies))
                 yield
             finally:
                 for task in tasks:
                     task.cancel()
-                self._table.clear_pods()
-                self._remaining.clear()
+                self._turns.add(self._forget_pods)
 
     async def _enforce(self) -> None:
         while self._table.policies:
@@ -220,8 +253,11 @@ class PolicyEnforcer:
                 self._wake.set()
                 await self._clock.sleep(RETRY)
             await self._wake.wait()
-            # One turn later all events of the same read are in: they make one change.
-            await asyncio.sleep(0)
+            # Some turns later all events of the same read are in: they make one change.
+            for _ in range(GATHERED):
+                await asyncio.sleep(0)
+                if not self._turns.busy:
+                    break
 
     async def _write(self, backend: PolicyBackend) -> bool:
         """Bring one family to what is known, without the rules of policies that the kernel refuses."""

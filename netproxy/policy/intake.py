@@ -6,7 +6,7 @@ tried again one after the other, for pods or other policies may have gone; a try
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 
 from kube.api import networking_v1
 from kube.clock import Clock
@@ -36,10 +36,10 @@ class Intake:
         """Closed because of what they cost, by namespace; the next to be tried first, of the namespaces too."""
         self._tried_at = clock.monotonic()
 
-    def put(self, key: str, policy: networking_v1.NetworkPolicy) -> None:
-        """Take in a new or changed policy."""
+    def put(self, key: str, policy: networking_v1.NetworkPolicy) -> Generator[None, None, None]:
+        """Take in a new or changed policy, in slices."""
         self._forget(key)
-        self._put(key, policy)
+        yield from self._put(key, policy)
         self._limit_namespace(namespace_of(key))
         self.relieve()
 
@@ -84,8 +84,8 @@ class Intake:
             if policy is not None:
                 self._close(key, policy, TOO_COSTLY_HERE)
 
-    def look(self) -> bool:
-        """Try a closed policy again where it is time to; return whether any was tried."""
+    def look(self) -> Generator[None, None, bool]:
+        """Try a closed policy again where it is time to, in slices; return whether any was tried."""
         if not self._over or self._clock.monotonic() - self._tried_at < RETRY_CLOSED:
             return False
         self._tried_at = self._clock.monotonic()
@@ -93,7 +93,7 @@ class Intake:
         key = next(iter(keys))
         policy = self._get(key)
         if policy is not None:
-            self._put(key, policy)
+            yield from self._put(key, policy)
             self._limit_namespace(namespace)
             self.relieve()
             self.limit_node()
@@ -110,10 +110,10 @@ class Intake:
         if not keys:
             self._over.pop(namespace_of(key), None)
 
-    def _put(self, key: str, policy: networking_v1.NetworkPolicy) -> None:
+    def _put(self, key: str, policy: networking_v1.NetworkPolicy) -> Generator[None, None, None]:
         parsed, why = read(policy)
         try:
-            self._table.set_policy(parsed)
+            yield from self._table.take_policy(parsed)
         except PolicyError as error:
             self._close(key, policy, str(error))
         else:

@@ -16,6 +16,12 @@ policy in a cluster of 100 000 pods may have five different selectors of all of 
 TOO_MANY_MEMBERS = (
     f"the peers of its namespace's policies select more than {MAX_MEMBERS} pods, counted for each selector"
 )
+MAX_ALIKE = 100
+"""Different peers of the policies of one namespace that are found by the same label, or by none: each is compared with all pods
+that have it."""
+TOO_MANY_ALIKE = (
+    f"its namespace's policies have more than {MAX_ALIKE} different peers that ask for one label, or for none"
+)
 MAX_COST = 20_000
 """Pairs of a peer and a port, and address ranges, of the policies of one namespace: nft writes or reads as many in a second."""
 MAX_COST_HERE = 40_000

@@ -8,16 +8,20 @@ selections that may be of its namespace, so a change costs the number of their d
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from netproxy.errors import PolicyError
+from netproxy.policy.likeness import Likeness
 from netproxy.policy.limits import MAX_MEMBERS, TOO_MANY_MEMBERS
 from netproxy.policy.objects import PodFacts
 from netproxy.policy.selector import EVERY_POD, Selector
-from netproxy.policy.selector_index import SelectorIndex, label_of
+from netproxy.policy.selector_index import SelectorIndex
 from netproxy.policy.spending import Spending
+from netproxy.policy.turns import at_once
 
+SLICE = 1_000
+"""Comparisons of a pod with a selector between suspensions."""
 INGRESS, EGRESS = "ingress", "egress"
 DIRECTIONS = (EGRESS, INGRESS)
 
@@ -109,6 +113,7 @@ class PolicyTable:
         self._come = 0
         """Members that came to selections since the policies' peers were last counted."""
         self.spending = Spending()
+        self._likeness = Likeness()
         self.version = 0
         self._changed: dict[Selector, int] = {}
         """When a selection's members, addresses or ports changed, the last one last."""
@@ -152,8 +157,8 @@ class PolicyTable:
         touched = bool((old and old.here) or (facts and facts.here))
         known = [pod for pod in (old, facts) if pod is not None]
         labels = self._namespaces.get(known[0].namespace)
-        about = self._index.about_pod(known[0].namespace, labels or {}, *(pod.labels for pod in known))
-        for selector, selection in about:
+        places = self._index.places(known[0].namespace, labels or {})
+        for selector, selection in self._index.about_pod(places, *(pod.labels for pod in known)):
             touched |= self._place(
                 selector, selection, key, facts if facts and selector.matches(facts, labels) else None
             )
@@ -174,6 +179,10 @@ class PolicyTable:
 
     def set_namespace(self, name: str, labels: Mapping[str, str] | None) -> bool:
         """Take in a namespace's labels, None for one that is gone; return whether anything depends on them."""
+        return at_once(self.take_namespace(name, labels))
+
+    def take_namespace(self, name: str, labels: Mapping[str, str] | None) -> Generator[None, None, bool]:
+        """Do as `set_namespace` does, in slices; nothing else is to be taken in meanwhile."""
         before = self._namespaces.get(name)
         if before == labels:
             return False
@@ -187,23 +196,48 @@ class PolicyTable:
             self._namespaces.pop(name, None)
         else:
             self._namespaces[name] = labels
-        touched = False
-        affected = self._in_namespace.get(name, {})
-        for selector, selection in self._index.about_namespace(before or {}, labels or {}) if affected else ():
+        return (yield from self._move_pods(name, before, labels))
+
+    def _move_pods(
+        self, name: str, before: Mapping[str, str] | None, labels: Mapping[str, str] | None
+    ) -> Generator[None, None, bool]:
+        touched, affected = False, self._in_namespace.get(name, {})
+        other: SelectorIndex[Selection] = SelectorIndex()
+        about = self._index.about_namespace(before or {}, labels or {}) if affected else ()
+        for count, (selector, selection) in enumerate(list(about)):
             if selector.has_namespace(before) != selector.has_namespace(labels):
-                for key, pod in affected.items():
-                    touched |= self._place(selector, selection, key, pod if selector.matches(pod, labels) else None)
+                other.add(selector, selection)
+            if count % SLICE == SLICE - 1:
+                yield
+        places, count = other.places(name, before or {}, labels or {}), 0
+        for key, pod in affected.items() if places else ():
+            for selector, selection in other.about_pod(places, pod.labels):
+                touched |= self._place(selector, selection, key, pod if selector.matches(pod, labels) else None)
+                count += 1
+            count += 1
+            if count >= SLICE:
+                count = 0
+                yield
         return touched
 
     def set_policy(self, policy: Policy) -> None:
-        """Take in a policy; PolicyError, and it stays as it was, where its peers have too many members."""
-        old = self.policies.get(policy.key)
+        """Take in a policy; PolicyError, and it stays as it was, where its peers are too many or have too many members."""
+        at_once(self.take_policy(policy))
+
+    def take_policy(self, policy: Policy) -> Generator[None, None, None]:
+        """Do as `set_policy` does, in slices; no pod or namespace is to be taken in meanwhile."""
+        known = self.policies.get(policy.key)
+        self._likeness.check(policy.subject.namespace, known.peers if known else (), policy.peers)
         wanted = policy.selectors()
-        try:
-            self._use(policy, wanted)
-        except PolicyError:
-            self._release(policy.key, wanted - (old.selectors() if old else set()))
-            raise
+        made = {selector: Selection() for selector in wanted if selector not in self._selections}
+        size = sum(len(self._selections[each].members) for each in policy.peers if each not in made)
+        yield from self._find(made, policy.peers, MAX_MEMBERS - size)
+        old = self.policies.get(policy.key)
+        self._likeness.change(policy.subject.namespace, old.peers if old else (), policy.peers)
+        for selector in wanted:
+            if selector not in self._selections:
+                self._register(selector, made[selector])
+            self._selections[selector].users.add(policy.key)
         self.policies[policy.key] = policy
         self.spending.change(policy.key, old.cost if old else 0, policy.cost)
         if old is not None:
@@ -213,6 +247,7 @@ class PolicyTable:
         old = self.policies.pop(key, None)
         if old is not None:
             self.spending.change(key, old.cost, 0)
+            self._likeness.change(old.subject.namespace, old.peers, ())
             self._release(key, old.selectors())
 
     def excess(self) -> str:
@@ -234,32 +269,49 @@ class PolicyTable:
         """Return how many members the peers of a policy have."""
         return sum(len(self._selections[each].members) for each in policy.peers)
 
-    def _use(self, policy: Policy, wanted: Iterable[Selector]) -> None:
-        """Make the selections that are missing."""
-        members = 0
-        for selector in wanted:
-            selection = self._selections.get(selector)
-            if selection is None:
-                found = {key: pod for key, pod in self._candidates(selector) if selector.pods.matches(pod.labels)}
-                here = {key: pod for key, pod in found.items() if pod.here}
-                selection = self._selections[selector] = Selection(found, here)
-                self._index.add(selector, selection)
-                self._come += len(found)
-                self._note(selector)
-            selection.users.add(policy.key)
-            members += len(selection.members) if selector in policy.peers else 0
-            if members > MAX_MEMBERS:
-                raise PolicyError(TOO_MANY_MEMBERS)
+    def _register(self, selector: Selector, selection: Selection) -> None:
+        self._selections[selector] = selection
+        self._index.add(selector, selection)
+        self._come += len(selection.members)
+        self._note(selector)
 
-    def _candidates(self, selector: Selector) -> Iterator[tuple[str, PodFacts]]:
-        """Yield the pods of the namespaces that a selector is about."""
-        if selector.namespaces is None:
-            yield from self._in_namespace.get(selector.namespace, {}).items()
-            return
-        label = label_of(selector.namespaces)
-        for name in self._with_label.get(label, ()) if label else self._namespaces:
-            if name in self._in_namespace and selector.has_namespace(self._namespaces[name]):
-                yield from self._in_namespace[name].items()
+    def _find(
+        self, made: Mapping[Selector, Selection], peers: frozenset[Selector], most: int
+    ) -> Generator[None, None, None]:
+        """Fill new selections with the pods there are; PolicyError where those of peers have more than `most`."""
+        index: SelectorIndex[Selection] = SelectorIndex()
+        for count, (selector, selection) in enumerate(made.items()):
+            index.add(selector, selection)
+            if count % SLICE == SLICE - 1:
+                yield
+        count = 0
+        for name in self._namespaces_of(index):
+            labels = self._namespaces.get(name)
+            places = index.places(name, labels or {})
+            for key, pod in self._in_namespace.get(name, {}).items() if places else ():
+                for selector, selection in index.about_pod(places, pod.labels):
+                    count += 1
+                    if selector.matches(pod, labels):
+                        selection.put(key, pod)
+                        most -= selector in peers
+                count += 1
+                if most < 0:
+                    raise PolicyError(TOO_MANY_MEMBERS)
+                if count >= SLICE:
+                    count = 0
+                    yield
+
+    def _namespaces_of(self, index: SelectorIndex[Selection]) -> Iterable[str]:
+        """Return the namespaces that selectors may be about."""
+        found: dict[str, None] = {}
+        for hint in index.namespaces():
+            if isinstance(hint, str):
+                found[hint] = None
+            elif hint is None or hint[1] is None:
+                return list(self._in_namespace)
+            else:
+                found |= self._with_label.get((hint[0], hint[1]), {})
+        return found
 
     def _release(self, key: str, wanted: Iterable[Selector]) -> None:
         for selector in wanted:

@@ -7,6 +7,7 @@ limit bounds (`service_limits.py`, `policy/limits.py`) is kept below it here.
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import sys
 from collections.abc import Callable, Iterator
@@ -124,13 +125,20 @@ class Site:
         with Steps() as steps:
             for each in objects:
                 self.followed[type(each)].put(each)
+            await self._take_in()
             await self.proxy._start()
             await self.enforcer._write(self.policies)
         return steps.count
 
+    async def _take_in(self) -> None:
+        task = asyncio.create_task(self.enforcer._turns.run())
+        await self.enforcer._turns.done()
+        task.cancel()
+
     async def change(self, obj: Any) -> int:
         with Steps() as steps:
             self.followed[type(obj)].put(obj)
+            await self._take_in()
             if self.proxy.table.dirty:
                 await self.proxy._sync()
             await self.enforcer._write(self.policies)

@@ -13,6 +13,7 @@ from netproxy.policy.limits import MAX_COST, MAX_COST_HERE
 from netproxy.policy.model import PolicyTable
 from netproxy.policy.objects import facts_of
 from netproxy.policy.rules import Rulesets
+from netproxy.policy.turns import at_once
 from tests.support.policies import pod, policy
 
 
@@ -37,7 +38,7 @@ class Site:
             "ports": [{"port": f"p{n}"} for n in range(ports)],
         }
         self.objects[f"{namespace}/{name}"] = policy(name, namespace, ingress=[rule])
-        self.intake.put(f"{namespace}/{name}", self.objects[f"{namespace}/{name}"])
+        at_once(self.intake.put(f"{namespace}/{name}", self.objects[f"{namespace}/{name}"]))
         self.intake.limit_node()
 
     def closed(self) -> set[str]:
@@ -102,5 +103,5 @@ async def test_closed_policies_of_each_namespace_have_their_turn() -> None:
     site.intake.delete("good/p0")
     for _ in range(2):
         await site.clock.advance(RETRY_CLOSED)
-        assert site.intake.look()
+        assert at_once(site.intake.look())
     assert not {key for key in site.closed() if key.startswith("good")}

@@ -1,0 +1,116 @@
+"""Policies of many peers beside many pods: their comparisons are a sum, and no change holds the loop for all of them.
+
+Lines of Python are counted, in all and between two turns of another task of the loop, as DNS answers are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from kube.clock import FakeClock
+from kube.informer import Change
+from netproxy.nftables.writer import RecordingWriter
+from netproxy.policy.enforcer import PolicyEnforcer
+from netproxy.policy.limits import MAX_ALIKE
+from netproxy.policy.objects import SlimMeta, SlimNamespace
+from netproxy.policy.sync import PolicyBackend
+from tests.support.policies import pod, policy
+from tests.unit.cost.test_proxy_products import Steps
+
+HOLD = 60_000
+"""The most lines between two turns of others: about 10 ms."""
+
+
+def peer(number: int, operator: str) -> dict[str, Any]:
+    values = [f"q{number}", f"r{number}"] if operator in ("In", "NotIn") else None
+    key = "app" if operator in ("In", "NotIn") else f"k{number}"
+    expression = {"key": key, "operator": operator} | ({"values": values} if values else {})
+    return {"namespaceSelector": {}, "podSelector": {"matchExpressions": [expression]}}
+
+
+class Loop:
+    """An enforcer that is told of objects, and the lines between turns of another task."""
+
+    def __init__(self) -> None:
+        clock = FakeClock()
+        backend = PolicyBackend(RecordingWriter(), 4, clock=clock)
+        self.enforcer = PolicyEnforcer(None, "node-1", [backend], clock=clock)  # type: ignore[arg-type]
+        self.enforcer._intake._get = self.enforcer._failures._get = lambda key: self.policies.get(key)
+        self.policies: dict[str, Any] = {}
+        self.longest = 0
+
+    async def tell(self, *objects: Any) -> int:
+        """Return the lines until objects are taken in."""
+        with Steps() as steps:
+            tasks = [asyncio.create_task(self.enforcer._turns.run()), asyncio.create_task(self._others(steps))]
+            for each in objects:
+                if isinstance(each, SlimNamespace):
+                    self.enforcer._namespace_changed(Change("ADDED", None, each))
+                elif hasattr(each.spec, "ingress"):
+                    self.policies[f"{each.metadata.namespace}/{each.metadata.name}"] = each
+                    self.enforcer._policy_changed(Change("ADDED", None, each))
+                else:
+                    self.enforcer._pod_changed(Change("ADDED", None, each))
+            await self.enforcer._turns.done()
+            for task in tasks:
+                task.cancel()
+        return steps.count
+
+    async def _others(self, steps: Steps) -> None:
+        last = steps.count
+        while True:
+            await asyncio.sleep(0)
+            self.longest = max(self.longest, steps.count - last)
+            last = steps.count
+
+
+def pods(count: int) -> list[Any]:
+    names = [SlimNamespace(SlimMeta(name=f"ns{number}", labels={"team": f"t{number % 7}"})) for number in range(5)]
+    made = [
+        pod(
+            f"p{number}",
+            f"10.1.{number >> 8}.{number & 255}",
+            namespace=f"ns{number % 5}",
+            labels={"app": f"a{number % 40}", "tier": "x"},
+            node="node-2",
+        )
+        for number in range(count)
+    ]
+    return [*names, *made]
+
+
+def evil(name: str, operator: str, count: int, first: int = 0) -> Any:
+    return policy(name, "evil", ingress=[{"from": [peer(first + number, operator) for number in range(count)]}])
+
+
+async def both_ways(operator: str, peers: int, others: int) -> tuple[int, int]:
+    """Return the lines for a policy beside pods, and for pods beside it."""
+    first, second = Loop(), Loop()
+    await first.tell(*pods(others))
+    made = await first.tell(evil("p", operator, peers))
+    await second.tell(evil("p", operator, peers))
+    return made, await second.tell(*pods(others))
+
+
+@pytest.mark.parametrize("operator", ["In", "NotIn", "Exists", "DoesNotExist"])
+async def test_peers_and_pods_cost_their_sum(operator: str) -> None:
+    """In finds by its values; of the others only as many as may be are in force."""
+    size = 2 * MAX_ALIKE
+    for way in (0, 1):
+        few = [(await both_ways(operator, size, others))[way] for others in (50, 100)]
+        many = [(await both_ways(operator, 2 * size, others))[way] for others in (50, 100)]
+        product = (many[1] - many[0]) - (few[1] - few[0])
+        assert product / (size * 50) < 0.1, (way, few, many)
+
+
+@pytest.mark.parametrize("operator", ["In", "NotIn", "Exists"])
+async def test_no_change_of_a_policy_pod_or_namespace_holds_the_loop(operator: str) -> None:
+    loop = Loop()
+    await loop.tell(*(evil(f"p{number}", operator, 98, 98 * number) for number in range(3)))
+    await loop.tell(*pods(1000))
+    await loop.tell(*(evil(f"more{number}", operator, 98, 1000 + number) for number in range(3)))
+    await loop.tell(*(SlimNamespace(SlimMeta(name=f"ns{number}", labels={"team": "new"})) for number in range(5)))
+    assert loop.longest < HOLD

@@ -1,0 +1,119 @@
+"""The members of selections are those that the selectors match, however the selectors are found, and whatever changed."""
+
+import random
+from typing import Any
+
+import pytest
+
+from kube.selectors import LabelSelector, Requirement
+from netproxy.errors import PolicyError
+from netproxy.policy.limits import MAX_ALIKE
+from netproxy.policy.model import INGRESS, Policy, PolicyTable, Rule
+from netproxy.policy.objects import PodFacts
+from netproxy.policy.parsing import parse
+from netproxy.policy.selector import Selector
+from netproxy.policy.selector_index import FEW, hints_of
+from tests.support.policies import policy
+
+OPERATORS = ["in", "in", "notin", "exists", "!", "gt"]
+
+
+def labels(chance: random.Random) -> dict[str, str]:
+    return {key: str(chance.randrange(4)) for key in "abc" if chance.random() < 0.6}
+
+
+def selector_of(chance: random.Random) -> LabelSelector:
+    requirements = []
+    for _ in range(chance.randrange(3)):
+        operator = chance.choice(OPERATORS)
+        count = {"exists": 0, "!": 0, "gt": 1}.get(operator, chance.choice([1, 2, 3, FEW + 4]))
+        values = {str(chance.randrange(4)), *(str(10 + number) for number in range(count - 1))} if count else ()
+        requirements.append(Requirement(chance.choice("abc"), operator, frozenset(values)))
+    return LabelSelector(tuple(requirements))
+
+
+def a_selector(chance: random.Random, namespace: str) -> Selector:
+    if chance.random() < 0.3:
+        return Selector(selector_of(chance), namespace)
+    return Selector(selector_of(chance), namespaces=selector_of(chance))
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_after_any_changes_members_are_what_each_selector_matches(seed: int) -> None:
+    chance, table = random.Random(seed), PolicyTable()
+    known: dict[str, dict[str, str]] = {}
+    names = ["n1", "n2", "n3"]
+    for _ in range(150):
+        match chance.randrange(4):
+            case 0:
+                name = chance.choice(names)
+                if chance.random() < 0.8:
+                    known[name] = labels(chance)
+                else:
+                    known.pop(name, None)
+                table.set_namespace(name, known.get(name))
+            case 1:
+                key = f"n1/p{chance.randrange(4)}"
+                peers = tuple(a_selector(chance, "n1") for _ in range(chance.randrange(5)))
+                table.set_policy(Policy(key, Selector(namespace="n1"), {INGRESS: (Rule(False, peers),)}))
+            case 2 if table.policies:
+                table.delete_policy(chance.choice(list(table.policies)))
+            case _:
+                name = chance.choice(names)
+                facts = PodFacts(name, labels(chance), (), chance.random() < 0.5, "")
+                table.set_pod(f"{name}/p{chance.randrange(6)}", facts if chance.random() < 0.8 else None)
+        for each in table.policies.values():
+            for selector in each.selectors():
+                wanted = {k: p for k, p in table.pods.items() if selector.matches(p, known.get(p.namespace))}
+                assert table.members(selector) == wanted
+                assert table.members_here(selector) == {k: p for k, p in wanted.items() if p.here}
+    for key in list(table.policies):
+        table.delete_policy(key)
+    assert not table._index._places and not table._likeness._users
+
+
+def test_a_selector_is_found_by_few_values_or_by_a_key_that_it_asks_for() -> None:
+    several = Requirement("app", "in", frozenset({"a", "b"}))
+    many = Requirement("app", "in", frozenset(map(str, range(FEW + 1))))
+    other = Requirement("x", "notin", frozenset("y"))
+    assert set(hints_of(LabelSelector((other, several)))) == {("app", "a"), ("app", "b")}
+    assert hints_of(LabelSelector((other, many))) == (("app", None),)
+    assert hints_of(LabelSelector((Requirement("app", "exists"),))) == (("app", None),)
+    assert hints_of(LabelSelector((other, Requirement("z", "!")))) == (None,)
+
+
+def without(*numbers: int) -> list[dict[str, Any]]:
+    """Return peers that no label leads to."""
+    expressions = [{"key": f"k{number}", "operator": "DoesNotExist"} for number in numbers]
+    return [{"namespaceSelector": {}, "podSelector": {"matchExpressions": [each]}} for each in expressions]
+
+
+def test_a_namespace_has_only_so_many_peers_that_no_label_leads_to_and_others_have_their_own() -> None:
+    table = PolicyTable()
+    table.set_policy(parse(policy("half", "evil", ingress=[{"from": without(*range(MAX_ALIKE - 1))}])))
+    table.set_policy(parse(policy("one", "evil", ingress=[{"from": without(MAX_ALIKE)}])))
+    with pytest.raises(PolicyError, match="different peers"):
+        table.set_policy(parse(policy("more", "evil", ingress=[{"from": without(MAX_ALIKE + 1)}])))
+    assert "evil/more" not in table.policies
+    table.set_policy(parse(policy("same", "evil", ingress=[{"from": without(1, 2, 3)}])))
+    table.set_policy(parse(policy("more", "good", ingress=[{"from": without(*range(MAX_ALIKE))}])))
+    table.delete_policy("evil/half")
+    table.set_policy(parse(policy("more", "evil", ingress=[{"from": without(MAX_ALIKE + 1)}])))
+    assert {"evil/more", "good/more"} < table.policies.keys()
+
+
+def test_one_label_leads_to_only_so_many_peers_of_a_namespace() -> None:
+    def peers(count: int) -> list[dict[str, Any]]:
+        both = [
+            [{"key": "tier", "operator": "In", "values": ["x"]}, each["podSelector"]] for each in without(*range(count))
+        ]
+        return [
+            {"namespaceSelector": {}, "podSelector": {"matchExpressions": [first, *rest["matchExpressions"]]}}
+            for first, rest in both
+        ]
+
+    table = PolicyTable()
+    table.set_policy(parse(policy("some", "evil", ingress=[{"from": peers(MAX_ALIKE)}])))
+    with pytest.raises(PolicyError, match="different peers"):
+        table.set_policy(parse(policy("some", "evil", ingress=[{"from": peers(MAX_ALIKE + 1)}])))
+    assert len(table.policies["evil/some"].peers) == MAX_ALIKE
