@@ -11,8 +11,8 @@ MAX_SELECTORS = 1_000
 """Peers by selectors of one policy: each is compared with each pod of the cluster."""
 
 MAX_MEMBERS = 500_000
-"""Pods that the peers of the policies of one namespace select, counted for each selector: each is an element in the kernel. A
-policy in a cluster of 100 000 pods may have five different selectors of all of them."""
+"""Pods that the peers of the policies of one namespace select, counted for each selector, and again for each named port that it
+is asked for: each may be an element in the kernel. A policy in a cluster of 100 000 pods may have five selectors of all."""
 TOO_MANY_MEMBERS = (
     f"the peers of its namespace's policies select more than {MAX_MEMBERS} pods, counted for each selector"
 )

@@ -58,15 +58,26 @@ class Policy:
     """Every selection whose members' addresses or ports are written."""
     cost: int = field(init=False, repr=False, compare=False, default=0)
     """Pairs of a peer and a port, and address ranges: at most as many rules and elements; 0 where nothing is allowed."""
+    weights: Mapping[Selector, int] = field(init=False, repr=False, compare=False, default_factory=dict)
+    """How often a member of a selection may be written: as a peer, and once for each named port that is looked up in it."""
 
     def __post_init__(self) -> None:
         found: set[Selector] = set()
+        named: dict[Selector, set[Port]] = {}
         cost = 0
         for direction, rule in ((direction, rule) for direction, rules in self.rules.items() for rule in rules):
             found.update(rule.peers)
             cost += (len(rule.peers) + (rule.anyone or bool(rule.blocks))) * max(1, len(rule.ports)) + len(rule.blocks)
-            if direction == EGRESS and (rule.anyone or rule.blocks) and any(port.name for port in rule.ports):
-                found.add(EVERY_POD)
+            names = [port for port in rule.ports if port.name]
+            others = (EVERY_POD,) if rule.anyone or rule.blocks else ()
+            for target in ((self.subject,) if direction == INGRESS else (*rule.peers, *others)) if names else ():
+                named.setdefault(target, set()).update(names)
+            if direction == EGRESS and names:
+                found.update(others)
+        weights = dict.fromkeys(found, 1)
+        for target, ports in named.items():
+            weights[target] = weights.get(target, 0) + len(ports)
+        object.__setattr__(self, "weights", weights)
         object.__setattr__(self, "peers", frozenset(found))
         object.__setattr__(self, "cost", cost)
 
@@ -230,8 +241,11 @@ class PolicyTable:
         self._likeness.check(policy.subject.namespace, known.peers if known else (), policy.peers)
         wanted = policy.selectors()
         made = {selector: Selection() for selector in wanted if selector not in self._selections}
-        size = sum(len(self._selections[each].members) for each in policy.peers if each not in made)
-        yield from self._find(made, policy.peers, MAX_MEMBERS - size)
+        known_members = ((each, weight) for each, weight in policy.weights.items() if each not in made)
+        size = sum(len(self._selections[each].members) * weight for each, weight in known_members)
+        if size > MAX_MEMBERS:
+            raise PolicyError(TOO_MANY_MEMBERS)
+        yield from self._find(made, policy.weights, MAX_MEMBERS - size)
         old = self.policies.get(policy.key)
         self._likeness.change(policy.subject.namespace, old.peers if old else (), policy.peers)
         for selector in wanted:
@@ -266,8 +280,8 @@ class PolicyTable:
         return found
 
     def _size(self, policy: Policy) -> int:
-        """Return how many members the peers of a policy have."""
-        return sum(len(self._selections[each].members) for each in policy.peers)
+        """Return how many members the peers of a policy have, and with how many ports that may be named."""
+        return sum(len(self._selections[each].members) * weight for each, weight in policy.weights.items())
 
     def _register(self, selector: Selector, selection: Selection) -> None:
         self._selections[selector] = selection
@@ -276,9 +290,9 @@ class PolicyTable:
         self._note(selector)
 
     def _find(
-        self, made: Mapping[Selector, Selection], peers: frozenset[Selector], most: int
+        self, made: Mapping[Selector, Selection], weights: Mapping[Selector, int], most: int
     ) -> Generator[None, None, None]:
-        """Fill new selections with the pods there are; PolicyError where those of peers have more than `most`."""
+        """Fill new selections with the pods there are; PolicyError where they weigh more than `most`."""
         index: SelectorIndex[Selection] = SelectorIndex()
         for count, (selector, selection) in enumerate(made.items()):
             index.add(selector, selection)
@@ -293,7 +307,7 @@ class PolicyTable:
                     count += 1
                     if selector.matches(pod, labels):
                         selection.put(key, pod)
-                        most -= selector in peers
+                        most -= weights.get(selector, 0)
                 count += 1
                 if most < 0:
                     raise PolicyError(TOO_MANY_MEMBERS)

@@ -6,12 +6,15 @@ import pytest
 
 from kube.api import networking_v1
 from kube.clock import FakeClock
+from netproxy.errors import PolicyError
 from netproxy.policy import intake as intake_module
+from netproxy.policy import model as model_module
 from netproxy.policy.failures import Failures
 from netproxy.policy.intake import RETRY_CLOSED, Intake
 from netproxy.policy.limits import MAX_COST, MAX_COST_HERE
 from netproxy.policy.model import PolicyTable
 from netproxy.policy.objects import facts_of
+from netproxy.policy.parsing import parse
 from netproxy.policy.rules import Rulesets
 from netproxy.policy.turns import at_once
 from tests.support.policies import pod, policy
@@ -105,3 +108,19 @@ async def test_closed_policies_of_each_namespace_have_their_turn() -> None:
         await site.clock.advance(RETRY_CLOSED)
         assert at_once(site.intake.look())
     assert not {key for key in site.closed() if key.startswith("good")}
+
+
+@pytest.mark.parametrize("direction", ["ingress", "egress"])
+def test_named_ports_of_pods_count_for_each_name(direction: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model_module, "MAX_MEMBERS", 60)
+    peer, ports = {"from": "ingress", "to": "egress"}, [{"port": f"p{number}"} for number in range(10)]
+    word = next(each for each, where in peer.items() if where == direction)
+    table = PolicyTable()
+    table.set_namespace("default", {})
+    for number in range(5):
+        table.set_pod(f"default/{number}", facts_of(pod(str(number), f"10.244.1.{number}"), "node-1"))
+    rule = {word: [{"podSelector": {}}], "ports": ports}
+    table.set_policy(parse(policy("ten", policyTypes=[direction.title()], **{direction: [rule]})))
+    rule["ports"] = [{"port": f"q{number}"} for number in range(12)]
+    with pytest.raises(PolicyError, match="more than"):
+        table.set_policy(parse(policy("ten", policyTypes=[direction.title()], **{direction: [rule]})))
