@@ -84,8 +84,8 @@ class PolicyEnforcer:
         """Enforce until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._policies.run(), name="follow network policies")
-            await self._policies.wait_synced()
             group.create_task(self._turns.run(), name="take in network policies")
+            await self._policies.wait_synced()
             self._policies.subscribe(self._policy_changed)
             await self._turns.done()
             while True:

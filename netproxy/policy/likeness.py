@@ -27,31 +27,35 @@ class Likeness:
 
     def check(self, namespace: str, gone: Iterable[Selector], come: Iterable[Selector]) -> None:
         """Raise PolicyError where a namespace's policies would have too many peers of a kind."""
-        self.change(namespace, gone, come)
-        try:
-            for selector in come:
-                if any(len(self._users[kind]) > MAX_ALIKE for kind in _kinds(namespace, selector)):
-                    raise PolicyError(TOO_MANY_ALIKE)
-        finally:
-            self.change(namespace, come, gone)
+        going, coming = _by_kind(namespace, gone), _by_kind(namespace, come)
+        self._move(going, coming)
+        many = any(len(self._users[kind]) > MAX_ALIKE for kind, _ in coming)
+        self._move(coming, going)
+        if many:
+            raise PolicyError(TOO_MANY_ALIKE)
 
     def change(self, namespace: str, gone: Iterable[Selector], come: Iterable[Selector]) -> None:
         """Take in that a policy has other peers."""
-        for selector in come:
-            for kind in _kinds(namespace, selector):
-                self._users.setdefault(kind, Counter())[selector] += 1
-        for selector in gone:
-            for kind in _kinds(namespace, selector):
-                users = self._users[kind]
-                users[selector] -= 1
-                if not users[selector]:
-                    del users[selector]
-                if not users:
-                    del self._users[kind]
+        self._move(_by_kind(namespace, gone), _by_kind(namespace, come))
+
+    def _move(self, gone: Iterable[tuple[Kind, Selector]], come: Iterable[tuple[Kind, Selector]]) -> None:
+        for kind, selector in come:
+            self._users.setdefault(kind, Counter())[selector] += 1
+        for kind, selector in gone:
+            users = self._users[kind]
+            users[selector] -= 1
+            if not users[selector]:
+                del users[selector]
+            if not users:
+                del self._users[kind]
 
 
-def _kinds(namespace: str, selector: Selector) -> set[Kind]:
-    return {(namespace, _value(where), _value(hint)) for where, hint in places_of(selector)}
+def _by_kind(namespace: str, selectors: Iterable[Selector]) -> list[tuple[Kind, Selector]]:
+    return [
+        (kind, each)
+        for each in selectors
+        for kind in {(namespace, _value(where), _value(hint)) for where, hint in places_of(each)}
+    ]
 
 
 V = TypeVar("V")

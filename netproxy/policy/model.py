@@ -223,7 +223,8 @@ class PolicyTable:
         places, count = other.places(name, before or {}, labels or {}), 0
         for key, pod in affected.items() if places else ():
             for selector, selection in other.about_pod(places, pod.labels):
-                touched |= self._place(selector, selection, key, pod if selector.matches(pod, labels) else None)
+                if self._selections.get(selector) is selection:  # its last policy may have been closed meanwhile
+                    touched |= self._place(selector, selection, key, pod if selector.matches(pod, labels) else None)
                 count += 1
             count += 1
             if count >= SLICE:
@@ -239,23 +240,24 @@ class PolicyTable:
         """Do as `set_policy` does, in slices; no pod or namespace is to be taken in meanwhile."""
         known = self.policies.get(policy.key)
         self._likeness.check(policy.subject.namespace, known.peers if known else (), policy.peers)
-        wanted = policy.selectors()
-        made = {selector: Selection() for selector in wanted if selector not in self._selections}
-        known_members = ((each, weight) for each, weight in policy.weights.items() if each not in made)
-        size = sum(len(self._selections[each].members) * weight for each, weight in known_members)
+        wanted = {selector: self._selections.get(selector) or Selection() for selector in policy.selectors()}
+        made = {selector: selection for selector, selection in wanted.items() if selector not in self._selections}
+        size = sum(len(wanted[each].members) * weight for each, weight in policy.weights.items())
         if size > MAX_MEMBERS:
             raise PolicyError(TOO_MANY_MEMBERS)
         yield from self._find(made, policy.weights, MAX_MEMBERS - size)
         old = self.policies.get(policy.key)
         self._likeness.change(policy.subject.namespace, old.peers if old else (), policy.peers)
-        for selector in wanted:
-            if selector not in self._selections:
-                self._register(selector, made[selector])
+        for selector, selection in wanted.items():
+            if (
+                selector not in self._selections
+            ):  # not yet, or no longer: its last policy may have been closed meanwhile
+                self._register(selector, selection)
             self._selections[selector].users.add(policy.key)
         self.policies[policy.key] = policy
         self.spending.change(policy.key, old.cost if old else 0, policy.cost)
         if old is not None:
-            self._release(policy.key, old.selectors() - wanted)
+            self._release(policy.key, old.selectors() - wanted.keys())
 
     def delete_policy(self, key: str) -> None:
         old = self.policies.pop(key, None)

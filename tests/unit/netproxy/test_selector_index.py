@@ -7,12 +7,14 @@ import pytest
 
 from kube.selectors import LabelSelector, Requirement
 from netproxy.errors import PolicyError
+from netproxy.policy import model
 from netproxy.policy.limits import MAX_ALIKE
 from netproxy.policy.model import INGRESS, Policy, PolicyTable, Rule
 from netproxy.policy.objects import PodFacts
-from netproxy.policy.parsing import parse
+from netproxy.policy.parsing import closed, parse
 from netproxy.policy.selector import Selector
 from netproxy.policy.selector_index import FEW, hints_of
+from netproxy.policy.turns import at_once
 from tests.support.policies import policy
 
 OPERATORS = ["in", "in", "notin", "exists", "!", "gt"]
@@ -117,3 +119,28 @@ def test_one_label_leads_to_only_so_many_peers_of_a_namespace() -> None:
     with pytest.raises(PolicyError, match="different peers"):
         table.set_policy(parse(policy("some", "evil", ingress=[{"from": peers(MAX_ALIKE + 1)}])))
     assert len(table.policies["evil/some"].peers) == MAX_ALIKE
+
+
+def test_a_policy_that_is_closed_while_its_next_version_is_taken_in_leaves_nothing_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(model, "SLICE", 1)
+    table = PolicyTable()
+    table.set_namespace("evil", {})
+    for number in range(5):
+        table.set_pod(f"evil/{number}", PodFacts("evil", {}, (), True, ""))
+    table.set_policy(parse(policy("p", "evil", ingress=[{"from": without(1, 2)}])))
+    work = table.take_policy(parse(policy("p", "evil", ingress=[{"from": without(2, 3)}])))
+    next(work), next(work)
+    table.set_policy(closed(policy("p", "evil")))
+    labelled = table.take_namespace("evil", {"a": "b"})
+    at_once(work)
+    assert len(table.policies["evil/p"].peers) == 2
+    assert all(len(table.members(each)) == 5 for each in table.policies["evil/p"].peers)
+    assert table.spending.total("evil") == 2
+    next(labelled)
+    table.set_policy(closed(policy("p", "evil")))
+    at_once(labelled)
+    table.delete_policy("evil/p")
+    assert not table._index._places and not table._likeness._users and not table._changed and not table._selections
+    assert not table.spending.total("evil")
