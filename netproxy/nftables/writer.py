@@ -9,6 +9,8 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import msgspec
+
 from kube.process import CommandError, Result, run
 from netproxy.errors import UnansweredError, WriteError
 from netproxy.iptables.writer import nf_tables_generation
@@ -85,7 +87,7 @@ class NftWriter:
             if "No such file or directory" in listed.stderr:
                 return Contents()
             raise WriteError(f"nft list table: {listed.stderr.strip()}")
-        return parse(json.loads(listed.stdout))
+        return parse(decode(listed.stdout))
 
     async def exists(self) -> bool:
         return (await self._run("-t", "list", "table", *self._table)).returncode == 0
@@ -104,8 +106,36 @@ class NftWriter:
             return b""
 
 
+class _Rule(msgspec.Struct, gc=False):
+    chain: str
+    expr: msgspec.Raw
+
+
+class _Item(msgspec.Struct, gc=False):
+    rule: _Rule | None = None
+    chain: dict[str, Any] | None = None
+    map: dict[str, Any] | None = None
+    set: dict[str, Any] | None = None
+
+
+class _Listing(msgspec.Struct):
+    nftables: list[_Item]
+
+
+def decode(text: str) -> dict[str, Any]:
+    """Return the JSON of `nft -j list table`, expressions of rules undecoded: they are most of it, and only compared."""
+    found: list[dict[str, Any]] = []
+    for item in msgspec.json.decode(text, type=_Listing).nftables:
+        if item.rule is not None:
+            found.append({"rule": {"chain": item.rule.chain, "expr": bytes(item.rule.expr)}})
+        for kind in ("chain", "map", "set"):
+            if (value := getattr(item, kind)) is not None:
+                found.append({kind: value})
+    return {"nftables": found}
+
+
 def parse(document: dict[str, Any]) -> Contents:
-    """Read the JSON of `nft -j list table`."""
+    """Read what `nft -j list table` says."""
     contents = Contents()
     for item in document["nftables"]:
         for kind, value in item.items():

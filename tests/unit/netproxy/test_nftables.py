@@ -12,7 +12,7 @@ from netproxy.iptables.static import StaticSettings
 from netproxy.model import ServicePort, plan_service
 from netproxy.nftables import chains
 from netproxy.nftables.sync import NFTablesBackend
-from netproxy.nftables.writer import Contents, RecordingWriter, parse
+from netproxy.nftables.writer import Contents, RecordingWriter, decode, parse
 from tests.support.churn import Churn
 from tests.support.services import service, slice_of
 
@@ -235,3 +235,15 @@ async def test_new_pod_ranges_rewrite_only_the_chains_that_depend_on_them() -> N
     other = NFTablesBackend(fresh, RuleSettings(local_cidrs=("10.244.0.0/16",)), settings)
     await other.start({"default/web": web("web", "10.96.5.1", "10.244.1.2")})
     assert writer.contents == fresh.contents
+
+
+def test_a_listing_is_read_without_decoding_the_expressions_of_its_rules() -> None:
+    text = """{"nftables": [{"metainfo": {"version": "1"}}, {"table": {"family": "ip", "name": "t", "handle": 1}},
+        {"chain": {"family": "ip", "table": "t", "name": "empty", "handle": 2}},
+        {"set": {"family": "ip", "name": "s", "table": "t", "type": "ipv4_addr", "handle": 3, "elem": ["10.0.0.1"]}},
+        {"map": {"name": "m", "type": "ipv4_addr", "map": "verdict", "elem": [["10.0.0.1", {"goto": {"target": "c"}}]]}},
+        {"rule": {"family": "ip", "table": "t", "chain": "c", "handle": 9, "expr": [{"accept": null}]}}]}"""
+    found = parse(decode(text))
+    assert found.rules == {"empty": [], "c": [b'[{"accept": null}]']}
+    assert found.elements == {("s", "10.0.0.1"): "", ("m", "10.0.0.1"): "goto c"}
+    assert found.sets == ["s", "m"]
