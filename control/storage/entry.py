@@ -7,6 +7,7 @@ for who does not ask for it.
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -23,18 +24,28 @@ KEPT_WIRE_BYTES = 4 << 20
 
 
 class _Recent:
-    """The entries that something was made of most recently; it is dropped from older ones beyond a count and a size."""
+    """The entries that something was made of most recently; it is dropped from older ones beyond a count and a size.
+
+    The event loop adds to them, and so does the thread for large objects.
+    """
 
     def __init__(self, drop: Callable[[Entry], None], most: Callable[[], tuple[int, int]]) -> None:
         self._drop, self._most = drop, most
+        self._lock = threading.Lock()
         self._entries: deque[tuple[Entry, int]] = deque()
         self._bytes = 0
-        remembering.on_forget(lambda: self._shrink(0, 0))
+        remembering.on_forget(self.forget)
 
     def add(self, entry: Entry, size: int) -> None:
-        self._entries.append((entry, size))
-        self._bytes += size
-        self._shrink(*self._most())
+        with self._lock:
+            self._entries.append((entry, size))
+            self._bytes += size
+            self._shrink(*self._most())
+
+    def forget(self) -> None:
+        """Drop what was made of all of them."""
+        with self._lock:
+            self._shrink(0, 0)
 
     def _shrink(self, entries: int, size: int) -> None:
         while self._entries and (len(self._entries) > entries or self._bytes > size):
