@@ -2,7 +2,7 @@
 
 Most objects are only ever joined into lists or sent to watchers, as bytes. Decoded views are many times larger, so only
 the most recently used ones are kept; they are shared, hence read-only. So it is with the protobuf form, which nobody pays
-for who does not ask for it.
+for who does not ask for it. What selectors compare is read without the rest of the object, and kept.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from control.storage import codec
+from control.storage import codec, partial
 from kube import remembering
 
 Fields = Callable[[dict[str, Any]], dict[str, str]]
@@ -89,19 +89,35 @@ class Entry:
             _wires.add(self, len(wire))
 
     @property
+    def unread(self) -> int:
+        """Bytes that a first comparison with a selector has to go through."""
+        return len(self.data) if self._labels is None and self._fields is None and self._obj is None else 0
+
+    @property
     def labels(self) -> dict[str, str]:
         if self._labels is None:
-            self._labels = self.obj.get("metadata", _NONE).get("labels") or _NONE
+            self._labels = self._head().labels or _NONE
         return self._labels
 
     @property
     def fields(self) -> dict[str, str]:
         """Selectable fields by path; metadata.name and metadata.namespace are always there."""
         if self._fields is None:
-            metadata = self.obj.get("metadata", _NONE)
-            names = {"metadata.name": metadata.get("name", ""), "metadata.namespace": metadata.get("namespace", "")}
-            self._fields = {**names, **self._fields_of(self.obj)}
+            head = self._head()
+            names = {"metadata.name": head.name, "metadata.namespace": head.namespace}
+            self._fields = {**names, **self._fields_of(self._parts())}
         return self._fields
+
+    def _head(self) -> partial.Head:
+        if self._obj is None:
+            return partial.head(self.data)
+        return partial.head_of(self._obj)
+
+    def _parts(self) -> dict[str, Any]:
+        """Return the object as a dict that is asked for few of its parts."""
+        if self._obj is not None or len(self.data) < partial.WHOLE:
+            return self.obj
+        return partial.lazily(self.data)
 
     def at(self, revision: int) -> Entry:
         """Return the same state under another revision, as deletions are told."""
