@@ -103,9 +103,10 @@ class Entry:
     def fields(self) -> dict[str, str]:
         """Selectable fields by path; metadata.name and metadata.namespace are always there."""
         if self._fields is None:
-            head = self._head()
-            names = {"metadata.name": head.name, "metadata.namespace": head.namespace}
-            self._fields = {**names, **self._fields_of(self._parts())}
+            obj = self._parts()
+            metadata = obj.get("metadata") or _NONE
+            names = {"metadata.name": metadata.get("name", ""), "metadata.namespace": metadata.get("namespace", "")}
+            self._fields = {**names, **self._fields_of(obj)}
         return self._fields
 
     def _head(self) -> partial.Head:

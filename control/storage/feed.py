@@ -16,7 +16,8 @@ from control.storage.reader import Reader
 from control.storage.store import Batch, Event
 
 CHUNK = 500
-BACKLOG = 10_000
+BACKLOG, BACKLOG_BYTES = 10_000, 32 << 20
+"""Changes, and bytes of their values, that wait for a subscriber."""
 
 
 class Feed:
@@ -47,6 +48,7 @@ class Subscription:
         self._seen = after
         self._live_from = feed.revision
         self._pending: list[Event] = []
+        self._bytes = 0
         self._progress = False
         self._closed = False
         self._waiter: asyncio.Future[None] | None = None
@@ -56,9 +58,11 @@ class Subscription:
         """Queue the changes that concern this watch."""
         before = len(self._pending)
         prefix, after = self._prefix, self._after
-        self._pending += [event for event in events if event.key.startswith(prefix) and event.revision > after]
-        if len(self._pending) > self._backlog:
-            self._pending.clear()
+        new = [event for event in events if event.key.startswith(prefix) and event.revision > after]
+        self._pending += new
+        self._bytes += sum(len(event.value) for event in new)
+        if len(self._pending) > self._backlog or self._bytes > BACKLOG_BYTES:
+            self._pending, self._bytes = [], 0
             self._live_from = self._feed.revision
         if len(self._pending) > before or self._seen < self._live_from:
             self._wake()
@@ -72,7 +76,7 @@ class Subscription:
                 if events := await self._catch_up():
                     return Batch(await self._with_previous(events), self._seen)
             elif self._pending:
-                events, self._pending = self._pending, []
+                events, self._pending, self._bytes = self._pending, [], 0
                 self._seen = self._feed.revision
                 self._live_from = min(self._live_from, self._seen)
                 self._progress = False
@@ -89,8 +93,7 @@ class Subscription:
     async def _catch_up(self) -> list[Event]:
         """Read the next changes up to where the queue begins."""
         prefix, seen, until = self._prefix, self._seen, self._live_from
-        events = await self._feed.reader.read(lambda c: sql.events(c, prefix, seen, until, CHUNK))
-        self._seen = events[-1].revision if len(events) == CHUNK else until
+        events, self._seen = await self._feed.reader.read(lambda c: sql.events(c, prefix, seen, until, CHUNK))
         return events
 
     async def _with_previous(self, events: Sequence[Event]) -> Sequence[Event]:

@@ -8,7 +8,6 @@ nothing of the resource has changed since, else from the store's history until c
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import binascii
 import json
@@ -17,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from control.pacing import Pace
 from control.storage.cache import WatchCache
 from control.storage.entry import Entry, Predicate
 from control.storage.resource_cache import ResourceCache, Slice
@@ -78,8 +78,8 @@ async def list_objects(
 ) -> Listing:
     """Answer a list request for a folder; raises StatusError 400, 410 Expired, 504 Timeout.
 
-    The combinations of parameters that upstream refuses as Invalid are the caller's to refuse. A `costly` predicate is asked in
-    slices.
+    The combinations of parameters that upstream refuses as Invalid are the caller's to refuse. A `costly` predicate takes
+    milliseconds for one object.
     """
     if continue_token:
         if resource_version not in ("", "0"):
@@ -108,9 +108,9 @@ async def list_objects(
 async def _slice(
     resource: ResourceCache, prefix: str, predicate: Predicate | None, limit: int, start_after: str, costly: bool
 ) -> Slice:
-    if costly and predicate is not None:
-        return await resource.choose(prefix, predicate, limit, start_after)
-    return resource.list(prefix, predicate, limit, start_after)
+    if predicate is not None:
+        return await resource.choose(prefix, predicate, limit, start_after, costly)
+    return resource.list(prefix, None, limit, start_after)
 
 
 async def _next_page(
@@ -151,11 +151,11 @@ async def _at(
             found = await _slice(resource, prefix, predicate, limit, start_after, costly)
             return _listing(Slice(found.entries, revision, found.more, found.remaining), prefix, predicate)
     entries: list[Entry] = []
-    folder = prefix.endswith("/")
+    folder, pace = prefix.endswith("/"), Pace()
     while True:
         try:
             # One object's key is not a folder: list no keys that merely begin with it.
-            size = (limit or PAGE) if predicate is None else PAGE
+            size = limit - len(entries) if limit and predicate is None else PAGE
             page = await cache.store.list(prefix, revision, start_after, size if folder else 1)
         except FutureRevision as error:
             raise too_large(error.revision, error.current) from error
@@ -163,8 +163,7 @@ async def _at(
         for index, item in enumerate(items):
             if item.failure:
                 raise Unreadable(item.key, item.failure)
-            if costly:
-                await asyncio.sleep(0)
+            await pace.step(len(item.value))
             entry = resource.entry(item.key, item.value, item.revision)
             if predicate is None or predicate(entry):
                 if limit and len(entries) == limit:

@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 THREADS = 2
+PAGE_BYTES = 4 << 20
+"""Bytes of values after which a page of a list, or of old changes with the states before them, ends."""
 RETRY_SECONDS = 1.0
 """How long after a failure the same is read again."""
 
@@ -36,13 +38,11 @@ _NEWEST = """
 SELECT key, max(revision) AS revision, deleted FROM history INDEXED BY history_by_key
 WHERE key >= ? AND key > ? AND key < ? AND revision <= ? GROUP BY key HAVING NOT deleted
 """
-_LIST = f"""
-SELECT h.key, h.value, h.revision, h.create_revision
-FROM ({_NEWEST} ORDER BY key LIMIT ?) n JOIN history h ON h.revision = n.revision ORDER BY h.key
-"""  # noqa: S608 - only constants
+_ITEM = "SELECT key, value, revision, create_revision FROM history WHERE revision = ?"
 _EVENTS = """
-SELECT revision, key, create_revision, previous_revision, deleted, value FROM history
-WHERE revision > ? AND revision <= ? AND +key >= ? AND +key < ? ORDER BY revision LIMIT ?
+SELECT revision, key, create_revision, previous_revision, deleted, value,
+    (SELECT length(before.value) FROM history before WHERE before.revision = now.previous_revision)
+FROM history now WHERE revision > ? AND revision <= ? AND +key >= ? AND +key < ? ORDER BY revision LIMIT ?
 """
 
 
@@ -128,20 +128,32 @@ def page(connection: sqlite3.Connection, prefix: str, revision: int, start_after
     if at < (compacted := schema.mark(connection, "compacted")):
         raise Compacted(at, compacted)
     end = prefix_end(prefix)
-    rows = connection.execute(_LIST, (prefix, start_after, end, at, limit + 1 if limit else -1)).fetchall()
-    if not limit or len(rows) <= limit:
-        return Page([Item(*row) for row in rows], at)
-    items = [Item(*row) for row in rows[:limit]]
+    newest_rows = f"{_NEWEST} ORDER BY key LIMIT ?"
+    rows = connection.execute(newest_rows, (prefix, start_after, end, at, limit + 1 if limit else -1)).fetchall()
+    items, size = list[Item](), 0
+    for _, number, _ in rows[: limit or None]:
+        item = Item(*connection.execute(_ITEM, (number,)).fetchone())
+        items.append(item)
+        size += len(item.value)
+        if limit and size >= PAGE_BYTES:
+            break
+    if len(items) == len(rows):
+        return Page(items, at)
     rest = connection.execute(f"SELECT count(*) FROM ({_NEWEST})", (prefix, items[-1].key, end, at))  # noqa: S608
     return Page(items, at, more=True, remaining=rest.fetchone()[0])
 
 
-def events(connection: sqlite3.Connection, prefix: str, after: int, until: int, limit: int) -> list[Event]:
-    """Return changes with after < revision <= until, at most `limit`; raises Compacted."""
+def events(connection: sqlite3.Connection, prefix: str, after: int, until: int, limit: int) -> tuple[list[Event], int]:
+    """Return changes with after < revision <= until, at most `limit`, and how far these go; raises Compacted."""
     if after < (compacted := schema.mark(connection, "compacted")):
         raise Compacted(after, compacted)
-    rows = connection.execute(_EVENTS, (after, until, prefix, prefix_end(prefix), limit))
-    return [event_of(row) for row in rows]
+    found, size = list[Event](), 0
+    for *row, before in connection.execute(_EVENTS, (after, until, prefix, prefix_end(prefix), limit)):
+        found.append(event_of(row))
+        size += len(found[-1].value) + (before or 0)
+        if len(found) == limit or size >= PAGE_BYTES:
+            return found, found[-1].revision
+    return found, until
 
 
 def event_of(row: Sequence[Any]) -> Event:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 
+from control.pacing import Pace
 from control.storage.entry import Entry, Predicate
 from control.storage.store import Store, Unreadable
 from control.storage.watcher import Change, Notice
@@ -21,6 +22,7 @@ async def replay(
     """
     async with aclosing(store.watch(prefix, after, previous=True)) as history:
         history.request_progress()
+        pace = Pace()
         async for batch in history:
             notices = []
             for event in batch.events:
@@ -28,8 +30,9 @@ async def replay(
                     continue
                 if event.failure:
                     raise Unreadable(event.key, event.failure)
-                now = None if event.type == "DELETED" else entry_of(event.key, event.value, event.revision)
                 before = event.previous
+                await pace.step(len(event.value) + (len(before.value) if before else 0))
+                now = None if event.type == "DELETED" else entry_of(event.key, event.value, event.revision)
                 old = entry_of(before.key, before.value, before.revision) if before else None
                 if now is None and old is None:
                     continue  # an object that could not be read before either: nobody was shown it

@@ -17,12 +17,13 @@ from dataclasses import dataclass
 
 import msgspec
 
+from control.pacing import Pace
 from control.storage import codec
 from control.storage.entry import Entry, Fields, Predicate
 from control.storage.replay import replay
 from control.storage.selecting import chosen
 from control.storage.store import Compacted, Event, FutureRevision, Item, Store, Unreadable, prefix_end
-from control.storage.watcher import CHUNK, CHUNK_BYTES, QUEUE, Change, Notice, Watcher
+from control.storage.watcher import CHUNK, CHUNK_BYTES, QUEUE, QUEUE_BYTES, Change, Notice, Watcher
 from kube.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -212,13 +213,12 @@ class ResourceCache:
                 found.append(entry)
         return Slice(found, self._now())
 
-    async def choose(self, prefix: str, predicate: Predicate, limit: int, start_after: str) -> Slice:
-        """Return what `list` does of the present state, for a predicate that costs much: others have their turns."""
+    async def choose(self, prefix: str, predicate: Predicate, limit: int, start_after: str, costly: bool) -> Slice:
+        """Return what `list` does of the present state, with other work of the event loop in between."""
         state = self.list(prefix, None, 0, start_after)
-        found = await chosen(state.entries, predicate)
-        if limit and len(found) > limit:
-            left = len(state.entries) - state.entries.index(found[limit])
-            return Slice(found[:limit], state.revision, True, left)
+        found, after = await chosen(state.entries, predicate, costly, limit)
+        if after:
+            return Slice(found, state.revision, True, len(state.entries) - after)
         return Slice(found, state.revision)
 
     def count(self, prefix: str = "") -> int:
@@ -257,12 +257,15 @@ class ResourceCache:
         past: AsyncGenerator[Sequence[Notice], None] | None = None
         recent: list[Change] = []
         if initial:
-            state = self.list(prefix, None if costly else predicate)
-            past = self._state(state, initial_end, predicate if costly else None)
+            past = self._state(self.list(prefix), initial_end, predicate, costly)
         elif after_revision > now:
             raise FutureRevision(after_revision, now)
         elif after_revision >= self._floor:
-            recent = [change for change in self._ring if change.revision > after_revision]
+            recent = [change for change in self._ring if change.revision > after_revision and change.within(prefix)]
+            if sum(change.size for change in recent) > QUEUE_BYTES:  # they would have to wait for the watcher
+                past, recent = replay(self._store, self.readable, after_revision, now, prefix, predicate), []
+            elif recent and predicate is not None:
+                past, recent = self._recent(recent, predicate), []
         elif after_revision < now:
             past = replay(self._store, self.readable, after_revision, now, prefix, predicate)
         watchers = self._watchers.setdefault(prefix, set())
@@ -275,15 +278,23 @@ class ResourceCache:
         watcher = Watcher(predicate, bookmarks, unregister, past, limit or QUEUE, self._turn if costly else None)
         watchers.add(watcher)
         for change in recent:
-            if change.key == prefix or (prefix.endswith("/") and change.key.startswith(prefix)):
-                watcher.offer(change)
+            watcher.offer(change)
         return watcher
 
+    async def _recent(self, changes: Sequence[Change], predicate: Predicate) -> AsyncGenerator[Sequence[Notice], None]:
+        pace, notices = Pace(), []
+        for change in changes:
+            await pace.step(change.unread)
+            if (notice := change.seen_by(predicate)) is not None:
+                notices.append(notice)
+        if notices:
+            yield notices
+
     async def _state(
-        self, state: Slice, end: bool, predicate: Predicate | None
+        self, state: Slice, end: bool, predicate: Predicate | None, costly: bool
     ) -> AsyncGenerator[Sequence[Notice], None]:
         if predicate is not None:
-            state = Slice(await chosen(state.entries, predicate), state.revision)
+            state = Slice((await chosen(state.entries, predicate, costly))[0], state.revision)
         start = size = 0
         for index, entry in enumerate(state.entries, 1):
             size += len(entry.data)

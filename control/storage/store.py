@@ -151,8 +151,8 @@ class Store(Protocol):
     async def list(self, prefix: str, revision: int = 0, start_after: str = "", limit: int = 0) -> Page:
         """Return the keys with a prefix in byte order, as they were at a revision (0: now).
 
-        `start_after` skips keys up to and including it; `limit` 0 is no limit. `Page.revision` is the revision the
-        listing shows. Raises Compacted and FutureRevision.
+        `start_after` skips keys up to and including it; `limit` 0 is no limit. A page of large values may have fewer
+        than `limit` and yet `more`. `Page.revision` is the revision the listing shows. Raises Compacted and FutureRevision.
         """
 
     async def create(self, key: str, value: bytes, ttl: int = 0) -> Item:

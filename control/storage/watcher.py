@@ -73,6 +73,15 @@ class Change:
     def size(self) -> int:
         return self.plain.size
 
+    @property
+    def unread(self) -> int:
+        """Bytes that a first comparison with a selector has to go through."""
+        return sum(state.unread for state in (self.entry, self.previous) if state is not None)
+
+    def within(self, prefix: str) -> bool:
+        """Say whether the object is in a folder, or is the one of that key."""
+        return self.key == prefix or (prefix.endswith("/") and self.key.startswith(prefix))
+
     def seen_by(self, predicate: Predicate | None) -> Notice | None:
         """Return the change as someone sees it who sees only what matches; None if not at all."""
         if predicate is None:

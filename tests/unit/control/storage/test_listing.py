@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from control.storage import selecting
+from control import pacing
 from control.storage.entry import Entry
 from control.storage.listing import Listing, decode_token, encode_token, list_objects, parse_revision
 from kube.errors import StatusError
@@ -198,7 +198,7 @@ async def test_others_have_their_turns_while_a_costly_selector_is_compared(
         rounds[0] += 1
         asyncio.get_running_loop().call_soon(next_round)
 
-    monkeypatch.setattr(selecting.time, "perf_counter", lambda: seconds[0])
+    monkeypatch.setattr(pacing.time, "perf_counter", lambda: seconds[0])
     next_round()
     assert len(names(await listed(bench, predicate=costs_a_millisecond, costly=True))) == 20
     assert len(seen) >= 10
