@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from control.admission.plugin import Attributes
+from control.pacing import Pace
 from control.registry import deletion, metadata
 from control.registry.context import Allocation, Context, Written
 from control.registry.deletion import DeleteOptions
@@ -48,6 +49,7 @@ async def _delete(
     strategy, key = registry.strategy(resource), resource.key(namespace, name)
     entry, current = registry.cached(resource).get(key), False
     admitted: int | None = None  # the revision that admission was shown
+    pace = Pace()
     while True:
         if entry is None and not current:
             entry, current = await newest(registry, resource, key), True
@@ -63,6 +65,7 @@ async def _delete(
             continue
         if not context.admitted and admitted != entry.revision:
             # Again where another object, or another state of it, has come in between.
+            await pace.step(len(entry.data))
             attributes = Attributes(
                 resource,
                 "DELETE",
@@ -93,6 +96,7 @@ async def _delete(
         try:
             if outcome == "pending":
                 return Written(entry.data), False, obj
+            await pace.step(len(entry.data))
             if options.dry_run:
                 return Written(codec.with_revision(codec.encode(obj), entry.revision)), outcome == "delete", obj
             if outcome == "mark":

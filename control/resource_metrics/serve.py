@@ -6,12 +6,22 @@ looked at. Errors are metrics-server's.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from control.pacing import Pace
 from control.registry.registry import Registry
-from control.resource_metrics.objects import GROUP, RESOURCES, MetricsStrategy, Object, node_metrics, pod_metrics
+from control.resource_metrics.objects import (
+    GROUP,
+    RESOURCES,
+    MetricsStrategy,
+    Object,
+    node_metrics,
+    outline,
+    pod_metrics,
+)
 from control.resource_metrics.scraper import Scraper
 from control.server import relay
 from control.server.exchange import Answer, Request, Response
@@ -20,6 +30,7 @@ from control.server.listing import ListOptions, read_options
 from control.server.negotiate import negotiate
 from control.server.nodes import NodeDialer, endpoint_of
 from control.storage.entry import Entry
+from control.storage.selecting import chosen
 from kube import errors
 from kube.resources import Resource, by_path
 
@@ -64,20 +75,14 @@ async def _measured(
     registry = server.registry
     core = by_path("", "v1", resource.plural)
     assert core is not None
-    folder = f"{core.storage_prefix}{namespace}/" if namespace and core.namespaced else ""
-    predicate = options.predicate()
-    chosen = [
-        entry.obj
-        for entry in registry.cached(core).list(folder).entries
-        if (not name or entry.obj["metadata"]["name"] == name) and (predicate is None or predicate(entry))
-    ]
+    outlines = await _outlines(registry, core, namespace, name, options)
     scraper = scraper_of(server)
     now = registry.clock.now()
     if resource.plural == "nodes":
-        usages = await scraper.usage(node["metadata"]["name"] for node in chosen)
-        found = [(node, usages.get(node["metadata"]["name"])) for node in chosen]
+        usages = await scraper.usage(node["metadata"]["name"] for node in outlines)
+        found = [(node, usages.get(node["metadata"]["name"])) for node in outlines]
         return [node_metrics(node, used.node, now) for node, used in found if used is not None and used.node]
-    running = [pod for pod in chosen if _runs(pod)]
+    running = [pod for pod in outlines if _runs(pod)]
     usages = await scraper.usage(sorted({pod["spec"]["nodeName"] for pod in running}))
     shown = []
     for pod in running:
@@ -86,6 +91,25 @@ async def _measured(
         if metrics is not None:
             shown.append(metrics)
     return shown
+
+
+async def _outlines(
+    registry: Registry, core: Resource, namespace: str, name: str, options: ListOptions
+) -> list[Object]:
+    """Return of the pods or nodes that are asked for what their metrics are made with."""
+    cached, predicate = registry.cached(core), options.predicate()
+    if name:
+        entry = cached.get(core.key(namespace, name))
+        entries: Sequence[Entry] = [] if entry is None else [entry]
+    else:
+        entries = cached.list(f"{core.storage_prefix}{namespace}/" if namespace and core.namespaced else "").entries
+    if predicate is not None:
+        entries, _ = await chosen(entries, predicate, options.costly)
+    found, pace = list[Object](), Pace()
+    for entry in entries:
+        await pace.step(len(entry.data))
+        found.append(outline(entry.data))
+    return found
 
 
 def _runs(pod: Object) -> bool:

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from control.pacing import Pace
 from control.registry.registry import Registry
 from control.registry.storing import storage_error
 from control.server.converted import split
@@ -257,7 +258,7 @@ class Listing:
         timeout = float(options.timeout) if options.timeout else self.min_watch_timeout * (1 + random.random())
 
         async def chunks() -> AsyncIterator[bytes]:
-            loop = asyncio.get_running_loop()
+            loop, pace = asyncio.get_running_loop(), Pace()
             ending = loop.call_later(timeout, watcher.close)
             try:
                 async for changes in watcher:
@@ -270,7 +271,11 @@ class Listing:
                         if form.plain:
                             yield b"".join([notice.wire for notice in part])
                         else:
-                            yield b"".join([form.event(notice) for notice in part])
+                            lines = []
+                            for notice in part:
+                                await pace.step(len(notice.entry.data))
+                                lines.append(form.event(notice))
+                            yield b"".join(lines)
             except Compacted:
                 status = errors.expired(f"too old resource version: {wanted} ({cache.revision})").to_status()
                 yield form.error(status)

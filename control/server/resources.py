@@ -17,6 +17,7 @@ import msgspec
 from control import offload
 from control.custom.definitions import Definitions
 from control.custom.resource import CustomResource
+from control.pacing import Pace
 from control.registry import deletion, encoded, metadata
 from control.registry.context import Context, Written
 from control.registry.conversion import conversion
@@ -431,13 +432,14 @@ class ResourceServer:
         served = conversion(resource)
         stored, context.requested = (resource, None) if served is None else (served.stored, resource)
         entries, meta = await self.listing.list(resource, self._namespace(request, resource), chosen)
-        left, failures = iter(entries), list[Exception]()
+        left, failures, pace = iter(entries), list[Exception](), Pace()
 
         async def work() -> None:
             for entry in left:
-                found = entry.obj["metadata"]
+                await pace.step(len(entry.data))  # a dry run waits for nothing else
+                found = entry.head()
                 try:
-                    await self.registry.delete(context, stored, found.get("namespace", ""), found["name"], options)
+                    await self.registry.delete(context, stored, found.namespace, found.name, options)
                 except Exception as error:
                     if not (isinstance(error, errors.StatusError) and error.not_found):
                         failures.append(error)

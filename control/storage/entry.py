@@ -96,7 +96,7 @@ class Entry:
     @property
     def labels(self) -> dict[str, str]:
         if self._labels is None:
-            self._labels = self._head().labels or _NONE
+            self._labels = self.head().labels or _NONE
         return self._labels
 
     @property
@@ -109,7 +109,8 @@ class Entry:
             self._fields = {**names, **self._fields_of(obj)}
         return self._fields
 
-    def _head(self) -> partial.Head:
+    def head(self) -> partial.Head:
+        """Return the object's name, namespace and labels."""
         if self._obj is None:
             return partial.head(self.data)
         return partial.head_of(self._obj)
