@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from control.pacing import Pace
 from control.registry.strategy import Strategy
 from control.storage.entry import Entry
 from control.storage.listing import Listing, encode_token
+from control.storage.selecting import chosen
 from control.storage.watcher import Notice
 from kube.selectors import FieldSelector
 
@@ -27,20 +29,20 @@ class Shown:
     selector: FieldSelector
 
     def matches(self, entry: Entry) -> bool:
-        return self.selector.matches(self.strategy.fields(entry.obj))
+        return self.selector.matches(self.strategy.fields(entry.parts()))
 
     async def page(self, found: Listing, prefix: str, limit: int) -> Listing:
         """Return the matching objects of a whole list, at most `limit` of them (0: all)."""
-        entries = [entry for entry in await self.strategy.view(found.entries) if self.matches(entry)]
-        if not limit or len(entries) <= limit:
+        entries, after = await chosen(await self.strategy.view(found.entries), self.matches, True, limit)
+        if not after:
             return Listing(entries, found.revision)
-        entries = entries[:limit]
         return Listing(entries, found.revision, encode_token(found.revision, entries[-1].key.removeprefix(prefix)))
 
     async def notices(self, notices: Sequence[Notice]) -> list[Notice]:
         """Return what a watcher that selects is told of changes to all objects."""
-        found: list[Notice] = []
+        found, pace = list[Notice](), Pace()
         for told, notice in zip(await self.strategy.view_notices(notices), notices, strict=True):
+            await pace.step(len(told.entry.data))
             if told.type == "BOOKMARK":
                 found.append(told)
                 continue

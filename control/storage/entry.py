@@ -103,7 +103,7 @@ class Entry:
     def fields(self) -> dict[str, str]:
         """Selectable fields by path; metadata.name and metadata.namespace are always there."""
         if self._fields is None:
-            obj = self._parts()
+            obj = self.parts()
             metadata = obj.get("metadata") or _NONE
             names = {"metadata.name": metadata.get("name", ""), "metadata.namespace": metadata.get("namespace", "")}
             self._fields = {**names, **self._fields_of(obj)}
@@ -115,8 +115,8 @@ class Entry:
             return partial.head(self.data)
         return partial.head_of(self._obj)
 
-    def _parts(self) -> dict[str, Any]:
-        """Return the object as a dict that is asked for few of its parts."""
+    def parts(self) -> dict[str, Any]:
+        """Return the object as a dict that nobody may change; its values are asked for by name, and few of them decoded."""
         if self._obj is not None or len(self.data) < partial.WHOLE:
             return self.obj
         return partial.lazily(self.data)
