@@ -7,7 +7,6 @@ with the cache's entry, so that an object pays for this once, and one that needs
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -15,6 +14,7 @@ import msgspec
 
 from control.admission.webhooks.caller import CallFailed
 from control.custom.schema import Schema, fill, prune
+from control.pacing import Pace
 from control.storage import codec
 from control.storage.entry import Entry
 from control.storage.watcher import Notice
@@ -152,12 +152,13 @@ class Reader:
 
     async def view(self, entries: Sequence[Entry]) -> list[Entry]:
         """Return stored objects as the served version shows them; raises 500 where a webhook fails."""
-        found = list(entries)
+        found, pace = list(entries), Pace()
         foreign: dict[str, list[tuple[int, Object]]] = {}
         for index, entry in enumerate(entries):
             if entry.views is not None and self in entry.views:
                 found[index] = entry.views[self] or entry
                 continue
+            await pace.step(len(entry.data))
             before = entry.obj
             version = str(before.get("apiVersion", "")).rpartition("/")[2]
             obj = self._settled(before, version)
@@ -167,11 +168,10 @@ class Reader:
                 self._keep(entry, None)
             else:
                 found[index] = self._shown(entry, obj)
-            if index % 500 == 499:
-                await asyncio.sleep(0)  # a long list must not hold up everybody else
         for items in foreign.values():
             converted = await self._versions.convert([obj for _, obj in items], self._served)
             for (index, _), obj in zip(items, converted, strict=True):
+                await pace.step(len(entries[index].data))
                 found[index] = self._shown(entries[index], self._pruned(obj, self._served))
         return found
 

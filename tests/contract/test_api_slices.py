@@ -11,11 +11,13 @@ import pytest
 import pytest_asyncio
 
 from control import pacing
+from control.custom.conversion import Reader
 from control.registry.registry import Registry
 from control.resource_metrics import serve
 from control.server.forms import Form
 from control.storage import codec
 from control.storage.watcher import Notice
+from tests.support import custom_resources
 from tests.support.api_objects import CONFIGMAPS, config_map, pod
 from tests.support.control import ApiUnderTest, api_server
 
@@ -115,4 +117,28 @@ async def test_pods_are_looked_through_for_their_metrics_in_slices(
     answers = await asyncio.gather(*(server.request("GET", path) for _ in range(REQUESTS)))
     assert [answer.json["items"] for answer in answers] == [[]] * REQUESTS
     assert rounds.bytes.total() >= REQUESTS * OBJECTS * len(TEXT)
+    assert max(rounds.bytes.values()) <= ROUND
+
+
+async def test_custom_objects_are_read_in_their_version_in_slices(
+    server: ApiUnderTest, rounds: Rounds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = await custom_resources.install(server, custom_resources.definition("Large"))
+    for number in range(OBJECTS):
+        made = custom_resources.obj("Large", f"l{number}")
+        made["metadata"]["annotations"] = {"text": TEXT}
+        await custom_resources.post(server, path, made)
+    for entries in server.api.registry.cache._resources.values():
+        for entry in entries.list().entries:
+            entry.views = None  # as after a start
+    settle = Reader._settled
+
+    def counted(self: Reader, obj: dict[str, Any], version: str) -> dict[str, Any]:
+        rounds.add(len(obj["metadata"].get("annotations", {}).get("text", "")))
+        return settle(self, obj, version)
+
+    monkeypatch.setattr(Reader, "_settled", counted)
+    answers = await asyncio.gather(*(server.request("GET", path) for _ in range(REQUESTS)))
+    assert [len(answer.json["items"]) for answer in answers] == [OBJECTS] * REQUESTS
+    assert rounds.bytes.total() >= OBJECTS * len(TEXT)
     assert max(rounds.bytes.values()) <= ROUND
