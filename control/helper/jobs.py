@@ -53,9 +53,9 @@ def begin_create(
     return encoded.begin(strategy, namespace, obj, manager, now, warnings)
 
 
-def finish_create(name: list[Any], data: bytes, dry_run: bool) -> encoded.Finished:
+def finish_create(name: list[Any], namespace: str, data: bytes, dry_run: bool) -> encoded.Finished:
     """Prepare and validate a new object as admission left it; raises StatusError."""
-    return encoded.finish(_named(name), data, dry_run)
+    return encoded.finish(_named(name), namespace, data, dry_run)
 
 
 def validate_update(name: list[Any], data: bytes, old: bytes, subresource: str, given: str) -> list[str]:

@@ -73,7 +73,7 @@ async def _create_once(
         asked=context.asked,
     )
     await registry.admission.admit(attributes)
-    await offload.run(context.user.name, context.size, prepare, context, strategy, obj)
+    await offload.run(context.user.name, context.size, prepare, context, strategy, namespace, obj)
     finish = await strategy.allocate(obj, None, Allocation(registry, context))
     outcome = Outcome.NOT_STORED
     try:
@@ -103,8 +103,12 @@ def fill(context: Context, strategy: Strategy, obj: Object, base: str, now: date
     track(strategy.resource, obj, None, context.field_manager, context.operation, "", now)
 
 
-def prepare(context: Context, strategy: Strategy, obj: Object) -> None:
-    """Drop what a create may not set, and fill in what admission may have left out."""
+def prepare(context: Context, strategy: Strategy, namespace: str, obj: Object) -> None:
+    """Drop what a create may not set, and fill in what admission may have left out.
+
+    Raises 400 where admission took the object out of the request's namespace (BeforeCreate in registry/rest/create.go).
+    """
+    metadata.match_namespace(strategy.resource, obj["metadata"], namespace)
     context.warnings += strategy.warnings_as_sent(obj)
     strategy.prepare_create(obj)
     always_status(strategy.resource, obj)

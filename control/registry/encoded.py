@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 Object = dict[str, Any]
 Begun = tuple[bytes, str, str, bool, list[str]]
 """The object, its name, its UID, whether the name was generated, warnings."""
-Finished = tuple[bytes, bytes, list[str]]
-"""The object as it is stored, as a dry run shows it, warnings."""
+Finished = tuple[bytes, bytes, str, list[str]]
+"""The object as it is stored, as a dry run shows it, its name as admission left it, warnings."""
 
 
 class EncodedAttributes(Attributes):
@@ -90,12 +90,13 @@ def begin(strategy: Strategy, namespace: str, obj: Object, manager: str, now: da
     return msgspec.json.encode(obj), meta.get("name", ""), meta["uid"], bool(base), warnings
 
 
-def finish(strategy: Strategy, data: bytes, dry_run: bool) -> Finished:
+def finish(strategy: Strategy, namespace: str, data: bytes, dry_run: bool) -> Finished:
     """Prepare and validate an object as admission left it; raises StatusError."""
     obj, context = msgspec.json.decode(data), Context(UserInfo(""))
-    creation.prepare(context, strategy, obj)
+    creation.prepare(context, strategy, namespace, obj)
     creation.validate(context, strategy, obj)
-    return encode(obj), creation.without_revision(obj) if dry_run else b"", context.warnings
+    shown = creation.without_revision(obj) if dry_run else b""
+    return encode(obj), shown, obj["metadata"]["name"], context.warnings
 
 
 # -- in this process ----------------------------------------------------------------------------------------------------
@@ -137,8 +138,9 @@ async def _create_once(
     )
     attributes.hold(data)
     await registry.admission.admit(attributes)
-    value, shown, warnings = await offload.by_helper(
-        context.user.name, "finish_create", named(resource, registry.settings), attributes.data, context.dry_run
+    known = named(resource, registry.settings)
+    value, shown, name, warnings = await offload.by_helper(
+        context.user.name, "finish_create", known, namespace, attributes.data, context.dry_run
     )
     context.warnings += warnings
     attributes.hold(value)

@@ -1,10 +1,13 @@
 """The helper process for large objects: what it says is what the event loop would say, and it holds nobody up."""
 
 import asyncio
+import json
 import os
+import re
 import signal
 import threading
 from collections.abc import AsyncIterator
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +16,19 @@ import pytest
 import pytest_asyncio
 
 from control import offload
+from control.admission.plugin import Attributes
 from control.helper import client
 from control.helper.client import Helper, HelperFailed
 from control.offload import LARGE
 from control.server import yaml_body
 from kube.errors import StatusError
+from kube.resources import by_path
 from tests.support.api_objects import CONFIGMAPS, PODS, config_map, pod
 from tests.support.control import ApiUnderTest, api_server
 
+CONFIGMAP_KIND = by_path("", "v1", "configmaps")
 CONFIGMAP = ["", "v1", "configmaps", ["10.96.0.0/12"], 30000, 32768, False]
-NEVER = b'{"metadata":{"name":"a","labels":{"a":"b"}}}'
+NEVER = b'{"metadata":{"name":"A"}}'
 
 
 # -- the process --------------------------------------------------------------------------------------------------------
@@ -34,17 +40,17 @@ async def helper() -> AsyncIterator[Helper]:
 
 
 def finishing(helper: Helper, data: bytes = NEVER) -> Any:
-    return helper.call("finish_create", CONFIGMAP, data, True)
+    return helper.call("finish_create", CONFIGMAP, "default", data, True)
 
 
 async def test_the_process_is_started_by_the_first_job_and_does_the_next_one_too(helper: Helper) -> None:
     assert helper.pid is None
-    with pytest.raises(StatusError, match=r"metadata\.namespace: Required value"):
+    with pytest.raises(StatusError, match=r"metadata\.name: Invalid value"):
         await finishing(helper)
     first = helper.pid
-    value, shown, warnings = await finishing(helper, b'{"metadata":{"name":"a","namespace":"b"}}')
-    assert msgspec.json.decode(shown)["metadata"] == {"name": "a", "namespace": "b"}
-    assert b'"resourceVersion":""' in value and warnings == []
+    value, shown, name, warnings = await finishing(helper, b'{"metadata":{"name":"a"}}')
+    assert msgspec.json.decode(shown)["metadata"] == {"name": "a", "namespace": "default"}
+    assert b'"resourceVersion":""' in value and (name, warnings) == ("a", [])
     assert helper.pid == first
 
 
@@ -94,15 +100,15 @@ async def test_a_process_without_jobs_ends(helper: Helper, monkeypatch: pytest.M
 async def test_a_job_that_nobody_waits_for_any_more_is_ended_and_the_next_ones_turn_comes() -> None:
     try:
         with pytest.raises(StatusError):
-            await offload.by_helper("ann", "finish_create", CONFIGMAP, NEVER, True)
+            await offload.by_helper("ann", "finish_create", CONFIGMAP, "default", NEVER, True)
         pid = offload._places().helper.pid
         assert pid is not None
         os.kill(pid, signal.SIGSTOP)
-        left = asyncio.ensure_future(offload.by_helper("ann", "finish_create", CONFIGMAP, NEVER, True))
+        left = asyncio.ensure_future(offload.by_helper("ann", "finish_create", CONFIGMAP, "default", NEVER, True))
         await asyncio.sleep(0.01)
         left.cancel()
-        with pytest.raises(StatusError, match="Required value"):
-            await offload.by_helper("bob", "finish_create", CONFIGMAP, NEVER, True)
+        with pytest.raises(StatusError, match="Invalid value"):
+            await offload.by_helper("bob", "finish_create", CONFIGMAP, "default", NEVER, True)
     finally:
         await offload.close()
 
@@ -110,7 +116,7 @@ async def test_a_job_that_nobody_waits_for_any_more_is_ended_and_the_next_ones_t
 async def test_a_job_that_takes_too_long_is_a_timeout_to_its_client(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "JOB_SECONDS", 0.0)
     with pytest.raises(StatusError) as found:
-        await offload.by_helper("ann", "finish_create", CONFIGMAP, NEVER, True)
+        await offload.by_helper("ann", "finish_create", CONFIGMAP, "default", NEVER, True)
     assert (found.value.code, found.value.reason) == (504, "Timeout")
 
 
@@ -185,6 +191,58 @@ async def test_a_generated_name_that_is_taken_is_generated_anew(
     assert len(names) == 3 and all(name.startswith("generated-") for name in names)
     taken = await server.request("POST", CONFIGMAPS, {"metadata": {"name": names.pop()}, "data": data})
     assert (taken.status, taken.json["reason"]) == (409, "AlreadyExists")
+
+
+GIVEN: list[dict[str, Any]] = [
+    {"name": "given"},
+    {"generateName": "given-"},
+    {"name": "given", "generateName": "given-"},
+]
+LEFT: list[dict[str, Any]] = [
+    dict(zip(("name", "namespace", "generateName"), values, strict=True))
+    for values in product(
+        (..., None, "", "renamed", "taken", "Wrong"), (..., None, "", "default", "kube-system"), (..., None, "other-")
+    )
+]
+"""What admission leaves of an object's names: ... what they were, None nothing."""
+
+
+@pytest.mark.asyncio(loop_scope="module")
+@pytest.mark.parametrize("options", ["", "?dryRun=All"])
+async def test_a_large_object_is_stored_under_the_names_that_admission_leaves_as_a_small_one_is(
+    server: ApiUnderTest, monkeypatch: pytest.MonkeyPatch, options: str
+) -> None:
+    left: dict[str, Any] = {}
+    original = server.api.registry.admission.admit
+
+    async def admit(attributes: Attributes) -> None:
+        await original(attributes)
+        if attributes.resource is not CONFIGMAP_KIND or attributes.obj is None:
+            return
+        meta = attributes.obj["metadata"]
+        for part, value in left.items():
+            if value is None:
+                meta.pop(part, None)
+            elif value is not ...:
+                meta[part] = value
+
+    await server.request("POST", CONFIGMAPS, config_map("taken"))
+    monkeypatch.setattr(server.api.registry.admission, "admit", admit)
+    seen = set[int]()
+    for given, left in product(GIVEN, LEFT):
+        answers = []
+        for blanks in (b"", b" " * LARGE + b"\n"):
+            body = msgspec.json.encode({"metadata": given, "data": {"a": "1"}})
+            answer = await server.request("POST", CONFIGMAPS + options, body + blanks, headers=JSON)
+            text = re.sub("given-[a-z0-9]{5}", "given-", json.dumps(alike(answer.json)))
+            answers.append((answer.status, text))
+            if answer.status == 201 and not options:
+                name = answer.json["metadata"]["name"]
+                assert (await server.request("DELETE", f"{CONFIGMAPS}/{name}")).status == 200
+        small, large = answers
+        assert small == large, (given, left)
+        seen.add(small[0])
+    assert seen == {201, 400, 409, 422}
 
 
 FORMS = [
