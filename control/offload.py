@@ -4,8 +4,8 @@ Decoding, comparing and validating an object of some hundred kilobytes takes up 
 answer nobody: no health check, no node's lease. What needs nothing but bytes is done by the helper (control/helper). The
 thread does what needs objects of this process; it shares the interpreter's lock with the loop, so a request on a new
 connection takes some times longer while it works. A thread gives the lock up after 5 ms by default, and the loop takes it a
-dozen times for such a request, so the interval is shorter meanwhile. Whoever sends many large objects waits behind everybody
-else's first one.
+dozen times for such a request, so the interval is shorter meanwhile. Whoever has had much time waits behind those who had less,
+and reads, which are done in pieces, wait behind writes.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable
@@ -26,10 +27,19 @@ from kube import errors
 
 P = ParamSpec("P")
 T = TypeVar("T")
+_Job = tuple[asyncio.Future[Any], Callable[[], asyncio.Future[Any]]]
 LARGE = 32 * 1024
 """Bytes of an object from which on work on it is done by the thread; to go there and back costs 0.1 ms."""
 HUGE = 1 << 20
 """Bytes of a list from which on it is written by the helper, which may have to start: that takes a quarter of a second."""
+PIECE = 512 * 1024
+"""Bytes of a list's objects that are written at one turn: a tenth of a second."""
+WRITES_IN_A_ROW = 4
+"""After so many writes a piece of a read has its turn."""
+LEFT_SECONDS = 1.0
+"""How long the helper goes on with a job that nobody waits for any more."""
+MOST_USERS = 1024
+"""Users whose time is remembered though they wait for nothing."""
 SWITCH_SECONDS = 0.0002
 """How long the thread may keep the interpreter's lock while the event loop wants it."""
 _thread = ThreadPoolExecutor(1, "large-objects")
@@ -58,20 +68,31 @@ async def evaluate(user: str, size: int, work: Callable[P, T], *args: P.args, **
 
 async def apart(user: str, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Return what `work` returns when the thread has called it."""
-    loop, done = asyncio.get_running_loop(), partial(work, *args, **kwargs)
-    result: T = await _places().thread.run(user, lambda: loop.run_in_executor(_thread, _switching, done))
+    return await _by_thread(user, False, partial(work, *args, **kwargs))
+
+
+async def read(user: str, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Return what `work`, a piece of what a read takes, returns when the thread has called it: writes go before it."""
+    return await _by_thread(user, True, partial(work, *args, **kwargs))
+
+
+async def _by_thread(user: str, reading: bool, work: Callable[[], T]) -> T:
+    loop = asyncio.get_running_loop()
+    result: T = await _places().thread.run(user, lambda: loop.run_in_executor(_thread, _switching, work), reading)
     return result
 
 
-async def by_helper(user: str, job: str, *args: Any) -> Any:
+async def by_helper(user: str, job: str, *args: Any, reading: bool = False) -> Any:
     """Return what a job of control/helper/jobs.py returns, done at the user's turn by the helper process.
 
     Raises the job's StatusError, 504 for one that takes too long, HelperFailed where the process could not do it. A job whose
-    caller is cancelled is not begun, or ends with the process.
+    caller is cancelled is not begun; one that has begun ends with the process where it takes a second more.
     """
     places = _places()
     try:
-        return await places.helper_turns.run(user, lambda: asyncio.ensure_future(places.helper.call(job, *args)))
+        return await places.helper_turns.run(
+            user, lambda: asyncio.ensure_future(places.helper.call(job, *args)), reading
+        )
     except TimeoutError:
         raise errors.timeout("request did not complete within the allotted timeout") from None
 
@@ -84,36 +105,55 @@ async def close() -> None:
 
 
 class _Turns:
-    """Work that is done one at a time: users in the order of their turns, each with what they wait for."""
+    """Work that is done one at a time: the user first whose work has taken the least time so far.
+
+    Pieces of reads wait while there are writes, but every few turns one is theirs.
+    """
 
     def __init__(self, cancels: bool) -> None:
-        self._waiting: dict[str, deque[tuple[asyncio.Future[Any], Callable[[], asyncio.Future[Any]]]]] = {}
+        self._waiting = tuple(dict[str, deque[_Job]]() for _ in ("writes", "reads"))
         self._busy = False
         self._cancels = cancels
         """Whether work ends when nobody waits for it any more."""
+        self._taken: dict[str, float] = {}
+        """Seconds by user. Who comes anew begins with the least of all: what was not used before is no credit."""
+        self._least = 0.0
+        self._writes_in_a_row = 0
 
-    async def run(self, user: str, work: Callable[[], asyncio.Future[Any]]) -> Any:
+    async def run(self, user: str, work: Callable[[], asyncio.Future[Any]], reading: bool = False) -> Any:
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(user, deque()).append((future, work))
+        self._waiting[reading].setdefault(user, deque()).append((future, work))
+        self._taken[user] = max(self._taken.get(user, 0.0), self._least)
         self._begin()
         return await future
 
     def _begin(self) -> None:
-        while self._waiting and not self._busy:
-            user = next(iter(self._waiting))
-            queue = self._waiting.pop(user)
-            future, work = queue.popleft()
-            if queue:
-                self._waiting[user] = queue  # behind everybody else
+        while not self._busy and any(self._waiting):
+            user, (future, work) = self._next()
             if not future.done():
                 self._busy = True
                 running = work()
-                running.add_done_callback(partial(self._ended, future))
+                running.add_done_callback(partial(self._ended, future, user, time.monotonic()))
                 if self._cancels:
                     future.add_done_callback(partial(_cancel_too, running))
 
-    def _ended(self, future: asyncio.Future[Any], running: asyncio.Future[Any]) -> None:
+    def _next(self) -> tuple[str, _Job]:
+        writes, reads = self._waiting
+        first = writes if writes and not (reads and self._writes_in_a_row >= WRITES_IN_A_ROW) else reads
+        self._writes_in_a_row = self._writes_in_a_row + 1 if first is writes else 0
+        user = min(first, key=self._taken.__getitem__)
+        self._least = max(self._least, self._taken[user])
+        queue = first[user]
+        job = queue.popleft()
+        if not queue:
+            del first[user]
+        return user, job
+
+    def _ended(self, future: asyncio.Future[Any], user: str, begun: float, running: asyncio.Future[Any]) -> None:
         self._busy = False
+        self._taken[user] = self._taken.get(user, 0.0) + time.monotonic() - begun
+        if len(self._taken) > MOST_USERS:
+            self._forget()
         error = asyncio.CancelledError() if running.cancelled() else running.exception()
         if future.done():
             pass  # who asked has gone
@@ -123,10 +163,18 @@ class _Turns:
             future.set_result(running.result())
         self._begin()
 
+    def _forget(self) -> None:
+        """Forget users who wait for nothing."""
+        self._taken = {
+            user: taken for user, taken in self._taken.items() if any(user in each for each in self._waiting)
+        }
+
 
 def _cancel_too(running: asyncio.Future[Any], future: asyncio.Future[Any]) -> None:
-    if future.cancelled():
-        running.cancel()
+    """Cancel work whose caller has gone, unless it ends soon: a new process costs more than its answer."""
+    if future.cancelled() and not running.done():
+        stop = asyncio.get_running_loop().call_later(LEFT_SECONDS, running.cancel)
+        running.add_done_callback(lambda _: stop.cancel())
 
 
 class _Places:

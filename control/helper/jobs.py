@@ -65,24 +65,18 @@ def validate_update(name: list[Any], data: bytes, old: bytes, subresource: str, 
     return context.warnings
 
 
-def show_list(
-    name: list[Any], wanted: dict[str, Any], include: str, objects: list[bytes], metadata: dict[str, Any]
-) -> bytes:
-    """Write a collection in the form that a client wants."""
+def show_items(
+    name: list[Any], wanted: dict[str, Any], include: str, pretty: bool, objects: list[bytes]
+) -> list[bytes]:
+    """Write items of a collection in the form that a client wants."""
     strategy = _named(name)
     entries = [Entry("", 0, data, strategy.fields) for data in objects]
-    return Form(Wanted(**wanted), strategy, include, SYSTEM).list(entries, metadata)
-
-
-def pretty(data: bytes) -> bytes:
-    """Write JSON with line breaks."""
-    return msgspec.json.format(data, indent=2)
+    return Form(Wanted(**wanted), strategy, include, SYSTEM, pretty).items(entries)
 
 
 JOBS: dict[str, Callable[..., Any]] = {
     "begin_create": begin_create,
     "finish_create": finish_create,
     "validate_update": validate_update,
-    "show_list": show_list,
-    "pretty": pretty,
+    "show_items": show_items,
 }

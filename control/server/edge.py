@@ -43,6 +43,7 @@ class Edge:
         cycle: RequestResponseCycle | None = scope.pop(CYCLE, None)
         body = _Body(headers, receive, cycle, self.pipeline.config.request_timeout)
         request = Request(scope["method"], scope["path"], scope["query_string"], headers, body.read)
+        request.left = body.left
         request.extensions["headers"] = pairs
         request.extensions["scope"] = scope
         if protocol is not None and not protocol.connection.user:
@@ -135,6 +136,10 @@ class _Body:
         self.length = int(length) if length and length.isdigit() else None
         self.chunked = b"transfer-encoding" in headers
         self.done = not self.chunked and not self.length
+
+    def left(self) -> bool:
+        """Tell whether the client has closed its connection."""
+        return self._cycle is not None and self._cycle.disconnected
 
     async def read(self, limit: int) -> bytes:
         if self.done:

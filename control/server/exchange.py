@@ -61,6 +61,10 @@ class Upgrade:
 Answer = Response | Stream | Upgrade
 
 
+def _stays() -> bool:
+    return False
+
+
 class Request:
     """One request. `user` is filled in on the way; `warnings` become Warning headers."""
 
@@ -72,6 +76,7 @@ class Request:
         "flow",
         "headers",
         "info",
+        "left",
         "method",
         "path",
         "query_string",
@@ -99,6 +104,8 @@ class Request:
         self.warnings: list[str] = []
         self.audit_id = ""
         self.extensions: dict[str, Any] = {}
+        self.left: Callable[[], bool] = _stays
+        """Tells whether the client has closed its connection; long work for its answer then ends."""
         self.flow: Flow | None = None
         """What the request belongs to in priority and fairness, once that is known."""
 

@@ -8,6 +8,7 @@ Tables and partial metadata are made from the decoded view.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any, Literal
 
 import msgspec
@@ -26,13 +27,14 @@ from kube.schema import wire, wire_encode
 encode = msgspec.json.encode
 Include = Literal["None", "Metadata", "Object"]
 _INCLUDE: dict[str, Include] = {"": "Metadata", "Metadata": "Metadata", "Object": "Object"}
+Items = list[bytes]
 _events = SharedEvents()
 
 
 class Form:
-    """How one request's objects are shown. `include` is the Table option includeObject."""
+    """How one request's objects are shown. `include` is the Table option includeObject, `pretty` a list with line breaks."""
 
-    def __init__(self, wanted: Wanted, strategy: Strategy, include: str, clock: Clock) -> None:
+    def __init__(self, wanted: Wanted, strategy: Strategy, include: str, clock: Clock, pretty: bool = False) -> None:
         self.wanted, self.strategy, self._clock = wanted, strategy, clock
         # Text of a client, which would be part of the key of each event that is kept.
         self.include: Include = _INCLUDE.get(include, "None")
@@ -40,10 +42,11 @@ class Form:
         found = conversion(strategy.resource)
         self._convert = found.to_served if found is not None else None
         self._json = not (wanted.yaml or wanted.protobuf)
+        self.pretty = pretty and self._json
 
     @property
     def plain(self) -> bool:
-        return self.wanted.form == "object" and self._json and self._convert is None
+        return self.wanted.form == "object" and self._json and self._convert is None and not self.pretty
 
     def _served(self, obj: dict[str, Any]) -> dict[str, Any]:
         return obj if self._convert is None else self._convert(obj)
@@ -97,41 +100,78 @@ class Form:
     # -- lists ----------------------------------------------------------------------------------------------------
     def list(self, entries: Sequence[Entry], metadata: dict[str, Any]) -> bytes:
         """Show a collection."""
+        if not self.plain:
+            return self.joined(self.items(entries), metadata)
         resource = self.strategy.resource
-        if self.plain:
-            head = encode({"kind": resource.list_kind, "apiVersion": resource.api_version, "metadata": metadata})
-            if type(resource) is not Resource:
-                return _joined(head, b",", b"", [entry.data for entry in entries])
-            typed = b'{"kind":"%b","apiVersion":"%b",' % (resource.kind.encode(), resource.api_version.encode())
-            size = len(typed)
-            bare = [e.data[size:] if e.data.startswith(typed) else _untyped(e.data)[1:] for e in entries]
-            return _joined(head, b",{", b"{", bare)
-        if self.wanted.protobuf:
-            return self._wire_list(entries, metadata)
-        if self.wanted.form == "table":
-            return self._write(self._table([self._served(entry.obj) for entry in entries], metadata))
-        if self.wanted.form == "metadata":
-            items = [self._partial(entry.obj) for entry in entries]
-            version = f"meta.k8s.io/{self.wanted.version}"
-            return self._write(
-                {"kind": "PartialObjectMetadataList", "apiVersion": version, "metadata": metadata, "items": items}
-            )
-        items = [self._served(entry.obj) for entry in entries]
-        if type(resource) is Resource:
-            items = [{k: v for k, v in item.items() if k not in ("kind", "apiVersion")} for item in items]
-        return self._write(
-            {"apiVersion": resource.api_version, "items": items, "kind": resource.list_kind, "metadata": metadata}
-        )
+        head = self._around(metadata)[0]
+        if type(resource) is not Resource:
+            return _joined(head, b",", [entry.data for entry in entries], b"]}\n")
+        typed = b'{"kind":"%b","apiVersion":"%b",' % (resource.kind.encode(), resource.api_version.encode())
+        size = len(typed)
+        bare = [e.data[size:] if e.data.startswith(typed) else _untyped(e.data)[1:] for e in entries]
+        return _joined(head + b"{" if bare else head, b",{", bare, b"]}\n")
 
-    def _wire_list(self, entries: Sequence[Entry], metadata: dict[str, Any]) -> bytes:
-        resource = self.strategy.resource
-        if self.wanted.form == "metadata":
-            items = [wire_encode.framed(_metadata_message(entry.obj)) for entry in entries]
-            version, kind = f"meta.k8s.io/{self.wanted.version}", "PartialObjectMetadataList"
-        else:
-            items = [self._framed(entry) for entry in entries]
+    def items(self, entries: Sequence[Entry]) -> Items:
+        """Show objects as items of a collection, for `joined`.
+
+        One at a time is decoded: all of them would take several times as much memory as the whole list.
+        """
+        now = self._clock.now()
+        return [self._item(entry, now) for entry in entries]
+
+    def joined(self, items: Items, metadata: dict[str, Any]) -> bytes:
+        """Show a collection of items that `items` returned; changes `items`."""
+        if self.wanted.protobuf:
+            resource = self.strategy.resource
             version, kind = resource.api_version, resource.kind + "List"
-        return wire_encode.enveloped_list(version, kind, metadata, items)
+            if self.wanted.form == "metadata":
+                version, kind = f"meta.k8s.io/{self.wanted.version}", "PartialObjectMetadataList"
+            return wire_encode.enveloped_list(version, kind, metadata, items)
+        head, tail = self._around(metadata, empty=not items)
+        between = b"" if self.wanted.yaml else b",\n    " if self.pretty else b","
+        return _joined(head, between, items, tail)
+
+    def _item(self, entry: Entry, now: datetime) -> bytes:
+        if self.wanted.form == "metadata":
+            if self.wanted.protobuf:
+                return wire_encode.framed(_metadata_message(entry.obj))
+            return self._write_item(self._partial(entry.obj))
+        if self.wanted.protobuf:
+            return self._framed(entry)
+        obj = self._served(entry.obj)
+        if self.wanted.form == "table":
+            return self._write_item(self._row(obj, now))
+        if type(self.strategy.resource) is Resource:
+            obj = {key: value for key, value in obj.items() if key not in ("kind", "apiVersion")}
+        return self._write_item(obj)
+
+    def _write_item(self, value: Any) -> bytes:
+        if self.wanted.yaml:
+            return dump_yaml([value])
+        written = encode(value)
+        # A string holds no line break: JSON escapes it.
+        return msgspec.json.format(written, indent=2).replace(b"\n", b"\n    ") if self.pretty else written
+
+    def _around(self, metadata: dict[str, Any], empty: bool = False) -> tuple[bytes, bytes]:
+        """Return what stands before and behind the items of a collection that is not in protobuf."""
+        resource, after = self.strategy.resource, dict[str, Any]()
+        before = {"kind": resource.list_kind, "apiVersion": resource.api_version, "metadata": metadata}
+        if self.wanted.form == "table":
+            before = self._table([], metadata)
+            del before["rows"]
+        elif self.wanted.form == "metadata":
+            before |= {"kind": "PartialObjectMetadataList", "apiVersion": f"meta.k8s.io/{self.wanted.version}"}
+        elif self.wanted.yaml:
+            after = {"kind": before.pop("kind"), "metadata": before.pop("metadata")}
+        key = b"rows" if self.wanted.form == "table" else b"items"
+        if self.wanted.yaml:
+            return dump_yaml(before) + key + (b": []\n" if empty else b":\n"), dump_yaml(after) if after else b""
+        head = encode(before)
+        if not self.pretty:
+            return b'%b,"%b":[' % (head[:-1], key), b"]}"
+        start, end = (b"", b"") if empty else (b"\n    ", b"\n  ")
+        head = msgspec.json.format(head, indent=2)
+        return b'%b,\n  "%b": [%b' % (head[:-2], key, start), end + b"]\n}"
 
     # -- watch events ---------------------------------------------------------------------------------------------
     def event(self, notice: Notice) -> bytes:
@@ -192,26 +232,26 @@ class Form:
     ) -> dict[str, Any]:
         # A watch outlives the moment it began: ages count to when a row is made.
         now = self._clock.now()
-        rows = []
-        for obj in objects:
-            row: dict[str, Any] = {"cells": self.strategy.row(obj, now)}
-            conditions = self.strategy.row_conditions(obj)
-            if conditions:
-                row["conditions"] = conditions
-            if self.include == "Object":
-                row["object"] = obj
-            elif self.include == "Metadata":
-                row["object"] = self._partial(obj)
-            else:
-                row["object"] = None
-            rows.append(row)
         return {
             "kind": "Table",
             "apiVersion": f"meta.k8s.io/{self.wanted.version}",
             "metadata": metadata,
             "columnDefinitions": [_definition(c) for c in self.strategy.columns] if columns else [],
-            "rows": rows,
+            "rows": [self._row(obj, now) for obj in objects],
         }
+
+    def _row(self, obj: dict[str, Any], now: datetime) -> dict[str, Any]:
+        row: dict[str, Any] = {"cells": self.strategy.row(obj, now)}
+        conditions = self.strategy.row_conditions(obj)
+        if conditions:
+            row["conditions"] = conditions
+        if self.include == "Object":
+            row["object"] = obj
+        elif self.include == "Metadata":
+            row["object"] = self._partial(obj)
+        else:
+            row["object"] = None
+        return row
 
 
 def has_protobuf(resource: Resource) -> bool:
@@ -219,12 +259,12 @@ def has_protobuf(resource: Resource) -> bool:
     return type(resource) is Resource and wire.known(resource.module, resource.kind)
 
 
-def _joined(head: bytes, between: bytes, first: bytes, items: list[bytes]) -> bytes:
-    """Return a list's JSON. Everything is copied once: a second copy costs as much as finding the items."""
+def _joined(head: bytes, between: bytes, items: Items, tail: bytes) -> bytes:
+    """Return a whole list. Everything is copied once: a second copy costs as much as finding the items."""
     if not items:
-        return head[:-1] + b',"items":[]}\n'
-    items[0] = b'%b,"items":[%b%b' % (head[:-1], first, items[0])
-    items[-1] += b"]}\n"
+        return head + tail
+    items[0] = head + items[0]
+    items[-1] += tail
     return between.join(items)
 
 

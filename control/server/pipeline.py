@@ -38,6 +38,7 @@ log = logging.getLogger(__name__)
 Handler = Callable[[Request], Awaitable[Answer]]
 _LONG_SUBRESOURCES = frozenset({"exec", "attach", "portforward", "proxy", "log"})
 _READS = frozenset({"get", "list", "watch"})
+_AS_STORED = (None, b"application/json")
 _IMPERSONATES = re.compile(rb"impersonate-").match
 PATIENCE = 4
 """What part of its time a request may spend in a queue: a quarter, as upstream's."""
@@ -166,8 +167,8 @@ class Pipeline:
             limit = self.config.request_timeout
             if request.query_string and b"timeout=" in request.query_string:
                 limit = requested_timeout(request, limit)
-            elif reading and not info.subresource:
-                # Served from memory, or waiting for freshness, which has a limit of its own.
+            elif info.verb == "get" and not info.subresource and request.headers.get(b"accept") in _AS_STORED:
+                # As memory holds it. What waits for freshness has a limit of its own; other forms may wait for a turn.
                 return _finish(request, await handler(request))
             async with asyncio.timeout(limit):
                 return _finish(request, await handler(request))

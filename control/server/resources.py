@@ -7,8 +7,9 @@ Subresources have modules of their own, named in `control.server.subresources`; 
 from __future__ import annotations
 
 import asyncio
-import gzip
-from collections.abc import Callable, Sequence
+import contextlib
+import zlib
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -17,6 +18,7 @@ import msgspec
 from control import offload
 from control.custom.definitions import Definitions
 from control.custom.resource import CustomResource
+from control.helper.client import HelperFailed
 from control.pacing import Pace
 from control.registry import deletion, encoded, metadata
 from control.registry.context import Context, Written
@@ -25,7 +27,7 @@ from control.registry.registry import Registry
 from control.server import auditing, authorizing, componentstatus, patching
 from control.server.decode import Decoder, FieldValidation, directive
 from control.server.exchange import JSON, Answer, Request, Response, typed_response
-from control.server.forms import Form, has_protobuf
+from control.server.forms import Form, Items, has_protobuf
 from control.server.listing import Listing, ListOptions, read_options
 from control.server.metrics import CUSTOM
 from control.server.negotiate import negotiate
@@ -37,6 +39,8 @@ from kube.resources import CREATE_ONLY, Resource, by_path
 
 Object = dict[str, Any]
 GZIP_FROM = 128 * 1024
+_GZIP = 16
+"""Added to the size of zlib's window: a gzip header."""
 MANAGER_LIMIT = 128
 DELETE_WORKERS = 16
 """How many objects of a collection are deleted at the same time: they share commits."""
@@ -200,13 +204,29 @@ class ResourceServer:
     async def _listed(
         self, request: Request, form: Form, entries: Sequence[Entry], metadata: dict[str, Any]
     ) -> Response:
+        """Answer with a collection; a large one is written in pieces, between which others have their turns."""
+        form.pretty = _pretty(request, form)
         size = 0 if form.plain else sum(len(entry.data) for entry in entries)
-        if size < offload.HUGE or form.wanted.protobuf or isinstance(form.strategy.resource, CustomResource):
-            return await self._shown(request, form, size, form.list, entries, metadata)
-        wanted, name = asdict(form.wanted), encoded.named(form.strategy.resource, self.registry.settings)
-        objects = [entry.data for entry in entries]
-        body = await offload.by_helper(request.user.name, "show_list", name, wanted, form.include, objects, metadata)
+        if size < offload.LARGE:
+            body = form.list(entries, metadata)
+        else:
+            items: Items = []
+            for piece in _pieces(entries):
+                if request.left():
+                    raise errors.timeout("the client has closed its connection")
+                items += await self._items(request.user.name, form, piece, size)
+            body = form.joined(items, metadata)
         return await self._sent(request, form, body, 200)
+
+    async def _items(self, user: str, form: Form, entries: Sequence[Entry], size: int) -> Items:
+        """Return a piece of a collection of `size` bytes as the helper writes it, or as the thread does where it cannot."""
+        if not (size < offload.HUGE or form.wanted.protobuf or isinstance(form.strategy.resource, CustomResource)):
+            name, objects = encoded.named(form.strategy.resource, self.registry.settings), [e.data for e in entries]
+            shown = asdict(form.wanted), form.include, form.pretty
+            with contextlib.suppress(HelperFailed):
+                items: Items = await offload.by_helper(user, "show_items", name, *shown, objects, reading=True)
+                return items
+        return await offload.read(user, form.items, entries)
 
     async def _shown(
         self, request: Request, form: Form, size: int, write: Callable[..., bytes], *args: Any, status: int = 200
@@ -220,14 +240,11 @@ class ResourceServer:
         """Return an answer with line breaks, and compressed, where its client wants that."""
         user = request.user.name
         auditing.keep(request, body)
-        if request.query_string and request.flag("pretty") and form.wanted.content_type == JSON:
-            if len(body) < offload.HUGE:
-                body = await offload.run(user, len(body), msgspec.json.format, body, indent=2)
-            else:
-                body = await offload.by_helper(user, "pretty", body)
+        if not form.pretty and _pretty(request, form):
+            body = await offload.run(user, len(body), msgspec.json.format, body, indent=2)
         response = Response(status, body, form.wanted.content_type)
         if len(body) >= GZIP_FROM and b"gzip" in request.headers.get(b"accept-encoding", b""):
-            response.body = await offload.run(user, len(body), gzip.compress, body, 1)
+            response.body = await _zipped(user, body, offload.read if request.method == "GET" else offload.apart)
             response.headers += [(b"content-encoding", b"gzip"), (b"vary", b"Accept-Encoding")]
         return response
 
@@ -449,6 +466,30 @@ class ResourceServer:
         if failures:
             raise failures[0]
         return await self._listed(request, form, entries, meta)
+
+
+def _pretty(request: Request, form: Form) -> bool:
+    return bool(request.query_string and request.flag("pretty") and form.wanted.content_type == JSON)
+
+
+def _pieces(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
+    """Return the parts of a list that are written at one turn each."""
+    begin = size = 0
+    for index, entry in enumerate(entries):
+        if size and size + len(entry.data) > offload.PIECE:
+            yield entries[begin:index]
+            begin, size = index, 0
+        size += len(entry.data)
+    yield entries[begin:]
+
+
+async def _zipped(user: str, body: bytes, beside: Callable[..., Awaitable[bytes]]) -> bytes:
+    compressor, view = zlib.compressobj(1, wbits=zlib.MAX_WBITS | _GZIP), memoryview(body)
+    parts = [
+        await beside(user, compressor.compress, view[at : at + offload.HUGE])
+        for at in range(0, len(body), offload.HUGE)
+    ]
+    return b"".join((*parts, compressor.flush()))
 
 
 def _is_namespace(resource: Resource, info: RequestInfo) -> bool:

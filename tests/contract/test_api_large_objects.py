@@ -42,7 +42,7 @@ def apart(monkeypatch: pytest.MonkeyPatch) -> dict[str, set[bool]]:
 
         monkeypatch.setattr(owner, name, noted)
 
-    for owner, name in ((Decoder, "convert"), (patching, "_read"), (Form, "_table"), (Form, "_enveloped")):
+    for owner, name in ((Decoder, "convert"), (patching, "_read"), (Form, "_row"), (Form, "_enveloped")):
         note(owner, name)
     for name in ("fill", "prepare", "validate"):
         note(creation, name)
@@ -112,4 +112,4 @@ async def test_large_objects_are_shown_in_other_forms_beside_the_event_loop(
     protobuf = {"accept": "application/vnd.kubernetes.protobuf"}
     answer = await server.request("PUT", f"{CONFIGMAPS}/shown", config_map("shown", data=DATA), headers=protobuf)
     assert answer.status == 200
-    assert apart["_table"] == {True} and apart["_enveloped"] == {True}
+    assert apart["_row"] == {True} and apart["_enveloped"] == {True}

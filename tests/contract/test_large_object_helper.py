@@ -7,6 +7,7 @@ import re
 import signal
 import threading
 from collections.abc import AsyncIterator
+from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from control.helper import client
 from control.helper.client import Helper, HelperFailed
 from control.offload import LARGE
 from control.server import yaml_body
+from control.server.protocol import ApiProtocol
 from kube.errors import StatusError
 from kube.resources import by_path
 from tests.support.api_objects import CONFIGMAPS, PODS, config_map, pod
@@ -246,10 +248,10 @@ async def test_a_large_object_is_stored_under_the_names_that_admission_leaves_as
 
 
 FORMS = [
-    ({"Accept": "application/yaml"}, "", 1),
-    ({"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}, "&includeObject=Object", 1),
-    ({"Accept": "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"}, "", 1),
-    ({"Accept": "application/json"}, "&pretty=1", 1),
+    ({"Accept": "application/yaml"}, "", 2),
+    ({"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}, "&includeObject=Object", 2),
+    ({"Accept": "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"}, "", 2),
+    ({"Accept": "application/json"}, "&pretty=1", 2),
     ({"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}, "&includeObject=Object&pretty=1", 2),
     ({"Accept": "application/vnd.kubernetes.protobuf"}, "", 0),
     ({"Accept": "application/json"}, "", 0),
@@ -258,7 +260,7 @@ FORMS = [
 
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.parametrize(("headers", "options", "jobs"), FORMS)
-async def test_a_huge_list_is_written_by_the_process_and_says_the_same(
+async def test_a_huge_list_is_written_by_the_process_in_pieces_and_says_the_same(
     server: ApiUnderTest, monkeypatch: pytest.MonkeyPatch, headers: dict[str, str], options: str, jobs: int
 ) -> None:
     for number in range(4):
@@ -267,18 +269,111 @@ async def test_a_huge_list_is_written_by_the_process_and_says_the_same(
     asked = list[str]()
     original = offload.by_helper
 
-    async def by_helper(user: str, job: str, *args: Any) -> Any:
+    async def by_helper(user: str, job: str, *args: Any, reading: bool) -> Any:
         asked.append(job)
-        return await original(user, job, *args)
+        return await original(user, job, *args, reading=reading)
 
     monkeypatch.setattr(offload, "by_helper", by_helper)
     path = f"{CONFIGMAPS}?labelSelector=list%3Dhuge{options}"
     small = await server.request("GET", path, headers=headers)
     assert asked == []
     monkeypatch.setattr(offload, "HUGE", 4096)
+    monkeypatch.setattr(offload, "LARGE", 4096)
+    monkeypatch.setattr(offload, "PIECE", 3000)
     huge = await server.request("GET", path, headers=headers)
     assert huge.body == small.body and huge.headers["Content-Type"] == small.headers["Content-Type"]
     assert len(asked) == jobs
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_list_is_written_by_the_thread_where_the_process_fails(
+    server: ApiUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(2):
+        body = config_map(f"failing-{number}", data={"key": "v" * 1024}, metadata={"labels": {"list": "failing"}})
+        await server.request("POST", CONFIGMAPS, body)
+    failed = list[str]()
+
+    async def call(self: Helper, job: str, *args: Any) -> Any:
+        failed.append(job)
+        raise HelperFailed("MemoryError")
+
+    monkeypatch.setattr(Helper, "call", call)
+    monkeypatch.setattr(offload, "HUGE", 1024)
+    monkeypatch.setattr(offload, "LARGE", 1024)
+    monkeypatch.setattr(offload, "PIECE", 1024)
+    table = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}
+    answer = await server.request("GET", f"{CONFIGMAPS}?labelSelector=list%3Dfailing", headers=table)
+    assert [row["cells"][0] for row in answer.json["rows"]] == ["failing-0", "failing-1"]
+    assert failed == ["show_items"] * 2
+
+
+@dataclass
+class Held:
+    """Jobs that the helper process was given, which are over when that is set."""
+
+    jobs: list[str] = field(default_factory=list)
+    over: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def held(server: ApiUnderTest, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Held]:
+    """Let the helper process hold its jobs back while three objects are there to be listed."""
+    for number in range(3):
+        body = config_map(f"held-{number}", data={"key": "v" * 1024}, metadata={"labels": {"list": "held"}})
+        await server.request("POST", CONFIGMAPS, body)
+    made = Held()
+
+    async def call(self: Helper, job: str, *args: Any) -> Any:
+        made.jobs.append(job)
+        await made.over.wait()
+        return [b"{}"]
+
+    monkeypatch.setattr(Helper, "call", call)
+    for size in ("HUGE", "LARGE", "PIECE"):
+        monkeypatch.setattr(offload, size, 1024)
+    yield made
+    made.over.set()
+
+
+HELD = f"{CONFIGMAPS}?labelSelector=list%3Dheld"
+TABLE = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_list_whose_client_has_left_has_no_more_turns(
+    server: ApiUnderTest, held: Held, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noticed = asyncio.Event()
+    original = ApiProtocol.connection_lost
+
+    def connection_lost(self: ApiProtocol, exc: Exception | None) -> None:
+        original(self, exc)
+        noticed.set()
+
+    monkeypatch.setattr(ApiProtocol, "connection_lost", connection_lost)
+    left = asyncio.ensure_future(server.request("GET", HELD, headers=TABLE))
+    async with asyncio.timeout(10):
+        while not held.jobs:
+            await asyncio.sleep(0.01)
+        left.cancel()
+        await noticed.wait()
+        held.over.set()
+        while server.api.pipeline.in_flight()["readOnly"]:
+            await asyncio.sleep(0.01)
+    assert held.jobs == ["show_items"]
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_list_waits_for_its_turn_as_long_as_a_request_may_take(
+    server: ApiUnderTest, held: Held, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(offload, "LEFT_SECONDS", 0.0)
+    pipeline = server.api.pipeline
+    monkeypatch.setattr(pipeline, "config", replace(pipeline.config, request_timeout=0.2))
+    answer = await server.request("GET", HELD, headers=TABLE)
+    assert (answer.status, answer.json["reason"]) == (504, "Timeout")
+    assert held.jobs == ["show_items"]
 
 
 CHANGES: list[tuple[str, str, dict[str, str], dict[str, Any]]] = [

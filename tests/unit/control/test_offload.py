@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from control import offload
 from control.offload import LARGE, SWITCH_SECONDS, apart, run
 
 
@@ -32,16 +33,57 @@ async def test_what_work_raises_is_raised_to_who_asked() -> None:
         await apart("ann", int, "x")
 
 
-async def test_a_user_with_much_work_waits_behind_everybody_elses_first() -> None:
+async def test_whose_work_took_less_time_goes_first() -> None:
     begin, order = threading.Event(), list[str]()
     first = asyncio.ensure_future(apart("ann", begin.wait, 10))
-    await asyncio.sleep(0)
+    await asyncio.sleep(0.05)
     more = [asyncio.ensure_future(apart("ann", order.append, f"ann {number}")) for number in range(3)]
-    others = [asyncio.ensure_future(apart(user, order.append, user)) for user in ("bob", "eve")]
+    others = [asyncio.ensure_future(apart(user, order.append, user)) for user in ("bob", "eve", "bob")]
     await asyncio.sleep(0)
     begin.set()
     await asyncio.gather(first, *more, *others)
-    assert order == ["ann 0", "bob", "eve", "ann 1", "ann 2"]
+    assert sorted(order[:3]) == ["bob", "bob", "eve"] and order[3:] == ["ann 0", "ann 1", "ann 2"]
+
+
+async def test_who_has_not_asked_for_anything_has_no_credit_for_it() -> None:
+    turns, order = offload._Turns(cancels=False), list[str]()
+    turns._taken, turns._least = {"ann": 100.0, "bob": 5.0}, 60.0
+    held, loop = asyncio.Event(), asyncio.get_running_loop()
+
+    async def work(name: str) -> None:
+        if name == "first":
+            await held.wait()
+        order.append(name)
+
+    def asked(user: str, name: str) -> asyncio.Future[None]:
+        return asyncio.ensure_future(turns.run(user, lambda: loop.create_task(work(name))))
+
+    waiting = [asked("eve", "first")]
+    await asyncio.sleep(0)
+    waiting += [asked("ann", "ann"), asked("bob", "bob")]
+    await asyncio.sleep(0)
+    assert turns._taken == {"eve": 60.0, "bob": 60.0, "ann": 100.0}
+    held.set()
+    await asyncio.gather(*waiting)
+    assert order == ["first", "bob", "ann"]
+
+
+async def test_writes_go_before_pieces_of_reads_which_have_a_turn_now_and_then() -> None:
+    begin, order = threading.Event(), list[str]()
+    first = asyncio.ensure_future(apart("ann", begin.wait, 10))
+    await asyncio.sleep(0)
+    reads = [asyncio.ensure_future(offload.read(f"reader {n}", order.append, "read")) for n in range(2)]
+    writes = [asyncio.ensure_future(apart(f"writer {n}", order.append, "write")) for n in range(6)]
+    await asyncio.sleep(0)
+    begin.set()
+    await asyncio.gather(first, *reads, *writes)
+    assert order == ["write"] * 3 + ["read"] + ["write"] * 3 + ["read"]  # ann's was a write, too
+
+
+async def test_few_of_those_who_wait_for_nothing_are_remembered() -> None:
+    for number in range(offload.MOST_USERS + 10):
+        await apart(f"user {number}", int)
+    assert len(offload._places().thread._taken) <= offload.MOST_USERS
 
 
 async def test_work_that_nobody_waits_for_any_more_is_not_begun() -> None:

@@ -1,12 +1,19 @@
 from __future__ import annotations
 
+import weakref
+from datetime import datetime
+from typing import Any, Literal
+
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from control.registry.strategies import strategy_for
 from control.server.forms import Form
 from control.server.negotiate import Wanted
 from control.server.shared_events import MOST_BYTES, MOST_EVENTS, SECONDS, SharedEvents
+from control.server.yaml_answer import dump_yaml
 from control.storage.entry import Entry
 from control.storage.watcher import Notice
 from kube import remembering, resources
@@ -24,6 +31,62 @@ async def test_ages_in_a_watched_table_count_to_when_the_row_is_made() -> None:
     await clock.advance(60)
     second = msgspec.json.decode(form.event(notice))
     assert [event["object"]["rows"][0]["cells"] for event in (first, second)] == [["a", 0, "5s"], ["a", 0, "65s"]]
+
+
+SELECTED = {"resourceVersion": "7", "continue": "x"}
+TEXTS = st.text(max_size=8)
+CONTENTS = st.dictionaries(TEXTS, TEXTS | st.none() | st.lists(TEXTS, max_size=2), max_size=3)
+
+
+def whole(form: Form, objects: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return a collection as a value, all of it at once."""
+    meta = f"meta.k8s.io/{form.wanted.version}"
+    if form.wanted.form == "table":
+        return form._table(objects, SELECTED)
+    if form.wanted.form == "metadata":
+        items = [{"kind": "PartialObjectMetadata", "apiVersion": meta, "metadata": obj["metadata"]} for obj in objects]
+        return {"kind": "PartialObjectMetadataList", "apiVersion": meta, "metadata": SELECTED, "items": items}
+    items = [{key: value for key, value in obj.items() if key not in ("kind", "apiVersion")} for obj in objects]
+    if form.wanted.yaml:
+        return {"apiVersion": "v1", "items": items, "kind": "ConfigMapList", "metadata": SELECTED}
+    return {"kind": "ConfigMapList", "apiVersion": "v1", "metadata": SELECTED, "items": items}
+
+
+@given(contents=st.lists(CONTENTS, max_size=4), cut=st.integers(0, 4))
+@pytest.mark.parametrize("kind", ["object", "table", "metadata"])
+@pytest.mark.parametrize(("yaml", "pretty"), [(False, False), (False, True), (True, False)])
+def test_a_collection_written_in_pieces_says_what_it_says_as_a_whole(
+    kind: Literal["object", "table", "metadata"], yaml: bool, pretty: bool, contents: list[dict[str, Any]], cut: int
+) -> None:
+    form = Form(Wanted(form=kind, yaml=yaml), STRATEGY, "Object", CLOCK, pretty)
+    head = {"kind": "ConfigMap", "apiVersion": "v1"}
+    objects = [head | {"metadata": {"name": f"a-{n}"}, "data": each} for n, each in enumerate(contents)]
+    entries = [Entry("", 1, msgspec.json.encode(obj), lambda obj: {}) for obj in objects]
+    value = whole(form, objects)
+    written = dump_yaml(value) if yaml else msgspec.json.encode(value)
+    if pretty:
+        written = msgspec.json.format(written, indent=2)
+    assert form.list(entries, SELECTED).removesuffix(b"\n") == written.removesuffix(b"\n")
+    assert form.joined(form.items(entries[:cut]) + form.items(entries[cut:]), SELECTED) == written
+
+
+def test_one_object_of_a_table_is_decoded_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    alive, most = weakref.WeakSet[Any](), list[int]()
+
+    class Row(dict[str, Any]):
+        def __hash__(self) -> int:  # type: ignore[override]
+            return id(self)
+
+    def row(self: Form, obj: dict[str, Any], now: datetime) -> dict[str, Any]:
+        made = Row(cells=[obj["metadata"]["name"]])
+        alive.add(made)
+        most.append(len(alive))
+        return made
+
+    monkeypatch.setattr(Form, "_row", row)
+    entries = [change(f"a-{number}").entry for number in range(50)]
+    Form(Wanted(form="table"), STRATEGY, "Object", CLOCK).list(entries, SELECTED)
+    assert len(most) == 50 and max(most) <= 2
 
 
 def watched(form: str, include: str = "Object", protobuf: bool = False) -> Form:
