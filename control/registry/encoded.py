@@ -20,7 +20,7 @@ from control.custom.resource import CustomResource
 from control.registry import creation
 from control.registry.context import Context, Written
 from control.registry.conversion import conversion
-from control.registry.storing import encode
+from control.registry.storing import encode, limited
 from control.registry.strategy import Settings, Strategy
 from kube.errors import StatusError
 from kube.resources import Resource
@@ -83,11 +83,15 @@ def named(resource: Resource, settings: Settings) -> list[Any]:
 
 # -- in the other process -----------------------------------------------------------------------------------------------
 def begin(strategy: Strategy, namespace: str, obj: Object, manager: str, now: datetime, warnings: list[str]) -> Begun:
-    """Fill in what comes before admission; raises StatusError."""
+    """Fill in what comes before admission; raises StatusError.
+
+    Its managed fields can make an object ten times as large as it was sent. One that cannot be stored is refused before
+    admission, which decodes it on the event loop.
+    """
     base = creation.begin(strategy.resource, namespace, obj)
     creation.fill(Context(UserInfo(""), field_manager=manager), strategy, obj, base, now)
     meta = obj["metadata"]
-    return msgspec.json.encode(obj), meta.get("name", ""), meta["uid"], bool(base), warnings
+    return limited(msgspec.json.encode(obj)), meta.get("name", ""), meta["uid"], bool(base), warnings
 
 
 def finish(strategy: Strategy, namespace: str, data: bytes, dry_run: bool) -> Finished:

@@ -26,8 +26,12 @@ LARGEST_OBJECT = 1536 * 1024
 
 
 def encode(obj: Object) -> bytes:
-    """Return the bytes to store; refuses what is too large as upstream does on behalf of etcd."""
-    value = codec.encode(obj)
+    """Return the bytes to store; refuses what is too large."""
+    return limited(codec.encode(obj))
+
+
+def limited(value: bytes) -> bytes:
+    """Refuse an object that is too large to be stored, as upstream does on behalf of etcd."""
     if len(value) > LARGEST_OBJECT:
         raise StatusError(500, "", "etcdserver: request is too large")
     return value

@@ -21,6 +21,7 @@ from control.admission.plugin import Attributes
 from control.helper import client
 from control.helper.client import Helper, HelperFailed
 from control.offload import LARGE
+from control.registry.storing import LARGEST_OBJECT
 from control.server import yaml_body
 from control.server.protocol import ApiProtocol
 from kube.errors import StatusError
@@ -245,6 +246,25 @@ async def test_a_large_object_is_stored_under_the_names_that_admission_leaves_as
         assert small == large, (given, left)
         seen.add(small[0])
     assert seen == {201, 400, 409, 422}
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_an_object_that_its_managed_fields_make_too_large_is_refused_before_admission(
+    server: ApiUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    admitted = list[Attributes]()
+    original = server.api.registry.admission.admit
+
+    async def admit(attributes: Attributes) -> None:
+        admitted.append(attributes)
+        await original(attributes)
+
+    monkeypatch.setattr(server.api.registry.admission, "admit", admit)
+    body = config_map("grown", data={f"{n:06d}": "" for n in range(110_000)})
+    assert len(msgspec.json.encode(body)) < LARGEST_OBJECT
+    answer = await server.request("POST", CONFIGMAPS, body)
+    assert (answer.status, answer.json["message"]) == (500, "etcdserver: request is too large")
+    assert not admitted
 
 
 FORMS = [
