@@ -12,6 +12,7 @@ import resource
 import signal
 import sys
 import traceback
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import msgspec
@@ -25,9 +26,14 @@ MEMORY = 2 << 30
 """Bytes of address space. The largest body takes a tenth of it."""
 
 
+OOM_SCORE = 500
+"""Where memory runs out, the helper goes before the server, whose score (-900 by its unit) it would inherit."""
+
+
 def main() -> None:
     """Serve jobs from standard input."""
     os.nice(NICE)
+    _raise_oom_score(Path("/proc/self/oom_score_adj"))
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     for number in (signal.SIGINT, signal.SIGTERM):  # sent to the whole group; the server goes on until it has drained
         signal.signal(number, signal.SIG_IGN)
@@ -38,6 +44,11 @@ def main() -> None:
         sink.write(len(answer).to_bytes(LENGTH, "big"))
         sink.write(answer)
         sink.flush()
+
+
+def _raise_oom_score(file: Path) -> None:
+    if int(file.read_text()) < OOM_SCORE:  # to raise it needs no right, to lower it does
+        file.write_text(str(OOM_SCORE))
 
 
 def _read(source: BinaryIO) -> bytes | None:

@@ -57,6 +57,16 @@ async def test_the_process_is_started_by_the_first_job_and_does_the_next_one_too
     assert helper.pid == first
 
 
+async def test_the_process_goes_before_the_server_where_memory_runs_out(helper: Helper) -> None:
+    with pytest.raises(StatusError):
+        await finishing(helper)
+    assert score_of(helper) >= 500
+
+
+def score_of(helper: Helper) -> int:
+    return int(Path(f"/proc/{helper.pid}/oom_score_adj").read_text())
+
+
 async def test_a_job_that_takes_too_long_ends_with_its_process(helper: Helper, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(StatusError):
         await finishing(helper)

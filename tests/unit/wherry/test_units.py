@@ -30,6 +30,11 @@ def test_every_daemon_is_started_again_for_ever_and_tells_when_it_is_ready(daemo
     assert int(found["LimitNOFILE"][0]) >= 1 << 20
 
 
+@pytest.mark.parametrize("daemon", [*ROLES, "containerd"])
+def test_a_process_that_the_kernel_kills_for_want_of_memory_does_not_end_its_daemon(daemon: str) -> None:
+    assert settings_of(daemon)["OOMPolicy"] == ["continue"]
+
+
 @pytest.mark.parametrize("daemon", ROLES)
 def test_every_role_is_watched(daemon: str) -> None:
     assert 0 < int(settings_of(daemon)["WatchdogSec"][0]) <= 60
