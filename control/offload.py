@@ -22,7 +22,7 @@ from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
 from control import inline
-from control.helper.client import Helper
+from control.helper.client import Helper, HelperMissing
 from kube import errors
 
 P = ParamSpec("P")
@@ -82,17 +82,24 @@ async def _by_thread(user: str, reading: bool, work: Callable[[], T]) -> T:
     return result
 
 
-async def by_helper(user: str, job: str, *args: Any, reading: bool = False) -> Any:
+async def by_helper(
+    user: str, job: str, *args: Any, reading: bool = False, instead: Callable[[], Any] | None = None
+) -> Any:
     """Return what a job of control/helper/jobs.py returns, done at the user's turn by the helper process.
 
     Raises the job's StatusError, 504 for one that takes too long, HelperFailed where the process could not do it. A job whose
-    caller is cancelled is not begun; one that has begun ends with the process where it takes a second more.
+    caller is cancelled is not begun; one that has begun ends with the process where it takes a second more. Where no process
+    can be started the thread calls `instead`.
     """
     places = _places()
     try:
         return await places.helper_turns.run(
             user, lambda: asyncio.ensure_future(places.helper.call(job, *args)), reading
         )
+    except HelperMissing:
+        if instead is None:
+            raise
+        return await apart(user, instead)
     except TimeoutError:
         raise errors.timeout("request did not complete within the allotted timeout") from None
 

@@ -31,6 +31,10 @@ class HelperFailed(Exception):
     """The process could not be started, has ended, or found a fault in its own code."""
 
 
+class HelperMissing(HelperFailed):
+    """There is no process, and none can be started: the machine has no memory or no process numbers left."""
+
+
 class Helper:
     """One helper process, for one event loop. Callers take turns: only one may `call` at a time."""
 
@@ -64,15 +68,7 @@ class Helper:
     async def _asked(self, message: bytes) -> list[Any]:
         process = self._process
         if process is None or process.returncode is not None:
-            process = self._process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-P",
-                "-m",
-                "control.helper",
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                env=os.environ | {"PYTHONPATH": _ROOT},
-            )
+            process = self._process = await _started()
         assert process.stdin is not None and process.stdout is not None
         process.stdin.write(len(message).to_bytes(LENGTH, "big"))
         process.stdin.write(message)
@@ -100,3 +96,19 @@ class Helper:
         if process.stdin is not None:
             process.stdin.close()
         await process.wait()
+
+
+async def _started() -> asyncio.subprocess.Process:
+    try:
+        return await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-P",
+            "-m",
+            "control.helper",
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            env=os.environ | {"PYTHONPATH": _ROOT},
+        )
+    except OSError as error:
+        log.warning("the helper for large objects cannot be started: %s", error)
+        raise HelperMissing(f"the helper for large objects cannot be started: {error}") from error

@@ -7,11 +7,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
-import msgspec
-
-from control.auth.user import UserInfo
 from control.registry import encoded, updating
-from control.registry.context import Context
 from control.registry.strategies import strategy_for
 from control.registry.strategy import Settings, Strategy
 from control.server.decode import Decoder, FieldValidation
@@ -60,9 +56,7 @@ def finish_create(name: list[Any], namespace: str, data: bytes, dry_run: bool) -
 
 def validate_update(name: list[Any], data: bytes, old: bytes, subresource: str, given: str) -> list[str]:
     """Validate a changed object against what it was; returns warnings, raises StatusError."""
-    context = Context(UserInfo(""))
-    updating.validate(context, _named(name), msgspec.json.decode(data), msgspec.json.decode(old), subresource, given)
-    return context.warnings
+    return updating.validate_encoded(_named(name), data, old, subresource, given)
 
 
 def show_items(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -81,7 +82,7 @@ def named(resource: Resource, settings: Settings) -> list[Any]:
     return [*where, list(settings.service_ranges), ports.start, ports.stop, settings.shared_store]
 
 
-# -- in the other process -----------------------------------------------------------------------------------------------
+# -- in the other process, or in the thread where there is none ---------------------------------------------------------
 def begin(strategy: Strategy, namespace: str, obj: Object, manager: str, now: datetime, warnings: list[str]) -> Begun:
     """Fill in what comes before admission; raises StatusError.
 
@@ -142,13 +143,14 @@ async def _create_once(
     )
     attributes.hold(data)
     await registry.admission.admit(attributes)
-    known = named(resource, registry.settings)
+    known, strategy = named(resource, registry.settings), registry.strategy(resource)
+    left = namespace, attributes.data, context.dry_run
     value, shown, name, warnings = await offload.by_helper(
-        context.user.name, "finish_create", known, namespace, attributes.data, context.dry_run
+        context.user.name, "finish_create", known, *left, instead=partial(finish, strategy, *left)
     )
     context.warnings += warnings
     attributes.hold(value)
     await registry.admission.validate(attributes)
     if context.dry_run:
         return creation.store_nothing(registry, resource, namespace, name, shown)
-    return await creation.store_new(registry, registry.strategy(resource), namespace, name, uid, value, value)
+    return await creation.store_new(registry, strategy, namespace, name, uid, value, value)

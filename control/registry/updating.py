@@ -7,12 +7,14 @@ that takes away the last thing that held a marked object deletes it.
 from __future__ import annotations
 
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from control import offload
 from control.admission.plugin import Attributes
+from control.auth.user import UserInfo
 from control.registry import deletion, encoded, metadata
 from control.registry.context import Allocation, Change, Context, Projection, Written
 from control.registry.managed import track
@@ -164,8 +166,9 @@ async def _update_once(
     try:
         if size >= offload.LARGE and encoded.alone(strategy) and context.requested is None:
             known = encoded.named(resource, registry.settings)
-            both = msgspec.json.encode(obj), entry.data
-            context.warnings += await offload.by_helper(user, "validate_update", known, *both, subresource, name)
+            given = msgspec.json.encode(obj), entry.data, subresource, name
+            here = partial(validate_encoded, strategy, *given)
+            context.warnings += await offload.by_helper(user, "validate_update", known, *given, instead=here)
         else:
             await offload.evaluate(user, size, validate, context, strategy, obj, old, subresource, name)
         if not context.admitted:
@@ -212,6 +215,13 @@ def validate(context: Context, strategy: Strategy, obj: Object, old: Object, sub
     if problems:
         raise errors.invalid(resource.group, resource.kind, name, problems)
     context.warnings += strategy.warnings(obj, old)
+
+
+def validate_encoded(strategy: Strategy, data: bytes, old: bytes, subresource: str, name: str) -> list[str]:
+    """Validate an object given as JSON, as `validate` does; return warnings."""
+    context = Context(UserInfo(""))
+    validate(context, strategy, msgspec.json.decode(data), msgspec.json.decode(old), subresource, name)
+    return context.warnings
 
 
 async def _store_changed(

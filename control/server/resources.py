@@ -11,6 +11,7 @@ import contextlib
 import zlib
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -18,6 +19,7 @@ import msgspec
 from control import offload
 from control.custom.definitions import Definitions
 from control.custom.resource import CustomResource
+from control.helper import jobs
 from control.helper.client import HelperFailed
 from control.pacing import Pace
 from control.registry import deletion, encoded, metadata
@@ -336,9 +338,9 @@ class ResourceServer:
 
         async def decoded(name: list[Any]) -> encoded.Begun:
             sent = bytes(request.sent), request.header(b"content-type"), validation
-            found: encoded.Begun = await offload.by_helper(
-                context.user.name, "begin_create", name, *sent, namespace, context.field_manager, now
-            )
+            given = name, *sent, namespace, context.field_manager, now
+            here = partial(jobs.begin_create, *given)
+            found: encoded.Begun = await offload.by_helper(context.user.name, "begin_create", *given, instead=here)
             return found
 
         return await encoded.create(self.registry, context, resource, namespace, decoded)

@@ -1,6 +1,7 @@
 """The helper process for large objects: what it says is what the event loop would say, and it holds nobody up."""
 
 import asyncio
+import errno
 import json
 import os
 import re
@@ -440,6 +441,30 @@ async def test_changes_of_a_large_object_are_answered_as_those_of_a_small_one(se
     small, large = answers
     assert small == large
     assert [status for status, _, _ in small] == [200, 422, 409, 422, 200, 200, 422]
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_large_objects_are_written_by_the_thread_where_no_process_can_be_started(
+    server: ApiUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await offload.close()
+    tried = list[Any]()
+
+    async def start(*args: Any, **kwargs: Any) -> Any:
+        tried.append(args)
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", start)
+    large = {"key": "v" * LARGE}
+    created = await server.request("POST", CONFIGMAPS, config_map("here", data=large))
+    assert (created.status, created.json["metadata"]["name"]) == (201, "here")
+    wrong = await server.request("PUT", f"{CONFIGMAPS}/here", config_map("here", data=large | {"/": ""}))
+    assert wrong.status == 422
+    changed = await server.request("PUT", f"{CONFIGMAPS}/here", config_map("here", data=large | {"b": ""}))
+    assert (changed.status, changed.json["data"]) == (200, large | {"b": ""})
+    refused = await server.request("POST", CONFIGMAPS, config_map("Here", data=large))
+    assert refused.status == 422
+    assert len(tried) == 6  # a creation asks twice
 
 
 async def test_large_yaml_that_the_audit_log_shows_is_not_read_on_the_event_loop(
