@@ -11,7 +11,6 @@ import os
 import resource
 import signal
 import sys
-import traceback
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -19,8 +18,10 @@ import msgspec
 
 from control.helper.client import LENGTH
 from control.helper.jobs import JOBS
+from kube import log_lines
 from kube.errors import StatusError
 
+log = logging.getLogger(__name__)
 NICE = 10
 MEMORY = 2 << 30
 """Bytes of address space. The largest body takes a tenth of it."""
@@ -37,7 +38,7 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     for number in (signal.SIGINT, signal.SIGTERM):  # sent to the whole group; the server goes on until it has drained
         signal.signal(number, signal.SIG_IGN)
-    logging.basicConfig(stream=sys.stderr)
+    logging.basicConfig(handlers=[log_lines.handler()])
     source, sink = sys.stdin.buffer, sys.stdout.buffer
     while (message := _read(source)) is not None:
         answer = msgspec.msgpack.encode(_done(message))
@@ -64,7 +65,7 @@ def _done(message: bytes) -> list[Any]:
     except StatusError as error:
         return [None, [error.code, error.reason, error.message, error.details]]
     except Exception as error:
-        traceback.print_exc()
+        log.exception("a job for a large object failed")
         return [None, f"{type(error).__name__}: {error}"]
 
 

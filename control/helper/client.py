@@ -1,7 +1,7 @@
 """The helper process as the server sees it: started when it is first asked, ended when it has nothing to do.
 
-It does one job at a time. A job that takes too long, or that nobody waits for any more, ends with its process; the next one
-has a new process. Until that is ready the job waits a quarter of a second.
+It does one job at a time. A long job, or one that goes on when nobody waits for it any more, ends with its process; the next
+one has a new process. Until that is ready the job waits a quarter of a second.
 """
 
 from __future__ import annotations

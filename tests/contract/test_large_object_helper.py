@@ -101,6 +101,16 @@ async def test_a_fault_of_a_job_is_no_refusal(helper: Helper) -> None:
         await finishing(helper, b"no JSON")
 
 
+async def test_a_fault_is_one_record_of_the_log_whose_other_lines_are_indented(
+    helper: Helper, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(HelperFailed):
+        await finishing(helper, b'{"metadata":{"name":"a"},"data":5}')
+    written = capfd.readouterr().err.splitlines()
+    assert "a job for a large object failed" in written[0]
+    assert len(written) > 2 and all(line.startswith("    ") for line in written[1:])
+
+
 async def test_a_process_without_jobs_ends(helper: Helper, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client, "IDLE_SECONDS", 0.01)
     with pytest.raises(StatusError):
@@ -123,6 +133,21 @@ async def test_a_job_that_nobody_waits_for_any_more_is_ended_and_the_next_ones_t
         left.cancel()
         with pytest.raises(StatusError, match="Invalid value"):
             await offload.by_helper("bob", "finish_create", CONFIGMAP, "default", NEVER, True)
+    finally:
+        await offload.close()
+
+
+async def test_a_short_job_that_nobody_waits_for_any_more_ends_by_itself() -> None:
+    try:
+        with pytest.raises(StatusError):
+            await offload.by_helper("ann", "finish_create", CONFIGMAP, "default", NEVER, True)
+        pid = offload._places().helper.pid
+        left = asyncio.ensure_future(offload.by_helper("ann", "finish_create", CONFIGMAP, "default", NEVER, True))
+        await asyncio.sleep(0)
+        left.cancel()
+        with pytest.raises(StatusError, match="Invalid value"):
+            await offload.by_helper("bob", "finish_create", CONFIGMAP, "default", NEVER, True)
+        assert offload._places().helper.pid == pid
     finally:
         await offload.close()
 
