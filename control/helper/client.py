@@ -58,6 +58,7 @@ class Helper:
         except BaseException as error:
             await self.close()
             if isinstance(error, OSError | EOFError) and not isinstance(error, TimeoutError):
+                log.warning("the helper for large objects has ended: %s", error)
                 raise HelperFailed(f"the helper for large objects has ended: {error}") from error
             raise
         self._idle = asyncio.get_running_loop().call_later(IDLE_SECONDS, self._end)
