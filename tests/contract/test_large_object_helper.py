@@ -303,6 +303,7 @@ async def test_an_object_that_its_managed_fields_make_too_large_is_refused_befor
     assert not admitted
 
 
+_AGE = re.compile(rb'"[0-9]+s"')
 FORMS = [
     ({"Accept": "application/yaml"}, "", 2),
     ({"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}, "&includeObject=Object", 2),
@@ -337,7 +338,8 @@ async def test_a_huge_list_is_written_by_the_process_in_pieces_and_says_the_same
     monkeypatch.setattr(offload, "LARGE", 4096)
     monkeypatch.setattr(offload, "PIECE", 3000)
     huge = await server.request("GET", path, headers=headers)
-    assert huge.body == small.body and huge.headers["Content-Type"] == small.headers["Content-Type"]
+    assert _AGE.sub(b"age", huge.body) == _AGE.sub(b"age", small.body)
+    assert huge.headers["Content-Type"] == small.headers["Content-Type"]
     assert len(asked) == jobs
 
 
