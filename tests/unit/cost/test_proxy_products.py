@@ -37,8 +37,9 @@ from tests.support.packet_cases import FIXED, RULES
 from tests.support.policies import pod, policy
 from tests.support.services import endpoint, port, service, slice_of
 
-STEEPEST = 0.1
-"""The most that a square or a product of numbers of items may count, in lines: comparing each with each counts 0.5 or more."""
+STEEPEST = 0.25
+"""The most that a square or a product of numbers of items may count, in lines: comparing each with each counts 0.5 or more.
+Turns of the event loop depend on time, and take some lines."""
 APART = 0.25
 """The most lines that an item of the large object may count in a change of a small one."""
 NOT_OURS = ("asyncio", "logging", "prometheus_client", "tests", "writer.py", "contextlib.py")
