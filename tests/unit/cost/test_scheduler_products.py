@@ -28,7 +28,7 @@ from tests.support.large_objects import LargeField, large_fields
 from tests.support.scheduling import Bench
 
 HOST, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
-SIZES, NUMBERS = (80, 160), (4, 8)
+SIZES, NUMBERS = (40, 80), (4, 8)
 MOST_PRODUCT = 0.25
 """Lines for each item and each of the others: a comparison of each with each is one at least."""
 READ = (
@@ -316,7 +316,7 @@ def parts() -> Iterator[Any]:
             yield pytest.param(part, flavor, marks=[pytest.mark.long] if slow else [])
 
 
-@pytest.mark.parametrize(("part", "flavor"), parts())
+@pytest.mark.parametrize(("part", "flavor"), list(parts()))
 def test_one_large_object_and_many_others_cost_their_sum(part: str, flavor: str) -> None:
     logging.disable(logging.ERROR)
     try:
