@@ -138,8 +138,12 @@ class _Turns:
         while not self._busy and any(self._waiting):
             user, (future, work) = self._next()
             if not future.done():
+                try:
+                    running = work()
+                except Exception as error:  # neither a thread nor a process can be started
+                    future.set_exception(error)
+                    continue
                 self._busy = True
-                running = work()
                 running.add_done_callback(partial(self._ended, future, user, time.monotonic()))
                 if self._cancels:
                     future.add_done_callback(partial(_cancel_too, running))

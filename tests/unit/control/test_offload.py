@@ -113,3 +113,26 @@ def test_each_event_loop_has_turns_of_its_own() -> None:
 
     asyncio.run(left_behind())
     assert asyncio.run(asyncio.wait_for(apart("ann", thread), 10)).startswith("large-objects")
+
+
+async def test_work_that_cannot_be_begun_fails_alone_and_others_have_their_turn() -> None:
+    turns = offload._Turns(cancels=False)
+    held: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    def unable() -> asyncio.Future[str]:
+        raise RuntimeError("can't start new thread")
+
+    async def said(text: str) -> str:
+        return text
+
+    first = asyncio.ensure_future(turns.run("a", lambda: held))
+    second = asyncio.ensure_future(turns.run("b", unable))
+    third = asyncio.ensure_future(turns.run("c", lambda: asyncio.ensure_future(said("done"))))
+    await asyncio.sleep(0)
+    held.set_result("held")
+    with pytest.raises(RuntimeError, match="new thread"):
+        await second
+    assert (await first, await asyncio.wait_for(third, 5)) == ("held", "done")
+    with pytest.raises(RuntimeError, match="new thread"):
+        await turns.run("a", unable)
+    assert await asyncio.wait_for(turns.run("a", lambda: asyncio.ensure_future(said("again"))), 5) == "again"
