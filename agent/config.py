@@ -48,7 +48,7 @@ class AgentConfig:
     image_endpoint: str = ""
     runtime_request_timeout: float = 120.0
     containerd: OwnContainerd | None = None
-    """Where the runtime is a containerd that nobody else uses: what it left behind when it was killed is removed."""
+    """Set if only this agent uses the containerd: resources that it leaks when it is killed are then removed."""
 
     hostname: str = ""
     node_ips: tuple[str, ...] = ()

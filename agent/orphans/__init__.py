@@ -1,4 +1,6 @@
-"""What a containerd that was killed while it started or ended a sandbox leaves on the machine, found and removed.
+"""Finds and removes the shims, network namespaces, addresses and leases that containerd leaks when it is killed.
+
+It leaks them where it is killed while it starts or stops a sandbox: CRI no longer shows the sandbox then.
 
 Used only with a containerd that belongs to the agent's installation (`OwnContainerd`): another one may have other users.
 """
@@ -11,19 +13,19 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class OwnContainerd:
-    """Where such a containerd has its things."""
+    """The socket and directories of a containerd that only this agent uses."""
 
     socket: Path
     root: Path
     state: Path
     reservations: Path
-    """host-local's folder of the pod network: a file an address, with the sandbox's ID in it."""
+    """host-local's directory of the pod network: one file for each address, which contains the sandbox's ID."""
     network: Path
     """The CNI network list."""
     plugins: Path
     """The folder of the CNI plugins."""
     results: Path = Path("/var/lib/cni/results")
-    """Where libcni keeps the results of ADD, for all networks of the machine."""
+    """The directory of libcni's cached ADD results, for all networks of the machine."""
 
     @property
     def bundles(self) -> Path:
@@ -35,5 +37,5 @@ class OwnContainerd:
 
     @property
     def namespaces(self) -> Path:
-        """Where network namespaces are mounted (netns_mounts_under_state_dir)."""
+        """The directory in which containerd mounts network namespaces (netns_mounts_under_state_dir)."""
         return self.state / "io.containerd.grpc.v1.cri" / "netns"

@@ -1,6 +1,6 @@
-"""What sandboxes have on the machine, read from /proc and containerd's folders: shims, bundles, namespaces, addresses.
+"""Lists shims, bundles, network namespaces and addresses of sandboxes, from /proc and containerd's directories.
 
-Every item has the moment of its beginning, by the wall clock. All functions block.
+Every item has its creation time by the wall clock. All functions block.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from agent.volumes.mounts import mount_points
 SHIM, BUNDLE, NETNS, ADDRESS, LEASE = "shim", "bundle", "netns", "address", "lease"
 _COMM = "containerd-shim"
 _ID = re.compile("[0-9a-f]{64}")
-"""CRI's IDs. What has another one was not made by CRI."""
+"""The form of sandbox and container IDs of CRI; containers with other IDs were not created through CRI."""
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One thing; `owner` is the ID of the sandbox or container that it is of, where it tells."""
+    """One resource; `owner` is the ID of its sandbox or container, "" where that cannot be read."""
 
     kind: str
     name: str
@@ -36,17 +36,17 @@ class Item:
     owner: str = ""
     pid: int = 0
     ticks: int = 0
-    """A process's start, in ticks since boot: with its ID it means one process alone."""
+    """The process's start time in ticks since boot: together with the PID it identifies one process."""
 
 
 @dataclass(frozen=True, slots=True)
 class Daemon:
-    """The containerd that runs now."""
+    """The running containerd process."""
 
     pid: int
     ticks: int
     began: float = field(compare=False)
-    """When it started. Whatever it has made since is younger, also where the wall clock was set meanwhile."""
+    """Its start time. Everything that it has created is younger, also where the wall clock was set meanwhile."""
 
 
 def daemon(path: Path) -> Daemon:

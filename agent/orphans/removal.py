@@ -1,6 +1,6 @@
-"""Removal of what is nobody's, each item by the tool that made it. Raise OSError, CommandError, ValueError.
+"""Removes orphans, each with the tool that created it. Raise OSError, CommandError, ValueError.
 
-An item is looked at again before it is touched: a process ID or a name may be another's by then.
+Each is checked again just before: its process ID or name may belong to another resource by then.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kube.process import CommandError, run
 TERM_SECONDS, KILL_SECONDS = 5.0, 5.0
 _DELETE_SECONDS = 30.0
 _RUNC_STATE = Path("/run/containerd/runc/k8s.io")
-"""Where the shim has runc keep its state, whichever containerd it is of."""
+"""runc's state directory as shims set it, the same for every containerd."""
 
 
 async def end_shim(of: OwnContainerd, by: Daemon, item: Item) -> None:

@@ -1,9 +1,9 @@
-"""The look for orphans: when the agent starts and once a minute, what nobody owns is removed, logged and counted.
+"""Removes orphans when the agent starts and once a minute; each removal is logged and counted.
 
-containerd's CRI keeps a sandbox in its list only once it stands, and forgets one whose container is removed although
-its shim lives on (seen with containerd 1.6; containerd/containerd#6860, #10421). What it made before and kept no note of has no
-other way to go: shims and their bundles, network namespaces, addresses, and leases that hold snapshots for a day.
-The machine is looked at first and owners are asked for after, so whatever has an owner then is found to have one.
+containerd's CRI lists a sandbox only after it has started, and forgets a sandbox whose container is removed although
+its shim still runs (seen with containerd 1.6; containerd/containerd#6860, #10421). Nothing else removes what it created before:
+shims and their bundles, network namespaces, addresses, and leases that hold snapshots for a day. The machine is read before
+the owners, so that a resource created in between is not taken for an orphan.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ log = logging.getLogger(__name__)
 
 PERIOD_SECONDS = 60.0
 _ORDER = (SHIM, BUNDLE, NETNS, ADDRESS, LEASE)
-"""A shim would start again what is taken from it; a namespace is needed to give its address back."""
+"""The order of removal: a shim would use its bundle again, and CNI DEL of an address needs the network namespace."""
 
 
 class Sweep:
-    """Looks after one containerd; `request_timeout` is that of the agent's calls, in seconds."""
+    """Sweeps for one containerd; `request_timeout` is that of the agent's CRI calls, in seconds."""
 
     def __init__(
         self, of: OwnContainerd, client: Client, request_timeout: float, *, clock: Clock, removed: Counter
@@ -37,7 +37,7 @@ class Sweep:
         self._seen: dict[Item, int] = {}
 
     async def run(self) -> None:
-        """Sweep until cancelled; a runtime that does not answer is asked again at the next look."""
+        """Sweep until cancelled; a sweep that fails is tried again after PERIOD_SECONDS."""
         while True:
             try:
                 await self.sweep()
@@ -46,7 +46,7 @@ class Sweep:
             await self._clock.sleep(PERIOD_SECONDS)
 
     async def sweep(self) -> None:
-        """Look once, and remove what is nobody's. Raise CRIError, OSError where one cannot look."""
+        """Remove the orphans found now. Raises CRIError, OSError where resources or owners cannot be read."""
         by = await asyncio.to_thread(machine.daemon, self._of.socket)
         items = await asyncio.to_thread(machine.scan, self._of, by)
         leases = await self._client.containerd.leases()

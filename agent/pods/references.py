@@ -1,8 +1,8 @@
 """The ConfigMaps and Secrets that this node's pods refer to: kept current for as long as a pod needs them.
 
 A node may read only what its pods name (the Node authorizer), so each object has a list and watch of its own, shared by all
-pods that name it; a change is told at once to those pods. Where pods name more than `WATCHES` objects, or one pod more than
-`WATCHES_OF_A_POD`, the others are fetched once a minute (sources.py). What is watched and no pod names any more is kept for a
+pods that name it; a change starts a sync of those pods at once. The limits are `WATCHES` for the node and `WATCHES_OF_A_POD`
+for a pod; other objects are fetched once a minute (sources.py). An object that no pod names any more is watched for another
 minute, so that a rolling update does not fetch it again for every pod.
 """
 
@@ -52,9 +52,9 @@ class ReferenceStore:
         self._followed: dict[Reference, _Followed] = {}
         self._by_pod: dict[str, frozenset[Reference]] = {}
         self._bytes: dict[str, int] = {}
-        """What the objects of a pod that are fetched take."""
+        """Bytes of the fetched objects (those without a watch), by pod UID."""
         self._named: dict[str, int] = {}
-        """How many objects the pods name that name too many."""
+        """Number of objects that a pod names, for pods over LARGEST, by pod UID."""
         self._watches = 0
         self._due: list[tuple[float, int, Fetched]] = []
         self._count = itertools.count()
