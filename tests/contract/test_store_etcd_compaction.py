@@ -130,7 +130,8 @@ async def test_no_change_is_missed_where_history_is_compacted_and_the_leader_cha
         followers = [Follower(*pair) for pair in zip(caches, resources, strict=True)]
         writers = [Writer(stores[number % 2], number) for number in range(4)]
         stop, compactions = asyncio.Event(), list[int]()
-        running = [asyncio.create_task(each.run()) for each in (*caches, *followers)]
+        running = [asyncio.create_task(cache.run()) for cache in caches]
+        running += [asyncio.create_task(follower.run()) for follower in followers]
         try:
             async with asyncio.TaskGroup() as group:
                 for writer in writers:
