@@ -23,9 +23,10 @@ from typing import Any
 from bench import signals
 from bench.soak_faults import DAEMONS, Faults
 from bench.soak_leaks import cleaned, grown, present, sizes
-from tests.support.cluster import Cluster, cluster, eventually
+from bench.soak_site import Site, site
+from tests.support.cluster import BUSYBOX, Cluster, cluster, eventually, prefix
 from tests.support.history import History
-from tests.support.kube import container_ids, web
+from tests.support.kube import container_ids, wait_pods, web
 from tests.support.pod_churn import batch
 
 NAMESPACE, STEADY = "soak", "steady"
@@ -53,22 +54,25 @@ def main() -> None:
     given = options.parse_args()
     print(f"seed {given.seed}", file=sys.stderr, flush=True)
     signals.end_in_order()
-    with cluster(f"wherry-s{os.getpid()}") as made:
-        found = soak(made, given.seconds, given.pods, given.seed)
+    name = f"wherry-s{os.getpid()}"
+    with prefix(name) as folder, site(folder) as parts, cluster(name, folder) as made:
+        found = soak(made, parts, given.seconds, given.pods, given.seed)
     print(json.dumps({"seed": given.seed, **found}, indent=1))
     sys.exit(1 if any(found[what] for what in WRONG) else 0)
 
 
-def soak(made: Cluster, seconds: float, pods: int, seed: int) -> dict[str, Any]:
+def soak(made: Cluster, parts: Site, seconds: float, pods: int, seed: int) -> dict[str, Any]:
     """Churn for so many seconds; return what was done and what was left."""
     for namespace in (NAMESPACE, STEADY):
         made.kubectl("create", "namespace", namespace)
         account = ("get", "serviceaccount", "default", "-n", namespace)
         eventually(lambda account=account: made.kubectl(*account, check=False).returncode == 0, "the account")  # type: ignore[misc]
     address = web(made, STEADY, 2)
+    made.kubectl("apply", "-n", STEADY, "-f", "-", input=json.dumps(user(parts)))
+    wait_pods(made, STEADY, "app=files", 1)
     steady, before, daemons = container_ids(made), present(made), sizes(made)
     made.kubectl("create", "configmap", "words", "--from-literal=a=b", "-n", NAMESPACE)
-    faults = Faults(made, random.Random(f"faults {seed}"))
+    faults = Faults(made, parts, random.Random(f"faults {seed}"))
     history = History([made], "churn=yes", NAMESPACE, seconds + 900)
     wrong, number = "", 0
     try:
@@ -96,6 +100,16 @@ def soak(made: Cluster, seconds: float, pods: int, seed: int) -> dict[str, Any]:
         "tracebacks": {d: n for d in DAEMONS if (n := made.log(d).count("Traceback"))},
         "agent_errors": [line for line in made.log("agent").splitlines() if " E " in line][:20],
     }
+
+
+def user(parts: Site) -> dict[str, Any]:
+    """Return a pod with a volume of the file server."""
+    mounts = [{"name": "files", "mountPath": "/files"}]
+    container = {"name": "c", "image": BUSYBOX, "command": ["sleep", "100000"], "volumeMounts": mounts}
+    volume = {"name": "files", "hostPath": {"path": str(parts.files.path), "type": "Directory"}}
+    metadata = {"name": "files", "labels": {"app": "files"}}
+    spec = {"containers": [container], "volumes": [volume], "terminationGracePeriodSeconds": 1}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
 def churn(made: Cluster, seconds: float, pods: int, chance: random.Random, faults: Faults) -> int:

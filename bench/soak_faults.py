@@ -1,4 +1,6 @@
-"""The faults of a soak: daemons killed, ended and stopped, and rules flushed, one drawn after the other."""
+"""The faults of a soak, one drawn after the other: daemons killed, ended and stopped, rules flushed, and parts of the site
+that fail for some seconds: the store's disk full or frozen, the key management plugin away, a file server hung.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +12,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 
+from bench.soak_site import Site
 from tests.support.cluster import Cluster, eventually
 
 DAEMONS = ("agent", "containerd", "control", "netproxy")
@@ -17,12 +20,14 @@ STOP_SECONDS = (1.0, 30.0)
 """How long a stopped daemon stands still: less than the 40 s after which a node is called unreachable."""
 LONG_STOP_SECONDS, LONG_STOPS = 60.0, 0.2
 """How long some of them do, and what part they are."""
+FAIL_SECONDS = (1.0, 20.0)
+"""How long a disk, a plugin or a file server fails."""
 
 
 class Faults:
-    """Draws faults and does them to one cluster; whoever is stopped goes on by itself."""
+    """Draws faults and does them to one cluster; what is stopped or fails goes on by itself."""
 
-    def __init__(self, made: Cluster, chance: random.Random) -> None:
+    def __init__(self, made: Cluster, site: Site, chance: random.Random) -> None:
         self._made, self._chance = made, chance
         self._timers: list[threading.Timer] = []
         self.done: Counter[str] = Counter()
@@ -31,6 +36,12 @@ class Faults:
             "kill all": lambda: self._kill(*DAEMONS),
             "flush the nat rules": lambda: self._flush("nat"),
             "flush the filter rules": lambda: self._flush("filter"),
+            "fill the store's disk": lambda: self._fail(site.disk.fill, site.disk.free),
+            "freeze the store's disk": lambda: self._fail(site.freeze, site.thaw),
+            "stop the key management plugin": lambda: self._fail(
+                lambda: setattr(site.plugin, "away", True), lambda: setattr(site.plugin, "away", False)
+            ),
+            "hang the file server": lambda: self._fail(site.files.hang, site.files.answer),
         }
         for daemon in DAEMONS:
             self._kinds[f"kill {daemon}"] = lambda name=daemon: self._kill(name)  # type: ignore[misc]
@@ -44,7 +55,7 @@ class Faults:
         self.done[kind] += 1
 
     def over(self) -> None:
-        """Wait until nobody is stopped any more."""
+        """Wait until nothing is stopped or fails any more."""
         for timer in self._timers:
             timer.join()
 
@@ -73,7 +84,14 @@ class Faults:
         pid = self._made.pid(daemon)
         os.kill(pid, signal.SIGSTOP)
         seconds = LONG_STOP_SECONDS if self._chance.random() < LONG_STOPS else self._chance.uniform(*STOP_SECONDS)
-        timer = threading.Timer(seconds, self._go_on, (daemon, pid))
+        self._later(seconds, lambda: self._go_on(daemon, pid))
+
+    def _fail(self, begin: Callable[[], None], end: Callable[[], None]) -> None:
+        begin()
+        self._later(self._chance.uniform(*FAIL_SECONDS), end)
+
+    def _later(self, seconds: float, work: Callable[[], None]) -> None:
+        timer = threading.Timer(seconds, work)
         timer.start()
         self._timers = [t for t in self._timers if t.is_alive()] + [timer]
 

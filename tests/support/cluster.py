@@ -137,12 +137,22 @@ def web_image(name: str, version: str) -> images.Image:
 
 
 @contextlib.contextmanager
-def cluster(name: str) -> Iterator[Cluster]:
-    """Bring a cluster up and take it away again."""
-    prefix = Path(tempfile.mkdtemp(prefix=f"{name}-", dir="/tmp"))
-    prefix.chmod(0o711)  # as / is: pods with users of their own go through it
-    with host(name) as machine:
-        made = Cluster(machine, prefix)
+def prefix(name: str) -> Iterator[Path]:
+    """Make the folder that a cluster's folders are below, and remove it."""
+    made = Path(tempfile.mkdtemp(prefix=f"{name}-", dir="/tmp"))
+    made.chmod(0o711)  # as / is: pods with users of their own go through it
+    try:
+        yield made
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def cluster(name: str, below: Path | None = None) -> Iterator[Cluster]:
+    """Bring a cluster up and take it away again; `below` is a folder that was prepared for it."""
+    with contextlib.ExitStack() as stack:
+        folder = below or stack.enter_context(prefix(name))
+        made = Cluster(stack.enter_context(host(name)), folder)
         try:
             made.up()
             made.load_usual()
