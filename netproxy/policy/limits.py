@@ -18,7 +18,7 @@ TOO_MANY_MEMBERS = (
 )
 MAX_ALIKE = 100
 """Different peers of the policies of one namespace that are found by the same label, or by none: each is compared with all pods
-that have it."""
+that have it. A peer that asks for several labels is found by the one with the fewest (placement.py)."""
 TOO_MANY_ALIKE = (
     f"its namespace's policies have more than {MAX_ALIKE} different peers that ask for one label, or for none"
 )

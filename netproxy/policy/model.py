@@ -12,11 +12,11 @@ from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from netproxy.errors import PolicyError
-from netproxy.policy.likeness import Likeness
-from netproxy.policy.limits import MAX_MEMBERS, TOO_MANY_MEMBERS
+from netproxy.policy.limits import MAX_ALIKE, MAX_MEMBERS, TOO_MANY_MEMBERS
 from netproxy.policy.objects import PodFacts
+from netproxy.policy.placement import Placement
 from netproxy.policy.selector import EVERY_POD, Selector
-from netproxy.policy.selector_index import SelectorIndex
+from netproxy.policy.selector_index import Places, SelectorIndex
 from netproxy.policy.spending import Spending
 from netproxy.policy.turns import at_once
 
@@ -124,7 +124,9 @@ class PolicyTable:
         self._come = 0
         """Members that came to selections since the policies' peers were last counted."""
         self.spending = Spending()
-        self._likeness = Likeness()
+        self._subject_places = Placement()
+        self._peer_places = Placement(MAX_ALIKE)
+        """Where the selectors of pods that are judged, and those of their peers, are in the index."""
         self.version = 0
         self._changed: dict[Selector, int] = {}
         """When a selection's members, addresses or ports changed, the last one last."""
@@ -215,9 +217,9 @@ class PolicyTable:
         touched, affected = False, self._in_namespace.get(name, {})
         other: SelectorIndex[Selection] = SelectorIndex()
         about = self._index.about_namespace(before or {}, labels or {}) if affected else ()
-        for count, (selector, selection) in enumerate(list(about)):
+        for count, (selector, selection, found) in enumerate(list(about)):
             if selector.has_namespace(before) != selector.has_namespace(labels):
-                other.add(selector, selection)
+                other.add(selector, selection, found)
             if count % SLICE == SLICE - 1:
                 yield
         places, count = other.places(name, before or {}, labels or {}), 0
@@ -238,16 +240,16 @@ class PolicyTable:
 
     def take_policy(self, policy: Policy) -> Generator[None, None, None]:
         """Do as `set_policy` does, in slices; no pod or namespace is to be taken in meanwhile."""
-        known = self.policies.get(policy.key)
-        self._likeness.check(policy.subject.namespace, known.peers if known else (), policy.peers)
+        known, namespace = self.policies.get(policy.key), policy.subject.namespace
+        judged = yield from self._subject_places.choose(namespace, (), (policy.subject,))
+        peers = yield from self._peer_places.choose(namespace, known.peers if known else (), policy.peers)
         wanted = {selector: self._selections.get(selector) or Selection() for selector in policy.selectors()}
         made = {selector: selection for selector, selection in wanted.items() if selector not in self._selections}
         size = sum(len(wanted[each].members) * weight for each, weight in policy.weights.items())
         if size > MAX_MEMBERS:
             raise PolicyError(TOO_MANY_MEMBERS)
-        yield from self._find(made, policy.weights, MAX_MEMBERS - size)
+        yield from self._find(made, {**judged, **peers}, policy.weights, MAX_MEMBERS - size)
         old = self.policies.get(policy.key)
-        self._likeness.change(policy.subject.namespace, old.peers if old else (), policy.peers)
         for selector, selection in wanted.items():
             if (
                 selector not in self._selections
@@ -256,15 +258,25 @@ class PolicyTable:
             self._selections[selector].users.add(policy.key)
         self.policies[policy.key] = policy
         self.spending.change(policy.key, old.cost if old else 0, policy.cost)
+        for placement, places in ((self._subject_places, judged), (self._peer_places, peers)):
+            for selector, new in placement.add(namespace, places).items():
+                self._index.add(selector, self._selections[selector], new)
         if old is not None:
+            self._leave(old)
             self._release(policy.key, old.selectors() - wanted.keys())
 
     def delete_policy(self, key: str) -> None:
         old = self.policies.pop(key, None)
         if old is not None:
             self.spending.change(key, old.cost, 0)
-            self._likeness.change(old.subject.namespace, old.peers, ())
+            self._leave(old)
             self._release(key, old.selectors())
+
+    def _leave(self, old: Policy) -> None:
+        """Take the selectors of an old version of a policy out of the index where no other uses them."""
+        for placement, selectors in ((self._subject_places, (old.subject,)), (self._peer_places, old.peers)):
+            for selector, gone in placement.remove(old.subject.namespace, selectors).items():
+                self._index.remove(selector, gone)
 
     def excess(self) -> str:
         """Return the policy that selects most, of a namespace whose policies' peers have too many members; "" for none."""
@@ -287,25 +299,28 @@ class PolicyTable:
 
     def _register(self, selector: Selector, selection: Selection) -> None:
         self._selections[selector] = selection
-        self._index.add(selector, selection)
         self._come += len(selection.members)
         self._note(selector)
 
     def _find(
-        self, made: Mapping[Selector, Selection], weights: Mapping[Selector, int], most: int
+        self,
+        made: Mapping[Selector, Selection],
+        places: Mapping[Selector, Places],
+        weights: Mapping[Selector, int],
+        most: int,
     ) -> Generator[None, None, None]:
         """Fill new selections with the pods there are; PolicyError where they weigh more than `most`."""
         index: SelectorIndex[Selection] = SelectorIndex()
         for count, (selector, selection) in enumerate(made.items()):
-            index.add(selector, selection)
+            index.add(selector, selection, places[selector])
             if count % SLICE == SLICE - 1:
                 yield
         count = 0
         for name in self._namespaces_of(index):
             labels = self._namespaces.get(name)
-            places = index.places(name, labels or {})
-            for key, pod in self._in_namespace.get(name, {}).items() if places else ():
-                for selector, selection in index.about_pod(places, pod.labels):
+            found = index.places(name, labels or {})
+            for key, pod in self._in_namespace.get(name, {}).items() if found else ():
+                for selector, selection in index.about_pod(found, pod.labels):
                     count += 1
                     if selector.matches(pod, labels):
                         selection.put(key, pod)
@@ -336,7 +351,6 @@ class PolicyTable:
                 continue
             selection.users.discard(key)
             if not selection.users:
-                self._index.remove(selector)
                 del self._selections[selector], self._changed[selector]
 
     def _place(self, selector: Selector, selection: Selection, key: str, facts: PodFacts | None) -> bool:

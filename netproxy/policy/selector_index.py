@@ -2,10 +2,12 @@
 
 A selector that asks for one of few values of a label is found by each of them, one that only asks for a label (Exists, In with
 many values) by its key. Any other (NotIn, DoesNotExist, an empty one) is compared with every pod of its namespaces.
+Where it asks for several labels, placement.py chooses one.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Generic, TypeVar
 
@@ -16,27 +18,34 @@ T = TypeVar("T")
 Hint = tuple[str, str | None] | None
 """What everything that is selected has: a label, or one with this key; None where nothing is known."""
 Place = dict[Hint, dict[Selector, T]]
+Places = tuple[tuple[str | Hint, Hint], ...]
+"""Where a selector is found: by a namespace or a hint of namespaces, and by a hint of pods."""
 FEW = 8
 """A selector is found by so many values at most."""
 FORBIDDING = ("notin", "!")
 
 
-def hints_of(selector: LabelSelector, most: int = FEW) -> tuple[Hint, ...]:
-    """Return hints of which everything that is selected fits one: labels, `most` of them at most, or a key, or nothing."""
+def hints_of(selector: LabelSelector, most: int = FEW) -> list[tuple[Hint, ...]]:
+    """Return the ways to find a selector: each is hints of which everything that is selected fits one.
+
+    First those of values, `most` of them at most; last a key that it asks for otherwise, or nothing where it asks for none.
+    """
     asking = [each for each in selector.requirements if each.operator not in FORBIDDING]
-    among = min((each for each in asking if each.operator == "in"), key=lambda each: len(each.values), default=None)
-    if among is not None and len(among.values) <= most:
-        return tuple((among.key, value) for value in among.values)
-    return ((asking[0].key, None),) if asking else (None,)
+    among = [each for each in asking if each.operator == "in" and len(each.values) <= most]
+    key = next((each.key for each in asking if each not in among), "")
+    among.sort(key=lambda each: len(each.values))
+    found: list[tuple[Hint, ...]] = [tuple((each.key, value) for value in each.values) for each in among[:FEW]]
+    return [*found, ((key, None),)] if key else found or [(None,)]
 
 
-def places_of(selector: Selector) -> list[tuple[str | Hint, Hint]]:
-    """Return where a selector is found: by its namespace or a hint of the namespaces, then by one of the pods."""
-    pods = hints_of(selector.pods)
-    if selector.namespaces is None:
-        return [(selector.namespace, each) for each in pods]
-    namespaces = hints_of(selector.namespaces, FEW // max(1, len(pods)))
-    return [(namespace, each) for namespace in namespaces for each in pods]
+def alternatives(selector: Selector) -> Iterator[Places]:
+    """Yield the ways to find a selector: by its namespace or hints of the namespaces, then by those of the pods."""
+    for pods in hints_of(selector.pods):
+        if selector.namespaces is None:
+            yield tuple((selector.namespace, each) for each in pods)
+        else:
+            for namespaces in hints_of(selector.namespaces, FEW // len(pods)):
+                yield tuple((namespace, each) for namespace in namespaces for each in pods)
 
 
 def _fitting(labels: Iterable[Mapping[str, str]]) -> set[Hint]:
@@ -49,18 +58,25 @@ def _fitting(labels: Iterable[Mapping[str, str]]) -> set[Hint]:
 
 
 class SelectorIndex(Generic[T]):
-    """Selectors, each with a value."""
+    """Selectors, each with a value; one that several namespaces' policies use may be at other places for each."""
 
     def __init__(self) -> None:
         self._places: dict[str | Hint, Place[T]] = {}
         """By namespace or the hint of namespaces, then by that of the pods."""
+        self._times: Counter[tuple[str | Hint, Hint, Selector]] = Counter()
+        """How often a selector was added at a place."""
 
-    def add(self, selector: Selector, value: T) -> None:
-        for where, hint in places_of(selector):
+    def add(self, selector: Selector, value: T, places: Places) -> None:
+        for where, hint in places:
+            self._times[where, hint, selector] += 1
             self._places.setdefault(where, {}).setdefault(hint, {})[selector] = value
 
-    def remove(self, selector: Selector) -> None:
-        for where, hint in places_of(selector):
+    def remove(self, selector: Selector, places: Places) -> None:
+        for where, hint in places:
+            self._times[where, hint, selector] -= 1
+            if self._times[where, hint, selector]:
+                continue
+            del self._times[where, hint, selector]
             place = self._places[where]
             del place[hint][selector]
             if not place[hint]:
@@ -84,8 +100,9 @@ class SelectorIndex(Generic[T]):
             for hint in fitting & place.keys():
                 yield from place[hint].items()
 
-    def about_namespace(self, *labels: Mapping[str, str]) -> Iterator[tuple[Selector, T]]:
-        """Yield the selectors of namespaces that may be about one that has, or had, some labels."""
-        for hint in _fitting(labels):
-            for found in self._places.get(hint, {}).values():
-                yield from found.items()
+    def about_namespace(self, *labels: Mapping[str, str]) -> Iterator[tuple[Selector, T, Places]]:
+        """Yield the selectors of namespaces that may be about one that has, or had, some labels, and where each is."""
+        for where in _fitting(labels):
+            for hint, found in self._places.get(where, {}).items():
+                for selector, value in found.items():
+                    yield selector, value, ((where, hint),)

@@ -114,3 +114,23 @@ async def test_no_change_of_a_policy_pod_or_namespace_holds_the_loop(operator: s
     await loop.tell(*(evil(f"more{number}", operator, 98, 1000 + number) for number in range(3)))
     await loop.tell(*(SlimNamespace(SlimMeta(name=f"ns{number}", labels={"team": "new"})) for number in range(5)))
     assert loop.longest < HOLD
+
+
+def helm(number: int, peers: int) -> Any:
+    """Return a policy with peers of which all share two labels, and each has one of its own."""
+    shared = {"app.kubernetes.io/instance": "shop", "app.kubernetes.io/managed-by": "Helm"}
+    names = [{"app.kubernetes.io/name": f"s{number}-{each}"} for each in range(peers)]
+    return policy(
+        f"p{number}", "shop", ingress=[{"from": [{"podSelector": {"matchLabels": shared | n}} for n in names]}]
+    )
+
+
+async def test_a_pod_of_a_release_costs_no_more_beside_ten_times_as_many_policies_of_it() -> None:
+    labels = {"app.kubernetes.io/instance": "shop", "app.kubernetes.io/managed-by": "Helm"}
+    costs = []
+    for count in (4 * MAX_ALIKE, 40 * MAX_ALIKE):
+        loop = Loop()
+        await loop.tell(*(helm(number, 20) for number in range(count // 20)))
+        costs.append(await loop.tell(pod("p", "10.1.0.1", namespace="shop", labels=labels, node="node-2")))
+        assert loop.longest < HOLD
+    assert costs[1] < 2 * costs[0], costs

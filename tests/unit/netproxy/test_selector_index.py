@@ -71,17 +71,71 @@ def test_after_any_changes_members_are_what_each_selector_matches(seed: int) -> 
                 assert table.members_here(selector) == {k: p for k, p in wanted.items() if p.here}
     for key in list(table.policies):
         table.delete_policy(key)
-    assert not table._index._places and not table._likeness._users
+    assert nothing_is_placed(table)
+
+
+def nothing_is_placed(table: PolicyTable) -> bool:
+    placements = table._subject_places, table._peer_places
+    left = any(each._placed or each._counts for each in placements)
+    return not (left or table._index._places or table._index._times)
 
 
 def test_a_selector_is_found_by_few_values_or_by_a_key_that_it_asks_for() -> None:
     several = Requirement("app", "in", frozenset({"a", "b"}))
+    one = Requirement("tier", "in", frozenset({"x"}))
     many = Requirement("app", "in", frozenset(map(str, range(FEW + 1))))
     other = Requirement("x", "notin", frozenset("y"))
-    assert set(hints_of(LabelSelector((other, several)))) == {("app", "a"), ("app", "b")}
-    assert hints_of(LabelSelector((other, many))) == (("app", None),)
-    assert hints_of(LabelSelector((Requirement("app", "exists"),))) == (("app", None),)
-    assert hints_of(LabelSelector((other, Requirement("z", "!")))) == (None,)
+    first, second = hints_of(LabelSelector((other, several, one)))
+    assert (first, set(second)) == ((("tier", "x"),), {("app", "a"), ("app", "b")})
+    assert hints_of(LabelSelector((many, one))) == [(("tier", "x"),), (("app", None),)]
+    assert hints_of(LabelSelector((other, many))) == [(("app", None),)]
+    assert hints_of(LabelSelector((Requirement("app", "exists"),))) == [(("app", None),)]
+    assert hints_of(LabelSelector((other, Requirement("z", "!")))) == [(None,)]
+
+
+def of_release(number: int) -> dict[str, str]:
+    """Return labels as a Helm chart gives them to one of its Services' pods; the last has a value of its own."""
+    return {
+        "app.kubernetes.io/instance": "shop",
+        "app.kubernetes.io/managed-by": "Helm",
+        "app.kubernetes.io/name": f"service-{number}",
+    }
+
+
+@pytest.mark.parametrize("word", ["podSelector", "namespaceSelector"])
+def test_policies_of_all_services_of_a_release_are_in_force(word: str) -> None:
+    table, count = PolicyTable(), 4 * MAX_ALIKE
+    for number in range(count):
+        peer = {"podSelector": {"matchLabels": {"tier": "web"}}, word: {"matchLabels": of_release(number)}}
+        spec = {"podSelector": {"matchLabels": of_release(number)}, "ingress": [{"from": [peer]}]}
+        table.set_policy(parse(policy(f"p{number}", "shop", **spec)))
+    assert len(table.policies) == count
+    pod_labels, namespace_labels = {"tier": "web", **of_release(1)}, of_release(1)
+    places = table._index.places("shop", namespace_labels)
+    assert len(list(table._index.about_pod(places, pod_labels))) <= 2 * MAX_ALIKE
+    for number in range(count):
+        table.delete_policy(f"shop/p{number}")
+    assert nothing_is_placed(table)
+
+
+def test_a_selector_of_two_namespaces_is_found_as_long_as_one_uses_it() -> None:
+    table = PolicyTable()
+    table.set_namespace("a", {"team": "x"})
+    table.set_namespace("b", {})
+    team = {"namespaceSelector": {"matchLabels": {"team": "x"}}}
+    both = [team | {"podSelector": {"matchLabels": {"app": "a", "x": "y"}}}]
+    first = [team | {"podSelector": {}}, *both]
+    other = team | {"podSelector": {"matchLabels": {"app": "a"}}}
+    table.set_policy(parse(policy("p", "a", ingress=[{"from": both}])))
+    table.set_policy(parse(policy("p", "b", ingress=[{"from": [other, *first]}])))
+    table.set_policy(parse(policy("p", "b", ingress=[{"from": [other]}])))
+    table.set_policy(parse(policy("p", "b", ingress=[{"from": [other, *both]}])))
+    for gone, kept in (("a/p", "b/p"), ("b/p", "")):
+        table.delete_policy(gone)
+        table.set_pod(f"a/{gone[0]}", PodFacts("a", {"app": "a", "x": "y"}, (), True, ""))
+        for each in table.policies[kept].peers if kept else ():
+            assert f"a/{gone[0]}" in table.members(each)
+    assert nothing_is_placed(table)
 
 
 def without(*numbers: int) -> list[dict[str, Any]]:
@@ -142,5 +196,5 @@ def test_a_policy_that_is_closed_while_its_next_version_is_taken_in_leaves_nothi
     table.set_policy(closed(policy("p", "evil")))
     at_once(labelled)
     table.delete_policy("evil/p")
-    assert not table._index._places and not table._likeness._users and not table._changed and not table._selections
+    assert nothing_is_placed(table) and not table._changed and not table._selections
     assert not table.spending.total("evil")
