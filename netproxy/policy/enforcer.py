@@ -138,15 +138,15 @@ class PolicyEnforcer:
 
     def _take_policy(self, change: Change[networking_v1.NetworkPolicy]) -> Iterator[None]:
         self._failures.forget(change.key)
+        if change.type == "DELETED":
+            self._intake.delete(change.key)
+        else:
+            yield from self._intake.put(change.key, change.new)
         for family, rulesets in self._rulesets.items():
             if change.type == "DELETED":
                 self._retries[family].forget(change.key)
             if self._retries[family].changed(change.key):
                 rulesets.closed -= {change.key}
-        if change.type == "DELETED":
-            self._intake.delete(change.key)
-        else:
-            yield from self._intake.put(change.key, change.new)
         log.info("network policy %s: %s", change.key, change.type.lower())
         metrics.POLICIES.set(len(self._table.policies))
         self._wake.set()
@@ -262,6 +262,7 @@ class PolicyEnforcer:
     async def _write(self, backend: PolicyBackend) -> bool:
         """Bring one family to what is known, without the rules of policies that the kernel refuses."""
         rulesets = self._rulesets[backend.family]
+        closed = rulesets.closed  # a look may reopen one during the write
         try:
             try:
                 await backend.put(rulesets.make())
@@ -269,12 +270,13 @@ class PolicyEnforcer:
                 backend.distrust()
                 if not await self._close(backend, rulesets, error):
                     raise
+                closed = rulesets.closed
                 await backend.put(rulesets.make())
         except WriteError as error:
             log.error("network policies are behind: %s", error)
             backend.distrust()
             return False
-        self._retries[backend.family].taken(rulesets.closed)
+        self._retries[backend.family].taken(closed)
         return True
 
     async def _close(self, backend: PolicyBackend, rulesets: Rulesets, error: WriteError) -> bool:

@@ -1,5 +1,6 @@
 """Which policies are closed where the kernel refuses or a write takes too long: those of the namespaces at fault."""
 
+import asyncio
 import random
 from collections import Counter
 from collections.abc import Collection
@@ -8,8 +9,10 @@ from typing import Any
 import pytest
 
 from kube.clock import FakeClock, settle
+from kube.informer import Change
 from netproxy.errors import UnansweredError
 from netproxy.nftables.writer import RecordingWriter
+from netproxy.policy import model
 from netproxy.policy.enforcer import RETRY
 from netproxy.policy.isolation import by_cost, namespace_of, search
 from netproxy.policy.objects import SlimMeta, SlimNamespace
@@ -172,3 +175,56 @@ async def test_a_policy_that_fails_again_and_again_is_not_tried_with_each_change
     assert retries.due(closed) == "a/b"
     retries.taken(frozenset())
     assert retries.failed("a/b")
+
+
+class Held(Refusing):
+    """Refuses texts with some words, and carries out none while it is closed."""
+
+    def __init__(self, *words: str) -> None:
+        super().__init__(*words)
+        self.open = asyncio.Event()
+        self.open.set()
+
+    async def apply(self, text: str) -> None:
+        await self.open.wait()
+        await super().apply(text)
+
+
+def of_port(port: int) -> Any:
+    return about("web", {"from": [{"namespaceSelector": {}}, {"podSelector": {}}], "ports": [{"port": port}]})
+
+
+async def test_a_refused_policy_that_is_tried_again_during_a_write_keeps_its_back_off() -> None:
+    writer = Held("666")
+    api = cluster(of_port(666))
+    async with enforcing(api, writer) as watched:
+        await watched.clock.advance(FIRST_RETRY)
+        writer.open.clear()
+        api.put(pod("web-2", "10.244.1.4", labels={"app": "web"}))
+        await settle(80)
+        looking = asyncio.create_task(watched.enforcer.verify())
+        await settle(80)
+        assert not watched.enforcer._rulesets[4].closed
+        writer.open.set()
+        await looking
+        await settle(200)
+        assert watched.enforcer._rulesets[4].closed == {"default/web"}
+        assert len(watched.reported) == 1
+        await watched.clock.advance(FIRST_RETRY)
+        assert not watched.enforcer._reopen()
+        await watched.clock.advance(FIRST_RETRY)
+        assert watched.enforcer._reopen()
+
+
+async def test_a_refused_policy_that_is_changed_stays_closed_until_its_new_version_is_taken_in(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(model, "SLICE", 1)
+    async with enforcing(cluster(of_port(666)), Refusing("666")) as watched:
+        rulesets, table = watched.enforcer._rulesets[4], watched.enforcer._table
+        changed = about("web", {"from": [{"podSelector": {"matchLabels": {"app": each}}} for each in "abc"]})
+        before = table.policies["default/web"]
+        assert rulesets.closed == {"default/web"}
+        for _ in watched.enforcer._take_policy(Change("MODIFIED", of_port(666), changed)):
+            assert (table.policies["default/web"] is before) == bool(rulesets.closed)
+        assert table.policies["default/web"] is not before and not rulesets.closed
