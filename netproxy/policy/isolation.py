@@ -10,14 +10,17 @@ A policy that is left out of the rules still selects its pods, so they are isola
 from __future__ import annotations
 
 import heapq
-from collections import defaultdict
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections import defaultdict, deque
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 
 from netproxy.policy.rules import Rulesets
 from netproxy.policy.sync import PolicyBackend
 
 ATTEMPTS = 32
 """Offers to find who of one namespace is refused, one of 10 000 policies takes 27; who is not told apart by then is closed."""
+OFFERS = 256
+"""Offers of one search in all namespaces, but for some more to close policies for their size. Each takes up to two seconds, and
+no change of a policy is written meanwhile. Namespaces that are not told apart by then are closed."""
 LITTLE = 1_000
 """What a table may cost that takes no time to write: if that takes too long, no policy is at fault."""
 
@@ -66,25 +69,55 @@ def _costs(rulesets: Rulesets) -> dict[str, int]:
     }
 
 
+class _Offers:
+    """Asks the kernel, and counts how often it may still be asked."""
+
+    def __init__(self, refused: Refused) -> None:
+        self._refused, self.left = refused, OFFERS
+
+    async def __call__(self, keys: Collection[str]) -> bool:
+        self.left -= 1
+        return await self._refused(keys)
+
+
 async def search(costs: Mapping[str, int], refused: Refused) -> set[str]:
     """Return which of policies that are refused together are to be left out."""
     namespaces: defaultdict[str, list[str]] = defaultdict(list)
     for key in sorted(costs):
         namespaces[namespace_of(key)].append(key)
-    found = await _refused_alone(list(namespaces.values()), costs, refused)
+    offers, found = _Offers(refused), set[str]()
+    for group in await _refused_alone(list(namespaces.values()), offers):
+        keys = _all(group)
+        if len(group) > 1 or offers.left < ATTEMPTS:
+            found.update(keys)
+            continue
+        found |= await _single(keys, offers)
+        found |= await _too_large([key for key in keys if key not in found], costs, offers)
     return found | await _too_large([key for key in costs if key not in found], costs, refused)
 
 
-async def _refused_alone(groups: Sequence[Sequence[str]], costs: Mapping[str, int], refused: Refused) -> set[str]:
-    """Return what is to be left out of namespaces that are refused without others."""
-    if not await refused([key for group in groups for key in group]):
-        return set()
-    if len(groups) > 1:
-        middle = len(groups) // 2
-        first = await _refused_alone(groups[:middle], costs, refused)
-        return first | await _refused_alone(groups[middle:], costs, refused)
-    found = await _single(groups[0], refused)
-    return found | await _too_large([key for key in groups[0] if key not in found], costs, refused)
+async def _refused_alone(namespaces: Sequence[Sequence[str]], offers: _Offers) -> list[Sequence[Sequence[str]]]:
+    """Return groups of namespaces that are refused without others; of one each, unless there are too many.
+
+    The largest group is halved first, so that groups that cannot be told apart are small.
+    """
+    if not await offers(_all(namespaces)):
+        return []
+    found, waiting = list[Sequence[Sequence[str]]](), deque([namespaces])
+    while waiting:
+        group = waiting.popleft()
+        if len(group) == 1 or offers.left < ATTEMPTS:
+            found.append(group)
+            continue
+        middle = len(group) // 2
+        for half in (group[:middle], group[middle:]):
+            if await offers(_all(half)):
+                waiting.append(half)
+    return found
+
+
+def _all(namespaces: Iterable[Iterable[str]]) -> list[str]:
+    return [key for keys in namespaces for key in keys]
 
 
 async def _single(keys: Sequence[str], refused: Refused) -> set[str]:

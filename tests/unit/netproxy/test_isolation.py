@@ -14,7 +14,7 @@ from netproxy.errors import UnansweredError
 from netproxy.nftables.writer import RecordingWriter
 from netproxy.policy import model
 from netproxy.policy.enforcer import RETRY
-from netproxy.policy.isolation import by_cost, namespace_of, search
+from netproxy.policy.isolation import OFFERS, by_cost, namespace_of, search
 from netproxy.policy.objects import SlimMeta, SlimNamespace
 from netproxy.policy.retries import FIRST_RETRY, LAST_RETRY, Retries
 from tests.support.memory_api import MemoryAPI
@@ -66,6 +66,18 @@ async def test_a_namespace_that_takes_no_more_than_its_share_is_closed_for_no_ot
     if most == 10**9:
         assert found == set(bad)
     assert kernel.asked < 100
+
+
+@pytest.mark.parametrize("evil", [1, 40, 400])
+async def test_a_search_among_many_namespaces_ends_after_so_many_offers_and_closes_few_others(evil: int) -> None:
+    chance, names = random.Random(evil), [f"ns{number:03}" for number in range(400)]
+    costs = {f"{name}/p{number}": 1 for name in names for number in range(20)}
+    guilty = set(chance.sample(names, evil))
+    kernel = Kernel(costs, [f"{name}/p{number}" for name in guilty for number in range(5)], 10**9)
+    found = await search(costs, kernel.refuses)
+    assert not await kernel.refuses(costs.keys() - found)
+    assert kernel.asked < OFFERS + 40
+    assert len({namespace_of(key) for key in found} - guilty) <= (3 * evil if evil > 1 else 0)
 
 
 async def test_policies_that_are_refused_only_together_are_closed_the_largest_first_and_no_more_than_needed() -> None:
