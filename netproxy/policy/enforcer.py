@@ -138,18 +138,23 @@ class PolicyEnforcer:
 
     def _take_policy(self, change: Change[networking_v1.NetworkPolicy]) -> Iterator[None]:
         self._failures.forget(change.key)
-        if change.type == "DELETED":
-            self._intake.delete(change.key)
-        else:
-            yield from self._intake.put(change.key, change.new)
-        for family, rulesets in self._rulesets.items():
+        try:
             if change.type == "DELETED":
-                self._retries[family].forget(change.key)
-            if self._retries[family].changed(change.key):
-                rulesets.closed -= {change.key}
+                self._intake.delete(change.key)
+            else:
+                yield from self._intake.put(change.key, change.new)
+            self._reopen_changed(change.key, gone=change.type == "DELETED")
+        finally:  # what was closed before anything failed is to be written
+            self._wake.set()
         log.info("network policy %s: %s", change.key, change.type.lower())
         metrics.POLICIES.set(len(self._table.policies))
-        self._wake.set()
+
+    def _reopen_changed(self, key: str, *, gone: bool) -> None:
+        for family, rulesets in self._rulesets.items():
+            if gone:
+                self._retries[family].forget(key)
+            if self._retries[family].changed(key):
+                rulesets.closed -= {key}
 
     def _take_pod(self, change: Change[SlimPod]) -> Iterator[None]:
         facts = None if change.type == "DELETED" else facts_of(change.new, self._node_name)

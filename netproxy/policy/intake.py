@@ -6,6 +6,7 @@ tried again one after the other, for pods or other policies may have gone; a try
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Generator
 
 from kube.api import networking_v1
@@ -14,9 +15,11 @@ from netproxy.errors import PolicyError
 from netproxy.policy.failures import Failures
 from netproxy.policy.isolation import by_cost, namespace_of
 from netproxy.policy.limits import MAX_COST, MAX_COST_HERE, TOO_COSTLY, TOO_COSTLY_HERE, TOO_MANY_MEMBERS
-from netproxy.policy.model import PolicyTable
-from netproxy.policy.parsing import closed, read
+from netproxy.policy.model import Policy, PolicyTable
+from netproxy.policy.parsing import closed, closed_for_all, read
 
+log = logging.getLogger(__name__)
+FAILED = "a selector of it cannot be compared with pods"
 RETRY_CLOSED = 60.0
 """Seconds between tries of policies that were closed because of what they select."""
 
@@ -49,8 +52,14 @@ class Intake:
         self._limit_namespace(namespace_of(key))
 
     def relieve(self) -> bool:
-        """Close policies until no namespace has too many members; return whether any was closed."""
+        """Close policies that failed, and until no namespace has too many members; return whether any was closed."""
         found = False
+        for key in sorted(self._table.failed):
+            policy = self._get(key)
+            if policy is not None:
+                self._close(key, policy, FAILED, closed_for_all(policy))
+                found = True
+        self._table.failed.clear()
         while key := self._table.excess():
             policy = self._get(key)
             if policy is None:  # it has just gone, and its deletion comes
@@ -111,17 +120,20 @@ class Intake:
             self._over.pop(namespace_of(key), None)
 
     def _put(self, key: str, policy: networking_v1.NetworkPolicy) -> Generator[None, None, None]:
-        parsed, why = read(policy)
         try:
+            parsed, why = read(policy)
             yield from self._table.take_policy(parsed)
         except PolicyError as error:
             self._close(key, policy, str(error))
+        except Exception as error:
+            log.exception("network policy %s cannot be taken in", key)
+            self._close(key, policy, f"it cannot be taken in: {error!r}"[:500], closed_for_all(policy))
         else:
             if why:
                 self._failures.add(key, why)
 
-    def _close(self, key: str, policy: networking_v1.NetworkPolicy, why: str) -> None:
-        self._table.set_policy(closed(policy))
+    def _close(self, key: str, policy: networking_v1.NetworkPolicy, why: str, instead: Policy | None = None) -> None:
+        self._table.set_policy(instead or closed(policy))
         keys = self._over.setdefault(namespace_of(key), {})
         if key not in keys:
             keys[key] = None

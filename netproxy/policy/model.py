@@ -7,6 +7,7 @@ selections that may be of its namespace, so a change costs the number of their d
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from netproxy.policy.selector_index import Places, SelectorIndex
 from netproxy.policy.spending import Spending
 from netproxy.policy.turns import at_once
 
+log = logging.getLogger(__name__)
 SLICE = 1_000
 """Comparisons of a pod with a selector between suspensions."""
 INGRESS, EGRESS = "ingress", "egress"
@@ -123,6 +125,8 @@ class PolicyTable:
         """Namespaces by label."""
         self._come = 0
         """Members that came to selections since the policies' peers were last counted."""
+        self.failed: set[str] = set()
+        """Policies by key of which a selector could not be compared with a pod."""
         self.spending = Spending()
         self._subject_places = Placement()
         self._peer_places = Placement(MAX_ALIKE)
@@ -172,9 +176,7 @@ class PolicyTable:
         labels = self._namespaces.get(known[0].namespace)
         places = self._index.places(known[0].namespace, labels or {})
         for selector, selection in self._index.about_pod(places, *(pod.labels for pod in known)):
-            touched |= self._place(
-                selector, selection, key, facts if facts and selector.matches(facts, labels) else None
-            )
+            touched |= self._match(selector, selection, key, facts, labels)
         return touched
 
     def _keep(self, key: str, old: PodFacts | None, facts: PodFacts | None) -> None:
@@ -226,7 +228,7 @@ class PolicyTable:
         for key, pod in affected.items() if places else ():
             for selector, selection in other.about_pod(places, pod.labels):
                 if self._selections.get(selector) is selection:  # its last policy may have been closed meanwhile
-                    touched |= self._place(selector, selection, key, pod if selector.matches(pod, labels) else None)
+                    touched |= self._match(selector, selection, key, pod, labels)
                 count += 1
             count += 1
             if count >= SLICE:
@@ -352,6 +354,23 @@ class PolicyTable:
             selection.users.discard(key)
             if not selection.users:
                 del self._selections[selector], self._changed[selector]
+
+    def _match(
+        self,
+        selector: Selector,
+        selection: Selection,
+        key: str,
+        pod: PodFacts | None,
+        namespace_labels: Mapping[str, str] | None,
+    ) -> bool:
+        """Compare a selector with a pod, None for one that is gone; note its policies where that fails."""
+        try:
+            matched = pod is not None and selector.matches(pod, namespace_labels)
+        except Exception:
+            log.exception("a selector of network policies %s fails", ", ".join(sorted(selection.users)[:8]))
+            self.failed |= selection.users
+            matched = False
+        return self._place(selector, selection, key, pod if matched else None)
 
     def _place(self, selector: Selector, selection: Selection, key: str, facts: PodFacts | None) -> bool:
         old = selection.members.get(key)

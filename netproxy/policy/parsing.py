@@ -41,6 +41,15 @@ def closed(policy: networking_v1.NetworkPolicy) -> Policy:
         subject = _subject(policy)
     except selectors.SelectorError:
         subject = Selector(namespace=policy.metadata.namespace or "")
+    return _without_rules(policy, subject)
+
+
+def closed_for_all(policy: networking_v1.NetworkPolicy) -> Policy:
+    """Return a closed policy that selects its whole namespace, for one whose selectors fail."""
+    return _without_rules(policy, Selector(namespace=policy.metadata.namespace or ""))
+
+
+def _without_rules(policy: networking_v1.NetworkPolicy, subject: Selector) -> Policy:
     kinds = {"Ingress": INGRESS, "Egress": EGRESS}
     return Policy(key_of(policy), subject, {kinds[each]: () for each in _types(policy.spec) if each in kinds})
 

@@ -1,7 +1,7 @@
 """Policies that cannot be enforced: the pods that they select are isolated, and all other policies are in force."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
@@ -11,12 +11,13 @@ from kube.api import networking_v1
 from kube.clock import FakeClock, settle
 from netproxy.errors import PolicyError, WriteError
 from netproxy.nftables.writer import RecordingWriter
-from netproxy.policy import model
+from netproxy.policy import intake, model
 from netproxy.policy.enforcer import RETRY, PolicyEnforcer
 from netproxy.policy.intake import RETRY_CLOSED
 from netproxy.policy.limits import MAX_ELEMENTS, MAX_SELECTORS, TOO_MANY_MEMBERS
-from netproxy.policy.objects import SlimMeta, SlimNamespace
+from netproxy.policy.objects import PodFacts, SlimMeta, SlimNamespace
 from netproxy.policy.parsing import parse
+from netproxy.policy.selector import Selector
 from netproxy.policy.sync import PolicyBackend
 from tests.support.memory_api import MemoryAPI
 from tests.support.policies import PolicyTracer, pod, policy
@@ -223,3 +224,59 @@ async def test_a_policy_whose_peers_are_too_many_pods_by_itself_is_closed_when_i
         api.put(everywhere("web", "a"))
         await settle(200)
         assert PolicyTracer(writer.contents).allows(CLIENT, WEB, "tcp", 80)
+
+
+async def test_a_policy_whose_reading_fails_isolates_its_pods_and_leaves_others_in_force(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reading, writer = intake.read, RecordingWriter()
+
+    def read(found: networking_v1.NetworkPolicy) -> Any:
+        if found.metadata.name == "web":
+            raise RuntimeError("a fault of ours")
+        return reading(found)
+
+    monkeypatch.setattr(intake, "read", read)
+    async with enforcing(cluster(about("web", {"from": [ANYBODY]}), GOOD), writer) as watched:
+        assert not allows(writer, WEB, 80)
+        assert allows(writer, DB, 80) and not allows(writer, DB, 81)
+        assert watched.reported == ["web: it cannot be taken in: RuntimeError('a fault of ours')"]
+        monkeypatch.undo()
+        await watched.clock.advance(RETRY_CLOSED)
+        await watched.enforcer.verify()
+        await settle(80)
+        assert allows(writer, WEB, 80)
+
+
+@pytest.mark.parametrize("fails", ["pod", "namespace", "policy"])
+async def test_a_selector_that_cannot_be_matched_closes_its_policy_for_the_namespace_and_no_other(
+    fails: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    matches = Selector.matches
+
+    def failing(self: Selector, pod: PodFacts, labels: Mapping[str, str] | None) -> bool:
+        if any(each.key == "odd" for each in self.pods.requirements) and pod.ips[:1] != ("10.244.1.9",):
+            raise RuntimeError("a fault of ours")
+        return matches(self, pod, labels)
+
+    selector = {"matchExpressions": [{"key": "odd", "operator": "DoesNotExist"}]}
+    odd = policy("odd", podSelector=selector, ingress=[{}])
+    if fails == "namespace":
+        odd = about("web", {"from": [{"podSelector": selector, "namespaceSelector": {"matchLabels": {"a": "b"}}}]})
+    api, writer = MemoryAPI(), RecordingWriter()
+    if fails == "policy":
+        monkeypatch.setattr(Selector, "matches", failing)
+    for each in (SlimNamespace(SlimMeta(name="default")), pod("first", "10.244.1.9"), odd, GOOD):
+        api.put(each)
+    async with enforcing(api, writer) as watched:
+        monkeypatch.setattr(Selector, "matches", failing)
+        web, db = pod("web", WEB, labels={"app": "web"}), pod("db", DB, labels={"app": "db"})
+        for each in (web, db, pod("client", CLIENT, node="node-2")):
+            api.put(each)
+        await settle(80)
+        if fails == "namespace":
+            api.put(SlimNamespace(SlimMeta(name="default", labels={"a": "b"})))
+            await settle(80)
+        assert not allows(writer, WEB, 80)
+        assert allows(writer, DB, 80) and not allows(writer, DB, 81)
+        assert [each.partition(":")[0] for each in watched.reported] == [odd.metadata.name]
