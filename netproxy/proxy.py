@@ -299,7 +299,7 @@ class ServiceProxy:
 
     async def verify(self) -> bool:
         """Look once; return whether anything had to be repaired."""
-        repaired = False
+        repaired = failed = False
         self._leave_taken_ports()
         if self.table.dirty:
             self._queue("")
@@ -308,15 +308,16 @@ class ServiceProxy:
             try:
                 async with self._lock if backend.starving else contextlib.nullcontext():
                     repaired = await backend.verify() or repaired
-                if writer.due and not self._wake.is_set() and not self._lock.locked():  # changes go first
+                changing = self._wake.is_set() or self._lock.locked()  # changes go first
+                if writer.overdue or (writer.due and not changing):
                     async with self._lock:
                         await writer.retry()
             except WriteError as error:
+                failed = True
                 log.error("rules cannot be repaired yet: %s", error)
-                return repaired
         if repaired and self._on_repair is not None:
             self._on_repair()
-        if not self._wake.is_set():
+        if not failed and not self._wake.is_set():
             self._done()
         return repaired
 

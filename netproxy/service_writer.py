@@ -6,7 +6,8 @@ Service is at fault: it is tried again later as a whole. Otherwise halves of it 
 refused, until the Services are found; what is taken stays. They are tried again after a back-off, sooner where they change.
 
 A change that takes too long is no refusal. The largest Service of it is tried apart from the others, and one that alone takes
-too long is left out at once. It is tried again by itself, later, and sooner only where it has become much smaller.
+too long is left out at once. It is tried again by itself, later, and sooner only where it has become much smaller. Changes of
+others go before, but for a minute at most.
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ FIRST_RETRY, LAST_RETRY = 10.0, 600.0
 """Seconds until a refused Service is tried again: the first time, or where it changed; and at most."""
 LATE_RETRY = 120.0
 """Seconds until a Service whose rules take too long is tried again the first time: all others wait for up to a minute then."""
+PATIENCE = 60.0
+"""Seconds that changes of others may put off the try of a Service whose rules take too long. Beside changes one is tried in
+`LATE_RETRY` seconds, for it may take half of them."""
 PLAIN_STARTS = 2
 """Failed starts after which Services are left out: until all are tried, those not yet taken have no rules."""
 
@@ -129,6 +133,14 @@ class ServiceWriter:
         """The desired state of Services that are refused or not tried yet."""
         self._refused: dict[str, _Refusal] = {}
         self._failed_starts = 0
+        self._tried_late_at = float("-inf")
+
+    @property
+    def overdue(self) -> bool:
+        """Whether a Service whose rules took too long is to be tried though changes of others wait."""
+        latest = self._clock.monotonic() - PATIENCE
+        waited = any(self._retry_at(key) <= latest for key in self._due(late=True))
+        return waited and self._clock.monotonic() - self._tried_late_at >= LATE_RETRY
 
     @property
     def due(self) -> bool:
@@ -183,8 +195,13 @@ class ServiceWriter:
         await self._try(self._due(late=False))
 
     async def retry(self) -> None:
-        """Try what is behind, but for refused Services whose time has not come; one that took too long by itself."""
-        await self._try(self._due(late=False) or dict(list(self._due(late=True).items())[:1]))
+        """Try what is behind, but for refused Services whose time has not come; of those that took too long the next."""
+        await self._try(self._due(late=False))
+        late = self._due(late=True)
+        if late:
+            self._tried_late_at = self._clock.monotonic()
+            key = min(late, key=self._retry_at)
+            await self._try({key: late[key]})
 
     async def _try(self, due: Mapping[str, Ports]) -> None:
         if not due:

@@ -1,5 +1,6 @@
 """Services whose rules the kernel refuses are left out: whichever they are, all others are programmed, in every mode."""
 
+import itertools
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -19,7 +20,7 @@ from netproxy.ipvs.sync import IPVSBackend
 from netproxy.model import ServicePort, plan_service
 from netproxy.nftables.sync import NFTablesBackend
 from netproxy.nftables.writer import RecordingWriter as NftRecordingWriter
-from netproxy.service_writer import FIRST_RETRY, LAST_RETRY, LATE_RETRY, PLAIN_STARTS, ServiceWriter
+from netproxy.service_writer import FIRST_RETRY, LAST_RETRY, LATE_RETRY, PATIENCE, PLAIN_STARTS, ServiceWriter
 from tests.support.ipvs import MemoryKernel
 from tests.support.memory_api import MemoryAPI
 from tests.support.packet_cases import FIXED, RULES
@@ -370,6 +371,67 @@ async def test_a_retry_waits_until_no_change_does() -> None:
         assert refusing.attempts == attempts
         await proxy.verify()
         assert refusing.attempts == attempts + 1
+
+
+async def test_late_services_are_tried_in_turn_where_changes_never_cease() -> None:
+    api, refusing, clock = MemoryAPI(), Refusing(), FakeClock()
+    refusing.error, refusing.addresses = WriteTimeout, {address(1), address(2)}
+    async with proxying(api, Tables(refusing), clock=clock) as proxy:
+        for number in (1, 2):
+            api.put(service(f"s{number}", f"10.96.5.{number + 1}"))
+            api.put(slice_of(f"s{number}", address(number)))
+        await settle(100)
+        began = clock.monotonic()
+        tries: list[float] = []
+        while len(tries) < 4:
+            assert clock.monotonic() - began < 3600
+            await clock.advance(5)
+            proxy._wake.set()
+            attempts = refusing.attempts
+            await proxy.verify()
+            tries += [clock.monotonic() - began] * (refusing.attempts - attempts)
+        first = LATE_RETRY + PATIENCE
+        assert tries[0] <= first + 5 and tries[1] <= first + LATE_RETRY + 5  # one at a time
+        assert all(later - earlier >= LATE_RETRY for earlier, later in itertools.pairwise(tries))
+        refusing.addresses = {address(2)}
+        while clock.monotonic() - began < 1500:
+            await clock.advance(5)
+            proxy._wake.set()
+            await proxy.verify()
+        assert proxy.in_force(proxy._backends[0]).keys() == {"default/s1"}
+
+
+async def test_a_late_service_is_tried_beside_others_that_are_refused_at_each_look() -> None:
+    site, clock = late(1), FakeClock()
+    writer = ServiceWriter(site.backend, clock)
+    await writer.start({})
+    await writer.apply({"default/s1": planned(1)})
+    site.refusing.addresses, site.refusing.error = {address(2)}, WriteError
+    await writer.apply({"default/s2": planned(2)})
+    await clock.advance(LATE_RETRY)
+    await writer.retry()
+    assert writer.in_force.keys() == {"default/s1"}
+
+
+async def test_a_family_that_cannot_be_repaired_keeps_the_other_from_no_look() -> None:
+    async with proxying(MemoryAPI(), RecordingWriter()) as proxy:
+        looks: list[int] = []
+
+        class Looked:
+            starving = False
+
+            def __init__(self, family: int) -> None:
+                self.family = family
+
+            async def verify(self) -> bool:
+                looks.append(self.family)
+                if self.family == 4:
+                    raise WriteError("refused")
+                return False
+
+        proxy._writers = [ServiceWriter(Looked(family), FakeClock()) for family in (4, 6)]  # type: ignore[arg-type]
+        assert not await proxy.verify()
+        assert looks == [4, 6]
 
 
 async def test_a_refused_service_is_reported_once_and_all_others_follow(caplog: pytest.LogCaptureFixture) -> None:
