@@ -111,6 +111,7 @@ def read(pod: core_v1.Pod, folder: Path, logs_dir: Path, moment: float) -> Disk:
         if path.parent.name in _ELSEWHERE:
             continue
         size, inodes = machine.disk_use(path)
-        volumes.append((path.name, machine.filesystem(moment, path, size, inodes)))
+        with contextlib.suppress(OSError):  # gone, or its storage fails: the pod's other volumes count all the same
+            volumes.append((path.name, machine.filesystem(moment, path, size, inodes)))
     files = [machine.disk_use(folder / name) for name in ("etc-hosts", "containers")]
     return Disk(logs, tuple(volumes), (sum(size for size, _ in files), sum(inodes for _, inodes in files)))

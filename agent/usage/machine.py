@@ -137,7 +137,9 @@ class _Sum:
                 # Of millions of files the agent counts half of the time at most: threads share one interpreter.
                 _pause(time.perf_counter() - began)
                 began = time.perf_counter()
-            with contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(
+                OSError
+            ):  # removed meanwhile, or of a disk that fails: the others count all the same
                 found = os.stat(name, dir_fd=descriptor, follow_symlinks=False)
                 self.size, self.inodes = self.size + found.st_blocks * 512, self.inodes + 1
         self.whole = not self._vanished

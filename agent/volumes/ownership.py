@@ -1,17 +1,22 @@
 """Giving a volume's files to a pod's fsGroup (pkg/volume/volume_linux.go).
 
 Every file and folder gets the group, which may then read and write what the owner may, and folders pass the group on. Links are
-changed themselves, never followed: the walk goes by folders' descriptors (walk.py), and into no mount below.
+changed themselves, never followed: the walk goes by folders' descriptors (walk.py), and into no mount below. A file that
+cannot be changed, an immutable one for example, keeps nobody from the others.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 from agent.volumes.walk import entries_below
+
+log = logging.getLogger(__name__)
 
 _READ_WRITE, _READ = 0o660, 0o440
 _FOLDER = 0o110 | stat.S_ISGID
@@ -22,11 +27,14 @@ def give(folder: Path, group: int, *, read_only: bool = False, only_if_root_diff
     bits = _READ if read_only else _READ_WRITE
     if only_if_root_differs and _has(folder, group, bits | _FOLDER):
         return
+    changes = _Changes(group, bits)
     # The folder itself comes last: its state says whether the walk was finished (fsGroupChangePolicy: OnRootMismatch).
     with contextlib.suppress(NotADirectoryError):  # a link: only it is changed
         for descriptor, name, _ in entries_below(folder):
-            _change(name, descriptor, group, bits)
-    _change(str(folder), None, group, bits)
+            changes.make(name, descriptor)
+    changes.make(str(folder), None)
+    if changes.failed:
+        log.warning("fsGroup %d of %s: %d changes failed; the first: %s", group, folder, changes.failed, changes.error)
 
 
 def _has(folder: Path, group: int, bits: int) -> bool:
@@ -34,16 +42,35 @@ def _has(folder: Path, group: int, bits: int) -> bool:
     return found.st_gid == group and found.st_mode & bits == bits
 
 
-def _change(name: str, folder: int | None, group: int, bits: int) -> None:
-    # By descriptor: between look and change nobody puts a link, or a file of another mode, in the name's place.
-    try:
-        opened = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
-    except FileNotFoundError:
-        return  # another pod of the volume removed it
-    try:
-        found, path = os.fstat(opened), f"/proc/self/fd/{opened}"
-        os.chown(path, -1, group)  # of a link itself, which the descriptor stands for
-        if not stat.S_ISLNK(found.st_mode):
-            os.chmod(path, stat.S_IMODE(found.st_mode) | bits | (_FOLDER if stat.S_ISDIR(found.st_mode) else 0))
-    finally:
-        os.close(opened)
+class _Changes:
+    """What is changed of each file; `failed` counts what the kernel refused, `error` is the first of these."""
+
+    def __init__(self, group: int, bits: int) -> None:
+        self._group, self._bits = group, bits
+        self.failed = 0
+        self.error: OSError | None = None
+
+    def make(self, name: str, folder: int | None) -> None:
+        """Change one file. Raise OSError where it cannot be opened."""
+        # By descriptor: between look and change nobody puts a link, or a file of another mode, in the name's place.
+        try:
+            opened = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+        except FileNotFoundError:
+            return  # another pod of the volume removed it
+        try:
+            found, path = os.fstat(opened), f"/proc/self/fd/{opened}"
+            with self._counted():
+                os.chown(path, -1, self._group)  # of a link itself, which the descriptor stands for
+            if not stat.S_ISLNK(found.st_mode):
+                bits = self._bits | (_FOLDER if stat.S_ISDIR(found.st_mode) else 0)
+                with self._counted():
+                    os.chmod(path, stat.S_IMODE(found.st_mode) | bits)
+        finally:
+            os.close(opened)
+
+    @contextlib.contextmanager
+    def _counted(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self.failed, self.error = self.failed + 1, self.error or error
