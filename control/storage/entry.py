@@ -90,8 +90,9 @@ class Entry:
 
     @property
     def unread(self) -> int:
-        """Bytes that a first comparison with a selector has to go through."""
-        return len(self.data) if self._labels is None and self._fields is None and self._obj is None else 0
+        """Bytes that a comparison with a selector may have to go through: it is not known which of the two it reads."""
+        read = self._obj is not None or (self._labels is not None and self._fields is not None)
+        return 0 if read else len(self.data)
 
     @property
     def labels(self) -> dict[str, str]:
@@ -111,15 +112,15 @@ class Entry:
 
     def head(self) -> partial.Head:
         """Return the object's name, namespace and labels."""
-        if self._obj is None:
-            return partial.head(self.data)
-        return partial.head_of(self._obj)
+        obj = self._obj  # read once: another thread may drop it
+        return partial.head(self.data) if obj is None else partial.head_of(obj)
 
     def parts(self) -> dict[str, Any]:
         """Return the object as a dict that nobody may change; its values are asked for by name, and few of them decoded."""
-        if self._obj is not None or len(self.data) < partial.WHOLE:
-            return self.obj
-        return partial.lazily(self.data)
+        obj = self._obj
+        if obj is not None:
+            return obj
+        return self.obj if len(self.data) < partial.WHOLE else partial.lazily(self.data)
 
     def at(self, revision: int) -> Entry:
         """Return the same state under another revision, as deletions are told."""

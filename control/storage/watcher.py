@@ -75,7 +75,7 @@ class Change:
 
     @property
     def unread(self) -> int:
-        """Bytes that a first comparison with a selector has to go through."""
+        """Bytes that a comparison with a selector may have to go through."""
         return sum(state.unread for state in (self.entry, self.previous) if state is not None)
 
     def within(self, prefix: str) -> bool:
