@@ -6,6 +6,7 @@ it is: a list of a thousand objects takes seconds to be decoded, and the interpr
 
 from __future__ import annotations
 
+import re
 import zlib
 from typing import Any, TypeVar
 
@@ -21,6 +22,9 @@ _YAML = (*YAML_TYPES, "application/apply-patch+yaml")
 Object = dict[str, Any]
 T = TypeVar("T")
 _FIELDS = dict[str, msgspec.Raw]
+_BREAKS = re.compile(rb"\n *")
+TOGETHER = 32 << 10
+"""Bytes of an answer with line breaks that are gone through at once, a fraction of a millisecond."""
 MOST_UNPACKED = 16 << 20
 """Bytes of a compressed answer of another server (a pod's, an aggregated API's) that are shown."""
 
@@ -54,12 +58,28 @@ def answered(answer: Response) -> Any:
 def own(body: bytes, content_type: bytes, bare: bool) -> Any:
     """Return the value of a body that this server wrote, `bare` without managedFields; None where there is none to show."""
     kind = media_type(content_type.decode("latin-1"))
-    end = len(body) - body.endswith(b"\n")
-    if kind != "application/json" or body.find(b"\n", 0, end) >= 0:
+    if kind != "application/json":
         return _value(body, kind, ("", ""))
+    end = len(body) - body.endswith(b"\n")
+    if body.find(b"\n", 0, end) >= 0:
+        body = _on_one_line(body)
+        end = len(body)
     if bare and b'"managedFields"' in body:
         return _stripped(body)
     return msgspec.Raw(memoryview(body)[:end])
+
+
+def _on_one_line(body: bytes) -> bytes:
+    """Return JSON without line breaks and what indents them: in strings they are escaped.
+
+    To go through all of a list at once would hold the interpreter, and with it the event loop.
+    """
+    found, start = list[bytes](), 0
+    while start < len(body):
+        end = body.find(b"\n", start + TOGETHER) + 1 or len(body)
+        found.append(_BREAKS.sub(b"", body[start:end]))
+        start = end
+    return b"".join(found)
 
 
 def _stripped(body: bytes) -> Any:

@@ -102,6 +102,24 @@ async def test_a_large_list_of_this_server_is_not_decoded_and_its_line_is_made_b
     assert audited.sink.last["responseObject"] == (BARE if bare else MANY)
 
 
+@pytest.mark.parametrize("bare", [False, True])
+async def test_a_large_list_that_was_written_with_line_breaks_is_not_decoded(
+    decoded: list[int], threads: list[str], monkeypatch: pytest.MonkeyPatch, bare: bool
+) -> None:
+    monkeypatch.setattr(audit_bodies, "TOGETHER", 1000)
+    strange = {"a": " \n\\n  x\r\n\u2028", "b": [], "c": {}, "d": "x" * 3000, "": [1.5, None, True, [[]], [{}, {}]]}
+    many = {**MANY, "items": [{**ITEM, "strange": strange}] * 3}
+    audited = Audited(omitManagedFields=bare)
+    request, body = await audited.request(), msgspec.json.format(msgspec.json.encode(many), indent=2)
+    auditing.keep(request, body)
+    auditing.end(request, Response(200, body))
+    await auditing.settled(request)
+    assert decoded == [] and threads == ["large-objects"]
+    assert len(audited.sink.lines) == 1 and audited.sink.lines[0].count(b"\n") == 1
+    item = {**(ITEM | {"metadata": {"name": "a"}} if bare else ITEM), "strange": strange}
+    assert audited.sink.last["responseObject"] == {**MANY, "items": [item] * 3}
+
+
 async def test_objects_of_any_shape_are_shown_without_their_managed_fields() -> None:
     audited = Audited(omitManagedFields=True)
     for obj in (ITEM, {"items": {"a": ITEM}}, {"items": [1, ITEM]}, {"metadata": None, "a": ITEM}, {"metadata": ITEM}):
