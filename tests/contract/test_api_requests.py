@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from control import compiled_selectors
 from control.auth.user import UserInfo
-from kube import resources
+from kube import resources, selectors
 from kube.api import core_v1, meta_v1
 from kube.errors import StatusError
 from tests.support.control import ADMIN, ApiUnderTest, api_server
@@ -275,6 +276,27 @@ async def test_binding_assigns_a_pod_once(server: ApiUnderTest) -> None:
     assert again.json["message"] == said
     empty = await server.request("POST", f"{PODS}/bound/binding", {"target": {}})
     assert empty.status == 422 and "target.name: Required value" in empty.json["message"]
+
+
+async def test_evictions_compile_the_selector_of_a_budget_once(
+    server: ApiUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled, original = list[Any](), selectors.from_label_selector
+    monkeypatch.setattr(compiled_selectors, "from_label_selector", lambda s: (compiled.append(s), original(s))[1])
+    monkeypatch.setattr(selectors, "from_label_selector", lambda s: (compiled.append(s), original(s))[1])
+    budgets = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
+    given = {"matchLabels": {"app": "counted"}}
+    await server.request("POST", budgets, {"metadata": {"name": "counted"}, "spec": {"selector": given}})
+    for number in range(3):  # the budget's status changes with each
+        await pod(server, f"counted-{number}", labels={"app": "counted"})
+        running = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+        await server.request("PATCH", f"{PODS}/counted-{number}/status", {"status": running}, headers=STRATEGIC)
+        counts = {"observedGeneration": 1, "disruptionsAllowed": 3, "currentHealthy": number}
+        await server.request("PATCH", f"{budgets}/counted/status", {"status": counts}, headers=MERGE)
+        answer = await server.request("POST", f"{PODS}/counted-{number}/eviction", {"metadata": {}})
+        assert answer.status == 201, answer.body
+    assert compiled.count(given) == 1
+    await server.request("DELETE", f"{budgets}/counted")
 
 
 async def test_eviction_asks_the_budget(server: ApiUnderTest) -> None:

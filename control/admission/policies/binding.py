@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
+from control import compiled_selectors
 from control.admission.lookup import Lookup
 from control.admission.plugin import Attributes
 from control.admission.policies.compiled import Policy, Prepared
-from control.admission.webhooks.matching import in_namespace, matching_version, selects_object
+from control.admission.webhooks.matching import matching_version, selected
 from kube.resources import Resource
-from kube.selectors import from_label_selector
 
 Object = dict[str, Any]
 
@@ -42,26 +42,29 @@ async def concerns(
     """Give every policy that concerns a request, once for each binding and parameter; targets name the two kinds."""
     for source in sorted(lookup.list(policies), key=lambda obj: str(obj["metadata"]["name"])):
         name, spec = source["metadata"]["name"], source.get("spec") or {}
-        resource = await _matched(lookup, spec.get("matchConstraints") or {}, attributes)
+        resource = await _matched(lookup, source, "matchConstraints", attributes)
         if resource is None:
             continue
         for binding in sorted(lookup.list(bindings), key=lambda obj: str(obj["metadata"]["name"])):
             given = binding.get("spec") or {}
             if given.get("policyName") != name:
                 continue
-            narrowed = given.get("matchResources")
-            if narrowed is not None and await _matched(lookup, narrowed, attributes, all_without=True) is None:
+            narrowed = given.get("matchResources") is not None
+            if narrowed and await _matched(lookup, binding, "matchResources", attributes, all_without=True) is None:
                 continue
             policy = prepared.of(source)
             try:
-                for params in await _params(lookup, spec, given, attributes):
+                for params in await _params(lookup, spec, binding, attributes):
                     yield Concern(policy, binding, resource, params)
             except Misconfigured as problem:
                 yield Concern(policy, binding, resource, None, problem)
 
 
-async def _matched(lookup: Lookup, match: Object, attributes: Attributes, all_without: bool = False) -> Resource | None:
-    """Return the version that a MatchResources matches; `all_without` rules everything matches."""
+async def _matched(
+    lookup: Lookup, owner: Object, field: str, attributes: Attributes, all_without: bool = False
+) -> Resource | None:
+    """Return the version that the MatchResources of a policy or binding matches; `all_without` rules everything matches."""
+    match = (owner.get("spec") or {}).get(field) or {}
     rules = _named(match.get("resourceRules"), attributes)
     policy = match.get("matchPolicy") or "Equivalent"
     if all_without and not match.get("resourceRules"):
@@ -70,9 +73,7 @@ async def _matched(lookup: Lookup, match: Object, attributes: Attributes, all_wi
         found = matching_version(rules, policy, attributes)
     if found is None or matching_version(_named(match.get("excludeResourceRules"), attributes), policy, attributes):
         return None
-    if not await in_namespace(lookup, match.get("namespaceSelector") or {}, attributes):
-        return None
-    return found if selects_object(match.get("objectSelector") or {}, attributes) else None
+    return found if await selected(lookup, match, attributes, owner, field) else None
 
 
 def _named(rules: list[Object] | None, attributes: Attributes) -> list[Object]:
@@ -80,8 +81,8 @@ def _named(rules: list[Object] | None, attributes: Attributes) -> list[Object]:
     return [rule for rule in rules or () if not rule.get("resourceNames") or attributes.name in rule["resourceNames"]]
 
 
-async def _params(lookup: Lookup, spec: Object, given: Object, attributes: Attributes) -> list[Object | None]:
-    kind, ref = spec.get("paramKind"), given.get("paramRef")
+async def _params(lookup: Lookup, spec: Object, binding: Object, attributes: Attributes) -> list[Object | None]:
+    kind, ref = spec.get("paramKind"), (binding.get("spec") or {}).get("paramRef")
     if kind is None:
         return [None]
     if ref is None:
@@ -103,7 +104,9 @@ async def _params(lookup: Lookup, spec: Object, given: Object, attributes: Attri
     if ref.get("name"):
         chosen = [obj for obj in objects if obj["metadata"]["name"] == ref["name"]]
     else:
-        selector = from_label_selector(ref.get("selector") or {})
+        wanted = ref.get("selector") or {}
+        user, meta = attributes.user.name, binding["metadata"]
+        selector = await compiled_selectors.kept.of(user, meta, "paramRef.selector", lambda: wanted)
         chosen = [obj for obj in objects if selector.matches(obj["metadata"].get("labels") or {})]
     if not chosen and ref.get("parameterNotFoundAction") != "Allow":
         raise Misconfigured("no params found for policy binding with `Deny` parameterNotFoundAction")

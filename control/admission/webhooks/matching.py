@@ -10,11 +10,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from control import compiled_selectors
 from control.admission.lookup import Lookup, find
 from control.admission.plugin import Attributes
 from control.admission.webhooks.versions import versions_of
 from kube.resources import Resource
-from kube.selectors import from_label_selector
+from kube.selectors import LabelSelector
 
 Object = dict[str, Any]
 OWN_GROUP = "admissionregistration.k8s.io"
@@ -51,11 +52,7 @@ async def concerned(lookup: Lookup, configurations: Iterable[Object], attributes
         name = configuration["metadata"]["name"]
         for index, hook in enumerate(configuration.get("webhooks") or ()):
             resource = matching_version(hook.get("rules") or (), hook.get("matchPolicy", "Equivalent"), attributes)
-            if (
-                resource is not None
-                and await in_namespace(lookup, hook.get("namespaceSelector") or {}, attributes)
-                and selects_object(hook.get("objectSelector") or {}, attributes)
-            ):
+            if resource is not None and await selected(lookup, hook, attributes, configuration, f"webhooks[{index}]"):
                 found.append(Invocation(name, index, hook, resource))
     return found
 
@@ -102,28 +99,42 @@ def _names(text: str, plural: str, subresource: str) -> bool:
     return wanted in ("*", plural) and (part == subresource or part == "*")
 
 
-async def in_namespace(lookup: Lookup, selector: Object, attributes: Attributes) -> bool:
-    """Tell whether the namespace of the object, or the Namespace itself, has the labels that are asked for."""
-    if not selector.get("matchLabels") and not selector.get("matchExpressions"):
+async def selected(lookup: Lookup, match: Object, attributes: Attributes, owner: Object, place: str) -> bool:
+    """Tell whether a request is among those that `namespaceSelector` and `objectSelector` leave.
+
+    `match` stands at a place of `owner`, whose version tells whether its selectors are compiled already.
+    """
+    user = attributes.user.name
+    if selector := _choosing(match.get("namespaceSelector")):
+        named, shown = await _namespace(lookup, attributes)
+        if named and not (await _compiled(user, owner, f"{place}.namespaceSelector", selector)).matches(_labels(shown)):
+            return False
+    selector = _choosing(match.get("objectSelector"))
+    if selector is None:
         return True
+    objects = [obj for obj in (attributes.obj, attributes.old) if obj and "metadata" in obj]
+    wanted = await _compiled(user, owner, f"{place}.objectSelector", selector)
+    return any(wanted.matches(_labels(obj)) for obj in objects)
+
+
+async def _compiled(user: str, owner: Object, place: str, selector: Object) -> LabelSelector:
+    return await compiled_selectors.kept.of(user, owner["metadata"], place, lambda: selector)
+
+
+def _choosing(selector: Object | None) -> Object | None:
+    """Return a selector that does not take everything."""
+    return selector if selector and (selector.get("matchLabels") or selector.get("matchExpressions")) else None
+
+
+async def _namespace(lookup: Lookup, attributes: Attributes) -> tuple[bool, Object | None]:
+    """Return whether the labels of a namespace count, and the namespace of the object, or the Namespace itself."""
     if attributes.resource.target == "namespaces":
         if attributes.operation != "CREATE" and attributes.subresource == "":
-            shown = attributes.old or attributes.obj
-        else:
-            shown = attributes.obj or attributes.old
-    elif attributes.namespace:
-        shown = await find(lookup, "namespaces", "", attributes.namespace)
-    else:
-        return True  # a cluster-scoped object is never passed over for a namespace's labels
-    return from_label_selector(selector).matches(_labels(shown))
-
-
-def selects_object(selector: Object, attributes: Attributes) -> bool:
-    """Tell whether the new or the old object has the labels that are asked for."""
-    if not selector.get("matchLabels") and not selector.get("matchExpressions"):
-        return True
-    parsed = from_label_selector(selector)
-    return any(parsed.matches(_labels(obj)) for obj in (attributes.obj, attributes.old) if obj and "metadata" in obj)
+            return True, attributes.old or attributes.obj
+        return True, attributes.obj or attributes.old
+    if attributes.namespace:
+        return True, await find(lookup, "namespaces", "", attributes.namespace)
+    return False, None  # a cluster-scoped object is never passed over for a namespace's labels
 
 
 def _labels(obj: Object | None) -> dict[str, str]:

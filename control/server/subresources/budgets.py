@@ -6,12 +6,16 @@ one disruption twice. The rules are those of pkg/registry/core/pod/storage/evict
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
+from control import compiled_selectors
+from control.pacing import Pace
 from control.registry.context import SERVER, Context
 from control.registry.registry import Registry
 from control.server.lookup import BY_TARGET
-from kube import errors, selectors
+from control.storage.entry import Entry
+from kube import errors
 from kube.clock import format_time
 from kube.errors import StatusError
 
@@ -21,21 +25,29 @@ MAX_DISRUPTED = 2000
 _CAUSE = "DisruptionBudget"
 
 
-def budgets_of(registry: Registry, pod: Object) -> list[Object]:
-    """Return the budgets that select a pod."""
+async def budgets_of(registry: Registry, user: str, pod: Object) -> list[Object]:
+    """Return the budgets that select a pod, at most two of them."""
     meta, resource = pod["metadata"], BY_TARGET[BUDGETS]
     folder = f"{resource.storage_prefix}{meta['namespace']}/"
-    labels = meta.get("labels") or {}
-    return [
-        entry.obj
-        for entry in registry.cached(resource).list(folder).entries
-        if selectors.from_label_selector(entry.obj["spec"].get("selector")).matches(labels)
-    ]
+    labels, found, pace = meta.get("labels") or {}, list[Object](), Pace()
+    for entry in registry.cached(resource).list(folder).entries:
+        await pace.step(len(entry.data))
+        read, size = partial(_selector, entry), len(entry.data)
+        selector = await compiled_selectors.kept.of(user, entry.parts()["metadata"], "spec.selector", read, size)
+        if selector.matches(labels):
+            found.append(entry.obj)
+            if len(found) == 2:
+                break
+    return found
 
 
-async def charge(registry: Registry, pod: Object, dry_run: bool) -> None:
+def _selector(entry: Entry) -> Any:
+    return entry.obj["spec"].get("selector")
+
+
+async def charge(registry: Registry, user: str, pod: Object, dry_run: bool) -> None:
     """Take one disruption from the pod's budget; raises 429 where none is left and 500 for more than one budget."""
-    budgets = budgets_of(registry, pod)
+    budgets = await budgets_of(registry, user, pod)
     if not budgets:
         return
     if len(budgets) > 1:

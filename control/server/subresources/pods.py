@@ -126,7 +126,7 @@ async def evict(server: ResourceServer, request: Request, resource: Resource) ->
     context.admitted = True
     pod = (await server.registry.get(resource, namespace, name)).obj
     if not _free_to_go(pod):
-        await charge(server.registry, pod, options.dry_run)
+        await charge(server.registry, request.user.name, pod, options.dry_run)
         # The budget was charged for this very pod: another of the same name is not to go in its place.
         options.preconditions = {"uid": pod["metadata"]["uid"], **(options.preconditions or {})}
     if not options.dry_run:
