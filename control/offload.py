@@ -23,6 +23,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from control import inline
 from control.helper.client import Helper, HelperMissing
+from control.time_limit import Limited
 from kube import errors
 
 P = ParamSpec("P")
@@ -36,6 +37,8 @@ PIECE = 512 * 1024
 """Bytes of a list's objects that are written at one turn: a tenth of a second."""
 WRITES_IN_A_ROW = 4
 """After so many writes a piece of a read has its turn."""
+JOB_SECONDS = 30.0
+"""The longest that the thread works on an object for a request: as long as the helper."""
 LEFT_SECONDS = 1.0
 """How long the helper goes on with a job that nobody waits for any more."""
 MOST_USERS = 1024
@@ -48,11 +51,12 @@ _thread = ThreadPoolExecutor(1, "large-objects")
 async def run(user: str, size: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Return what `work` returns: called at once for an object of few bytes, by the thread at the user's turn for a large one.
 
-    Work goes on to its end where the caller is cancelled meanwhile, and is not begun where it had to wait.
+    Work goes on to its end where the caller is cancelled meanwhile, and is not begun where it had to wait. Raises 504 where it
+    takes longer than JOB_SECONDS; so `work` changes nothing that others see before it is done.
     """
     if size < LARGE:
         return work(*args, **kwargs)
-    return await apart(user, work, *args, **kwargs)
+    return await _limited(user, partial(work, *args, **kwargs))
 
 
 async def evaluate(user: str, size: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -63,7 +67,7 @@ async def evaluate(user: str, size: int, work: Callable[P, T], *args: P.args, **
     if size < LARGE:
         with contextlib.suppress(inline.TooMuchHere):
             return inline.limited(partial(work, *args, **kwargs))
-    return await apart(user, work, *args, **kwargs)
+    return await _limited(user, partial(work, *args, **kwargs))
 
 
 async def apart(user: str, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -76,9 +80,22 @@ async def read(user: str, work: Callable[P, T], *args: P.args, **kwargs: P.kwarg
     return await _by_thread(user, True, partial(work, *args, **kwargs))
 
 
-async def _by_thread(user: str, reading: bool, work: Callable[[], T]) -> T:
+async def _limited(user: str, work: Callable[[], T]) -> T:
+    limited = Limited(work)
+    return await _by_thread(user, False, limited, limited.stop)
+
+
+async def _by_thread(user: str, reading: bool, work: Callable[[], T], stop: Callable[[], None] | None = None) -> T:
     loop = asyncio.get_running_loop()
-    result: T = await _places().thread.run(user, lambda: loop.run_in_executor(_thread, _switching, work), reading)
+
+    def begin() -> asyncio.Future[Any]:
+        running = loop.run_in_executor(_thread, _switching, work)
+        if stop is not None:
+            timer = loop.call_later(JOB_SECONDS, stop)
+            running.add_done_callback(lambda _: timer.cancel())
+        return running
+
+    result: T = await _places().thread.run(user, begin, reading)
     return result
 
 
@@ -99,7 +116,7 @@ async def by_helper(
     except HelperMissing:
         if instead is None:
             raise
-        return await apart(user, instead)
+        return await _limited(user, instead)
     except TimeoutError:
         raise errors.timeout("request did not complete within the allotted timeout") from None
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from control import offload
 from control.offload import LARGE
 from control.registry import creation, updating
 from control.registry.encoded import EncodedAttributes
@@ -100,6 +101,36 @@ async def test_a_small_patch_of_a_large_object_is_applied_beside_the_event_loop(
     answer = await server.request("PATCH", f"{CONFIGMAPS}/patched", {"data": {"c": "3"}}, headers=MERGE)
     assert answer.json["data"] == DATA | {"c": "3"}
     assert apart == {step: {True} for step in UPDATE} | {"_read": {False}}
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("merge-patch+json", "apply_merge_patch"),
+        ("strategic-merge-patch+json", "strategic_merge"),
+        ("apply-patch+yaml", "apply"),
+    ],
+)
+async def test_a_patch_of_a_large_object_that_takes_too_long_is_a_timeout(
+    server: ApiUnderTest, monkeypatch: pytest.MonkeyPatch, kind: str, name: str
+) -> None:
+    await server.request("POST", CONFIGMAPS, config_map("slow", data=DATA))
+    path, headers = f"{CONFIGMAPS}/slow?fieldManager=me", {"Content-Type": f"application/{kind}"}
+    changed = {"kind": "ConfigMap", "apiVersion": "v1", "data": {"b": "2"}}
+
+    def endless(*args: Any) -> Any:
+        while True:
+            pass
+
+    with monkeypatch.context() as patched:
+        patched.setattr(patching, name, endless)
+        patched.setattr(offload, "JOB_SECONDS", 0.05)
+        answer = await server.request("PATCH", path, changed, headers=headers)
+    assert (answer.status, answer.json["reason"]) == (504, "Timeout")
+    assert answer.json["message"] == "request did not complete within the allotted timeout"
+    assert (await server.request("GET", path)).json["data"] == DATA
+    assert (await server.request("PATCH", path, changed, headers=headers)).status == 200
+    await server.request("DELETE", path)
 
 
 async def test_large_objects_are_shown_in_other_forms_beside_the_event_loop(

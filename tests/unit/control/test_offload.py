@@ -1,6 +1,7 @@
 """Work on large objects: by a thread beside the event loop, a turn for each user."""
 
 import asyncio
+import contextlib
 import sys
 import threading
 
@@ -8,6 +9,8 @@ import pytest
 
 from control import offload
 from control.offload import LARGE, SWITCH_SECONDS, apart, run
+from control.time_limit import Limited
+from kube.errors import StatusError
 
 
 def thread() -> str:
@@ -136,3 +139,49 @@ async def test_work_that_cannot_be_begun_fails_alone_and_others_have_their_turn(
     with pytest.raises(RuntimeError, match="new thread"):
         await turns.run("a", unable)
     assert await asyncio.wait_for(turns.run("a", lambda: asyncio.ensure_future(said("again"))), 5) == "again"
+
+
+def _endless() -> None:
+    while True:
+        with contextlib.suppress(Exception):
+            sorted(range(100), key=lambda number: -number)
+
+
+async def test_work_that_takes_too_long_is_a_timeout_and_the_thread_goes_on_with_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(offload, "JOB_SECONDS", 0.05)
+    for asked in (run("ann", LARGE, _endless), offload.evaluate("ann", LARGE, _endless)):
+        with pytest.raises(StatusError) as found:
+            await asked
+        assert (found.value.code, found.value.reason) == (504, "Timeout")
+        assert found.value.message == "request did not complete within the allotted timeout"
+    assert [await run(user, LARGE, lambda: 7) for user in ("ann", "bob")] == [7, 7]
+    assert sys.getswitchinterval() != pytest.approx(SWITCH_SECONDS)
+
+
+def test_work_that_has_ended_is_not_stopped_nor_is_what_its_thread_does_next() -> None:
+    stopped = Limited(lambda: 7)
+    assert stopped() == 7
+    stopped.stop()
+    assert sum(range(1000)) == 499500
+
+
+def test_work_may_end_in_the_moment_in_which_it_is_stopped() -> None:
+    begun, results = threading.Barrier(2), list[object]()
+
+    def work(limited: Limited) -> None:
+        begun.wait()
+        try:
+            results.append(limited())
+        except StatusError as error:
+            results.append(error.code)
+
+    for _ in range(300):
+        limited = Limited(lambda: sum(range(500)))
+        other = threading.Thread(target=work, args=(limited,))
+        other.start()
+        begun.wait()
+        limited.stop()
+        other.join()
+    assert len(results) == 300 and set(results) <= {124750, 504}
