@@ -32,13 +32,20 @@ PAGE_BYTES = 4 << 20
 """Bytes of values after which a page of a list, or of old changes with the states before them, ends."""
 RETRY_SECONDS = 1.0
 """How long after a failure the same is read again."""
+COUNTS = 64
+"""Listings under way whose rest is known."""
 
-# The newest row of each key not above a revision, from the index alone; max() makes `deleted` that row's.
+# The newest row of each key not above a revision, from the index alone; max() makes `deleted` that row's. The search begins at
+# one bound, and a row before it would be passed over one by one: hence one bound of the prefix and of where to go on.
 _NEWEST = """
 SELECT key, max(revision) AS revision, deleted FROM history INDEXED BY history_by_key
-WHERE key >= ? AND key > ? AND key < ? AND revision <= ? GROUP BY key HAVING NOT deleted
+WHERE key >= max(?1, ?2) AND +key > ?2 AND key < ?3 AND revision <= ?4 GROUP BY key HAVING NOT deleted
 """
-_ITEM = "SELECT key, value, revision, create_revision FROM history WHERE revision = ?"
+# The outer loop of a CROSS JOIN is its left side, so rows come in the order of the keys and a value is read when its row is.
+_ITEMS = f"""
+SELECT item.key, item.value, item.revision, item.create_revision
+FROM ({_NEWEST} ORDER BY key LIMIT ?5) newest CROSS JOIN history item ON item.revision = newest.revision
+"""  # noqa: S608 - nothing of it is a client's
 _EVENTS = """
 SELECT revision, key, create_revision, previous_revision, deleted, value,
     (SELECT length(before.value) FROM history before WHERE before.revision = now.previous_revision)
@@ -119,7 +126,36 @@ def get(connection: sqlite3.Connection, key: str) -> Item | None:
     return None if row is None or row[4] else Item(*row[:4])
 
 
-def page(connection: sqlite3.Connection, prefix: str, revision: int, start_after: str, limit: int) -> Page:
+class Counts:
+    """How many keys follow one in a listing at a revision, for the listing's next page.
+
+    To count them goes through all of them, so without this the pages of a listing cost the square of its length.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: dict[tuple[str, int, str], int] = {}
+
+    def after(self, connection: sqlite3.Connection, prefix: str, at: int, start_after: str, items: list[Item]) -> int:
+        """Return how many keys follow the items, which are those that follow `start_after`."""
+        last = items[-1].key
+        with self._lock:
+            known = self._known.pop((prefix, at, start_after), None)
+        if known is None:
+            rest = f"SELECT count(*) FROM ({_NEWEST})"  # noqa: S608
+            found: int = connection.execute(rest, (prefix, last, prefix_end(prefix), at)).fetchone()[0]
+        else:
+            found = known - len(items)
+        with self._lock:
+            self._known[prefix, at, last] = found
+            if len(self._known) > COUNTS:
+                del self._known[next(iter(self._known))]
+        return found
+
+
+def page(
+    connection: sqlite3.Connection, prefix: str, revision: int, start_after: str, limit: int, counts: Counts
+) -> Page:
     """Answer `Store.list`."""
     newest = schema.newest_revision(connection)
     at = revision or newest
@@ -127,20 +163,14 @@ def page(connection: sqlite3.Connection, prefix: str, revision: int, start_after
         raise FutureRevision(at, newest)
     if at < (compacted := schema.mark(connection, "compacted")):
         raise Compacted(at, compacted)
-    end = prefix_end(prefix)
-    newest_rows = f"{_NEWEST} ORDER BY key LIMIT ?"
-    rows = connection.execute(newest_rows, (prefix, start_after, end, at, limit + 1 if limit else -1)).fetchall()
+    rows = connection.execute(_ITEMS, (prefix, start_after, prefix_end(prefix), at, limit + 1 if limit else -1))
     items, size = list[Item](), 0
-    for _, number, _ in rows[: limit or None]:
-        item = Item(*connection.execute(_ITEM, (number,)).fetchone())
-        items.append(item)
-        size += len(item.value)
-        if limit and size >= PAGE_BYTES:
-            break
-    if len(items) == len(rows):
-        return Page(items, at)
-    rest = connection.execute(f"SELECT count(*) FROM ({_NEWEST})", (prefix, items[-1].key, end, at))  # noqa: S608
-    return Page(items, at, more=True, remaining=rest.fetchone()[0])
+    for row in rows:
+        if limit and (len(items) == limit or size >= PAGE_BYTES):
+            return Page(items, at, more=True, remaining=counts.after(connection, prefix, at, start_after, items))
+        items.append(Item(*row))
+        size += len(items[-1].value)
+    return Page(items, at)
 
 
 def events(connection: sqlite3.Connection, prefix: str, after: int, until: int, limit: int) -> tuple[list[Event], int]:

@@ -31,6 +31,7 @@ class SqliteStore:
 
     def __init__(self, path: Path, lock: int, writer: Writer, reader: Reader, feed: Feed) -> None:
         self._path, self._lock, self._writer, self._reader, self._feed = path, lock, writer, reader, feed
+        self._counts = sql.Counts()
         self._closed = False
 
     def check_disk(self) -> str | None:
@@ -65,7 +66,9 @@ class SqliteStore:
         return await self._reader.read(lambda connection: sql.get(connection, key))
 
     async def list(self, prefix: str, revision: int = 0, start_after: str = "", limit: int = 0) -> Page:
-        return await self._reader.read(lambda connection: sql.page(connection, prefix, revision, start_after, limit))
+        return await self._reader.read(
+            lambda connection: sql.page(connection, prefix, revision, start_after, limit, self._counts)
+        )
 
     async def create(self, key: str, value: bytes, ttl: int = 0) -> Item:
         return await self._write("create", key, value, 0, ttl)
