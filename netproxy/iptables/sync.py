@@ -6,14 +6,12 @@ write the difference. When one is due is drift.py's business.
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from itertools import chain
 
 from kube.clock import SYSTEM, Clock
-from netproxy import metrics
+from netproxy import large_changes, metrics
 from netproxy.drift import DriftWatch
 from netproxy.errors import WriteError, WriteTimeout
 from netproxy.iptables import shadow, static
@@ -22,6 +20,7 @@ from netproxy.iptables.rules import Fragment, fragment
 from netproxy.iptables.settings import RuleSettings
 from netproxy.iptables.shadow import Shadow
 from netproxy.iptables.writer import Writer
+from netproxy.large_changes import count_endpoints
 from netproxy.model import ServicePort
 from netproxy.service_limits import CHAINS, ModeCost
 
@@ -29,9 +28,6 @@ log = logging.getLogger(__name__)
 
 MANY_ENDPOINTS = 1000
 """From here on rules in tables that are copied whole at each change are kept lean; upstream's bound for the same."""
-
-LARGE = 500
-"""Ports and endpoints of a change from which on a thread makes its rules: cluster DNS answers in this event loop meanwhile."""
 
 
 class IPTablesBackend:
@@ -112,8 +108,7 @@ class IPTablesBackend:
             made = {key: fragment(ports, rules) for key, ports in services.items()}
             return made, text(made)
 
-        large = sum(len(ports) for ports in services.values()) + _endpoints(chain(*services.values())) > LARGE
-        return await asyncio.to_thread(make) if large else make()
+        return await large_changes.made(services, make)
 
     def _count_rules(self) -> None:
         for table, count in self._shadow.rule_counts.items():
@@ -122,7 +117,7 @@ class IPTablesBackend:
     def _take_in(self, services: Mapping[str, tuple[ServicePort, ...]]) -> bool:
         """Count endpoints, and return whether so many came or went that every rule is now written otherwise."""
         for key, ports in services.items():
-            self._endpoints += _endpoints(ports) - _endpoints(self._ports.pop(key, ()))
+            self._endpoints += count_endpoints(ports) - count_endpoints(self._ports.pop(key, ()))
             if ports:
                 self._ports[key] = ports
         lean = self._writer.copies_whole and self._endpoints > (
@@ -217,7 +212,3 @@ class IPTablesBackend:
         self._torn = False
         metrics.FULL_SYNC.labels(metrics.family_label(self.family)).observe(self._drift.took(began[2]))
         return bool(text)
-
-
-def _endpoints(ports: Iterable[ServicePort]) -> int:
-    return sum(len(port.endpoints) + len(port.local_endpoints) for port in ports)

@@ -18,7 +18,7 @@ from typing import Protocol
 from kube.process import CommandError, run
 from netproxy import sysctl
 from netproxy.config import IPVSConfig
-from netproxy.errors import WriteError
+from netproxy.errors import WriteError, WriteTimeout
 from netproxy.ipvs.state import SETS, Behaviour, Server, networks, option, set_name, within
 
 DEVICE = "kube-ipvs0"
@@ -150,7 +150,7 @@ async def _run(*argv: str, input: str = "", check: bool = True) -> str:
     try:
         return (await run(list(argv), input=input, check=check, timeout=60)).stdout
     except CommandError as error:
-        raise WriteError(str(error)) from error
+        raise (WriteTimeout if isinstance(error.__cause__, TimeoutError) else WriteError)(str(error)) from error
 
 
 def _present() -> bool:

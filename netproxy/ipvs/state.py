@@ -81,6 +81,11 @@ class State:
     """(set without its family, entry)."""
     addresses: set[str] = field(default_factory=set)
 
+    @property
+    def size(self) -> int:
+        """Return about how many lines it takes to write this."""
+        return len(self.entries) + sum(len(each.endpoints) for each in self.servers.values())
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:

@@ -7,14 +7,15 @@ the kernel's at each look, which costs one small file; sets and addresses each p
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import replace
 
 from kube.clock import SYSTEM, Clock
-from netproxy import metrics
+from netproxy import large_changes, metrics
 from netproxy.config import IPVSConfig
-from netproxy.errors import WriteError
+from netproxy.errors import WriteError, WriteTimeout
 from netproxy.iptables.settings import RuleSettings
 from netproxy.iptables.static import StaticSettings
 from netproxy.iptables.sync import IPTablesBackend
@@ -28,6 +29,8 @@ from netproxy.model import ServicePort
 from netproxy.service_limits import VIRTUAL_SERVERS, ModeCost
 
 log = logging.getLogger(__name__)
+
+Servers = Mapping[state.Server, state.Behaviour]
 
 ENDING = 900.0
 """Seconds that an endpoint which is gone may keep its connections."""
@@ -58,6 +61,7 @@ class IPVSBackend:
         self._period, self._compared_at = period, float("-inf")
         self._ports: dict[str, tuple[ServicePort, ...]] = {}
         self._wanted = Wanted()
+        self._planning = asyncio.Lock()
         self._torn = False
         """Whether a write failed, so that the kernel does not hold what deltas are made from."""
         self._tried: set[state.Server] = set()
@@ -83,14 +87,17 @@ class IPVSBackend:
         self._settings = await self._with_node_addresses()
         self._ports = {key: ports for key, ports in services.items() if ports}
         self._wanted = Wanted()
-        self._wanted.change({key: state.plan(ports, self._settings) for key, ports in self._ports.items()})
+        await self._take_in(self._ports)
         held = await self._held()
         held.servers = state.without_flags(held.servers)
         await self._change(held, self._wanted.total, first=lambda: self._chains.start({}))
         self._compared_at = self._clock.monotonic()
 
     async def apply(self, services: Mapping[str, tuple[ServicePort, ...]]) -> None:
-        """Bring the Services named to their new desired state; WriteError where the kernel refuses it."""
+        """Bring the Services named to their new desired state; WriteError where the kernel refuses it.
+
+        WriteTimeout where that takes too long: the next change compares everything, for part of it may be written.
+        """
         for key, ports in services.items():
             if ports:
                 self._ports[key] = ports
@@ -99,13 +106,16 @@ class IPVSBackend:
         await self._advance(services)
 
     async def _advance(self, services: Mapping[str, tuple[ServicePort, ...]]) -> None:
-        states = {key: state.plan(ports, self._settings) for key, ports in services.items()}
-        before, after = self._wanted.change(states)
+        before, after = await self._take_in(services)
         started = self._clock.monotonic()
         try:
             await self._change(
                 await self._held() if self._torn else before, self._wanted.total if self._torn else after
             )
+        except WriteTimeout:
+            self._torn = True  # a comparison would take as long again
+            metrics.PARTIAL_RESTORE_FAILURES.labels(metrics.family_label(self.family)).inc()
+            raise
         except WriteError as error:
             if self._torn:
                 raise
@@ -116,27 +126,40 @@ class IPVSBackend:
         self._torn = False
         metrics.PARTIAL_SYNC.labels(metrics.family_label(self.family)).observe(self._clock.monotonic() - started)
 
+    async def _take_in(self, services: Mapping[str, tuple[ServicePort, ...]]) -> tuple[State, State]:
+        """Plan Services; return what was wanted and what is now, of all that they touch."""
+        async with self._planning:  # a look at the node's addresses may plan all Services meanwhile
+            settings, known = self._settings, dict(services)
+            plans = await large_changes.made(known, lambda: {key: state.plan(known[key], settings) for key in known})
+            return self._wanted.change(plans)
+
     async def _change(self, before: State, after: State, first: Callable[[], Awaitable[None]] | None = None) -> None:
+        after = State(dict(after.servers), set(after.entries), set(after.addresses))  # a thread may read it
+        size = before.size + after.size
         self._tried.update(after.servers)
-        sets = state.set_commands(before.entries, before.entries | after.entries, self.family)
-        if sets:
-            await self._kernel.change_sets(sets)
+        entries, flags = before.entries | after.entries, self._settings.scheduler_flags
+
+        async def change_sets(old: set[tuple[str, str]], new: set[tuple[str, str]]) -> None:
+            text = await large_changes.made_of(size, lambda: state.set_commands(old, new, self.family))
+            if text:
+                await self._kernel.change_sets(text)
+
+        async def change_servers(old: Servers, new: Servers, ending: Collection[tuple[state.Server, str]] = ()) -> None:
+            text = await large_changes.made_of(size, lambda: state.server_commands(old, new, ending, flags))
+            if text:
+                await self._kernel.change_servers(text)
+
+        await change_sets(before.entries, entries)
         if first is not None:
             await first()
         ending = self._kernel.servers().ending if state.gains_endpoints(before.servers, after.servers) else ()
-        flags = self._settings.scheduler_flags
-        servers = state.server_commands(before.servers, before.servers | after.servers, ending, flags)
-        if servers:
-            await self._kernel.change_servers(servers)
+        servers = {**before.servers, **after.servers}
+        await change_servers(before.servers, servers, ending)
         come, gone = after.addresses - before.addresses, before.addresses - after.addresses
         if come or gone:
             await self._kernel.change_addresses(come, gone)
-        servers = state.server_commands(before.servers | after.servers, after.servers, (), flags)
-        if servers:
-            await self._kernel.change_servers(servers)
-        sets = state.set_commands(before.entries | after.entries, after.entries, self.family)
-        if sets:
-            await self._kernel.change_sets(sets)
+        await change_servers(servers, after.servers)
+        await change_sets(entries, after.entries)
         self._tried.clear()
 
     async def set_static(self, settings: StaticSettings) -> None:

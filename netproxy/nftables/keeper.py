@@ -45,6 +45,8 @@ class TableKeeper:
         self._drift = DriftWatch(writer.fingerprint, clock)
         self._torn = False
         """Whether a write failed, so that the table is not what deltas are made from."""
+        self._unanswered = False
+        """Whether that was a delta of which nobody says whether it is in force."""
         self._family = metrics.family_label(6 if desired.table.startswith("ip6 ") else 4)
 
     @property
@@ -59,6 +61,7 @@ class TableKeeper:
 
     async def write(self, text: str) -> None:
         """Apply a delta; one that is refused is made up for by writing everything, and so is a refusal of everything."""
+        self._unanswered = False
         if self._torn:
             await self.take_over()
             return
@@ -71,7 +74,7 @@ class TableKeeper:
         except WriteError as error:
             metrics.NFTABLES_FAILURES.labels(self._family).inc()
             if isinstance(error, UnansweredError):
-                self._torn = True  # everything would take longer still
+                self._torn = self._unanswered = True  # everything would take longer still
                 raise
             log.warning("a change was refused, comparing everything: %s", error)
             await self.take_over()
@@ -79,6 +82,13 @@ class TableKeeper:
         metrics.PARTIAL_SYNC.labels(self._family).observe(self._clock.monotonic() - started)
         if "chain" in text:
             self._described = None
+
+    def took_nothing(self) -> bool:
+        """Return whether a delta that nobody answered left the table as it was; it must then be wanted no longer."""
+        if self._unanswered and self._drift.took_nothing():
+            self._torn = self._unanswered = False
+            return True
+        return False
 
     async def verify(self) -> bool:
         """Look whether anybody changed the tables and repair what is ours; return whether anything had to be."""

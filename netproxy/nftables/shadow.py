@@ -7,8 +7,9 @@ transaction, which no packet can see.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import TypeVar
 
 from netproxy.iptables.settings import RuleSettings
@@ -20,13 +21,35 @@ from netproxy.nftables.elements import Fragment
 V = TypeVar("V")
 
 
+@dataclass(frozen=True, slots=True)
+class Claims:
+    """States of some Services, and the elements that they or their other states name, as all Services then claim them."""
+
+    fragments: Mapping[str, Fragment]
+    elements: Held
+    none: list[Element]
+    """Elements that nobody claims."""
+    also: dict[Element, list[str]]
+    """Further claims to elements that have one, or may have had some."""
+    shared: Counter[str]
+    """Uses of shared chains, of all Services."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What a change of Services changes: either side can be taken in."""
+
+    old: Claims
+    new: Claims
+
+
 class Shadow:
     """The desired state: fixed chains, shared chains by use, and a fragment a Service."""
 
     def __init__(self, settings: StaticSettings, rules: RuleSettings) -> None:
         self.settings, self.rules = settings, rules
         self.elements: Held = {}
-        self._also: defaultdict[Element, list[str]] = defaultdict(list)
+        self._also: dict[Element, list[str]] = {}
         """Further claims to an element that has one: hairpin pairs of shared pods, external addresses given twice."""
         self._fragments: dict[str, Fragment] = {}
         self._shared: Counter[str] = Counter()
@@ -35,57 +58,67 @@ class Shadow:
     def table(self) -> str:
         return f"{chains.word(self.settings.family)} {chains.TABLE}"
 
-    def put(self, key: str, new: Fragment) -> None:
-        """Take in a Service's state; one that is empty forgets the Service."""
-        old = self._fragments.pop(key, None)
-        if old is not None:
-            self._shared.subtract(old.shared)
-            for element, data in old.elements.items():
-                self._release(element, data)
-        if new:
-            self._fragments[key] = new
-            self._shared.update(new.shared)
-            for element, data in new.elements.items():
-                if element in self.elements:
-                    self._also[element].append(data)
-                else:
-                    self.elements[element] = data
-
-    def _release(self, element: Element, data: str) -> None:
-        others = self._also.get(element)
-        if not others:
-            del self.elements[element]
-            return
-        if data in others:
-            others.remove(data)
-        else:
-            self.elements[element] = others.pop(0)
-        if not others:
-            del self._also[element]
-
-    def _shared_now(self) -> set[str]:
-        return {name for name, count in self._shared.items() if count > 0}
+    def _claims(self, element: Element) -> list[str]:
+        """Return the data that Services claim for an element, that in force first."""
+        return [self.elements[element], *self._also.get(element, ())] if element in self.elements else []
 
     # -- deltas ---------------------------------------------------------------------------------------------------
-    def delta(self, changes: Mapping[str, Fragment]) -> str:
-        """Take in the new state of each Service named and return the text that brings the kernel along."""
-        olds = {key: self._fragments.get(key) or Fragment() for key in changes}
-        touched = {element for each in (*olds.values(), *changes.values()) for element in each.elements}
-        before = {element: self.elements[element] for element in touched if element in self.elements}
-        shared_before = self._shared_now()
-        for key, new in changes.items():
-            self.put(key, new)
-        after = {element: self.elements[element] for element in touched if element in self.elements}
-        shared = self._shared_now()
+    def difference(self, changes: Mapping[str, Fragment]) -> Difference:
+        """Return what new states of Services change; a state that is empty forgets its Service.
 
-        old_chains, new_chains = (
-            _merge(each.own_chains for each in olds.values()),
-            _merge(each.own_chains for each in changes.values()),
-        )
-        old_sets, new_sets = (
-            _merge(each.own_sets for each in olds.values()),
-            _merge(each.own_sets for each in changes.values()),
-        )
+        It changes nothing here: a thread may call it.
+        """
+        olds = {key: self._fragments.get(key) or Fragment() for key in changes}
+        touched = {element: None for each in (*olds.values(), *changes.values()) for element in each.elements}
+        before = {element: self._claims(element) for element in touched}
+        after = {element: list(claims) for element, claims in before.items()}
+        shared = Counter(self._shared)
+        for key, new in changes.items():
+            shared.subtract(olds[key].shared)
+            for element, data in olds[key].elements.items():
+                claims = after[element]
+                # The one in force stays in force as long as another claims the same.
+                claims.pop(claims.index(data, 1) if data in claims[1:] else 0)
+            shared.update(new.shared if new else ())
+            for element, data in new.elements.items():
+                after[element].append(data)
+        many = [element for element in touched if len(before[element]) > 1 or len(after[element]) > 1]
+
+        def side(fragments: Mapping[str, Fragment], found: Mapping[Element, list[str]], uses: Counter[str]) -> Claims:
+            return Claims(
+                fragments,
+                {element: claims[0] for element, claims in found.items() if claims},
+                [element for element, claims in found.items() if not claims],
+                {element: found[element][1:] for element in many},
+                uses,
+            )
+
+        return Difference(side(olds, before, self._shared), side(changes, after, +shared))
+
+    def take_in(self, claims: Claims) -> None:
+        """Take in one side of a difference, without writing anything."""
+        for key, fragment in claims.fragments.items():
+            self._fragments.pop(key, None)
+            if fragment:
+                self._fragments[key] = fragment
+        self._shared = claims.shared
+        self.elements.update(claims.elements)
+        for element in claims.none:
+            self.elements.pop(element, None)
+        for element, also in claims.also.items():
+            if also:
+                self._also[element] = also
+            else:
+                self._also.pop(element, None)
+
+    def text(self, difference: Difference) -> str:
+        """Return the text that brings the kernel along with a difference. It changes nothing here either."""
+        old, new = difference.old, difference.new
+        old_shared, shared = set(old.shared), set(new.shared)
+        old_chains = _merge(each.own_chains for each in old.fragments.values())
+        new_chains = _merge(each.own_chains for each in new.fragments.values())
+        old_sets = _merge(each.own_sets for each in old.fragments.values())
+        new_sets = _merge(each.own_sets for each in new.fragments.values())
         lines = [
             f"add set {self.table} {name} {{ {new_sets[name]} }}"
             for name in new_sets
@@ -93,13 +126,13 @@ class Shadow:
         ]
         lines += commands.write_chains(
             self.table,
-            {name: chains.shared_rules(name, self.rules) for name in sorted(shared - shared_before)}
+            {name: chains.shared_rules(name, self.rules) for name in sorted(shared - old_shared)}
             | {name: rules for name, rules in new_chains.items() if old_chains.get(name) != rules},
             chains.HOOKS,
         )
-        lines += commands.change_elements(self.table, before, after)
+        lines += commands.change_elements(self.table, old.elements, new.elements)
         lines += commands.delete_chains(
-            self.table, [*(name for name in old_chains if name not in new_chains), *sorted(shared_before - shared)]
+            self.table, [*(name for name in old_chains if name not in new_chains), *sorted(old_shared - shared)]
         )
         lines += [f"delete set {self.table} {name}" for name in old_sets if name not in new_sets]
         return "\n".join(lines) + "\n" if lines else ""
@@ -116,7 +149,7 @@ class Shadow:
     def reconcile(self, held: Held, held_chains: Iterable[str], held_sets: Iterable[str]) -> str:
         """Return the text that turns what the kernel holds into what it should hold, chains written anew."""
         wanted_chains = chains.fixed(self.settings, self.rules)
-        wanted_chains |= {name: chains.shared_rules(name, self.rules) for name in sorted(self._shared_now())}
+        wanted_chains |= {name: chains.shared_rules(name, self.rules) for name in sorted(self._shared)}
         wanted_chains |= _merge(each.own_chains for each in self._fragments.values())
         own_sets = _merge(each.own_sets for each in self._fragments.values())
         declared = chains.declarations(self.settings.family)
@@ -139,7 +172,7 @@ class Shadow:
     def chain_names(self) -> set[str]:
         """Return every chain that should exist."""
         own = _merge(each.own_chains for each in self._fragments.values())
-        return {*chains.fixed(self.settings, self.rules), *self._shared_now(), *own}
+        return {*chains.fixed(self.settings, self.rules), *self._shared, *own}
 
 
 def _merge(parts: Iterable[Mapping[str, V]]) -> dict[str, V]:

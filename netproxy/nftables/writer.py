@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import msgspec
 
 from kube.process import CommandError, Result, run
-from netproxy.errors import UnansweredError, WriteError
+from netproxy.errors import UnansweredError, WriteError, WriteTimeout
 from netproxy.iptables.writer import nf_tables_generation
 from netproxy.nftables import chains
 from netproxy.nftables.commands import Held
@@ -31,7 +31,10 @@ class Writer(Protocol):
     """Changes and reads one IP family's table."""
 
     async def apply(self, text: str) -> None:
-        """Apply a text in one transaction; WriteError where it is refused, UnansweredError where nobody says."""
+        """Apply a text in one transaction; WriteError where it is refused, UnansweredError where nobody says.
+
+        WriteTimeout, one of these, after a minute.
+        """
         ...
 
     async def check(self, text: str) -> None:
@@ -72,6 +75,8 @@ class NftWriter:
         try:
             await run(["nft", option, "-"], input=text, timeout=60)
         except CommandError as error:
+            if isinstance(error.__cause__, TimeoutError):
+                raise WriteTimeout(str(error)) from error
             answered = error.result is not None and error.result.returncode > 0
             raise (WriteError if answered else UnansweredError)(str(error)) from error
 

@@ -20,7 +20,7 @@ from kube.api import core_v1, discovery_v1, networking_v1
 from kube.client import key_of
 from kube.clock import FakeClock
 from kube.informer import Change
-from netproxy.iptables import sync
+from netproxy import large_changes
 from netproxy.iptables.sync import IPTablesBackend
 from netproxy.iptables.writer import RecordingWriter
 from netproxy.ipvs.sync import IPVSBackend
@@ -49,7 +49,7 @@ NOT_OURS = ("asyncio", "logging", "prometheus_client", "tests", "writer.py", "co
 @pytest.fixture(autouse=True)
 def in_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have all rules made where steps are counted."""
-    monkeypatch.setattr(sync, "LARGE", 1 << 60)
+    monkeypatch.setattr(large_changes, "LARGE", 1 << 60)
 
 
 class Steps:

@@ -1,7 +1,10 @@
 """Services whose rules the kernel refuses are left out: whichever they are, all others are programmed, in every mode."""
 
+import asyncio
+import copy
 import itertools
 import re
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -11,20 +14,24 @@ from hypothesis import strategies as st
 
 from kube.api import core_v1
 from kube.clock import FakeClock, settle
-from netproxy import metrics, service_writer
+from kube.process import CommandError, Result
+from netproxy import large_changes, metrics, service_writer
 from netproxy.backend import Backend
 from netproxy.errors import WriteError, WriteTimeout
 from netproxy.iptables.sync import IPTablesBackend
 from netproxy.iptables.writer import RecordingWriter
+from netproxy.ipvs import kernel, state
 from netproxy.ipvs.sync import IPVSBackend
 from netproxy.model import ServicePort, plan_service
+from netproxy.nftables import sync
+from netproxy.nftables import writer as nft_writer
 from netproxy.nftables.sync import NFTablesBackend
 from netproxy.nftables.writer import RecordingWriter as NftRecordingWriter
 from netproxy.service_writer import FIRST_RETRY, LAST_RETRY, LATE_RETRY, PATIENCE, PLAIN_STARTS, ServiceWriter
 from tests.support.ipvs import MemoryKernel
 from tests.support.memory_api import MemoryAPI
 from tests.support.packet_cases import FIXED, RULES
-from tests.support.services import service, slice_of
+from tests.support.services import port, service, slice_of
 from tests.unit.netproxy.test_proxy import proxying
 
 COUNT = 9
@@ -36,7 +43,7 @@ class Refusing:
     def __init__(self) -> None:
         self.addresses: set[str] = set()
         self.everything = False
-        self.attempts = self.reads = 0
+        self.attempts = self.reads = self.refusals = 0
         self.error: type[WriteError] = WriteError
 
     def check(self, text: str) -> None:
@@ -45,6 +52,7 @@ class Refusing:
             raise WriteError("refused")
         for address in self.addresses:
             if f"{address} " in text or f"{address}:" in text:
+                self.refusals += 1
                 raise self.error(f"refused: {address}")
 
     def check_lines(self, text: str) -> None:
@@ -76,6 +84,10 @@ class Table(NftRecordingWriter):
     async def apply(self, text: str) -> None:
         self.refusing.check(re.sub("delete element .*", "", text))
         await super().apply(text)
+
+    async def read(self) -> Any:
+        self.refusing.reads += 1
+        return await super().read()
 
 
 class Kernel(MemoryKernel):
@@ -282,6 +294,107 @@ async def test_a_service_that_takes_too_long_is_tried_once_and_nothing_is_compar
     assert not await site.backend.verify() and site.refusing.reads == 0
     await writer.apply({"default/s2": planned(2)})
     assert site.refusing.attempts == 2 + known and site.held() == await fresh(iptables, {"default/s2": planned(2)})
+
+
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("make", SITES)
+async def test_a_service_that_takes_too_long_is_written_once_in_every_mode(make: Make, known: bool) -> None:
+    site, told = make(FakeClock()), list[str]()
+    writer = ServiceWriter(site.backend, FakeClock(), on_late=lambda key, why: told.append(key))
+    others = {"default/s2": planned(2)}
+    await writer.start(others | ({"default/s1": planned(1, "10.244.1.2")} if known else {}))
+    site.refusing.error, site.refusing.addresses = WriteTimeout, {address(1)}
+    site.refusing.reads = 0
+    await writer.apply({"default/s1": planned(1)})
+    assert told == ["default/s1"] and writer.in_force.keys() == others.keys() and not writer.due
+    assert site.refusing.refusals == 1 and site.refusing.reads == 0
+    assert site.held() == await fresh(make, others)
+
+
+async def test_a_table_from_which_a_late_change_took_nothing_is_as_it_was_where_services_name_the_same_address() -> (
+    None
+):
+    site = nftables(FakeClock())
+
+    def shared(number: int, endpoint: str) -> tuple[ServicePort, ...]:
+        name = f"s{number}"
+        made = service(name, f"10.96.5.{number + 1}", external_ips=["192.0.2.1"])
+        return plan_service(made, [slice_of(name, endpoint)])
+
+    ports = {f"default/s{number}": shared(number, f"10.244.1.{number + 2}") for number in range(3)}
+    backend: Any = site.backend
+    await backend.start(ports)
+    before, held = copy.deepcopy(backend._shadow._also), site.held()
+    site.refusing.error, site.refusing.addresses = WriteTimeout, {address(1)}
+    site.refusing.reads = 0
+    for number, key in enumerate(ports):
+        with pytest.raises(WriteTimeout):
+            await backend.apply({key: shared(number, address(1))})
+        assert site.held() == held and backend._shadow.elements == held[0] and backend._shadow._also == before
+    await backend.apply(dict.fromkeys(ports, ()))
+    assert not backend._shadow.elements and not backend._shadow._also and not backend._shadow._shared
+    assert site.refusing.reads == 0
+    assert site.held() == await fresh(nftables, {})
+
+
+async def test_a_command_that_takes_too_long_is_told_from_a_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def late_run(argv: list[str], **options: Any) -> Any:
+        raise CommandError(argv, "still running") from TimeoutError()
+
+    async def refused_run(argv: list[str], **options: Any) -> Any:
+        raise CommandError(argv, "exit status 1", Result(1, "", "Error"))
+
+    for module, write in (
+        (nft_writer, nft_writer.NftWriter().apply),
+        (kernel, kernel.RealKernel().change_servers),
+        (kernel, kernel.RealKernel().change_sets),
+    ):
+        monkeypatch.setattr(module, "run", late_run)
+        with pytest.raises(WriteTimeout):
+            await write("text")
+        monkeypatch.setattr(module, "run", refused_run)
+        with pytest.raises(WriteError) as caught:
+            await write("text")
+        assert not isinstance(caught.value, WriteTimeout)
+
+
+@pytest.mark.parametrize("count", [100, 600])
+@pytest.mark.parametrize(("module", "name", "make"), [(sync, "fragment", nftables), (state, "plan", ipvs)])
+async def test_a_thread_makes_what_is_written_for_a_large_service(
+    module: Any, name: str, make: Make, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads, whole = list[bool](), getattr(module, name)
+
+    def watched(*arguments: Any) -> Any:
+        threads.append(threading.current_thread() is threading.main_thread())
+        return whole(*arguments)
+
+    monkeypatch.setattr(module, name, watched)
+    many = plan_service(service("many", "10.96.5.1", *(port(f"p{n}", n + 1) for n in range(count))), [])
+    site = make(FakeClock())
+    await site.backend.start({"default/many": many[:-1]})
+    await site.backend.apply({"default/many": many})
+    assert threads == [count < large_changes.LARGE] * 2
+    assert site.held() == await fresh(make, {"default/many": many})
+
+
+async def test_services_that_are_planned_in_a_thread_follow_addresses_that_the_node_gains_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(large_changes, "LARGE", 0)
+    kernel = Kernel(Refusing())
+    backend = IPVSBackend(kernel, RecordingWriter(), RULES, FIXED, clock=FakeClock())
+    ports = {key: made for key, made in every().items()}
+    await backend.start(ports)
+    site = ipvs(FakeClock())
+    site.backend._kernel.nodes.add("192.168.0.9")  # type: ignore[attr-defined]
+    new = plan_service(service("s1", "10.96.5.2", port("http", 80, node_port=30001), type="NodePort"), [])
+    await site.backend.start(ports | {"default/s1": new})
+    change = asyncio.create_task(backend.apply({"default/s1": new}))
+    await asyncio.sleep(0)
+    kernel.nodes.add("192.168.0.9")
+    await asyncio.gather(change, backend._follow_node_addresses())
+    assert backend._wanted.total == site.backend._wanted.total  # type: ignore[attr-defined]
 
 
 async def test_a_large_service_that_takes_too_long_holds_up_others_for_two_writes() -> None:

@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from kube.clock import FakeClock
+from netproxy import large_changes
 from netproxy.errors import WriteError
 from netproxy.iptables import shadow, sync
 from netproxy.iptables.rules import Fragment
@@ -94,7 +95,7 @@ async def test_a_thread_makes_the_rules_of_a_large_service(count: int, monkeypat
     many = plan_service(service("many", "10.96.5.1", *(port(f"p{n}", n + 1) for n in range(count))), [])
     await proxy.start({"default/many": many[:-1]})
     await proxy.apply({"default/many": many})
-    assert made == [count < sync.LARGE] * 2
+    assert made == [count < large_changes.LARGE] * 2
     assert not await proxy._compare("test")
 
 
