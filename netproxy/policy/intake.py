@@ -7,15 +7,24 @@ tried again one after the other, for pods or other policies may have gone; a try
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 
 from kube.api import networking_v1
 from kube.clock import Clock
 from netproxy.errors import PolicyError
 from netproxy.policy.failures import Failures
 from netproxy.policy.isolation import by_cost, namespace_of
-from netproxy.policy.limits import MAX_COST, MAX_COST_HERE, TOO_COSTLY, TOO_COSTLY_HERE, TOO_MANY_MEMBERS
+from netproxy.policy.limits import (
+    MAX_COST,
+    MAX_COST_HERE,
+    MAX_PAIRS_HERE,
+    TOO_COSTLY,
+    TOO_COSTLY_HERE,
+    TOO_MANY_MEMBERS,
+    TOO_MANY_PAIRS_HERE,
+)
 from netproxy.policy.model import Policy, PolicyTable
+from netproxy.policy.node_costs import costs_here, pairs_here
 from netproxy.policy.parsing import closed, closed_for_all, read
 
 log = logging.getLogger(__name__)
@@ -79,19 +88,18 @@ class Intake:
 
     def limit_node(self) -> None:
         """Close policies of the namespaces that cost most until those for pods of this node cost no more than all may."""
-        costs = {
-            key: policy.cost
-            for key, policy in self._table.policies.items()
-            if policy.cost and self._table.members_here(policy.subject)
-        }
+        self._limit_node(pairs_here(self._table), MAX_PAIRS_HERE, TOO_MANY_PAIRS_HERE)
+        self._limit_node(costs_here(self._table), MAX_COST_HERE, TOO_COSTLY_HERE)
+
+    def _limit_node(self, costs: Mapping[str, int], most: int, why: str) -> None:
         total = sum(costs.values())
-        for key in by_cost(costs) if total > MAX_COST_HERE else ():
-            if total <= MAX_COST_HERE:
+        for key in by_cost(costs) if total > most else ():
+            if total <= most:
                 break
             total -= costs[key]
             policy = self._get(key)
             if policy is not None:
-                self._close(key, policy, TOO_COSTLY_HERE)
+                self._close(key, policy, why)
 
     def look(self) -> Generator[None, None, bool]:
         """Try a closed policy again where it is time to, in slices; return whether any was tried."""

@@ -13,6 +13,7 @@ import heapq
 from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 
+from netproxy.policy.node_costs import costs_here
 from netproxy.policy.rules import Rulesets
 from netproxy.policy.sync import PolicyBackend
 
@@ -39,7 +40,7 @@ async def refused_policies(rulesets: Rulesets, backend: PolicyBackend) -> frozen
         closed = rulesets.table.policies.keys() - set(keys)
         return await backend.refuses(rulesets.make(closed=closed))
 
-    costs = _costs(rulesets)
+    costs = costs_here(rulesets.table, rulesets.closed)
     if not costs or not await refused(costs) or await refused(()):
         return frozenset()
     found = await search(costs, refused)
@@ -48,7 +49,7 @@ async def refused_policies(rulesets: Rulesets, backend: PolicyBackend) -> frozen
 
 def costly_policies(rulesets: Rulesets) -> frozenset[str]:
     """Return the policies to be closed to halve what a table costs that takes too long; none of one that costs little."""
-    costs = _costs(rulesets)
+    costs = costs_here(rulesets.table, rulesets.closed)
     total = left = sum(costs.values())
     found: set[str] = set()
     for key in by_cost(costs) if total > LITTLE else ():
@@ -57,16 +58,6 @@ def costly_policies(rulesets: Rulesets) -> frozenset[str]:
         left -= costs[key]
         found.add(key)
     return frozenset(found)
-
-
-def _costs(rulesets: Rulesets) -> dict[str, int]:
-    """Return what each policy costs whose rules are in the table."""
-    table = rulesets.table
-    return {
-        key: policy.cost
-        for key, policy in table.policies.items()
-        if policy.cost and key not in rulesets.closed and table.members_here(policy.subject)
-    }
 
 
 class _Offers:

@@ -25,11 +25,18 @@ TOO_MANY_ALIKE = (
 MAX_COST = 20_000
 """Pairs of a peer and a port, and address ranges, of the policies of one namespace: nft writes or reads as many in a second."""
 MAX_COST_HERE = 40_000
-"""The same of the policies of all namespaces that select pods of this node: the time to read them back
-grows faster than their number. Above it the namespace that costs most loses its largest policy."""
+"""The same of the policies of all namespaces that select pods of this node, with the jumps to them from chains of pods: the
+time to read them back grows faster than their number. Above it the namespace that costs most loses its largest policy."""
+MAX_PAIRS_HERE = 100_000
+"""Pairs of a pod of this node and a policy that allows something to or from it: each change looks at all of them. A node of 250
+pods may have 400 policies that select all of them."""
 TOO_COSTLY = f"its namespace's policies have more than {MAX_COST} pairs of a peer and a port and address ranges"
 TOO_COSTLY_HERE = (
-    f"the policies for pods of the node have more than {MAX_COST_HERE} pairs of a peer and a port and address ranges, "
+    f"the policies for pods of the node have more than {MAX_COST_HERE} pairs of a peer and a port, address ranges and "
+    "jumps, its namespace's the most"
+)
+TOO_MANY_PAIRS_HERE = (
+    f"the policies for pods of the node select more than {MAX_PAIRS_HERE} pods, counted for each policy and direction, "
     "its namespace's the most"
 )
 

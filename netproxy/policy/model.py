@@ -60,6 +60,8 @@ class Policy:
     """Every selection whose members' addresses or ports are written."""
     cost: int = field(init=False, repr=False, compare=False, default=0)
     """Pairs of a peer and a port, and address ranges: at most as many rules and elements; 0 where nothing is allowed."""
+    allowing: frozenset[str] = field(init=False, repr=False, compare=False, default=frozenset())
+    """Directions in which something is allowed."""
     weights: Mapping[Selector, int] = field(init=False, repr=False, compare=False, default_factory=dict)
     """How often a member of a selection may be written: as a peer, and once for each named port that is looked up in it."""
 
@@ -79,6 +81,8 @@ class Policy:
         weights = dict.fromkeys(found, 1)
         for target, ports in named.items():
             weights[target] = weights.get(target, 0) + len(ports)
+        allowing = {each for each, rules in self.rules.items() if any(r.anyone or r.peers or r.blocks for r in rules)}
+        object.__setattr__(self, "allowing", frozenset(allowing))
         object.__setattr__(self, "weights", weights)
         object.__setattr__(self, "peers", frozenset(found))
         object.__setattr__(self, "cost", cost)

@@ -38,7 +38,6 @@ class PolicyPart(Part):
     """What one policy needs in one direction; it is the same object as long as none of it changed."""
 
     policy: Policy | None = None
-    shut: bool = False
     selections: dict[Selector, list[str]] = field(default_factory=dict)
     """Each selection whose members are written, and the sets that they are in."""
     named: dict[Selector, dict[str, Port]] = field(default_factory=dict)
@@ -101,7 +100,7 @@ class Rulesets:
             verdicts: dict[str, str] = {}
             for ip, key in mine.items():
                 policies = selected.get(key)
-                if policies:
+                if policies is not None:
                     verdicts[ip] = f"goto {self._chain_of(direction, policies, base, parts)}"
                     itself[f"{ip} . {ip}"] = ""
             name = f"{direction}-pods"
@@ -130,16 +129,22 @@ class Rulesets:
         return any(key in self.table.members_here(subject) for subject in subjects for key in starting)
 
     def _policies_of_pods(self, direction: str) -> dict[str, list[Policy]]:
+        """Return the pods of this node that are isolated, with the policies that allow something to them."""
         selected: dict[str, list[Policy]] = {}
-        for _, policy in sorted(self.table.policies.items()):
-            if direction in policy.rules:
-                for key in self.table.members_here(policy.subject):
-                    selected.setdefault(key, []).append(policy)
+        subjects: set[Selector] = set()
+        for key, policy in sorted(self.table.policies.items()):
+            if direction in policy.rules and policy.subject not in subjects:
+                subjects.add(policy.subject)
+                for pod in self.table.members_here(policy.subject):
+                    selected.setdefault(pod, [])
+            if direction in policy.allowing and key not in self._shut:
+                for pod in self.table.members_here(policy.subject):
+                    selected[pod].append(policy)
         return selected
 
     # -- chains ---------------------------------------------------------------------------------------------------
     def _chain_of(self, direction: str, policies: list[Policy], out: Part, parts: dict[object, PolicyPart]) -> str:
-        """Return the chain for pods that exactly these policies select, with theirs."""
+        """Return the chain for pods to which exactly these policies allow something, with theirs."""
         name = self._name(f"{direction}-all", *(policy.key for policy in policies))
         if name not in out.chains:
             rules = []
@@ -152,18 +157,16 @@ class Rulesets:
 
     def _part(self, direction: str, policy: Policy) -> PolicyPart:
         """Return what a policy needs: what was made last, as far as it is still true."""
-        shut, known = policy.key in self._shut, self._parts.get((direction, policy.key))
-        if known is None or known.policy is not policy or known.shut != shut:
-            part = PolicyPart(policy=policy, shut=shut)
-            part.chains[self._name(direction, policy.key)] = () if shut else self._policy(direction, policy, part)
+        known = self._parts.get((direction, policy.key))
+        if known is None or known.policy is not policy:
+            part = PolicyPart(policy=policy)
+            part.chains[self._name(direction, policy.key)] = self._policy(direction, policy, part)
             self._fill(part, part.selections)
             return part
         stale = known.selections.keys() & self._changed
         if not stale:
             return known
-        part = PolicyPart(
-            known.declarations, dict(known.elements), known.chains, policy, shut, known.selections, known.named
-        )
+        part = PolicyPart(known.declarations, dict(known.elements), known.chains, policy, known.selections, known.named)
         self._fill(part, stale)
         return part
 

@@ -1,6 +1,7 @@
 """What the policies of a namespace, and those for pods of a node, may cost together, and who is closed above it."""
 
 import random
+from typing import Any
 
 import pytest
 
@@ -9,6 +10,7 @@ from kube.clock import FakeClock
 from netproxy.errors import PolicyError
 from netproxy.policy import intake as intake_module
 from netproxy.policy import model as model_module
+from netproxy.policy import node_costs
 from netproxy.policy.failures import Failures
 from netproxy.policy.intake import RETRY_CLOSED, Intake
 from netproxy.policy.limits import MAX_COST, MAX_COST_HERE
@@ -81,6 +83,60 @@ def test_what_others_have_closes_no_policy_of_a_namespace_within_its_share(
         assert sum(costs) <= 400
         assert all(site.table.spending.total(name) <= 200 for name in names), number
     assert site.closed()
+
+
+def with_pods(count: int) -> Site:
+    """Return a site of two namespaces in which one has many pods, each with a label of its own."""
+    site = Site("evil", "good")
+    for number in range(count):
+        made = pod(f"p{number}", f"10.244.2.{number}", namespace="evil", labels={"number": str(number)})
+        site.table.set_pod(f"evil/p{number}", facts_of(made, "node-1"))
+    return site
+
+
+def for_all_but(number: int) -> dict[str, Any]:
+    """Return a selector of all pods but one."""
+    return {"matchExpressions": [{"key": "number", "operator": "NotIn", "values": [str(number)]}]}
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_jumps_to_policies_of_pods_in_many_combinations_are_bounded(
+    many: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(intake_module, "MAX_COST_HERE", 1000)
+    monkeypatch.setattr(node_costs, "MAX_COST_HERE", 1000)
+    monkeypatch.setattr(intake_module, "MAX_PAIRS_HERE", 400 if many else 10_000)
+    monkeypatch.setattr(node_costs, "MAX_PAIRS_HERE", 400 if many else 10_000)
+    site = with_pods(40)
+    site.put("good", "small", 1, 1)
+    for number in range(100):
+        made = policy(f"p{number}", "evil", podSelector=for_all_but(number % 40), ingress=[{}])
+        site.objects[f"evil/p{number}"] = made
+        at_once(site.intake.put(f"evil/p{number}", made))
+        site.intake.limit_node()
+        assert site.rules() <= 1000 + 150
+    assert len(site.closed()) > 50 and "good/small" not in site.closed()
+
+
+def test_many_policies_of_the_same_pods_cost_a_jump_each() -> None:
+    site = with_pods(100)
+    for number in range(900):
+        made = policy(f"p{number}", "evil", ingress=[{"from": [{"podSelector": {}}]}])
+        site.objects[f"evil/p{number}"] = made
+        at_once(site.intake.put(f"evil/p{number}", made))
+    site.intake.limit_node()
+    assert not site.closed()
+    assert 1800 <= site.rules() < 1850
+
+
+def test_policies_that_allow_nothing_take_no_rules() -> None:
+    site = with_pods(100)
+    before = site.rules()
+    nothing = [{"from": [{"ipBlock": {"cidr": "10.0.0.0/8", "except": ["10.0.0.0/9", "10.128.0.0/9"]}}]}]
+    for number in range(100):
+        made = policy(f"p{number}", "evil", podSelector=for_all_but(number), ingress=nothing * (number % 2))
+        at_once(site.intake.put(f"evil/p{number}", made))
+    assert 0 < site.rules() - before < 10
 
 
 def test_a_policy_of_a_pod_that_comes_to_the_node_is_counted_then() -> None:
