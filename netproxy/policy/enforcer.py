@@ -23,11 +23,11 @@ from netproxy.errors import UnansweredError, WriteError
 from netproxy.policy.failures import Failures, Report
 from netproxy.policy.intake import Intake
 from netproxy.policy.isolation import costly_policies, refused_policies
-from netproxy.policy.model import PolicyTable
 from netproxy.policy.objects import SlimNamespace, SlimPod, facts_of
 from netproxy.policy.retries import Retries
 from netproxy.policy.rules import Rulesets
 from netproxy.policy.sync import PolicyBackend
+from netproxy.policy.table import PolicyTable
 from netproxy.policy.turns import Turns
 
 log = logging.getLogger(__name__)
@@ -158,10 +158,10 @@ class PolicyEnforcer:
 
     def _take_pod(self, change: Change[SlimPod]) -> Iterator[None]:
         facts = None if change.type == "DELETED" else facts_of(change.new, self._node_name)
-        old = self._table.pods.get(change.key)
+        old = self._table.known.pods.get(change.key)
         touched = self._table.set_pod(change.key, facts) | self._intake.relieve()
         if facts is not None:
-            for key in [key for key in self._remaining if set(facts.ips) & set(self._table.pods[key].ips)]:
+            for key in [key for key in self._remaining if set(facts.ips) & set(self._table.known.pods[key].ips)]:
                 touched |= self._forget(key)
         if old is not None and old.here and old.ips and (facts is None or not set(old.ips) & set(facts.ips)):
             # The object of a pod can be deleted by force while its containers run: its addresses stay under its policies.
@@ -178,7 +178,7 @@ class PolicyEnforcer:
         return self._table.set_pod(key, None)
 
     def _forget_remaining(self, key: str, held: Collection[str]) -> Iterator[None]:
-        if key in self._remaining and not set(held) & set(self._table.pods[key].ips) and self._forget(key):
+        if key in self._remaining and not set(held) & set(self._table.known.pods[key].ips) and self._forget(key):
             self._wake.set()
         yield from ()
 

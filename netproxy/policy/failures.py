@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 
 from kube.api import networking_v1
-from netproxy.policy.model import PolicyTable
+from netproxy.policy.table import PolicyTable
 
 log = logging.getLogger(__name__)
 Report = Callable[[networking_v1.NetworkPolicy, str], None]

@@ -23,9 +23,10 @@ from netproxy.policy.limits import (
     TOO_MANY_MEMBERS,
     TOO_MANY_PAIRS_HERE,
 )
-from netproxy.policy.model import Policy, PolicyTable
+from netproxy.policy.model import Policy
 from netproxy.policy.node_costs import costs_here, pairs_here
 from netproxy.policy.parsing import closed, closed_for_all, read
+from netproxy.policy.table import PolicyTable
 
 log = logging.getLogger(__name__)
 FAILED = "a selector of it cannot be compared with pods"
@@ -63,12 +64,12 @@ class Intake:
     def relieve(self) -> bool:
         """Close policies that failed, and until no namespace has too many members; return whether any was closed."""
         found = False
-        for key in sorted(self._table.failed):
+        for key in sorted(self._table.selections.failed):
             policy = self._get(key)
             if policy is not None:
                 self._close(key, policy, FAILED, closed_for_all(policy))
                 found = True
-        self._table.failed.clear()
+        self._table.selections.failed.clear()
         while key := self._table.excess():
             policy = self._get(key)
             if policy is None:  # it has just gone, and its deletion comes

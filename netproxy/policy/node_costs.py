@@ -10,7 +10,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 
 from netproxy.policy.limits import MAX_COST_HERE, MAX_PAIRS_HERE
-from netproxy.policy.model import DIRECTIONS, PolicyTable
+from netproxy.policy.model import DIRECTIONS
+from netproxy.policy.table import PolicyTable
 
 
 def pairs_here(table: PolicyTable, closed: Collection[str] = ()) -> dict[str, int]:

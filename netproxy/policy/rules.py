@@ -16,8 +16,9 @@ from typing import Any
 
 from netproxy.nftables.chains import PROTOCOLS, word
 from netproxy.policy.base_chains import ITSELF, LOCAL_PODS, base_chains
-from netproxy.policy.model import DIRECTIONS, EGRESS, INGRESS, Policy, PolicyTable, Port, Rule
+from netproxy.policy.model import DIRECTIONS, EGRESS, INGRESS, Policy, Port, Rule
 from netproxy.policy.selector import EVERY_POD, Selector
+from netproxy.policy.table import PolicyTable
 
 TABLE = "wherry-policy"
 PEER = {EGRESS: "daddr", INGRESS: "saddr"}
@@ -86,7 +87,7 @@ class Rulesets:
         """Return the ruleset for what the table holds now, without the rules of policies that are `closed`."""
         self._shut = self.closed if closed is None else closed
         out, base = Ruleset(), Part()
-        self._changed, self._version = self.table.changed_since(self._version), self.table.version
+        self._changed, self._version = self.table.selections.changed_since(self._version), self.table.selections.version
         for selector in self._changed & self._kept.keys():
             del self._kept[selector]
         mine = self._local_addresses()
@@ -120,11 +121,11 @@ class Rulesets:
     # -- pods of this node ----------------------------------------------------------------------------------------
     def _local_addresses(self) -> dict[str, str]:
         """Return address -> pod; where two pods say they have one, it is the younger's, for the older is ending."""
-        here = [(pod.created, key, pod) for key, pod in self.table.here.items()]
+        here = [(pod.created, key, pod) for key, pod in self.table.known.here.items()]
         return {ip: key for _, key, pod in sorted(here, key=lambda each: each[:2]) for ip in pod.addresses(self.family)}
 
     def _waits_for_an_address(self) -> bool:
-        starting = [key for key, pod in self.table.here.items() if not pod.ips]
+        starting = [key for key, pod in self.table.known.here.items() if not pod.ips]
         subjects = {policy.subject for policy in self.table.policies.values()} if starting else ()
         return any(key in self.table.members_here(subject) for subject in subjects for key in starting)
 

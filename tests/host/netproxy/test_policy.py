@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from netproxy.nftables.writer import NftWriter
-from netproxy.policy.model import PolicyTable
 from netproxy.policy.objects import SlimMeta, SlimNamespace, facts_of
 from netproxy.policy.parsing import parse
 from netproxy.policy.rules import TABLE, Rulesets, flat
 from netproxy.policy.sync import PolicyBackend
+from netproxy.policy.table import PolicyTable
 from tests.host.netproxy.conftest import (
     CLIENT_IP,
     NODE_IP,

@@ -11,7 +11,8 @@ from kube.api import networking_v1
 from kube.clock import FakeClock, settle
 from netproxy.errors import PolicyError, WriteError
 from netproxy.nftables.writer import RecordingWriter
-from netproxy.policy import intake, model
+from netproxy.policy import intake
+from netproxy.policy import table as table_module
 from netproxy.policy.enforcer import RETRY, PolicyEnforcer
 from netproxy.policy.intake import RETRY_CLOSED
 from netproxy.policy.limits import MAX_ELEMENTS, MAX_SELECTORS, TOO_MANY_MEMBERS
@@ -186,7 +187,7 @@ def everywhere(name: str, *requirements: str) -> networking_v1.NetworkPolicy:
 async def test_policies_of_a_namespace_whose_peers_are_too_many_pods_are_closed_the_largest_first(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(model, "MAX_MEMBERS", 9)
+    monkeypatch.setattr(table_module, "MAX_MEMBERS", 9)
     api, writer = cluster(everywhere("web", "a", "b"), everywhere("db", "c")), RecordingWriter()
     async with enforcing(api, writer) as watched:
         tracer = PolicyTracer(writer.contents)
@@ -213,7 +214,7 @@ async def test_policies_of_a_namespace_whose_peers_are_too_many_pods_are_closed_
 async def test_a_policy_whose_peers_are_too_many_pods_by_itself_is_closed_when_it_comes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(model, "MAX_MEMBERS", 9)
+    monkeypatch.setattr(table_module, "MAX_MEMBERS", 9)
     api, writer = cluster(everywhere("db", "c")), RecordingWriter()
     async with enforcing(api, writer) as watched:
         api.put(everywhere("web", "a", "b", "d", "e"))

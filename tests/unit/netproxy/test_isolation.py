@@ -12,7 +12,7 @@ from kube.clock import FakeClock, settle
 from kube.informer import Change
 from netproxy.errors import UnansweredError
 from netproxy.nftables.writer import RecordingWriter
-from netproxy.policy import model
+from netproxy.policy import table as table_module
 from netproxy.policy.enforcer import RETRY
 from netproxy.policy.isolation import OFFERS, by_cost, namespace_of, search
 from netproxy.policy.objects import SlimMeta, SlimNamespace
@@ -231,7 +231,7 @@ async def test_a_refused_policy_that_is_tried_again_during_a_write_keeps_its_bac
 async def test_a_refused_policy_that_is_changed_stays_closed_until_its_new_version_is_taken_in(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(model, "SLICE", 1)
+    monkeypatch.setattr(table_module, "SLICE", 1)
     async with enforcing(cluster(of_port(666)), Refusing("666")) as watched:
         rulesets, table = watched.enforcer._rulesets[4], watched.enforcer._table
         changed = about("web", {"from": [{"podSelector": {"matchLabels": {"app": each}}} for each in "abc"]})

@@ -9,11 +9,11 @@ from kube.api import networking_v1
 from kube.clock import FakeClock
 from netproxy.nftables.writer import RecordingWriter
 from netproxy.policy.base_chains import HOOKS
-from netproxy.policy.model import PolicyTable
 from netproxy.policy.objects import SlimPod, facts_of
 from netproxy.policy.parsing import parse
 from netproxy.policy.rules import Ruleset, Rulesets
 from netproxy.policy.sync import PolicyBackend
+from netproxy.policy.table import PolicyTable
 from tests.support.policies import PolicyTracer, pod, policy, random_policy
 from tests.support.second_family import likeness
 
@@ -435,7 +435,7 @@ async def test_after_any_sequence_of_changes_deltas_equal_a_fresh_start(seed: in
             name = f"pod{number}"
             if chance.random() < 0.3:
                 pods.pop(name, None)
-                table.set_pod(f"default/{name}", None) if f"default/{name}" in table.pods else None
+                table.set_pod(f"default/{name}", None) if f"default/{name}" in table.known.pods else None
             else:
                 ips = (f"10.244.{1 + number % 2}.{10 + number}",) if chance.random() < 0.8 else ()
                 ports = {"http": ("TCP", 8000 + chance.randrange(3))}
@@ -457,7 +457,7 @@ async def test_after_any_sequence_of_changes_deltas_equal_a_fresh_start(seed: in
             table.set_policy(parse(new))
         await backend.put(rulesets.make())
     fresh_table = filled(*policies.values(), pods=list(pods.values()))
-    fresh_table.set_namespace("default", table._namespaces["default"])
+    fresh_table.set_namespace("default", table.known.labels_of("default"))
     fresh, other = RecordingWriter(), Rulesets(fresh_table, 4)
     other.ranges = ("10.244.1.0/24",)
     await PolicyBackend(fresh, 4, clock=FakeClock()).put(other.make())

@@ -9,15 +9,15 @@ from kube.api import networking_v1
 from kube.clock import FakeClock
 from netproxy.errors import PolicyError
 from netproxy.policy import intake as intake_module
-from netproxy.policy import model as model_module
 from netproxy.policy import node_costs
+from netproxy.policy import table as table_module
 from netproxy.policy.failures import Failures
 from netproxy.policy.intake import RETRY_CLOSED, Intake
 from netproxy.policy.limits import MAX_COST, MAX_COST_HERE
-from netproxy.policy.model import PolicyTable
 from netproxy.policy.objects import facts_of
 from netproxy.policy.parsing import parse
 from netproxy.policy.rules import Rulesets
+from netproxy.policy.table import PolicyTable
 from netproxy.policy.turns import at_once
 from tests.support.policies import pod, policy
 
@@ -168,7 +168,7 @@ async def test_closed_policies_of_each_namespace_have_their_turn() -> None:
 
 @pytest.mark.parametrize("direction", ["ingress", "egress"])
 def test_named_ports_of_pods_count_for_each_name(direction: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model_module, "MAX_MEMBERS", 60)
+    monkeypatch.setattr(table_module, "MAX_MEMBERS", 60)
     peer, ports = {"from": "ingress", "to": "egress"}, [{"port": f"p{number}"} for number in range(10)]
     word = next(each for each, where in peer.items() if where == direction)
     table = PolicyTable()

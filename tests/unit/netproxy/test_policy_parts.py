@@ -5,11 +5,11 @@ import random
 import pytest
 
 from netproxy.nftables.writer import RecordingWriter
-from netproxy.policy.model import PolicyTable
 from netproxy.policy.objects import facts_of
 from netproxy.policy.parsing import parse
 from netproxy.policy.rules import Rulesets, flat
 from netproxy.policy.sync import PolicyBackend
+from netproxy.policy.table import PolicyTable
 from tests.support.policies import pod, policy, random_policy
 
 
@@ -21,8 +21,8 @@ def change(table: PolicyTable, chance: random.Random) -> None:
             table.delete_policy(chance.choice(list(table.policies) or [""]))
         case 2 | 3:
             table.set_policy(parse(random_policy(chance.randrange(6), chance)))
-        case 4 if table.pods:
-            table.set_pod(chance.choice(list(table.pods)), None)
+        case 4 if table.known.pods:
+            table.set_pod(chance.choice(list(table.known.pods)), None)
         case _:
             number = chance.randrange(8)
             made = pod(

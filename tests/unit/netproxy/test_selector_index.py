@@ -7,13 +7,14 @@ import pytest
 
 from kube.selectors import LabelSelector, Requirement
 from netproxy.errors import PolicyError
-from netproxy.policy import model
+from netproxy.policy import table as table_module
 from netproxy.policy.limits import MAX_ALIKE
-from netproxy.policy.model import INGRESS, Policy, PolicyTable, Rule
+from netproxy.policy.model import INGRESS, Policy, Rule
 from netproxy.policy.objects import PodFacts
 from netproxy.policy.parsing import closed, parse
 from netproxy.policy.selector import Selector
 from netproxy.policy.selector_index import FEW, hints_of
+from netproxy.policy.table import PolicyTable
 from netproxy.policy.turns import at_once
 from tests.support.policies import policy
 
@@ -66,7 +67,7 @@ def test_after_any_changes_members_are_what_each_selector_matches(seed: int) -> 
                 table.set_pod(f"{name}/p{chance.randrange(6)}", facts if chance.random() < 0.8 else None)
         for each in table.policies.values():
             for selector in each.selectors():
-                wanted = {k: p for k, p in table.pods.items() if selector.matches(p, known.get(p.namespace))}
+                wanted = {k: p for k, p in table.known.pods.items() if selector.matches(p, known.get(p.namespace))}
                 assert table.members(selector) == wanted
                 assert table.members_here(selector) == {k: p for k, p in wanted.items() if p.here}
     for key in list(table.policies):
@@ -75,9 +76,9 @@ def test_after_any_changes_members_are_what_each_selector_matches(seed: int) -> 
 
 
 def nothing_is_placed(table: PolicyTable) -> bool:
-    placements = table._subject_places, table._peer_places
+    placements = table.selections.subject_places, table.selections.peer_places
     left = any(each._placed or each._counts for each in placements)
-    return not (left or table._index._places or table._index._times)
+    return not (left or table.selections.index._places or table.selections.index._times)
 
 
 def test_a_selector_is_found_by_few_values_or_by_a_key_that_it_asks_for() -> None:
@@ -111,8 +112,8 @@ def test_policies_of_all_services_of_a_release_are_in_force(word: str) -> None:
         table.set_policy(parse(policy(f"p{number}", "shop", **spec)))
     assert len(table.policies) == count
     pod_labels, namespace_labels = {"tier": "web", **of_release(1)}, of_release(1)
-    places = table._index.places("shop", namespace_labels)
-    assert len(list(table._index.about_pod(places, pod_labels))) <= 2 * MAX_ALIKE
+    places = table.selections.index.places("shop", namespace_labels)
+    assert len(list(table.selections.index.about_pod(places, pod_labels))) <= 2 * MAX_ALIKE
     for number in range(count):
         table.delete_policy(f"shop/p{number}")
     assert nothing_is_placed(table)
@@ -178,7 +179,7 @@ def test_one_label_leads_to_only_so_many_peers_of_a_namespace() -> None:
 def test_a_policy_that_is_closed_while_its_next_version_is_taken_in_leaves_nothing_behind(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(model, "SLICE", 1)
+    monkeypatch.setattr(table_module, "SLICE", 1)
     table = PolicyTable()
     table.set_namespace("evil", {})
     for number in range(5):
@@ -196,5 +197,5 @@ def test_a_policy_that_is_closed_while_its_next_version_is_taken_in_leaves_nothi
     table.set_policy(closed(policy("p", "evil")))
     at_once(labelled)
     table.delete_policy("evil/p")
-    assert nothing_is_placed(table) and not table._changed and not table._selections
+    assert nothing_is_placed(table) and not table.selections._changed and not table.selections._known
     assert not table.spending.total("evil")

@@ -1,0 +1,149 @@
+"""The pods that each selector of a policy selects now. No I/O.
+
+Equal selectors share one selection, however many policies have them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from netproxy.policy.limits import MAX_ALIKE
+from netproxy.policy.model import Policy
+from netproxy.policy.objects import PodFacts
+from netproxy.policy.placement import Placement
+from netproxy.policy.selector import Selector
+from netproxy.policy.selector_index import Places, SelectorIndex
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Selection:
+    """The pods that a selector selects, and those of them on this node."""
+
+    members: dict[str, PodFacts] = field(default_factory=dict)
+    here: dict[str, PodFacts] = field(default_factory=dict)
+    users: set[str] = field(default_factory=set)
+    """Policies by key."""
+
+    def put(self, key: str, pod: PodFacts) -> None:
+        self.members[key] = pod
+        if pod.here:
+            self.here[key] = pod
+        else:
+            self.here.pop(key, None)
+
+    def drop(self, key: str) -> None:
+        del self.members[key]
+        self.here.pop(key, None)
+
+
+class Selections:
+    """The selections of all policies, indexed by the labels that they ask for."""
+
+    def __init__(self) -> None:
+        self._known: dict[Selector, Selection] = {}
+        self.index: SelectorIndex[Selection] = SelectorIndex()
+        self.subject_places = Placement()
+        self.peer_places = Placement(MAX_ALIKE)
+        """Where the selectors of isolated pods, and those of their peers, are in the index."""
+        self.added = 0
+        """Members added since this was last set to 0."""
+        self.failed: set[str] = set()
+        """Policies by key of which a selector could not be compared with a pod."""
+        self.version = 0
+        self._changed: dict[Selector, int] = {}
+        """The version in which a selection's members, addresses or ports changed; the last change is last."""
+
+    def __getitem__(self, selector: Selector) -> Selection:
+        return self._known[selector]
+
+    def __contains__(self, selector: object) -> bool:
+        return selector in self._known
+
+    def get(self, selector: Selector) -> Selection | None:
+        return self._known.get(selector)
+
+    def changed_since(self, version: int) -> set[Selector]:
+        """Return the selections that are new, or have other members, addresses or ports, since `version`."""
+        found = set()
+        for selector, changed in reversed(self._changed.items()):
+            if changed <= version:
+                break
+            found.add(selector)
+        return found
+
+    def clear(self) -> None:
+        """Remove all members."""
+        for selector, selection in self._known.items():
+            selection.members.clear()
+            selection.here.clear()
+            self._note(selector)
+
+    def use(self, policy: Policy, wanted: Mapping[Selector, Selection]) -> None:
+        """Take in that a policy has selectors; `wanted` are their selections, new ones with their members."""
+        for selector, selection in wanted.items():
+            # A selection that was known may be gone: its last policy can have been closed meanwhile.
+            if selector not in self._known:
+                self._known[selector] = selection
+                self.added += len(selection.members)
+                self._note(selector)
+            self._known[selector].users.add(policy.key)
+
+    def place(self, namespace: str, subjects: Mapping[Selector, Places], peers: Mapping[Selector, Places]) -> None:
+        """Index the selectors of a namespace's policy at the places chosen."""
+        for placement, places in ((self.subject_places, subjects), (self.peer_places, peers)):
+            for selector, new in placement.add(namespace, places).items():
+                self.index.add(selector, self._known[selector], new)
+
+    def release(self, old: Policy, kept: Iterable[Selector] = ()) -> None:
+        """Take in that a policy has other selectors, or is gone; `kept` are those that it still has."""
+        for placement, selectors in ((self.subject_places, (old.subject,)), (self.peer_places, old.peers)):
+            for selector, gone in placement.remove(old.subject.namespace, selectors).items():
+                self.index.remove(selector, gone)
+        for selector in old.selectors().difference(kept):
+            selection = self._known.get(selector)
+            if selection is None:
+                continue
+            selection.users.discard(old.key)
+            if not selection.users:
+                del self._known[selector], self._changed[selector]
+
+    def match(
+        self,
+        selector: Selector,
+        selection: Selection,
+        key: str,
+        pod: PodFacts | None,
+        namespace_labels: Mapping[str, str] | None,
+    ) -> bool:
+        """Compare a selector with a pod, None for one that is gone; return whether the selection changed.
+
+        Where the comparison fails, the policies with this selector are added to `failed`.
+        """
+        try:
+            matched = pod is not None and selector.matches(pod, namespace_labels)
+        except Exception:
+            log.exception("a selector of network policies %s fails", ", ".join(sorted(selection.users)[:8]))
+            self.failed |= selection.users
+            matched = False
+        return self._set(selector, selection, key, pod if matched else None)
+
+    def _set(self, selector: Selector, selection: Selection, key: str, facts: PodFacts | None) -> bool:
+        old = selection.members.get(key)
+        if old == facts:
+            return False
+        if facts is None:
+            selection.drop(key)
+        else:
+            selection.put(key, facts)
+        self._note(selector)
+        self.added += old is None
+        return True
+
+    def _note(self, selector: Selector) -> None:
+        self._changed.pop(selector, None)
+        self.version += 1
+        self._changed[selector] = self.version

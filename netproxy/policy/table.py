@@ -1,0 +1,177 @@
+"""NetworkPolicies, pods and namespaces, with the pods that each policy selects kept current. No I/O.
+
+A change of a pod is compared with the selectors that may select it, and a new selector with the pods of its namespaces.
+Changes that may take long are generators, which yield every `SLICE` comparisons.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Generator, Mapping
+
+from netproxy.errors import PolicyError
+from netproxy.policy.known_pods import KnownPods
+from netproxy.policy.limits import MAX_MEMBERS, TOO_MANY_MEMBERS
+from netproxy.policy.model import Policy
+from netproxy.policy.objects import PodFacts
+from netproxy.policy.selections import Selection, Selections
+from netproxy.policy.selector import Selector
+from netproxy.policy.selector_index import Places, SelectorIndex
+from netproxy.policy.spending import Spending
+from netproxy.policy.turns import at_once
+
+SLICE = 1_000
+"""Comparisons of a pod with a selector between suspensions."""
+
+
+class PolicyTable:
+    """The policies, pods and namespaces that are known."""
+
+    def __init__(self) -> None:
+        self.policies: dict[str, Policy] = {}
+        self.known = KnownPods()
+        self.selections = Selections()
+        self.spending = Spending()
+
+    def members(self, selector: Selector) -> Mapping[str, PodFacts]:
+        """Return the pods that a selector of a policy selects."""
+        return self.selections[selector].members
+
+    def members_here(self, selector: Selector) -> Mapping[str, PodFacts]:
+        """Return those on this node."""
+        return self.selections[selector].here
+
+    # -- pods and namespaces --------------------------------------------------------------------------------------
+    def clear_pods(self) -> None:
+        """Remove pods and namespaces, when they are no longer watched."""
+        self.known.clear()
+        self.selections.clear()
+
+    def set_pod(self, key: str, facts: PodFacts | None) -> bool:
+        """Store a pod, None for one that is gone or does not count; return whether rules depend on it."""
+        old = self.known.pods.get(key)
+        if old == facts:
+            return False
+        self.known.set_pod(key, facts)
+        touched = bool((old and old.here) or (facts and facts.here))
+        versions = [pod for pod in (old, facts) if pod is not None]
+        labels = self.known.labels_of(versions[0].namespace)
+        places = self.selections.index.places(versions[0].namespace, labels or {})
+        for selector, selection in self.selections.index.about_pod(places, *(pod.labels for pod in versions)):
+            touched |= self.selections.match(selector, selection, key, facts, labels)
+        return touched
+
+    def set_namespace(self, name: str, labels: Mapping[str, str] | None) -> bool:
+        """Store a namespace's labels, None for one that is gone; return whether rules depend on them."""
+        return at_once(self.take_namespace(name, labels))
+
+    def take_namespace(self, name: str, labels: Mapping[str, str] | None) -> Generator[None, None, bool]:
+        """Do as `set_namespace` does, in slices. The caller takes in nothing else meanwhile."""
+        before = self.known.labels_of(name)
+        if before == labels:
+            return False
+        self.known.set_labels(name, labels)
+        return (yield from self._move_pods(name, before, labels))
+
+    def _move_pods(
+        self, name: str, before: Mapping[str, str] | None, labels: Mapping[str, str] | None
+    ) -> Generator[None, None, bool]:
+        """Compare the pods of a namespace with the selectors of namespaces that its change of labels is about."""
+        touched, affected = False, self.known.in_namespace(name)
+        other: SelectorIndex[Selection] = SelectorIndex()
+        about = self.selections.index.about_namespace(before or {}, labels or {}) if affected else ()
+        for count, (selector, selection, found) in enumerate(list(about)):
+            if selector.has_namespace(before) != selector.has_namespace(labels):
+                other.add(selector, selection, found)
+            if count % SLICE == SLICE - 1:
+                yield
+        places, count = other.places(name, before or {}, labels or {}), 0
+        for key, pod in affected.items() if places else ():
+            for selector, selection in other.about_pod(places, pod.labels):
+                if self.selections.get(selector) is selection:  # its last policy may have been closed meanwhile
+                    touched |= self.selections.match(selector, selection, key, pod, labels)
+                count += 1
+            count += 1
+            if count >= SLICE:
+                count = 0
+                yield
+        return touched
+
+    # -- policies -------------------------------------------------------------------------------------------------
+    def set_policy(self, policy: Policy) -> None:
+        """Store a policy. PolicyError where its peers are too many or select too many pods; the old version then stays."""
+        at_once(self.take_policy(policy))
+
+    def take_policy(self, policy: Policy) -> Generator[None, None, None]:
+        """Do as `set_policy` does, in slices. The caller takes in no pod or namespace meanwhile."""
+        known, namespace, selections = self.policies.get(policy.key), policy.subject.namespace, self.selections
+        subjects = yield from selections.subject_places.choose(namespace, (), (policy.subject,))
+        peers = yield from selections.peer_places.choose(namespace, known.peers if known else (), policy.peers)
+        wanted = {selector: selections.get(selector) or Selection() for selector in policy.selectors()}
+        made = {selector: selection for selector, selection in wanted.items() if selector not in selections}
+        size = sum(len(wanted[each].members) * weight for each, weight in policy.weights.items())
+        if size > MAX_MEMBERS:
+            raise PolicyError(TOO_MANY_MEMBERS)
+        yield from self._find(made, {**subjects, **peers}, policy.weights, MAX_MEMBERS - size)
+        old = self.policies.get(policy.key)
+        selections.use(policy, wanted)
+        self.policies[policy.key] = policy
+        self.spending.change(policy.key, old.cost if old else 0, policy.cost)
+        selections.place(namespace, subjects, peers)
+        if old is not None:
+            selections.release(old, kept=wanted)
+
+    def delete_policy(self, key: str) -> None:
+        old = self.policies.pop(key, None)
+        if old is not None:
+            self.spending.change(key, old.cost, 0)
+            self.selections.release(old)
+
+    def _find(
+        self,
+        made: Mapping[Selector, Selection],
+        places: Mapping[Selector, Places],
+        weights: Mapping[Selector, int],
+        most: int,
+    ) -> Generator[None, None, None]:
+        """Fill new selections with the pods there are; PolicyError where they weigh more than `most`."""
+        index: SelectorIndex[Selection] = SelectorIndex()
+        for count, (selector, selection) in enumerate(made.items()):
+            index.add(selector, selection, places[selector])
+            if count % SLICE == SLICE - 1:
+                yield
+        count = 0
+        for name in self.known.namespaces_of(index.namespaces()):
+            labels = self.known.labels_of(name)
+            found = index.places(name, labels or {})
+            for key, pod in self.known.in_namespace(name).items() if found else ():
+                for selector, selection in index.about_pod(found, pod.labels):
+                    count += 1
+                    if selector.matches(pod, labels):
+                        selection.put(key, pod)
+                        most -= weights.get(selector, 0)
+                count += 1
+                if most < 0:
+                    raise PolicyError(TOO_MANY_MEMBERS)
+                if count >= SLICE:
+                    count = 0
+                    yield
+
+    def excess(self) -> str:
+        """Return the policy that selects most, of a namespace whose policies' peers have too many members; "" for none."""
+        if self.selections.added <= MAX_MEMBERS // 100:
+            return ""  # counting takes as long as policies have peers
+        totals: Counter[str] = Counter()
+        largest: dict[str, tuple[int, str]] = {}
+        for key, policy in self.policies.items():
+            namespace, size = policy.subject.namespace, self._size(policy)
+            totals[namespace] += size
+            largest[namespace] = max(largest.get(namespace, (0, "")), (size, key))
+        found = next((largest[name][1] for name, total in totals.items() if total > MAX_MEMBERS), "")
+        if not found:
+            self.selections.added = 0
+        return found
+
+    def _size(self, policy: Policy) -> int:
+        """Return how many pods the peers of a policy select, and once more for each port that is looked up by name."""
+        return sum(len(self.members(each)) * weight for each, weight in policy.weights.items())
