@@ -10,33 +10,28 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 
 from kube.api import networking_v1
 from kube.client import Client
 from kube.clock import SYSTEM, Clock
 from kube.informer import Change, Informer
 from netproxy import metrics
-from netproxy.errors import UnansweredError, WriteError
+from netproxy.errors import WriteError
 from netproxy.policy.failures import Failures, Report
+from netproxy.policy.family_writer import RETRY, FamilyWriter
 from netproxy.policy.intake import Intake
-from netproxy.policy.isolation import costly_policies, refused_policies
 from netproxy.policy.objects import SlimNamespace, SlimPod, facts_of
-from netproxy.policy.retries import Retries
+from netproxy.policy.remaining_pods import RemainingPods
 from netproxy.policy.rules import Rulesets
 from netproxy.policy.sync import PolicyBackend
 from netproxy.policy.table import PolicyTable
 from netproxy.policy.turns import Turns
 
 log = logging.getLogger(__name__)
-RETRY = 1.0
-"""Seconds before a write that failed is tried again."""
 GATHERED = 20
 """Turns of the loop for which a write waits at most for changes that are being taken in."""
-REMAINING_PERIOD = 2.0
-"""Seconds between looks whether the network of pods whose objects are gone still exists."""
 
 
 class PolicyEnforcer:
@@ -56,28 +51,27 @@ class PolicyEnforcer:
         addresses_here: Callable[[], Collection[str]] = frozenset,
     ) -> None:
         self._client, self._node_name, self._clock = client, node_name, clock
-        self._backends, self._on_repair = backends, on_repair
-        self._addresses_here = addresses_here
-        self._remaining: set[str] = set()
-        self._look = asyncio.Event()
+        self._on_repair = on_repair
         self._table = PolicyTable()
-        families = [backend.family for backend in backends]
-        self._rulesets = {family: Rulesets(self._table, family, bridge=bridge, ipvs=ipvs) for family in families}
-        self._retries = {family: Retries(clock) for family in families}
         self._policies = Informer(client, networking_v1.NetworkPolicy, clock=clock)
         self._failures = Failures(self._table, self._policies.get, on_failed)
         self._intake = Intake(self._table, self._policies.get, self._failures, clock)
+        self._families = [
+            FamilyWriter(each, Rulesets(self._table, each.family, bridge=bridge, ipvs=ipvs), self._failures, clock)
+            for each in backends
+        ]
         self._turns = Turns()
         """What the API says, taken in piece by piece: nothing else changes pods and namespaces of the table."""
         self._wake = asyncio.Event()
+        self._remaining = RemainingPods(self._table, self._turns, clock, addresses_here, self._wake.set)
         self._given_up = False
         self.started = asyncio.Event()
         """Set once the policies there were at the start are in force, or it is known that there is none."""
 
     def set_node_ranges(self, cidrs: Sequence[str]) -> None:
-        """Take in where this node's pods get their addresses."""
-        for family, rulesets in self._rulesets.items():
-            rulesets.ranges = tuple(cidr for cidr in cidrs if (":" in cidr) == (family == 6))
+        """Set the ranges of addresses of this node's pods."""
+        for family in self._families:
+            family.set_node_ranges(cidrs)
         self._wake.set()
 
     async def run(self) -> None:
@@ -116,11 +110,12 @@ class PolicyEnforcer:
         """Look once whether others changed our tables, and repair them."""
         repaired = False
         self._turns.add(self._look_at_closed)
-        if self._reopen():
-            self._wake.set()
-        for backend in self._backends:
+        for family in self._families:
+            if family.reopen():
+                self._wake.set()
+        for family in self._families:
             try:
-                repaired = await backend.verify() or repaired
+                repaired = await family.backend.verify() or repaired
             except WriteError as error:
                 log.error("network policies cannot be repaired yet: %s", error)
         if repaired:
@@ -143,42 +138,19 @@ class PolicyEnforcer:
                 self._intake.delete(change.key)
             else:
                 yield from self._intake.put(change.key, change.new)
-            self._reopen_changed(change.key, gone=change.type == "DELETED")
+            for family in self._families:
+                family.changed(change.key, gone=change.type == "DELETED")
         finally:  # what was closed before anything failed is to be written
             self._wake.set()
         log.info("network policy %s: %s", change.key, change.type.lower())
         metrics.POLICIES.set(len(self._table.policies))
 
-    def _reopen_changed(self, key: str, *, gone: bool) -> None:
-        for family, rulesets in self._rulesets.items():
-            if gone:
-                self._retries[family].forget(key)
-            if self._retries[family].changed(key):
-                rulesets.closed -= {key}
-
     def _take_pod(self, change: Change[SlimPod]) -> Iterator[None]:
         facts = None if change.type == "DELETED" else facts_of(change.new, self._node_name)
         old = self._table.known.pods.get(change.key)
         touched = self._table.set_pod(change.key, facts) | self._intake.relieve()
-        if facts is not None:
-            for key in [key for key in self._remaining if set(facts.ips) & set(self._table.known.pods[key].ips)]:
-                touched |= self._forget(key)
-        if old is not None and old.here and old.ips and (facts is None or not set(old.ips) & set(facts.ips)):
-            # The object of a pod can be deleted by force while its containers run: its addresses stay under its policies.
-            key = " ".join((change.key, *old.ips))
-            self._remaining.add(key)
-            self._look.set()
-            touched |= self._table.set_pod(key, old)
+        touched |= self._remaining.pod_changed(change.key, old, facts)
         if touched:
-            self._wake.set()
-        yield from ()
-
-    def _forget(self, key: str) -> bool:
-        self._remaining.discard(key)
-        return self._table.set_pod(key, None)
-
-    def _forget_remaining(self, key: str, held: Collection[str]) -> Iterator[None]:
-        if key in self._remaining and not set(held) & set(self._table.known.pods[key].ips) and self._forget(key):
             self._wake.set()
         yield from ()
 
@@ -191,20 +163,6 @@ class PolicyEnforcer:
         if (yield from self._intake.look()):
             self._wake.set()
 
-    async def _follow_remaining(self) -> None:
-        """Forget pods without an object once the CNI plugins have taken their network away."""
-        while True:
-            await (self._clock.sleep(REMAINING_PERIOD) if self._remaining else self._look.wait())
-            self._look.clear()
-            asked = list(self._remaining)
-            try:
-                held = set(await asyncio.to_thread(self._addresses_here))
-            except OSError as error:
-                log.error("results of CNI plugins cannot be read: %s", error)
-                continue
-            for key in asked:
-                self._turns.add(functools.partial(self._forget_remaining, key, held))
-
     def _take_namespace(self, change: Change[SlimNamespace]) -> Iterator[None]:
         labels = None if change.type == "DELETED" else change.new.metadata.labels
         touched = yield from self._table.take_namespace(change.key, labels)
@@ -214,8 +172,8 @@ class PolicyEnforcer:
     # -- changes out ----------------------------------------------------------------------------------------------
     async def _stand_by(self) -> None:
         """Without any policy: no table, no watch of pods."""
-        for backend in self._backends:
-            await self._until_written(backend.cleanup)
+        for family in self._families:
+            await family.remove()
         self.started.set()
         while not self._table.policies:
             self._wake.clear()
@@ -229,7 +187,7 @@ class PolicyEnforcer:
             tasks = [
                 group.create_task(namespaces.run(), name="follow namespaces"),
                 group.create_task(pods.run(), name="follow pods"),
-                group.create_task(self._follow_remaining(), name="follow pods without an object"),
+                group.create_task(self._remaining.run(), name="follow pods without an object"),
             ]
             try:
                 await namespaces.wait_synced()
@@ -250,7 +208,7 @@ class PolicyEnforcer:
             began = self._clock.monotonic()
             self._intake.limit_node()
             self._failures.report()
-            written = [await self._write(backend) for backend in self._backends]
+            written = [await family.write() for family in self._families]
             if all(written):
                 metrics.POLICY_SYNC.observe(self._clock.monotonic() - began)
                 self.started.set()
@@ -263,57 +221,3 @@ class PolicyEnforcer:
                 await asyncio.sleep(0)
                 if not self._turns.busy:
                     break
-
-    async def _write(self, backend: PolicyBackend) -> bool:
-        """Bring one family to what is known, without the rules of policies that the kernel refuses."""
-        rulesets = self._rulesets[backend.family]
-        closed = rulesets.closed  # a look may reopen one during the write
-        try:
-            try:
-                await backend.put(rulesets.make())
-            except WriteError as error:
-                backend.distrust()
-                if not await self._close(backend, rulesets, error):
-                    raise
-                closed = rulesets.closed
-                await backend.put(rulesets.make())
-        except WriteError as error:
-            log.error("network policies are behind: %s", error)
-            backend.distrust()
-            return False
-        self._retries[backend.family].taken(closed)
-        return True
-
-    async def _close(self, backend: PolicyBackend, rulesets: Rulesets, error: WriteError) -> bool:
-        """Leave out the rules of policies because of which a write failed; return whether there are any."""
-        try:
-            if isinstance(error, UnansweredError):
-                raise error
-            found, why = await refused_policies(rulesets, backend), "the kernel refuses its rules"
-        except UnansweredError:
-            found, why = costly_policies(rulesets), "the node takes too long to write its namespace's rules"
-        rulesets.closed |= found
-        log.error("a change of network policies failed: %s", error)
-        for key in found:
-            if self._retries[backend.family].failed(key):
-                self._failures.add(key, why)
-        self._failures.report()
-        return bool(found)
-
-    def _reopen(self) -> bool:
-        """Try a policy again whose rules could not be written, where it is time to; return whether any is tried."""
-        found = False
-        for family, rulesets in self._rulesets.items():
-            if key := self._retries[family].due(rulesets.closed):
-                rulesets.closed -= {key}
-                found = True
-        return found
-
-    async def _until_written(self, write: Callable[[], Awaitable[None]]) -> None:
-        while True:
-            try:
-                await write()
-                return
-            except WriteError as error:
-                log.error("network policies cannot be changed yet: %s", error)
-                await self._clock.sleep(RETRY)

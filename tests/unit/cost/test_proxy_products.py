@@ -128,7 +128,7 @@ class Site:
                 self.followed[type(each)].put(each)
             await self._take_in()
             await self.proxy._start()
-            await self.enforcer._write(self.policies)
+            await self.enforcer._families[0].write()
         return steps.count
 
     async def _take_in(self) -> None:
@@ -142,7 +142,7 @@ class Site:
             await self._take_in()
             if self.proxy.table.dirty:
                 await self.proxy._sync()
-            await self.enforcer._write(self.policies)
+            await self.enforcer._families[0].write()
         return steps.count
 
 

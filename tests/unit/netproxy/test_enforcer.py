@@ -6,8 +6,9 @@ from contextlib import asynccontextmanager
 
 from kube.clock import FakeClock, settle
 from netproxy.nftables.writer import RecordingWriter
-from netproxy.policy.enforcer import REMAINING_PERIOD, PolicyEnforcer
+from netproxy.policy.enforcer import PolicyEnforcer
 from netproxy.policy.objects import SlimMeta, SlimNamespace
+from netproxy.policy.remaining_pods import PERIOD
 from netproxy.policy.sync import PolicyBackend
 from tests.support.memory_api import MemoryAPI
 from tests.support.policies import PolicyTracer, pod, policy
@@ -100,7 +101,7 @@ async def test_a_pod_deleted_by_force_stays_under_its_policies_while_its_network
     task = asyncio.create_task(enforcer.run())
 
     async def look() -> None:
-        await clock.advance(REMAINING_PERIOD)
+        await clock.advance(PERIOD)
         for _ in range(5):
             await asyncio.sleep(0.01)  # the results are read in a thread
             await settle(80)

@@ -13,7 +13,8 @@ from netproxy.errors import PolicyError, WriteError
 from netproxy.nftables.writer import RecordingWriter
 from netproxy.policy import intake
 from netproxy.policy import table as table_module
-from netproxy.policy.enforcer import RETRY, PolicyEnforcer
+from netproxy.policy.enforcer import PolicyEnforcer
+from netproxy.policy.family_writer import RETRY
 from netproxy.policy.intake import RETRY_CLOSED
 from netproxy.policy.limits import MAX_ELEMENTS, MAX_SELECTORS, TOO_MANY_MEMBERS
 from netproxy.policy.objects import PodFacts, SlimMeta, SlimNamespace

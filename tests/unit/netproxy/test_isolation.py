@@ -13,7 +13,7 @@ from kube.informer import Change
 from netproxy.errors import UnansweredError
 from netproxy.nftables.writer import RecordingWriter
 from netproxy.policy import table as table_module
-from netproxy.policy.enforcer import RETRY
+from netproxy.policy.family_writer import RETRY
 from netproxy.policy.isolation import OFFERS, by_cost, namespace_of, search
 from netproxy.policy.objects import SlimMeta, SlimNamespace
 from netproxy.policy.retries import FIRST_RETRY, LAST_RETRY, Retries
@@ -130,17 +130,17 @@ async def test_a_write_that_takes_too_long_closes_policies_of_the_namespace_that
         assert PolicyTracer(writer.contents).allows("10.244.1.2", "10.244.1.3", 80)
         assert 0 < len(watched.reported) < 4
         assert all("too long" in each and not each.startswith("small") for each in watched.reported)
-        closed = watched.enforcer._rulesets[4].closed
+        closed = watched.enforcer._families[0].rulesets.closed
         await watched.clock.advance(FIRST_RETRY)
         await watched.enforcer.verify()
         await settle(200)
-        assert len(watched.enforcer._rulesets[4].closed) == len(closed) - 1
+        assert len(watched.enforcer._families[0].rulesets.closed) == len(closed) - 1
         writer.most = 10**9
         for _ in range(4):
             await watched.clock.advance(LAST_RETRY)
             await watched.enforcer.verify()
             await settle(200)
-        assert not watched.enforcer._rulesets[4].closed
+        assert not watched.enforcer._families[0].rulesets.closed
 
 
 async def test_a_small_table_that_takes_too_long_closes_nothing() -> None:
@@ -216,16 +216,16 @@ async def test_a_refused_policy_that_is_tried_again_during_a_write_keeps_its_bac
         await settle(80)
         looking = asyncio.create_task(watched.enforcer.verify())
         await settle(80)
-        assert not watched.enforcer._rulesets[4].closed
+        assert not watched.enforcer._families[0].rulesets.closed
         writer.open.set()
         await looking
         await settle(200)
-        assert watched.enforcer._rulesets[4].closed == {"default/web"}
+        assert watched.enforcer._families[0].rulesets.closed == {"default/web"}
         assert len(watched.reported) == 1
         await watched.clock.advance(FIRST_RETRY)
-        assert not watched.enforcer._reopen()
+        assert not watched.enforcer._families[0].reopen()
         await watched.clock.advance(FIRST_RETRY)
-        assert watched.enforcer._reopen()
+        assert watched.enforcer._families[0].reopen()
 
 
 async def test_a_refused_policy_that_is_changed_stays_closed_until_its_new_version_is_taken_in(
@@ -233,7 +233,7 @@ async def test_a_refused_policy_that_is_changed_stays_closed_until_its_new_versi
 ) -> None:
     monkeypatch.setattr(table_module, "SLICE", 1)
     async with enforcing(cluster(of_port(666)), Refusing("666")) as watched:
-        rulesets, table = watched.enforcer._rulesets[4], watched.enforcer._table
+        rulesets, table = watched.enforcer._families[0].rulesets, watched.enforcer._table
         changed = about("web", {"from": [{"podSelector": {"matchLabels": {"app": each}}} for each in "abc"]})
         before = table.policies["default/web"]
         assert rulesets.closed == {"default/web"}
