@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 
 from agent.managers import state_files
-from agent.managers.state_files import StateError
 
 FILE = "dra_manager_state"
 _GROUP_VERSION = "checkpoint.dra.kubelet.k8s.io/v1"
@@ -25,6 +24,8 @@ class ClaimDevice:
     device: str
     requests: tuple[str, ...] = ()
     cdi: tuple[str, ...] = ()
+    share: str | None = None
+    """The ID of the claim's part of a device that several share."""
 
 
 @dataclass(slots=True)
@@ -43,26 +44,32 @@ class ClaimInfo:
 class _Device(msgspec.Struct):
     PoolName: str
     DeviceName: str
-    RequestNames: list[str] | None
-    CDIDeviceIDs: list[str] | None
+    ShareID: str | None = None
+    RequestNames: list[str] | None = None
+    CDIDeviceIDs: list[str] | None = None
 
 
 class _Driver(msgspec.Struct):
-    Devices: list[_Device] | None
+    Devices: list[_Device] | None = None
 
 
 class _Entry(msgspec.Struct):
     ClaimUID: str
     ClaimName: str
     Namespace: str
-    PodUIDs: dict[str, dict[str, str]]
-    DriverState: dict[str, _Driver]
+    PodUIDs: dict[str, dict[str, str]] | None = None
+    DriverState: dict[str, _Driver] | None = None
 
 
 class _Data(msgspec.Struct):
-    kind: str
-    apiVersion: str
-    Entries: list[_Entry] | None
+    kind: str = ""
+    apiVersion: str = ""
+    ClaimInfoStateList: list[_Entry] | None = None
+
+
+class _Found(_Data):
+    Entries: list[_Entry] | None = None
+    """What the list was called before."""
 
 
 def encode(claims: Iterable[ClaimInfo]) -> dict[str, Any]:
@@ -78,24 +85,21 @@ def write(root: Path, content: Mapping[str, Any]) -> None:
 
 def load(root: Path) -> list[ClaimInfo]:
     """Read what the last agent wrote. Raise StateError."""
-    found = state_files.read(root / FILE)
-    if found is None:
-        return []
-    data = str(found.get("Data", "")).encode()
-    if zlib.crc32(data) != found.get("Checksum"):
-        raise StateError(f"{root / FILE}: checkpoint is corrupted")
-    try:
-        decoded = msgspec.json.decode(data, type=_Data)
-    except msgspec.DecodeError as error:
-        raise StateError(f"{root / FILE}: {error}") from error
-    if (decoded.kind, decoded.apiVersion) != ("DRACheckpoint", _GROUP_VERSION):
-        raise StateError(f"{root / FILE}: incorrect checkpoint type {decoded.apiVersion} {decoded.kind}")
-    return [_claim(entry) for entry in decoded.Entries or []]
+    with state_files.restoring(root / FILE, "DRA manager"):
+        found = state_files.read(root / FILE)
+        if found is None:
+            return []
+        data = str(found.get("Data", "")).encode()
+        state_files.check(found.get("Checksum"), zlib.crc32(data))
+        decoded = msgspec.json.decode(data, type=_Found)
+        return [_claim(entry) for entry in decoded.ClaimInfoStateList or decoded.Entries or []]
 
 
 def _entry(claim: ClaimInfo) -> _Entry:
     drivers = {
-        name: _Driver([_Device(d.pool, d.device, list(d.requests) or None, list(d.cdi) or None) for d in devices])
+        name: _Driver(
+            [_Device(d.pool, d.device, d.share, list(d.requests) or None, list(d.cdi) or None) for d in devices]
+        )
         for name, devices in claim.drivers.items()
     }
     return _Entry(claim.uid, claim.name, claim.namespace, {uid: {} for uid in sorted(claim.pods)}, drivers)
@@ -104,9 +108,9 @@ def _entry(claim: ClaimInfo) -> _Entry:
 def _claim(entry: _Entry) -> ClaimInfo:
     drivers = {
         name: [
-            ClaimDevice(d.PoolName, d.DeviceName, tuple(d.RequestNames or ()), tuple(d.CDIDeviceIDs or ()))
+            ClaimDevice(d.PoolName, d.DeviceName, tuple(d.RequestNames or ()), tuple(d.CDIDeviceIDs or ()), d.ShareID)
             for d in driver.Devices or []
         ]
-        for name, driver in entry.DriverState.items()
+        for name, driver in (entry.DriverState or {}).items()
     }
-    return ClaimInfo(entry.ClaimUID, entry.ClaimName, entry.Namespace, set(entry.PodUIDs), drivers)
+    return ClaimInfo(entry.ClaimUID, entry.ClaimName, entry.Namespace, set(entry.PodUIDs or ()), drivers)

@@ -44,7 +44,13 @@ class Driver:
         self._check("NodePrepareResources", claims, {uid: one.error for uid, one in answer.claims.items()})
         return {
             uid: [
-                ClaimDevice(d.pool_name, d.device_name, tuple(d.request_names), tuple(d.cdi_device_ids))
+                ClaimDevice(
+                    d.pool_name,
+                    d.device_name,
+                    tuple(d.request_names),
+                    tuple(d.cdi_device_ids),
+                    d.share_id if d.HasField("share_id") else None,
+                )
                 for d in one.devices
             ]
             for uid, one in answer.claims.items()

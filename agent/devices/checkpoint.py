@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Mapping
+import logging
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from agent.managers import state_files
 from agent.managers.state_files import StateError
+
+log = logging.getLogger(__name__)
 
 FILE = "kubelet_internal_checkpoint"
 
@@ -31,20 +35,22 @@ class Allocation:
 
 
 class _Entry(msgspec.Struct, rename="pascal"):
-    pod_uid: str = msgspec.field(name="PodUID")
-    container_name: str
-    resource_name: str
-    device_ids: dict[int, list[str]] = msgspec.field(name="DeviceIDs")
-    alloc_resp: str | None = ""
+    pod_uid: str = msgspec.field(name="PodUID", default="")
+    container_name: str = ""
+    resource_name: str = ""
+    device_ids: dict[int, list[str] | None] | None = msgspec.field(name="DeviceIDs", default=None)
+    alloc_resp: str | None = None
 
 
 class _Data(msgspec.Struct, rename="pascal"):
-    pod_device_entries: list[_Entry] | None
-    registered_devices: dict[str, list[str]] | None
+    """Null where an upstream kubelet had nothing to write."""
+
+    pod_device_entries: list[_Entry] | None = msgspec.field(default_factory=list)
+    registered_devices: dict[str, list[str] | None] | None = msgspec.field(default_factory=dict)
 
 
 class _File(msgspec.Struct, rename="pascal"):
-    data: _Data
+    data: _Data = msgspec.field(default_factory=_Data)
     checksum: int = 0
 
 
@@ -66,15 +72,27 @@ def load(folder: Path) -> tuple[list[Allocation], dict[str, list[str]]] | None:
         return None
     try:
         file = msgspec.convert(found, _File, strict=False)
-        allocations = [
-            Allocation(e.pod_uid, e.container_name, e.resource_name, e.device_ids, base64.b64decode(e.alloc_resp or ""))
-            for e in file.data.pod_device_entries or []
-        ]
+        state_files.check(file.checksum, _checksum(file.data))
     except (msgspec.ValidationError, ValueError) as error:
-        raise StateError(f"{folder / FILE}: {error}") from error
-    if file.checksum and file.checksum != _checksum(file.data):
-        raise StateError(f"{folder / FILE}: checkpoint is corrupted")
-    return allocations, file.data.registered_devices or {}
+        raise StateError(str(error)) from error
+    registered = file.data.registered_devices or {}
+    return [_allocation(e) for e in file.data.pod_device_entries or []], {r: ids or [] for r, ids in registered.items()}
+
+
+def restore(folder: Path) -> tuple[list[Allocation], dict[str, list[str]]] | None:
+    """Read what the last agent wrote; nothing of a damaged file, which the next note replaces (devicemanager: Start)."""
+    try:
+        return load(folder)
+    except StateError as error:
+        hint = "which devices pods have is not known: please drain this node"
+        log.error("continue after failing to read checkpoint file %s: %s; %s", folder / FILE, error, hint)
+        return [], {}
+
+
+def _allocation(entry: _Entry) -> Allocation:
+    by_node = {node: ids or [] for node, ids in (entry.device_ids or {}).items()}
+    response = base64.b64decode(entry.alloc_resp or "")
+    return Allocation(entry.pod_uid, entry.container_name, entry.resource_name, by_node, response)
 
 
 def _base64(data: bytes) -> str:
@@ -82,15 +100,23 @@ def _base64(data: bytes) -> str:
 
 
 def _checksum(data: _Data) -> int:
-    go = state_files
-    entries = [
-        f"{{PodUID:(string){e.pod_uid} ContainerName:(string){e.container_name} ResourceName:(string){e.resource_name} "
-        f"DeviceIDs:(checkpoint.DevicesPerNUMA){go.go_map({n: go.go_list(ids) for n, ids in e.device_ids.items()})} "
-        f"AllocResp:([]uint8){go.go_list(list(base64.b64decode(e.alloc_resp or '')))}}}"
-        for e in data.pod_device_entries or []
-    ]
-    registered = {name: go.go_list(ids) for name, ids in (data.registered_devices or {}).items()}
+    go, entries = state_files, data.pod_device_entries
+    printed = None if entries is None else [_printed(entry) for entry in entries]
     return go.checksum(
-        f"(checkpoint.checkpointData){{PodDeviceEntries:([]checkpoint.PodDevicesEntry){go.go_list(entries)} "
-        f"RegisteredDevices:(map[string][]string){go.go_map(registered)}}}"
+        f"(checkpoint.checkpointData){{PodDeviceEntries:([]checkpoint.PodDevicesEntry){go.go_list(printed)} "
+        f"RegisteredDevices:(map[string][]string){_printed_lists(data.registered_devices)}}}"
     )
+
+
+def _printed(entry: _Entry) -> str:
+    response = None if entry.alloc_resp is None else list(base64.b64decode(entry.alloc_resp))
+    return (
+        f"{{PodUID:(string){entry.pod_uid} ContainerName:(string){entry.container_name} "
+        f"ResourceName:(string){entry.resource_name} "
+        f"DeviceIDs:(checkpoint.DevicesPerNUMA){_printed_lists(entry.device_ids)} "
+        f"AllocResp:([]uint8){state_files.go_list(response)}}}"
+    )
+
+
+def _printed_lists(lists: Mapping[Any, Sequence[str] | None] | None) -> str:
+    return state_files.go_map(None if lists is None else {key: state_files.go_list(ids) for key, ids in lists.items()})

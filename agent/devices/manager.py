@@ -38,7 +38,7 @@ class DeviceManager:
     """All device plugins of the node; `changed` is called when capacity or health did."""
 
     def __init__(self, folder: Path, nodes: tuple[int, ...], *, clock: Clock, changed: Callable[[], None]) -> None:
-        """Take over what the last agent wrote in the plugins' folder. Raise StateError."""
+        """Take over what the last agent wrote in the plugins' folder, as far as it can be read."""
         self.folder, self._nodes, self._clock, self._changed = folder, nodes, clock, changed
         self._pools: dict[str, Pool] = {}
         self._plugins: dict[str, Plugin] = {}
@@ -48,7 +48,7 @@ class DeviceManager:
         self._reusable: dict[str, dict[str, set[str]]] = {}
         self.removed: set[str] = set()
         """Resources that were the node's and are no longer."""
-        found = checkpoint.load(folder)
+        found = checkpoint.restore(folder)
         self.fresh = found is None
         """Nothing was written before: what the node object says of extended resources is not ours."""
         for allocation in found[0] if found else ():

@@ -69,14 +69,14 @@ class ContainerManager:
         self.options, self._clock = options, clock
         self._make_claims, self._looks_up_cdi = claims, looks_up_cdi
         self._claims: ClaimManager | None = None
-        if claims is not None and (root / CLAIMS_FILE).exists():
-            self._claims = claims()
         self._lock = asyncio.Lock()
         self._moved = asyncio.Event()
         machine = hardware.Hardware((), (hardware.Node(0),)) if options.idle else hardware.read(sys)
         if len(machine.nodes) > options.most_nodes and options.topology_policy != "none":
             raise ConfigError(f"unsupported on machines with more than {options.most_nodes} NUMA Nodes")
         try:
+            if claims is not None and (root / CLAIMS_FILE).exists():
+                self._claims = claims()
             self.cpu = CpuManager(
                 machine,
                 root,
@@ -90,7 +90,7 @@ class ContainerManager:
             self.devices = DeviceManager(
                 root / "device-plugins", machine.node_ids, clock=clock, changed=devices_changed
             )
-        except (StateError, AdmissionError, ValueError) as error:
+        except (StateError, AdmissionError, ValueError, OSError) as error:
             raise ConfigError(f"failed to start ContainerManager: {error}") from error
         distances = {node.id: node.distances for node in machine.nodes} if options.closest_nodes else None
         merger = Merger(options.topology_policy, machine.node_ids, distances)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import msgspec
 
 from agent.managers import cpuset, state_files
 from agent.managers.cpuset import CPUSet
@@ -46,28 +49,44 @@ def save(root: Path, state: CpuState) -> None:
 
 def load(root: Path, policy: str) -> CpuState | None:
     """Read the state that the last agent left; None where there is none. Raise StateError."""
-    found = state_files.read(root / FILE)
-    if found is None:
-        return None
-    entries = found.get("entries") or {}
-    shared = found.get("defaultCpuSet", "")
-    given = found.get("checksum", 0)
-    if given and given != _checksum(found.get("policyName", ""), shared, entries):
-        raise StateError(f"{root / FILE}: checkpoint is corrupted")
-    if found.get("policyName") != policy:
-        raise StateError(
-            f'configured policy "{policy}" differs from state checkpoint policy "{found.get("policyName")}"'
-        )
+    with state_files.restoring(root / FILE, "CPU manager"):
+        found = state_files.read(root / FILE)
+        return _restored(msgspec.convert(found, _File), policy) if found is not None else None
+
+
+class _File(msgspec.Struct, rename="camel"):
+    policy_name: str = ""
+    default_cpu_set: str = ""
+    entries: dict[str, dict[str, str] | None] | None = msgspec.field(default_factory=dict)
+    checksum: int = 0
+
+
+def _restored(found: _File, policy: str) -> CpuState:
+    if found.checksum:  # the oldest files have none
+        state_files.check(found.checksum, _checksum(found.policy_name, found.default_cpu_set, found.entries))
+    if found.policy_name != policy:
+        raise StateError(f'configured policy "{policy}" differs from state checkpoint policy "{found.policy_name}"')
+    assigned = {
+        uid: {
+            name: _parsed(text, f'cpuset "{text}" for container "{name}" in pod "{uid}"') for name, text in pod.items()
+        }
+        for uid, pod in (found.entries or {}).items()
+        if pod
+    }
+    shared = found.default_cpu_set
+    return CpuState(policy, _parsed(shared, f'default cpu set "{shared}"'), assigned)
+
+
+def _parsed(text: str, what: str) -> CPUSet:
     try:
-        assigned = {uid: {name: cpuset.parse(text) for name, text in pod.items()} for uid, pod in entries.items()}
-        return CpuState(policy, cpuset.parse(shared), assigned)
+        return cpuset.parse(text)
     except ValueError as error:
-        raise StateError(f"{root / FILE}: {error}") from error
+        raise StateError(f"could not parse {what}: {error}") from error
 
 
-def _checksum(policy: str, shared: str, entries: dict[str, dict[str, str]]) -> int:
-    pods = state_files.go_map({uid: state_files.go_map(pod) for uid, pod in entries.items()})
+def _checksum(policy: str, shared: str, entries: Mapping[str, Mapping[str, str] | None] | None) -> int:
+    pods = None if entries is None else {uid: state_files.go_map(pod) for uid, pod in entries.items()}
     return state_files.checksum(
         f"(*state.CPUManagerCheckpoint){{PolicyName:(string){policy} DefaultCPUSet:(string){shared} "
-        f"Entries:(map[string]map[string]string){pods} Checksum:(checksum.Checksum)0}}"
+        f"Entries:(map[string]map[string]string){state_files.go_map(pods)} Checksum:(checksum.Checksum)0}}"
     )

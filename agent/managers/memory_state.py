@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +39,9 @@ class NodeState(_Base):
 class Block(_Base):
     """What a container was promised of one kind, from these nodes together."""
 
-    numa_affinity: list[int]
-    type: str
-    size: int
+    numa_affinity: list[int] = msgspec.field(default_factory=list)
+    type: str = ""
+    size: int = 0
 
 
 Entries = dict[str, dict[str, list[Block]]]
@@ -58,22 +59,23 @@ class MemoryState(_Base):
 def save(root: Path, state: MemoryState) -> None:
     """Write the state. Raise OSError."""
     content: dict[str, Any] = msgspec.to_builtins(state, str_keys=True)
+    given = checksum(content)
     if not state.entries:
         del content["entries"]
-    state_files.write(root / FILE, {**content, "checksum": checksum(state)})
+    state_files.write(root / FILE, {**content, "checksum": given})
 
 
 def load(root: Path, policy: str) -> MemoryState | None:
     """Read the state that the last agent left; None where there is none. Raise StateError."""
-    found = state_files.read(root / FILE)
-    if found is None:
-        return None
-    try:
-        state = msgspec.convert({**found, "machineState": found.get("machineState") or {}}, MemoryState, strict=False)
-    except msgspec.ValidationError as error:
-        raise StateError(f"{root / FILE}: {error}") from error
-    if found.get("checksum") and found["checksum"] != checksum(state):
-        raise StateError(f"{root / FILE}: checkpoint is corrupted")
+    with state_files.restoring(root / FILE, "memory manager"):
+        found = state_files.read(root / FILE)
+        return _restored(found, policy) if found is not None else None
+
+
+def _restored(found: dict[str, Any], policy: str) -> MemoryState:
+    state: MemoryState = msgspec.convert({"policyName": "", **_without_nulls(found)}, MemoryState, strict=False)
+    if found.get("checksum"):  # the oldest files have none
+        state_files.check(found["checksum"], checksum(found))
     if state.policy_name != policy:
         raise StateError(
             f'[memorymanager] configured policy "{policy}" differs from state checkpoint policy "{state.policy_name}"'
@@ -81,36 +83,55 @@ def load(root: Path, policy: str) -> MemoryState | None:
     return state
 
 
-def checksum(state: MemoryState) -> int:
-    """Return the checksum as upstream computes it."""
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
+
+
+def checksum(content: Mapping[str, Any]) -> int:
+    """Return the checksum of a file's content as upstream computes it; the content has been held to the types."""
     go = state_files
-    nodes = {str(node): _node(found) for node, found in state.machine_state.items()}
-    entries = {
-        uid: go.go_map({name: go.go_list([_block(b) for b in blocks]) for name, blocks in pod.items()})
-        for uid, pod in state.entries.items()
-    }
+    nodes, entries = content.get("machineState", {}), content.get("entries", {})
+    printed = nodes and {int(node): _node(found) for node, found in nodes.items()}
     return go.checksum(
-        f"(*state.MemoryManagerCheckpoint){{PolicyName:(string){state.policy_name} "
-        f"MachineState:(state.NUMANodeMap){go.go_map(nodes)} "
-        f"Entries:(state.ContainerMemoryAssignments){go.go_map(entries)} Checksum:(checksum.Checksum)0}}"
+        f"(*state.MemoryManagerCheckpoint){{PolicyName:(string){content.get('policyName', '')} "
+        f"MachineState:(state.NUMANodeMap){go.go_map(printed)} "
+        f"Entries:(state.ContainerMemoryAssignments)"
+        f"{go.go_map(entries and {uid: _pod(pod) for uid, pod in entries.items()})} Checksum:(checksum.Checksum)0}}"
     )
 
 
-def _node(node: NodeState) -> str:
-    tables = {
-        kind: f"<*>{{TotalMemSize:(uint64){t.total} SystemReserved:(uint64){t.system_reserved} "
-        f"Allocatable:(uint64){t.allocatable} Reserved:(uint64){t.reserved} Free:(uint64){t.free}}}"
-        for kind, t in node.memory_map.items()
-    }
+def _node(node: Mapping[str, Any] | None) -> str:
+    if node is None:
+        return state_files.NIL
+    tables = node.get("memoryMap")
     return (
-        f"<*>{{NumberOfAssignments:(int){node.number_of_assignments} "
-        f"MemoryMap:(map[v1.ResourceName]*state.MemoryTable){state_files.go_map(tables)} "
-        f"Cells:([]int){state_files.go_list(node.cells)}}}"
+        f"<*>{{NumberOfAssignments:(int){node.get('numberOfAssignments', 0)} "
+        f"MemoryMap:(map[v1.ResourceName]*state.MemoryTable)"
+        f"{state_files.go_map(tables and {kind: _table(table) for kind, table in tables.items()})} "
+        f"Cells:([]int){state_files.go_list(node.get('cells'))}}}"
     )
 
 
-def _block(block: Block) -> str:
+def _table(table: Mapping[str, int] | None) -> str:
+    if table is None:
+        return state_files.NIL
+    names = ("total", "systemReserved", "allocatable", "reserved", "free")
+    total, system, allocatable, reserved, free = (table.get(name, 0) for name in names)
     return (
-        f"{{NUMAAffinity:([]int){state_files.go_list(block.numa_affinity)} "
-        f"Type:(v1.ResourceName){block.type} Size:(uint64){block.size}}}"
+        f"<*>{{TotalMemSize:(uint64){total} SystemReserved:(uint64){system} Allocatable:(uint64){allocatable} "
+        f"Reserved:(uint64){reserved} Free:(uint64){free}}}"
+    )
+
+
+def _pod(pod: Mapping[str, Any] | None) -> str:
+    go = state_files
+    return go.go_map(pod and {name: go.go_list(blocks and [_block(b) for b in blocks]) for name, blocks in pod.items()})
+
+
+def _block(block: Mapping[str, Any]) -> str:
+    return (
+        f"{{NUMAAffinity:([]int){state_files.go_list(block.get('numaAffinity'))} "
+        f"Type:(v1.ResourceName){block.get('type', '')} Size:(uint64){block.get('size', 0)}}}"
     )

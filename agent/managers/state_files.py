@@ -1,14 +1,14 @@
 """The managers' notes on disk, in upstream's formats: JSON with a checksum over how Go would print the structure.
 
 An upstream kubelet that takes a node over refuses a note whose checksum is not right, and the other way round, so the
-checksum is computed as it does: FNV-1a of the printed structure (pkg/kubelet/checkpointmanager). Files are replaced
-whole.
+checksum is computed as it does: FNV-1a of the printed structure (pkg/kubelet/checkpointmanager), in which null
+is another thing than an empty list. Files are replaced whole.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,29 +29,52 @@ def checksum(printed: str) -> int:
     return value
 
 
-def go_map(entries: Mapping[Any, str]) -> str:
+NIL = "<nil>"
+
+
+def go_map(entries: Mapping[Any, str] | None) -> str:
     """Print a Go map whose values are printed already; keys in order."""
+    if entries is None:
+        return NIL
     return "map[" + " ".join(f"{key}:{entries[key]}" for key in sorted(entries)) + "]"
 
 
-def go_list(items: Sequence[Any]) -> str:
+def go_list(items: Sequence[Any] | None) -> str:
     """Print a Go slice whose items are printed already."""
+    if items is None:
+        return NIL
     return "[" + " ".join(map(str, items)) + "]"
 
 
 def read(path: Path) -> dict[str, Any] | None:
     """Read a note; None where there is none. Raise StateError."""
     try:
-        data = path.read_bytes()
+        found = msgspec.json.decode(path.read_bytes())
     except FileNotFoundError:
         return None
-    try:
-        found = msgspec.json.decode(data)
-    except msgspec.DecodeError as error:
-        raise StateError(f"{path}: {error}") from error
+    except (OSError, msgspec.DecodeError, RecursionError) as error:
+        raise StateError(str(error)) from error
     if not isinstance(found, dict):
-        raise StateError(f"{path}: checkpoint is corrupted")
+        raise StateError("checkpoint is corrupted")
     return found
+
+
+def check(given: object, actual: int) -> None:
+    """Hold a note's checksum against the one of its content. Raise StateError."""
+    if given != actual:
+        raise StateError("checkpoint is corrupted")
+
+
+@contextlib.contextmanager
+def restoring(path: Path, name: str) -> Iterator[None]:
+    """Say of whatever keeps a note from being used which file it is and what is to be done. Raise StateError."""
+    try:
+        yield
+    except (StateError, msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise StateError(
+            f"could not restore state from checkpoint: {error}, please drain this node and delete the {name} "
+            f'checkpoint file "{path}" before restarting Kubelet'
+        ) from error
 
 
 def write(path: Path, content: Mapping[str, Any]) -> None:

@@ -67,6 +67,7 @@ def _claims(managers: ContainerManager, pod: core_v1.Pod, container: core_v1.Con
                     driver_name=driver,
                     pool_name=device.pool,
                     device_name=device.device,
+                    share_id=device.share,
                 )
                 for driver, devices in sorted(claim.drivers.items())
                 for device in devices

@@ -38,7 +38,7 @@ def given(runtime: FakeRuntime) -> list[list[str]]:
 
 def written(node: NodeUnderTest) -> list[dict[str, Any]]:
     note = json.loads((node.config.root_dir / "dra_manager_state").read_text())
-    return json.loads(note["Data"])["Entries"]  # type: ignore[no-any-return]
+    return json.loads(note["Data"])["ClaimInfoStateList"]  # type: ignore[no-any-return]
 
 
 async def test_a_claim_is_made_ready_for_its_pods_and_put_back_after_the_last(
@@ -59,6 +59,7 @@ async def test_a_claim_is_made_ready_for_its_pods_and_put_back_after_the_last(
             {
                 "PoolName": "here",
                 "DeviceName": "card-0",
+                "ShareID": None,
                 "RequestNames": None,
                 "CDIDeviceIDs": [f"{CLASS}=shared"],
             }

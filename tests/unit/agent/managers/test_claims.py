@@ -21,7 +21,7 @@ FIRST = ClaimDevice("worker-1", "dev-1", ("test request",), ("example.com/exampl
 @pytest.mark.parametrize(
     ("claims", "checksum"),
     [
-        ([ClaimInfo(CLAIM, "example", "default", {POD}, {DRIVER: [FIRST]})], 1597924435),
+        ([ClaimInfo(CLAIM, "example", "default", {POD}, {DRIVER: [FIRST]})], 2570581864),
         (
             [
                 ClaimInfo(CLAIM, "example-1", "default", {POD}, {DRIVER: [FIRST]}),
@@ -33,7 +33,7 @@ FIRST = ClaimDevice("worker-1", "dev-1", ("test request",), ("example.com/exampl
                     {DRIVER: [ClaimDevice("worker-1", "dev-2")]},
                 ),
             ],
-            3633532417,
+            2820117767,
         ),
     ],
 )

@@ -159,14 +159,16 @@ async def test_too_little_memory_is_told_of_and_others_are_not_managed(tmp_path:
     assert await give(manager, pod("main", metadata={"uid": "u3"})) == ()
 
 
-def test_the_checksum_is_the_one_that_upstream_writes() -> None:
+def test_the_checksum_is_the_one_that_upstream_writes(tmp_path: Path) -> None:
     table = Table(total=2048, system_reserved=512, allocatable=1536, reserved=512, free=1024)
     state = MemoryState(
         policy_name="static",
         machine_state={0: NodeState(memory_map={"memory": table})},
         entries={"pod": {"container1": [Block(numa_affinity=[0], type="memory", size=512)]}},
     )
-    assert memory_state.checksum(state) == 4215593881
+    memory_state.save(tmp_path, state)
+    assert json.loads((tmp_path / "memory_manager_state").read_text())["checksum"] == 4215593881
+    assert memory_state.load(tmp_path, "static") == state
 
 
 async def test_the_next_agent_knows_what_was_promised(tmp_path: Path) -> None:
