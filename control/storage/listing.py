@@ -25,6 +25,8 @@ from kube.errors import StatusError, bad_request
 
 TOKEN_VERSION = "meta.k8s.io/v1"
 PAGE = 500
+PAGE_BYTES = 64 << 20
+"""Bytes of old states after which a page ends that has a limit: unlike present ones they are held for its client alone."""
 LATEST = -1
 """A token's revision that asks for the present state, offered once the revision a list began at is gone."""
 
@@ -150,7 +152,7 @@ async def _at(
         if resource.changed <= revision:  # also after the store was asked, which takes its time
             found = await _slice(resource, prefix, predicate, limit, start_after, costly)
             return _listing(Slice(found.entries, revision, found.more, found.remaining), prefix, predicate)
-    entries: list[Entry] = []
+    entries, held = list[Entry](), 0
     folder, pace = prefix.endswith("/"), Pace()
     while True:
         try:
@@ -166,12 +168,14 @@ async def _at(
             await pace.step(len(item.value))
             entry = resource.entry(item.key, item.value, item.revision)
             if predicate is None or predicate(entry):
-                if limit and len(entries) == limit:
-                    return _listing(Slice(entries, revision, True, len(items) - index), prefix, predicate)
+                if limit and (len(entries) == limit or held >= PAGE_BYTES):
+                    rest = len(items) - index + page.remaining
+                    return _listing(Slice(entries, revision, True, rest), prefix, predicate)
                 entries.append(entry)
+                held += len(entry.data)
         if not page.more or not folder:
             return _listing(Slice(entries, revision), prefix, predicate)
-        if limit and predicate is None and len(entries) == limit:
+        if limit and predicate is None and (len(entries) == limit or held >= PAGE_BYTES):
             return _listing(Slice(entries, revision, True, page.remaining), prefix, predicate)
         start_after = page.items[-1].key
 

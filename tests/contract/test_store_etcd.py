@@ -10,6 +10,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -17,9 +18,9 @@ from control.registry.storing import storage_error
 from control.storage import codec
 from control.storage.cache import WatchCache
 from control.storage.etcd import transfer, watch
-from control.storage.etcd.cluster import Tls
+from control.storage.etcd.cluster import ANSWER_BYTES, Tls
 from control.storage.etcd.compactor import COMPACT_KEY, EtcdCompactor
-from control.storage.etcd.messages import StatusRequest, StatusResponse
+from control.storage.etcd.messages import RangeResponse, StatusRequest, StatusResponse
 from control.storage.etcd.store import EtcdStore
 from control.storage.snapshot import LEAP
 from control.storage.snapshot import restore as restore_sqlite
@@ -243,6 +244,36 @@ async def test_etcdctl_shows_an_object_under_upstreams_key(cluster: Etcd, store:
 
 
 @needs_etcdctl
+async def test_a_page_of_large_objects_ends_before_it_is_too_large(
+    store: EtcdStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes, keys = list[int](), [f"{PODS}default/{number:03}" for number in range(60)]
+    for number, key in enumerate(keys):
+        await store.create(key, b"x" * ((1 << 20) if 20 <= number < 45 else 10))
+    original = RangeResponse.FromString
+
+    def read(data: bytes) -> RangeResponse:
+        sizes.append(len(data))
+        return original(data)
+
+    monkeypatch.setattr(store.cluster, "_calls", [{}])
+    monkeypatch.setattr("control.storage.etcd.kv.RangeResponse", SimpleNamespace(FromString=read))
+    page = await store.list(PODS, limit=500)
+    found, at = list(page.items), page.revision
+    assert len(found) < 60 and page.more and page.remaining == 60 - len(found)
+    await store.create(f"{PODS}default/0", b"later")
+    while page.more:
+        page = await store.list(PODS, at, found[-1].key, 500)
+        found += page.items
+        assert page.remaining == 60 - len(found) and page.revision == at
+    assert [item.key for item in found] == keys
+    everything = await store.list(PODS, revision=at)
+    assert [item.key for item in everything.items] == keys and everything.revision == at and not everything.more
+    assert max(sizes) <= ANSWER_BYTES and sum(sizes) < 3 * 60 << 20
+    assert len((await store.list(PODS, at, keys[49], 7)).items) == 7
+    assert await store.lifetimes(PODS) == {}
+
+
 async def test_clusters_with_prefixes_of_their_own_share_an_etcd(cluster: Etcd, store: EtcdStore) -> None:
     other = await open_etcd(cluster, "/clusters/b")
     try:

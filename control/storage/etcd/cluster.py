@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -38,7 +39,11 @@ leader changed is never answered, and an etcd whose disk is slow must get throug
 FIRST_PAUSE, LAST_PAUSE = 0.05, 0.5
 # A member that has lost its leader must end the streams it serves instead of holding them open in silence.
 _LEADER = (("hasleader", "true"),)
+ANSWER_BYTES = 16 << 20
+"""The longest answer to a range, several times as large as the largest object; gRPC reads no more than the length of others."""
+_RANGES = {"name": [{"service": "etcdserverpb.KV", "method": "Range"}], "maxResponseMessageBytes": ANSWER_BYTES}
 _OPTIONS = [
+    ("grpc.service_config", json.dumps({"methodConfig": [_RANGES]})),
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
     ("grpc.keepalive_time_ms", 10_000),

@@ -24,6 +24,10 @@ class LeaseGone(StoreError):
     """The lease that a key was to hang on has expired."""
 
 
+class AnswerTooLarge(Unavailable):
+    """The answer is longer than this client takes."""
+
+
 class Unclear(Unavailable):
     """The call may have been carried out; its answer is lost."""
 
@@ -61,6 +65,8 @@ def translate(error: grpc.aio.AioRpcError, unsure: bool = False) -> StoreError:
         return LeaseGone(text)
     if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and "space exceeded" in text and not unsure:
         return NoSpace(text)
+    if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in text:
+        return AnswerTooLarge(f"etcd: {text}")
     return Unavailable(f"etcd: {text or error.code().name}")
 
 

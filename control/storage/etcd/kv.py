@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import asyncio
 
-from control.storage.etcd.cluster import DEADLINE, Cluster
+from control.storage.etcd.cluster import ANSWER_BYTES, DEADLINE, Cluster
 from control.storage.etcd.coordinates import Coordinates
-from control.storage.etcd.errors import LeaseGone, Unclear
+from control.storage.etcd.errors import AnswerTooLarge, LeaseGone, Unclear
 from control.storage.etcd.lease import Leases
 from control.storage.etcd.messages import (
     Compare,
@@ -34,6 +34,8 @@ from control.storage.store import Item, KeyExists, KeyNotFound, NoSpace, Page, R
 _RANGE, _TXN = "/etcdserverpb.KV/Range", "/etcdserverpb.KV/Txn"
 _NEVER = -1
 """A revision that no key is at."""
+MANY = 1024
+"""Keys of a range that fit into one answer unless their values are large."""
 
 
 class KV:
@@ -42,6 +44,8 @@ class KV:
     def __init__(self, cluster: Cluster, leases: Leases, at: Coordinates) -> None:
         self._cluster, self._leases, self._at = cluster, leases, at
         self._outcomes = Outcomes(cluster, leases, at)
+        self._fit = 0
+        """How many keys are asked for at once since an answer was too large; 0: any number."""
 
     async def get(self, key: str) -> Item | None:
         answer = await self._cluster.call(_RANGE, RangeRequest(key=self._at.key(key)), RangeResponse)
@@ -50,18 +54,43 @@ class KV:
     async def page(self, prefix: str, revision: int, start_after: str, limit: int) -> Page:
         """Answer `Store.list`."""
         begin, end = self._at.folder(prefix, start_after)
-        wire = self._at.wire(revision) if revision else 0
-        asked = RangeRequest(key=begin, range_end=end, limit=limit, revision=wire)
-        answer = await self._cluster.call(_RANGE, asked, RangeResponse)
-        items = [self._at.item(kv, name) for kv in answer.kvs if (name := self._at.name(kv.key)) is not None]
-        shown = revision or self._at.revision(answer.header.revision)
-        return Page(items, shown, answer.more, answer.count - len(answer.kvs) if answer.more else 0)
+        wire, items = self._at.wire(revision) if revision else 0, list[Item]()
+        while True:
+            answer = await self._range(RangeRequest(key=begin, range_end=end, revision=wire), limit)
+            items += [self._at.item(kv, name) for kv in answer.kvs if (name := self._at.name(kv.key)) is not None]
+            wire = wire or answer.header.revision
+            if not answer.more or (limit and items):
+                rest = answer.count - len(answer.kvs) if answer.more else 0
+                return Page(items, self._at.revision(wire), answer.more, rest)
+            begin = answer.kvs[-1].key + b"\0"
 
     async def leased(self, prefix: str) -> dict[str, int]:
         """Return the lease of each key with a prefix that hangs on one."""
-        begin, end = self._at.folder(prefix)
-        answer = await self._cluster.call(_RANGE, RangeRequest(key=begin, range_end=end, keys_only=True), RangeResponse)
-        return {name: kv.lease for kv in answer.kvs if kv.lease and (name := self._at.name(kv.key)) is not None}
+        (begin, end), wire, found = self._at.folder(prefix), 0, dict[str, int]()
+        while True:
+            answer = await self._range(RangeRequest(key=begin, range_end=end, revision=wire, keys_only=True))
+            found |= {name: kv.lease for kv in answer.kvs if kv.lease and (name := self._at.name(kv.key)) is not None}
+            if not answer.more:
+                return found
+            begin, wire = answer.kvs[-1].key + b"\0", wire or answer.header.revision
+
+    async def _range(self, asked: RangeRequest, limit: int = 0) -> RangeResponse:
+        """Return the first keys of a range, at most `limit` if not 0, and as many as one answer may have (ANSWER_BYTES).
+
+        Raises AnswerTooLarge where one key's value is.
+        """
+        while True:
+            asked.limit = min(limit or self._fit, self._fit or limit)
+            try:
+                answer = await self._cluster.call(_RANGE, asked, RangeResponse)
+            except AnswerTooLarge:
+                if asked.limit == 1:
+                    raise
+                self._fit = max(1, (asked.limit or 4 * MANY) // 4)
+                continue
+            if self._fit and len(answer.kvs) == self._fit and answer.ByteSize() < ANSWER_BYTES // 4:
+                self._fit = self._fit * 2 if self._fit < MANY else 0
+            return answer
 
     async def create(self, key: str, value: bytes, ttl: int) -> Item:
         loop = asyncio.get_running_loop()

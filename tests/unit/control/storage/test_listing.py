@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from control import pacing
+from control.storage import codec, listing
 from control.storage.entry import Entry
 from control.storage.listing import Listing, decode_token, encode_token, list_objects, parse_revision
 from kube.errors import StatusError
@@ -70,6 +71,29 @@ async def test_pages_with_a_selector_are_full_and_do_not_say_how_many_are_left(b
     await bench.create(pod("p4a", labels={"app": "web"}))
     second = await listed(bench, limit=2, predicate=is_web, continue_token=first.continue_token)
     assert names(second) == ["p5", "p7"] and not second.continue_token
+
+
+@pytest.mark.parametrize("selected", [False, True])
+async def test_a_page_of_large_old_states_ends_early_and_the_next_one_goes_on(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, selected: bool
+) -> None:
+    await fill(bench, 9)
+    predicate = is_web if selected else None
+    expected = [f"p{n}" for n in range(9) if n % 2 or not selected]
+    version = str(bench.cache.revision)
+    await bench.delete("p5")  # from now on the state is one of the past
+    size = len(codec.encode(pod("p0", labels={"app": "web"})))
+    monkeypatch.setattr(listing, "PAGE_BYTES", 2 * size)
+    found = await listed(bench, limit=8, predicate=predicate, resource_version=version, match="Exact")
+    seen = names(found)
+    while found.continue_token:
+        assert len(names(found)) <= 3
+        assert found.remaining == (None if selected else 9 - len(seen))
+        found = await listed(bench, limit=8, predicate=predicate, continue_token=found.continue_token)
+        assert str(found.revision) == version
+        seen += names(found)
+    assert seen == expected
+    assert names(await listed(bench, resource_version=version, match="Exact", predicate=predicate)) == expected
 
 
 async def test_an_expired_token_says_gone_and_offers_to_go_on_inconsistently(bench: Bench) -> None:
