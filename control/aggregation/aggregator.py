@@ -22,6 +22,7 @@ from control.server.discovery import aggregated_version
 from control.server.exchange import Answer, Request, Response
 from control.server.negotiate import negotiate
 from control.server.passing import pass_on
+from control.server.pieces import whole
 from control.server.pipeline import Handler
 
 Object = dict[str, Any]
@@ -87,7 +88,7 @@ class Aggregator:
             return answer
         # The local document's ETag says nothing of the extensions' part.
         headers = [(name, value) for name, value in answer.headers if name.lower() != b"etag"]
-        found = complete(msgspec.json.decode(answer.body))
+        found = complete(msgspec.json.decode(whole(answer.body)))
         if version:
             wanted = negotiate(version.media)
             body = encodings.write(found, wanted, f"apidiscovery_{version}", "APIGroupDiscoveryList")
@@ -102,7 +103,7 @@ class Aggregator:
         local = await self._finite(request)
         found = None
         if isinstance(local, Response) and local.status == 200 and local.content_type == JSON:
-            found = msgspec.json.decode(local.body)
+            found = msgspec.json.decode(whole(local.body))
         shown = documents.group(found, name, remotes)
         assert shown is not None
         wanted = negotiate(request.header(b"accept"), False)

@@ -17,6 +17,7 @@ from control.aggregation.openapi_v2 import Part, merged
 from control.openapi import gnostic
 from control.openapi.documents import PROTOBUF
 from control.server.exchange import Answer, Request, Response
+from control.server.pieces import whole
 from control.server.pipeline import Handler
 
 _ACCEPT, _ENCODING, _KNOWN = b"accept", b"accept-encoding", b"if-none-match"
@@ -46,7 +47,7 @@ class WholeDocument:
         headers.append((b"etag", f'"{etag}"'.encode()))
         if etag in asked.get(_KNOWN, b"").decode("latin-1"):
             return Response(304, headers=headers)
-        body = await asyncio.to_thread(self._body, local.body, parts, etag, protobuf)
+        body = await asyncio.to_thread(self._body, whole(local.body), parts, etag, protobuf)
         if b"gzip" in asked.get(_ENCODING, b""):
             body = await asyncio.to_thread(gzip.compress, body, 1)
             headers.append((b"content-encoding", b"gzip"))

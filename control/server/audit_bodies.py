@@ -14,6 +14,7 @@ import msgspec
 
 from control.server.decode import YAML_TYPES, media_type
 from control.server.exchange import Request, Response
+from control.server.pieces import Body, Pieces, whole
 from control.server.yaml_body import load_yaml
 from kube.resources import by_path
 from kube.schema import wire
@@ -43,7 +44,7 @@ def compressed(answer: Response) -> bool:
 
 def answered(answer: Response) -> Any:
     """Return the value of an answer that others may have written, None where there is none to show."""
-    body = answer.body
+    body = whole(answer.body)
     if compressed(answer):
         unpack = zlib.decompressobj(wbits=31)
         try:
@@ -55,11 +56,12 @@ def answered(answer: Response) -> Any:
     return _value(body, media_type(answer.content_type.decode("latin-1")), ("", ""))
 
 
-def own(body: bytes, content_type: bytes, bare: bool) -> Any:
+def own(written: Body, content_type: bytes, bare: bool) -> Any:
     """Return the value of a body that this server wrote, `bare` without managedFields; None where there is none to show."""
     kind = media_type(content_type.decode("latin-1"))
     if kind != "application/json":
-        return _value(body, kind, ("", ""))
+        return _value(whole(written), kind, ("", ""))
+    body = written.gathered() if isinstance(written, Pieces) else written
     end = len(body) - body.endswith(b"\n")
     if body.find(b"\n", 0, end) >= 0:
         body = _on_one_line(body)
@@ -69,7 +71,7 @@ def own(body: bytes, content_type: bytes, bare: bool) -> Any:
     return msgspec.Raw(memoryview(body)[:end])
 
 
-def _on_one_line(body: bytes) -> bytes:
+def _on_one_line(body: bytes | bytearray) -> bytes:
     """Return JSON without line breaks and what indents them: in strings they are escaped.
 
     To go through all of a list at once would hold the interpreter, and with it the event loop.
@@ -82,7 +84,7 @@ def _on_one_line(body: bytes) -> bytes:
     return b"".join(found)
 
 
-def _stripped(body: bytes) -> Any:
+def _stripped(body: bytes | bytearray) -> Any:
     """Return an object or a list without the managedFields, the rest as it is."""
     fields: dict[str, Any] | None = _read(body, _FIELDS)
     if fields is None:
@@ -105,7 +107,7 @@ def _without(fields: dict[str, Any]) -> dict[str, Any]:
     return fields
 
 
-def _read(value: bytes | msgspec.Raw, shape: type[T]) -> T | None:
+def _read(value: bytes | bytearray | msgspec.Raw, shape: type[T]) -> T | None:
     """Return JSON's parts, undecoded; None where it has another shape."""
     try:
         return msgspec.json.decode(value, type=shape)

@@ -17,6 +17,7 @@ from control.auth.audit import Auditor, Note
 from control.auth.user import AuthzAttributes, UserInfo
 from control.server import audit_bodies
 from control.server.exchange import Answer, Request, Response, Stream
+from control.server.pieces import Body
 from control.server.requestinfo import RequestInfo
 
 _NOTE, _BODY = "audit", "audit body"
@@ -62,7 +63,7 @@ async def settled(request: Request) -> None:
         await note.settled()
 
 
-def keep(request: Request, body: bytes) -> None:
+def keep(request: Request, body: Body) -> None:
     """Keep an answer's own body as it is before line breaks are put into it and it is compressed, for what `end` shows."""
     note = note_of(request)
     if note is not None and note.shows_response(200):
@@ -96,7 +97,7 @@ def end(request: Request, answer: Answer) -> None:
 
 
 def _stage(
-    note: Note, request: Request, name: str, code: int, answer: Response | None = None, own: bytes | None = None
+    note: Note, request: Request, name: str, code: int, answer: Response | None = None, own: Body | None = None
 ) -> None:
     """Write the first stage that shows bodies: at once where they are small."""
     if answer is not None and not note.shows_response(code):

@@ -16,6 +16,7 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 from control.auth.user import ANONYMOUS, Credentials
 from control.server.exchange import Request, Response, Stream, error_response
 from control.server.metrics import labels_of
+from control.server.pieces import whole
 from control.server.pipeline import Pipeline
 from control.server.protocol import CERTIFICATE, CYCLE, PROTOCOL, ApiProtocol
 from kube import errors
@@ -194,7 +195,7 @@ async def _send_whole(
             await protocol.respond_in_pieces(cycle, answer.status, headers, answer.body)
         return
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-    await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else answer.body})
+    await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else whole(answer.body)})
 
 
 def _nothing() -> None:

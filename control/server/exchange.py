@@ -17,6 +17,7 @@ from control.auth.user import UserInfo
 from control.fairness.fairness import Flow
 from control.server import encodings, query
 from control.server.negotiate import negotiate
+from control.server.pieces import Body
 from control.server.requestinfo import RequestInfo, parse_path
 from control.server.yaml_body import ReadBody, read_ahead
 from kube import errors
@@ -36,7 +37,7 @@ class Response(msgspec.Struct):
     """A whole answer."""
 
     status: int
-    body: bytes = b""
+    body: Body = b""
     content_type: bytes = JSON
     headers: list[Header] = []
 

@@ -7,7 +7,7 @@ Tables and partial metadata are made from the decoded view.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, Literal
 
@@ -16,6 +16,7 @@ import msgspec
 from control.registry.conversion import conversion
 from control.registry.strategy import Column, Strategy
 from control.server.negotiate import Wanted
+from control.server.pieces import Pieces
 from control.server.shared_events import SharedEvents
 from control.server.yaml_answer import dump_yaml
 from control.storage.entry import Entry
@@ -101,15 +102,25 @@ class Form:
     def list(self, entries: Sequence[Entry], metadata: dict[str, Any]) -> bytes:
         """Show a collection."""
         if not self.plain:
-            return self.joined(self.items(entries), metadata)
+            return self.joined(self.items(entries), metadata).whole()
+        pieces, items = self.as_stored(metadata, empty=not entries)
+        pieces.extend(items(entries))
+        return pieces.whole()
+
+    def as_stored(
+        self, metadata: dict[str, Any], empty: bool = False
+    ) -> tuple[Pieces, Callable[[Sequence[Entry]], Items]]:
+        """Return a collection in the plain form without its items, and what makes items of entries."""
         resource = self.strategy.resource
         head = self._around(metadata)[0]
         if type(resource) is not Resource:
-            return _joined(head, b",", [entry.data for entry in entries], b"]}\n")
+            return Pieces(head, b",", b"]}\n"), lambda entries: [entry.data for entry in entries]
         typed = b'{"kind":"%b","apiVersion":"%b",' % (resource.kind.encode(), resource.api_version.encode())
-        size = len(typed)
-        bare = [e.data[size:] if e.data.startswith(typed) else _untyped(e.data)[1:] for e in entries]
-        return _joined(head + b"{" if bare else head, b",{", bare, b"]}\n")
+
+        def items(entries: Sequence[Entry]) -> Items:
+            return [e.data if e.data.startswith(typed) else typed + _untyped(e.data)[1:] for e in entries]
+
+        return Pieces(head if empty else head + b"{", b",{", b"]}\n", len(typed)), items
 
     def items(self, entries: Sequence[Entry]) -> Items:
         """Show objects as items of a collection, for `joined`.
@@ -119,17 +130,19 @@ class Form:
         now = self._clock.now()
         return [self._item(entry, now) for entry in entries]
 
-    def joined(self, items: Items, metadata: dict[str, Any]) -> bytes:
-        """Show a collection of items that `items` returned; changes `items`."""
+    def joined(self, items: Items, metadata: dict[str, Any]) -> Pieces:
+        """Show a collection of items that `items` returned."""
         if self.wanted.protobuf:
             resource = self.strategy.resource
             version, kind = resource.api_version, resource.kind + "List"
             if self.wanted.form == "metadata":
                 version, kind = f"meta.k8s.io/{self.wanted.version}", "PartialObjectMetadataList"
-            return wire_encode.enveloped_list(version, kind, metadata, items)
-        head, tail = self._around(metadata, empty=not items)
-        between = b"" if self.wanted.yaml else b",\n    " if self.pretty else b","
-        return _joined(head, between, items, tail)
+            pieces = Pieces(*_around_wire(version, kind, metadata, items))
+        else:
+            head, tail = self._around(metadata, empty=not items)
+            pieces = Pieces(head, b"" if self.wanted.yaml else b",\n    " if self.pretty else b",", tail)
+        pieces.extend(items)
+        return pieces
 
     def _item(self, entry: Entry, now: datetime) -> bytes:
         if self.wanted.form == "metadata":
@@ -259,13 +272,9 @@ def has_protobuf(resource: Resource) -> bool:
     return type(resource) is Resource and wire.known(resource.module, resource.kind)
 
 
-def _joined(head: bytes, between: bytes, items: Items, tail: bytes) -> bytes:
-    """Return a whole list. Everything is copied once: a second copy costs as much as finding the items."""
-    if not items:
-        return head + tail
-    items[0] = head + items[0]
-    items[-1] += tail
-    return between.join(items)
+def _around_wire(version: str, kind: str, metadata: dict[str, Any], items: Items) -> tuple[bytes, bytes, bytes]:
+    head, tail = wire_encode.around_list(version, kind, metadata, sum(map(len, items)))
+    return head, b"", tail
 
 
 def _metadata_message(obj: dict[str, Any]) -> bytes:

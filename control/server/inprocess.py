@@ -14,6 +14,7 @@ from control.auth.authenticators import with_authenticated
 from control.auth.user import Credentials, UserInfo
 from control.server.exchange import Answer, Request, Stream
 from control.server.exchange import Response as Answered
+from control.server.pieces import whole
 from control.server.pipeline import Pipeline
 from kube.client import Response, error_of
 
@@ -58,14 +59,14 @@ class InProcessTransport:
             chunks = [chunk async for chunk in answer.chunks]
             return Response(answer.status, _headers(answer), b"".join(chunks))
         assert isinstance(answer, Answered)
-        return Response(answer.status, _headers(answer), answer.body)
+        return Response(answer.status, _headers(answer), whole(answer.body))
 
     @contextlib.asynccontextmanager
     async def stream(self, path: str, *, query: Mapping[str, str] | None = None) -> AsyncIterator[AsyncIterator[bytes]]:
         """GET a long answer in chunks; anything but a stream raises StatusError."""
         answer = await self._answer("GET", path, query, {"accept": "application/json"}, b"")
         if isinstance(answer, Answered):
-            raise error_of(answer.status, answer.body)
+            raise error_of(answer.status, whole(answer.body))
         assert isinstance(answer, Stream)
         try:
             yield answer.chunks

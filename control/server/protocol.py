@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
+from control.server.pieces import Body, Pieces
 from kube.serving.protocol import BoundedProtocol
 from kube.serving.sending import PIECE, SMALL
 
@@ -49,7 +50,7 @@ class ApiProtocol(BoundedProtocol):
         cast(dict[str, Any], self.scope)[CYCLE] = self.cycle
 
     def respond(
-        self, cycle: RequestResponseCycle, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes
+        self, cycle: RequestResponseCycle, status: int, headers: Iterable[tuple[bytes, bytes]], body: Body
     ) -> bool:
         """Write a whole answer to a request at once, head and body in one TLS record where they fit.
 
@@ -58,12 +59,14 @@ class ApiProtocol(BoundedProtocol):
         """
         if cycle.response_started or cycle.disconnected or self.flow.write_paused or len(body) > PIECE:
             return False
+        if isinstance(body, Pieces):
+            body = body.whole()
         self._write_answer(cycle, status, headers, body)
         self._answered(cycle)
         return True
 
     async def respond_in_pieces(
-        self, cycle: RequestResponseCycle, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes
+        self, cycle: RequestResponseCycle, status: int, headers: Iterable[tuple[bytes, bytes]], body: Body
     ) -> None:
         """Write a whole answer as fast as the client reads it."""
         if self.flow.write_paused:  # by answers before this one, or by one of nothing but heads
@@ -72,9 +75,23 @@ class ApiProtocol(BoundedProtocol):
             return
         self._write_answer(cycle, status, headers, b"")
         if cycle.scope["method"] != "HEAD":
-            await self.write_pieces(body)
+            await (self._write_parts(body) if isinstance(body, Pieces) else self.write_pieces(body))
         if not cycle.disconnected:
             self._answered(cycle)
+
+    async def _write_parts(self, body: Pieces) -> None:
+        """Write as much of a large list as the client reads; all that is left of it is held for this client."""
+        left = len(body)
+        for part in body.parts():
+            for start in range(0, len(part), PIECE):
+                if self.flow.write_paused:
+                    await self.drain(left)
+                await self.table.turns.take(self.connection.who)
+                if self.transport.is_closing():
+                    return
+                piece = memoryview(part)[start : start + PIECE]
+                left -= len(piece)
+                self.transport.write(piece)
 
     def _write_answer(
         self, cycle: RequestResponseCycle, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes

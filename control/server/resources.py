@@ -33,6 +33,7 @@ from control.server.forms import Form, Items, has_protobuf
 from control.server.listing import Listing, ListOptions, read_options
 from control.server.metrics import CUSTOM
 from control.server.negotiate import negotiate
+from control.server.pieces import Body, Pieces
 from control.server.requestinfo import RequestInfo
 from control.storage.entry import Entry
 from kube import errors, selectors
@@ -44,6 +45,8 @@ GZIP_FROM = 128 * 1024
 _GZIP = 16
 """Added to the size of zlib's window: a gzip header."""
 MANAGER_LIMIT = 128
+TOGETHER = 256
+"""Objects of a list that are put into it without a look at the time."""
 DELETE_WORKERS = 16
 """How many objects of a collection are deleted at the same time: they share commits."""
 _VIRTUAL = "componentstatuses"
@@ -208,9 +211,12 @@ class ResourceServer:
     ) -> Response:
         """Answer with a collection; a large one is written in pieces, between which others have their turns."""
         form.pretty = _pretty(request, form)
-        size = 0 if form.plain else sum(len(entry.data) for entry in entries)
-        if size < offload.LARGE:
+        size = sum([len(entry.data) for entry in entries])
+        body: Body
+        if size < (offload.HUGE if form.plain else offload.LARGE):
             body = form.list(entries, metadata)
+        elif form.plain:
+            body = await _as_stored(form, entries, metadata)
         else:
             items: Items = []
             for piece in _pieces(entries):
@@ -238,11 +244,11 @@ class ResourceServer:
         body = await offload.run(user, 0 if form.plain else size, write, *args)
         return await self._sent(request, form, body, status)
 
-    async def _sent(self, request: Request, form: Form, body: bytes, status: int) -> Response:
+    async def _sent(self, request: Request, form: Form, body: Body, status: int) -> Response:
         """Return an answer with line breaks, and compressed, where its client wants that."""
         user = request.user.name
         auditing.keep(request, body)
-        if not form.pretty and _pretty(request, form):
+        if isinstance(body, bytes) and not form.pretty and _pretty(request, form):
             body = await offload.run(user, len(body), msgspec.json.format, body, indent=2)
         response = Response(status, body, form.wanted.content_type)
         if len(body) >= GZIP_FROM and b"gzip" in request.headers.get(b"accept-encoding", b""):
@@ -485,13 +491,28 @@ def _pieces(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
     yield entries[begin:]
 
 
-async def _zipped(user: str, body: bytes, beside: Callable[..., Awaitable[bytes]]) -> bytes:
-    compressor, view = zlib.compressobj(1, wbits=zlib.MAX_WBITS | _GZIP), memoryview(body)
-    parts = [
-        await beside(user, compressor.compress, view[at : at + offload.HUGE])
-        for at in range(0, len(body), offload.HUGE)
-    ]
+async def _as_stored(form: Form, entries: Sequence[Entry], metadata: dict[str, Any]) -> Pieces:
+    (pieces, items), pace = form.as_stored(metadata), Pace()
+    for start in range(0, len(entries), TOGETHER):
+        await pace.step()
+        pieces.extend(items(entries[start : start + TOGETHER]))
+    return pieces
+
+
+async def _zipped(user: str, body: Body, beside: Callable[..., Awaitable[bytes]]) -> bytes:
+    compressor = zlib.compressobj(1, wbits=zlib.MAX_WBITS | _GZIP)
+    parts = [await beside(user, compressor.compress, part) for part in _parts(body)]
     return b"".join((*parts, compressor.flush()))
+
+
+def _parts(body: Body) -> Iterator[bytes | memoryview]:
+    """Return what is compressed at one turn each."""
+    if isinstance(body, Pieces):
+        yield from body.parts(offload.HUGE)
+        return
+    view = memoryview(body)
+    for start in range(0, len(body), offload.HUGE):
+        yield view[start : start + offload.HUGE]
 
 
 def _is_namespace(resource: Resource, info: RequestInfo) -> bool:

@@ -48,12 +48,11 @@ def encode(obj: Object, module: str, name: str) -> bytes:
         raise WireError(f"{name}: {error}") from error
 
 
-def enveloped_list(api_version: str, kind: str, metadata: Object, items: list[bytes]) -> bytes:
-    """Return a whole list; `items` are framed, and copied once."""
+def around_list(api_version: str, kind: str, metadata: Object, size: int) -> tuple[bytes, bytes]:
+    """Return what stands before and behind the items of a list, which are framed and have `size` bytes together."""
     meta = _encoder("meta_v1.ListMeta")(metadata)
     head = b"\x0a%b%b" % (varint(len(meta)), meta)
-    size = varint(len(head) + sum(map(len, items)))
-    return b"".join((_head(api_version, kind), b"\x12", size, head, *items, _END))
+    return b"".join((_head(api_version, kind), b"\x12", varint(len(head) + size), head)), _END
 
 
 def watch_frame(kind: str, enveloped: bytes) -> bytes:

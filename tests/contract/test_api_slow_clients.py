@@ -6,12 +6,14 @@ import asyncio
 import gc
 import json
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from control.server.edge import _Body
+from control.server.pieces import Pieces
 from kube import serialize
 from kube.api import core_v1, meta_v1
 from kube.serving.limits import ServingLimits
@@ -109,6 +111,21 @@ async def test_a_large_list_is_whole_and_so_is_what_comes_after_it(full: ApiUnde
     answer = await full.request("HEAD", MAPS, headers={"Accept-Encoding": "identity"})
     assert (answer.status, answer.body) == (200, b"")
     assert int(answer.headers["Content-Length"]) > OBJECTS * SIZE
+
+
+@pytest.mark.parametrize("query", ["", "?pretty=true"])
+@pytest.mark.parametrize("encoding", ["identity", "gzip"])
+async def test_a_large_list_is_never_joined(
+    full: ApiUnderTest, monkeypatch: pytest.MonkeyPatch, query: str, encoding: str
+) -> None:
+    joined = list[int]()
+    monkeypatch.setattr(Pieces, "whole", lambda self: joined.append(len(self)))
+    monkeypatch.setattr(Pieces, "gathered", lambda self: joined.append(len(self)))
+    # The process that writes lists with line breaks may have to start.
+    full.api.pipeline.config = replace(full.api.pipeline.config, request_timeout=30.0)
+    answer = await full.request("GET", MAPS + query, headers={"Accept-Encoding": encoding})
+    assert len(answer.json["items"]) == OBJECTS and joined == []
+    assert all(item["data"] == {"key": "x" * SIZE} for item in answer.json["items"])
 
 
 async def test_a_watch_shows_large_objects_whole(full: ApiUnderTest) -> None:

@@ -89,7 +89,8 @@ def test_the_library_reads_what_is_written_and_writes_what_is_read(types: dict[s
 def test_the_library_opens_envelopes_lists_and_watch_events(types: dict[str, type[Message]]) -> None:
     pod = {"metadata": {"name": "web", "labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
     framed = wire_encode.framed(wire_encode.encode(pod, "core_v1", "Pod"))
-    data = wire_encode.enveloped_list("v1", "PodList", {"resourceVersion": "7"}, [framed, framed])
+    head, tail = wire_encode.around_list("v1", "PodList", {"resourceVersion": "7"}, 2 * len(framed))
+    data = head + framed + framed + tail
     envelope: Any = types["pkg_runtime.Unknown"].FromString(data[4:])
     assert (envelope.typeMeta.apiVersion, envelope.typeMeta.kind) == ("v1", "PodList")
     listing: Any = types["core_v1.PodList"].FromString(envelope.raw)

@@ -67,7 +67,8 @@ def test_a_collection_written_in_pieces_says_what_it_says_as_a_whole(
     if pretty:
         written = msgspec.json.format(written, indent=2)
     assert form.list(entries, SELECTED).removesuffix(b"\n") == written.removesuffix(b"\n")
-    assert form.joined(form.items(entries[:cut]) + form.items(entries[cut:]), SELECTED) == written
+    pieces = form.joined(form.items(entries[:cut]) + form.items(entries[cut:]), SELECTED)
+    assert pieces.whole() == pieces.gathered() == b"".join(pieces.parts(10)) == written and len(pieces) == len(written)
 
 
 def test_one_object_of_a_table_is_decoded_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
