@@ -120,6 +120,26 @@ async def half_open(place: tuple[str, int]) -> None:
     await hold(place, outgoing.read(), tls=False)
 
 
+async def bursts(place: tuple[str, int]) -> None:
+    """Send the first messages of a hundred TLS handshakes at the same moment, twice a second, and leave."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    with contextlib.suppress(ssl.SSLWantReadError):
+        TLS.wrap_bio(incoming, outgoing).do_handshake()
+    hello = outgoing.read()
+
+    async def connected() -> asyncio.StreamWriter:
+        return (await opened(place, tls=False))[1]
+
+    while True:
+        found = await asyncio.gather(*(connected() for _ in range(100)), return_exceptions=True)
+        writers = [each for each in found if isinstance(each, asyncio.StreamWriter)]
+        for writer in writers:
+            writer.write(hello)
+        await asyncio.sleep(0.5)
+        for writer in writers:
+            writer.transport.abort()
+
+
 async def unread(place: tuple[str, int], request: bytes) -> None:
     """Send a request and read nothing of the answer.
 
@@ -170,6 +190,11 @@ async def api_silent(t: Targets) -> None:
 @attack
 async def api_half_open_tls(t: Targets) -> None:
     await many(lambda n: half_open(t.api), CONNECTIONS, 100)
+
+
+@attack
+async def api_handshake_bursts(t: Targets) -> None:
+    await bursts(t.api)
 
 
 @attack
@@ -277,6 +302,11 @@ async def low_unread_watches(t: Targets) -> None:
 @attack
 async def kubelet_half_open_tls(t: Targets) -> None:
     await many(lambda n: half_open(t.kubelet), CONNECTIONS, 100)
+
+
+@attack
+async def kubelet_handshake_bursts(t: Targets) -> None:
+    await bursts(t.kubelet)
 
 
 @attack

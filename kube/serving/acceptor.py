@@ -2,7 +2,7 @@
 
 asyncio's own servers show a connection to nobody before its handshake is done, so those that never finish it could be neither
 counted nor closed. Here a connection is in the table from the moment it is accepted. It costs a descriptor and a task until
-the client has sent something; only then are buffers and TLS state made for it.
+the client has sent something and it is its address's turn; only then are buffers and TLS state made for it.
 """
 
 from __future__ import annotations
@@ -125,8 +125,10 @@ class Acceptor:
         try:
             async with asyncio.timeout(self._limits.head_timeout):
                 await self._readable(accepted)
-                protocol = self._make(connection)
                 connection.stage = Stage.HEAD if self._tls is None else Stage.HANDSHAKE
+                if self._tls is not None:
+                    await self._table.handshakes.take(connection.peer)
+                protocol = self._make(connection)
                 begun = True
                 await self._loop.connect_accepted_socket(lambda: protocol, accepted, ssl=self._tls)
             connection.close = lambda: self._end(protocol)

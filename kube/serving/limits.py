@@ -38,10 +38,12 @@ class ServingLimits:
     send_buffer: int = 512 << 10
     """Bytes that the kernel takes of an answer. By itself it would take 4 MiB: a thousand clients that do not read would use
     up all that it has for TCP (net.ipv4.tcp_mem), and every connection of the machine would stand still."""
-    unauthenticated: int = 1024
-    """Connections on which nobody has been identified; one more closes the weakest of the address that has most."""
-    unauthenticated_per_peer: int = 256
-    """The same from one address (IPv6: one /64); one more closes that address's own weakest."""
+    unauthenticated: int = 4096
+    """Connections on which nobody has been identified; one more closes the weakest of the address that has most. With TLS each
+    takes some 30 KiB."""
+    unauthenticated_per_peer: int = 1024
+    """The same from one address (IPv6: one /64); one more closes that address's own weakest. A thousand clients behind one
+    address may connect at the same moment: none is identified before its handshake is done."""
     connections: int = 0
     """Connections in all; 0: seven eighths of the process's file descriptors."""
     large_head: int = 16 << 10

@@ -37,6 +37,13 @@ def test_the_oldest_of_an_address_gives_way_to_a_new_one_of_it() -> None:
     assert other not in peers.closed
 
 
+def test_a_thousand_clients_behind_one_address_may_connect_at_once_and_three_others_as_well() -> None:
+    peers = Peers(connections=10_000)
+    for number in range(4000):
+        peers.add(f"10.0.0.{number % 4}", Stage.HANDSHAKE)
+    assert peers.closed == []
+
+
 @pytest.mark.parametrize("stuck", Stage)
 def test_a_flood_that_stands_still_at_one_point_closes_its_own_connections(stuck: Stage) -> None:
     peers = Peers(unauthenticated_per_peer=64)
