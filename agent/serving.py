@@ -117,7 +117,7 @@ def _listener(config: AgentConfig, cert: Path, key: Path) -> Listener:
 
 
 async def _serve_signed(app: Any, config: AgentConfig, client: Client, node: Node, clock: Clock) -> None:
-    """Serve with a certificate that the cluster signs, from the moment it is there, anew with each renewal."""
+    """Serve with a certificate that the cluster signs, from the moment it is there."""
     renewed = asyncio.Event()
 
     async def tell() -> None:
@@ -138,13 +138,7 @@ async def _serve_signed(app: Any, config: AgentConfig, client: Client, node: Nod
         group.create_task(rotation.run(), name="serving certificate")
         if not await asyncio.to_thread(rotation.file.exists):
             await renewed.wait()
-        while True:
-            renewed.clear()
-            listener = _listener(config, rotation.file, rotation.file)
-            server = group.create_task(serve_tls(app, listener), name="kubelet API listener")
-            await renewed.wait()
-            server.cancel()
-            await asyncio.gather(server, return_exceptions=True)
+        await serve_tls(app, _listener(config, rotation.file, rotation.file))
 
 
 def _certificate(config: AgentConfig, node: Node, clock: Clock) -> tuple[Path, Path]:

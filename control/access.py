@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from cryptography import x509
@@ -29,6 +29,7 @@ from control.config import ControlConfig
 from control.reloading import Reloaded
 from kube import pki
 from kube.clock import Clock
+from kube.tls_files import FromFiles
 
 log = logging.getLogger(__name__)
 GRACE = 60.0
@@ -44,7 +45,7 @@ class Access:
         self._authorization = Reloaded("authorization", config.authorization_config_file)
         found = self._read_authentication(self._authentication.first())
         self.auth = setup.build(
-            client_authorities=x509.load_pem_x509_certificates(config.client_ca_file.read_bytes()),
+            client_authorities=_authorities(config.client_ca_file),
             service_account_key=pki.decode_key(config.service_account_key_file.read_bytes()),
             lookup=lookup,
             clock=clock,
@@ -106,7 +107,7 @@ class Access:
         config = self._config
         if config.requestheader_client_ca_file is None:
             return None
-        authorities = x509.load_pem_x509_certificates(config.requestheader_client_ca_file.read_bytes())
+        authorities = _authorities(config.requestheader_client_ca_file)
         headers = request_headers(config)
         return RequestHeaderAuthenticator(authorities, config.requestheader_allowed_names, self._clock, headers)
 
@@ -142,3 +143,10 @@ class Access:
         for link in self.auth.authorizer.links:
             if isinstance(link.authorizer, WebhookAuthorizer):
                 await link.authorizer.close()
+
+
+def _authorities(path: Path) -> Callable[[], Sequence[x509.Certificate]]:
+    """Return a function for the authorities that a file has now. Raises OSError and ValueError where it has none at first."""
+    found = FromFiles(lambda: x509.load_pem_x509_certificates(path.read_bytes()), [path])
+    found.current()
+    return found.current

@@ -28,6 +28,7 @@ from kube.client import Client, Transport
 from kube.clock import SYSTEM, Clock
 from kube.leases import Fenced, LeaderElector
 from kube.serving.daemon import daemon
+from kube.tls_files import TlsFiles
 from kube.transport import HttpsTransport
 from kube.uid import new_uid
 
@@ -202,10 +203,20 @@ async def _health(chosen: Options) -> AsyncIterator[None]:
     runner = BoundedRunner(app)
     await runner.setup()
     try:
-        await runner.listen(chosen.bind_address, chosen.port, _tls(chosen))
+        await runner.listen(chosen.bind_address, chosen.port, serving(chosen).current)
         yield
     finally:
         await runner.cleanup()
+
+
+def serving(chosen: Options) -> TlsFiles:
+    """Return the settings of the given files, or of a certificate made here; raises OSError where they cannot be used."""
+    if chosen.cert_file is not None and chosen.key_file is not None:
+        files = TlsFiles(lambda: _tls(chosen), [chosen.cert_file, chosen.key_file])
+        files.current()
+        return files
+    own = _tls(chosen)
+    return TlsFiles(lambda: own, [])
 
 
 def _tls(chosen: Options) -> ssl.SSLContext:

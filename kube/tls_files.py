@@ -1,7 +1,7 @@
-"""TLS settings made from files, and made again when those change: certificates are renewed while a daemon runs.
+"""What is made of files, and made again when those change: certificates and authorities are renewed while a daemon runs.
 
 The ssl module reads files once, when a context is made. The files are looked at for each connection, which costs a few
-microseconds beside a handshake. Upstream: client-go/transport, cert_rotation.
+microseconds beside a handshake. Upstream: client-go/transport (cert_rotation, ca_rotation), apiserver's dynamiccertificates.
 """
 
 from __future__ import annotations
@@ -10,34 +10,43 @@ import logging
 import ssl
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Generic, TypeVar
 
 log = logging.getLogger(__name__)
 Stamp = tuple[int, int, int]
+T = TypeVar("T")
 
 
-class TlsFiles:
-    """The context that `make` makes of `files`; what `make` raises the first time is raised, later the old one stays."""
+class FromFiles(Generic[T]):
+    """What `make` makes of `files`. OSError and ValueError of the first time are raised; later the old one stays."""
 
-    def __init__(self, make: Callable[[], ssl.SSLContext], files: Sequence[Path]) -> None:
+    def __init__(self, make: Callable[[], T], files: Sequence[Path]) -> None:
         self._make, self._files = make, files
-        self._context: ssl.SSLContext | None = None
-        self._stamps: list[Stamp] = []
+        self._made: T | None = None
+        self._stamps: list[Stamp | None] = []
 
-    def context(self) -> ssl.SSLContext:
-        """Return the settings for a new connection; raises OSError (ssl.SSLError among it) where there never were any."""
-        try:
-            stamps = [_stamp(file) for file in self._files]
-            if self._context is None or stamps != self._stamps:
-                self._context = self._make()
-                self._stamps = stamps
-        except OSError as error:
-            if self._context is None:
-                raise
-            # A certificate without its key yet, as while both are written.
-            log.warning("TLS files %s: %s", ", ".join(map(str, self._files)), error)
-        return self._context
+    def current(self) -> T:
+        """Return what the files give now; raises as `make` does where it never could be made."""
+        stamps = [_stamp(file) for file in self._files]
+        if self._made is None or stamps != self._stamps:
+            try:
+                self._made = self._make()
+            except (OSError, ValueError) as error:
+                if self._made is None:
+                    raise
+                # A certificate without its key yet, as while both are written. Tried again when one of them changes.
+                log.warning("TLS files %s: %s", ", ".join(map(str, self._files)), error)
+            self._stamps = stamps
+        return self._made
 
 
-def _stamp(path: Path) -> Stamp:
-    found = path.stat()
+TlsFiles = FromFiles[ssl.SSLContext]
+"""TLS settings for new connections."""
+
+
+def _stamp(path: Path) -> Stamp | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
     return found.st_mtime_ns, found.st_size, found.st_ino

@@ -16,14 +16,13 @@ import uvicorn
 
 from agent.server.protocol import AgentProtocol
 from agent.server.sessions import Receive, Scope, Send, answer
-from kube import inotify, tls_settings
+from kube import tls_settings
 from kube.serving.limits import ServingLimits
 from kube.serving.protocol import BoundedProtocol
 from kube.serving.server import BoundedServer
+from kube.tls_files import TlsFiles
 
 log = logging.getLogger(__name__)
-
-_RELOAD_SECONDS = 3600.0  # how long to wait for file events at a time; there is no polling
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,38 +50,25 @@ async def serve(app: Any, listener: Listener, started: Callable[[int], None] | N
         access_log=False,
         server_header=False,
         date_header=False,
-        ssl_certfile=listener.cert_file,
-        ssl_keyfile=listener.key_file,
-        ssl_ca_certs=str(listener.client_ca_file) if listener.client_ca_file else None,
-        ssl_cert_reqs=ssl.CERT_OPTIONAL if listener.client_ca_file else ssl.CERT_NONE,
         timeout_graceful_shutdown=1,
     )
-    config.load()
-    assert config.ssl is not None
-    tls_settings.apply(config.ssl, listener.cipher_suites, listener.min_version)
     for warning in tls_settings.warnings(listener.cipher_suites, listener.min_version):
         log.warning("%s", warning)
-    async with asyncio.TaskGroup() as group:
-        reloading = group.create_task(_reload(config.ssl, listener), name="serving certificate")
-        try:
-            await _run(config, listener.address, listener.port, started, listener.limits)
-        finally:
-            reloading.cancel()
+    files = (listener.cert_file, listener.key_file, listener.client_ca_file)
+    tls = TlsFiles(lambda: tls_context(listener), [file for file in files if file is not None])
+    await asyncio.to_thread(tls.current)
+    await _run(config, listener.address, listener.port, started, listener.limits, tls.current)
 
 
-async def _reload(context: ssl.SSLContext, listener: Listener) -> None:
-    """Take a renewed certificate into use for new connections as soon as its files are in place."""
-    with inotify.Watcher() as watcher:
-        for folder in {listener.cert_file.parent, listener.key_file.parent}:
-            watcher.add(folder, inotify.CLOSE_WRITE | inotify.MOVED_TO | inotify.CREATE)
-        names = {listener.cert_file.name, listener.key_file.name}
-        while True:
-            if any(name in names for name, _ in await watcher.wait(_RELOAD_SECONDS)):
-                try:
-                    context.load_cert_chain(listener.cert_file, listener.key_file)
-                except (OSError, ssl.SSLError) as error:
-                    # Only one of the two files is there yet; the other's arrival is the next event.
-                    log.info("serving certificate not reloaded: %s", error)
+def tls_context(listener: Listener) -> ssl.SSLContext:
+    """Return a listener's TLS settings: with a client authority a certificate is asked for, and may be missing."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls_settings.apply(context, listener.cipher_suites, listener.min_version)
+    context.load_cert_chain(listener.cert_file, listener.key_file)
+    if listener.client_ca_file is not None:
+        context.load_verify_locations(listener.client_ca_file)
+        context.verify_mode = ssl.CERT_OPTIONAL
+    return context
 
 
 async def serve_health(
@@ -110,8 +96,10 @@ async def serve_health(
 class _Server(BoundedServer):
     """A server among others in one process: signals are the process's business, and nothing ticks."""
 
-    def __init__(self, config: uvicorn.Config, limits: ServingLimits) -> None:
-        super().__init__(config, limits)
+    def __init__(
+        self, config: uvicorn.Config, limits: ServingLimits, tls: Callable[[], ssl.SSLContext] | None = None
+    ) -> None:
+        super().__init__(config, limits, tls)
         self.stop = asyncio.Event()
 
     def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
@@ -129,10 +117,11 @@ async def _run(
     port: int,
     started: Callable[[int], None] | None,
     limits: ServingLimits | None = None,
+    tls: Callable[[], ssl.SSLContext] | None = None,
 ) -> None:
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     listening = socket.create_server((address, port), family=family, dualstack_ipv6=address == "::", backlog=128)
-    server = _Server(config, limits or ServingLimits())
+    server = _Server(config, limits or ServingLimits(), tls)
     task = asyncio.create_task(server.serve([listening]), name=f"server {address}:{port}")
     try:
         if started is not None:

@@ -82,7 +82,7 @@ class Remote:
         if self._tls is None:
             shown = [f for f in (self.front_proxy.cert_file, self.front_proxy.key_file) if f is not None]
             self._tls = TlsFiles(self._make, shown)
-        return self._tls.context()
+        return self._tls.current()
 
     def _make(self) -> ssl.SSLContext:
         bundle = self.spec.get("caBundle")

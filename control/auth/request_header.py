@@ -6,7 +6,7 @@ its own) for one of the allowed names; on any other connection they are as if no
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from urllib.parse import unquote
 
@@ -69,7 +69,7 @@ class RequestHeaderAuthenticator:
 
     def __init__(
         self,
-        authorities: Sequence[x509.Certificate],
+        authorities: Callable[[], Sequence[x509.Certificate]],
         names: Sequence[str],
         clock: Clock,
         headers: Headers | None = None,

@@ -103,7 +103,7 @@ DEFAULT = (Entry("Node", "node"), Entry("RBAC", "rbac"))
 
 def build(
     *,
-    client_authorities: Sequence[x509.Certificate],
+    client_authorities: Callable[[], Sequence[x509.Certificate]],
     service_account_key: pki.PrivateKey,
     lookup: Lookup,
     clock: Clock,

@@ -8,7 +8,7 @@ use and that it is in date. A certificate's parsing and signature check cost 0.2
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from cryptography import x509
@@ -25,10 +25,11 @@ _KEPT = 4096
 
 
 class CertificateAuthenticator:
-    """Accepts client certificates signed by one of the given authorities."""
+    """Accepts client certificates signed by one of the authorities, as they are now."""
 
-    def __init__(self, authorities: Sequence[x509.Certificate], clock: Clock) -> None:
-        self._authorities, self._clock = authorities, clock
+    def __init__(self, authorities: Callable[[], Sequence[x509.Certificate]], clock: Clock) -> None:
+        self._current, self._clock = authorities, clock
+        self._authorities: Sequence[x509.Certificate] = ()
         self._known: dict[bytes, tuple[UserInfo, datetime, datetime]] = {}
 
     async def authenticate(self, credentials: Credentials) -> UserInfo | None:
@@ -38,6 +39,10 @@ class CertificateAuthenticator:
 
     def user(self, der: bytes) -> UserInfo:
         """Return the user of a certificate whose possession TLS has proved; 401 where it is not one of ours."""
+        authorities = self._current()
+        if authorities != self._authorities:
+            self._authorities = authorities
+            self._known.clear()
         known = self._known.get(der)
         if known is None:
             known = self._read(der)

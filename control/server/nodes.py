@@ -88,7 +88,7 @@ class NodeDialer:
         try:
             async with asyncio.timeout(self._config.kubelet_timeout):
                 return await asyncio.open_connection(
-                    address, endpoint.port, ssl=self._tls.context(), server_hostname=endpoint.host, limit=256 * 1024
+                    address, endpoint.port, ssl=self._tls.current(), server_hostname=endpoint.host, limit=256 * 1024
                 )
         except TimeoutError as error:
             raise _unreachable(endpoint, f"dial tcp {_joined(address, endpoint.port)}: i/o timeout") from error

@@ -20,6 +20,7 @@ from control.server.protocol import ApiProtocol
 from kube import tls_settings
 from kube.serving.server import BoundedServer
 from kube.serving.table import ConnectionTable
+from kube.tls_files import TlsFiles
 
 log = logging.getLogger(__name__)
 BACKLOG = 2048
@@ -29,17 +30,12 @@ def tls_context(config: ControlConfig) -> ssl.SSLContext:
     """Return the server's TLS settings: a client certificate is asked for, and may be missing."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls_settings.apply(context, config.tls_cipher_suites, config.tls_min_version)
-    for warning in tls_settings.warnings(config.tls_cipher_suites, config.tls_min_version):
-        log.warning("%s", warning)
     context.load_cert_chain(config.cert_file, config.key_file)
     context.load_verify_locations(config.client_ca_file)
     if config.requestheader_client_ca_file is not None:
         context.load_verify_locations(config.requestheader_client_ca_file)
     context.verify_mode = ssl.CERT_OPTIONAL
     context.set_alpn_protocols(["http/1.1"])
-    context.options |= ssl.OP_NO_RENEGOTIATION
-    # Clients of Kubernetes keep connections and do not resume sessions; the tickets would be a third of a handshake's cost.
-    context.num_tickets = 0
     return context
 
 
@@ -64,9 +60,13 @@ class Listener:
         )
         settings.load()
         settings.loaded_app = app
-        settings.ssl = tls_context(config)
+        for warning in tls_settings.warnings(config.tls_cipher_suites, config.tls_min_version):
+            log.warning("%s", warning)
+        files = (config.cert_file, config.key_file, config.client_ca_file, config.requestheader_client_ca_file)
+        tls = TlsFiles(lambda: tls_context(config), [file for file in files if file is not None])
+        tls.current()
         self._config = config
-        self._server = BoundedServer(settings, config.serving)
+        self._server = BoundedServer(settings, config.serving, tls.current)
         self._sockets: list[socket.socket] = []
         self._ticker: asyncio.Task[None] | None = None
 

@@ -39,9 +39,9 @@ class Acceptor:
         end: Callable[[asyncio.Protocol], None],
         limits: ServingLimits,
         table: ConnectionTable,
-        tls: ssl.SSLContext | None = None,
+        tls: Callable[[], ssl.SSLContext] | None = None,
     ) -> None:
-        """`end` closes the connection of a protocol at once."""
+        """`end` closes the connection of a protocol at once; `tls` is asked for its settings with each connection."""
         self._listening, self._make, self._end, self._tls = listening, make, end, tls
         self._limits, self._table = limits, table
         tls_buffers.bound()
@@ -128,9 +128,10 @@ class Acceptor:
                 connection.stage = Stage.HEAD if self._tls is None else Stage.HANDSHAKE
                 if self._tls is not None:
                     await self._table.handshakes.take(connection.peer)
+                tls = self._tls() if self._tls is not None else None
                 protocol = self._make(connection)
                 begun = True
-                await self._loop.connect_accepted_socket(lambda: protocol, accepted, ssl=self._tls)
+                await self._loop.connect_accepted_socket(lambda: protocol, accepted, ssl=tls)
             connection.close = lambda: self._end(protocol)
             served = True
         except OSError as error:  # ssl.SSLError and TimeoutError are OSErrors

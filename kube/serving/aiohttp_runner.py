@@ -10,6 +10,7 @@ import asyncio
 import logging
 import socket
 import ssl
+from collections.abc import Callable
 
 from aiohttp import web
 from aiohttp.http_exceptions import BadHttpMessage
@@ -45,7 +46,7 @@ class BoundedRunner(web.AppRunner):
         self._acceptor: Acceptor | None = None
         self.port = 0
 
-    async def listen(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> None:
+    async def listen(self, host: str, port: int, tls: Callable[[], ssl.SSLContext] | None = None) -> None:
         """Begin to serve; OSError where the address cannot be bound."""
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listening = socket.socket(family, socket.SOCK_STREAM)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import ssl
+from collections.abc import Callable
 from typing import Any
 
 from uvicorn.config import Config
@@ -23,9 +25,9 @@ log = logging.getLogger(__name__)
 class BoundedServer(Server):
     """Serves a configuration whose protocol is a `BoundedProtocol`, on sockets that are given to `startup`."""
 
-    def __init__(self, config: Config, limits: ServingLimits) -> None:
+    def __init__(self, config: Config, limits: ServingLimits, tls: Callable[[], ssl.SSLContext] | None = None) -> None:
         super().__init__(config)
-        self.limits = limits
+        self.limits, self._tls = limits, tls
         self.table = ConnectionTable(limits)
         self.lifespan = LifespanOff(config)
 
@@ -33,7 +35,7 @@ class BoundedServer(Server):
         """Accept connections on these sockets, which are bound."""
         self.servers: list[Any] = []
         for listening in sockets or ():
-            acceptor = Acceptor(listening, self._make, protocol.end, self.limits, self.table, self.config.ssl)
+            acceptor = Acceptor(listening, self._make, protocol.end, self.limits, self.table, self._tls)
             acceptor.start(self.config.backlog)
             self.servers.append(acceptor)
         self.started = True

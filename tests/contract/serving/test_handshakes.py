@@ -64,8 +64,7 @@ async def serving(tls: ssl.SSLContext, listening: socket.socket, **limits: Any) 
         application, http=type("Counted", (Begun,), {"peers": peers}), interface="asgi3", ws="none", lifespan="off"
     )
     config.load()
-    config.ssl = tls
-    server = BoundedServer(config, ServingLimits(**limits))
+    server = BoundedServer(config, ServingLimits(**limits), lambda: tls)
     await server.startup([listening])
     try:
         yield peers

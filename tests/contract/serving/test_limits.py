@@ -49,8 +49,8 @@ class Site:
     async def serving(self, app: App | None = None, **limits: Any) -> AsyncIterator[tuple[int, BoundedServer]]:
         config = Config(app or self.app, http=self.protocol, interface="asgi3", ws="none", lifespan="off")
         config.load()
-        config.ssl = self.server_tls
-        server = BoundedServer(config, ServingLimits(**limits))
+        tls = self.server_tls
+        server = BoundedServer(config, ServingLimits(**limits), None if tls is None else lambda: tls)
         listening = socket.create_server(("127.0.0.1", 0))
         await server.startup([listening])
         try:

@@ -64,7 +64,7 @@ def request(text: str) -> str:
 
 
 def client(der: bytes) -> object:
-    return CertificateAuthenticator([_certificate(_CA)], FakeClock(NOW)).user(der)
+    return CertificateAuthenticator(lambda: [_certificate(_CA)], FakeClock(NOW)).user(der)
 
 
 def _part(data: bytes) -> str:

@@ -35,29 +35,29 @@ def settings(certificate: Path, key: Path) -> TlsFiles:
 def test_settings_are_made_again_when_a_file_changes_and_only_then(tmp_path: Path) -> None:
     authority = pki.new_ca("ca", datetime.now(UTC))
     found = settings(*pair(tmp_path, authority))
-    first = found.context()
-    assert found.context() is first
+    first = found.current()
+    assert found.current() is first
     pair(tmp_path, authority)
-    second = found.context()
-    assert second is not first and found.context() is second
+    second = found.current()
+    assert second is not first and found.current() is second
 
 
 def test_files_that_cannot_be_used_leave_what_there_was_until_they_can(tmp_path: Path) -> None:
     authority = pki.new_ca("ca", datetime.now(UTC))
     certificate, key = pair(tmp_path, authority)
     found = settings(certificate, key)
-    first = found.context()
+    first = found.current()
     key.write_text("not a key")
-    assert found.context() is first
+    assert found.current() is first
     key.unlink()
-    assert found.context() is first
+    assert found.current() is first
     pair(tmp_path, authority)
-    assert found.context() is not first
+    assert found.current() is not first
 
 
 def test_files_that_cannot_be_used_at_first_are_an_error(tmp_path: Path) -> None:
     with pytest.raises(OSError):
-        settings(tmp_path / "absent.crt", tmp_path / "absent.key").context()
+        settings(tmp_path / "absent.crt", tmp_path / "absent.key").current()
 
 
 def test_an_extension_is_shown_the_front_proxy_certificate_as_it_is_now(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ class World:
         self.objects = Objects()
         self.ca = pki.new_ca("kubernetes", self.clock.now())
         self.auth = setup.build(
-            client_authorities=[self.ca.certificate],
+            client_authorities=lambda: [self.ca.certificate],
             service_account_key=pki.new_key(),
             lookup=self.objects.get,
             clock=self.clock,

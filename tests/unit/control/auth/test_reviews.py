@@ -24,7 +24,7 @@ ADMIN = UserInfo("root", "", ("system:masters", "system:authenticated"))
 def auth() -> setup.Auth:
     objects = Objects(("serviceaccounts", ACCOUNT))
     found = setup.build(
-        client_authorities=[],
+        client_authorities=list,
         service_account_key=pki.new_key(),
         lookup=objects.get,
         clock=FakeClock(),
