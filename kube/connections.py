@@ -19,6 +19,7 @@ from yarl import URL
 from kube import tls_buffers
 from kube.counters import Counter, Histogram
 from kube.kubeconfig import Access
+from kube.tls_files import TlsFiles
 
 REQUESTS = 16
 """Requests under way at a time; watches are not counted. A TLS handshake costs both sides more than most requests do,
@@ -45,10 +46,11 @@ class Connections:
     def __init__(self, server: str, access: Access, user_agent: str) -> None:
         self.server = server
         self._access, self._agent = access, user_agent
-        self._context: ssl.SSLContext | bool = True
+        self._tls: TlsFiles | None = None
         if server.startswith("https://"):
             tls_buffers.bound()
-            self._context = access.ssl_context()
+            self._tls = access.tls()
+            self._tls.current()
         self._pools: dict[int, aiohttp.ClientSession] = {}
         self._turns = asyncio.Semaphore(REQUESTS)
         self._waits: set[asyncio.Timeout] = set()
@@ -75,6 +77,7 @@ class Connections:
                     data=body or None,
                     timeout=NO_LIMIT,
                     allow_redirects=False,
+                    ssl=self._settings(),
                 ) as answer:
                     code = str(answer.status)
                     return answer.status, answer.headers, await answer.read()
@@ -87,7 +90,9 @@ class Connections:
         """Ask the server whether it is ready, past the requests that are under way."""
         try:
             async with self._wait(seconds):
-                async with self._pool(0).get(self._url("/readyz", {}), timeout=NO_LIMIT) as answer:
+                async with self._pool(0).get(
+                    self._url("/readyz", {}), timeout=NO_LIMIT, ssl=self._settings()
+                ) as answer:
                     return answer.status == 200
         except ERRORS:
             return False
@@ -96,7 +101,11 @@ class Connections:
         """Begin a watch; the answer's head must come within a minute. Raises ERRORS."""
         async with self._wait(60):
             return await self._pool(0).get(
-                self._url(path, query), headers=headers, timeout=NO_LIMIT, allow_redirects=False
+                self._url(path, query),
+                headers=headers,
+                timeout=NO_LIMIT,
+                allow_redirects=False,
+                ssl=self._settings(),
             )
 
     async def chunks(self, answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
@@ -131,6 +140,10 @@ class Connections:
             finally:
                 self._waits.discard(wait)
 
+    def _settings(self) -> ssl.SSLContext | bool:
+        """Return the TLS settings as they are now: a pool gives out none of the connections that were made with others."""
+        return self._tls.current() if self._tls is not None else True
+
     def _url(self, path: str, query: Mapping[str, str]) -> URL:
         return URL(self.server + path, encoded=True).update_query(query)
 
@@ -139,9 +152,7 @@ class Connections:
         pool = self._pools.get(size)
         if pool is None:
             pool = self._pools[size] = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(
-                    ssl=self._context, limit=size, keepalive_timeout=60, socket_factory=_probing_socket
-                ),
+                connector=aiohttp.TCPConnector(limit=size, keepalive_timeout=60, socket_factory=_probing_socket),
                 headers={"User-Agent": self._agent},
                 auto_decompress=True,
             )

@@ -14,6 +14,8 @@ from typing import Any
 
 import yaml
 
+from kube.tls_files import TlsFiles
+
 
 class KubeconfigError(Exception):
     """A kubeconfig is missing, cannot be read or lacks a part; the message says which file and what."""
@@ -34,10 +36,18 @@ class Access:
     namespace: str = "default"
     insecure: bool = False
     server_name: str = ""
+    ca_file: str = ""
+    """Where `ca` was read."""
+
+    def tls(self) -> TlsFiles:
+        """Return the TLS settings for new connections; those of files follow their changes."""
+        names = (self.ca_file, self.certificate_file, self.key_file)
+        return TlsFiles(self.ssl_context, [Path(name) for name in names if name])
 
     def ssl_context(self) -> ssl.SSLContext:
         """Build the TLS settings; a bad certificate or key raises ssl.SSLError."""
-        context = ssl.create_default_context(cadata=self.ca.decode() if self.ca else None)
+        ca = Path(self.ca_file).read_bytes() if self.ca_file else self.ca
+        context = ssl.create_default_context(cadata=ca.decode() if ca else None)
         if self.insecure:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
@@ -78,6 +88,9 @@ def load(path: str | Path, context: str = "") -> Access:
     if not cluster.get("server"):
         raise KubeconfigError(f"{path}: cluster {chosen.get('cluster')!r} names no server")
     base = path.parent
+    ca_file = (
+        "" if cluster.get("certificate-authority-data") else _relative(base, cluster.get("certificate-authority", ""))
+    )
     certificate_file, key_file = (_relative(base, user.get(k, "")) for k in ("client-certificate", "client-key"))
     return Access(
         server=cluster["server"].rstrip("/"),
@@ -91,6 +104,7 @@ def load(path: str | Path, context: str = "") -> Access:
         namespace=chosen.get("namespace") or "default",
         insecure=bool(cluster.get("insecure-skip-tls-verify")),
         server_name=cluster.get("tls-server-name", ""),
+        ca_file=ca_file,
     )
 
 

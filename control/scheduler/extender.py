@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -19,6 +20,7 @@ from control.scheduler.framework import MAX_SCORE, Diagnosis, Rejection
 from control.scheduler.nodeinfo import NodeInfo
 from control.scheduler.podinfo import PodInfo
 from control.scheduler.preemption import Victims
+from kube.tls_files import TlsFiles
 
 NAME = "Extender"
 MAX_EXTENDER_SCORE = 10
@@ -33,6 +35,8 @@ class Extender:
 
     def __init__(self, config: ExtenderConfig) -> None:
         self.config = config
+        files = [Path(file) for file in (config.ca_file, config.cert_file, config.key_file) if file]
+        self._tls = TlsFiles(self._settings, files) if files or config.insecure else None
         self._session: aiohttp.ClientSession | None = None
 
     def interested(self, pod: PodInfo) -> bool:
@@ -121,26 +125,26 @@ class Extender:
         url = f"{self.config.url}/{verb}"
         try:
             async with self._connection().post(
-                url, data=msgspec.json.encode(value), headers={"Content-Type": "application/json"}
+                url,
+                data=msgspec.json.encode(value),
+                headers={"Content-Type": "application/json"},
+                ssl=self._tls.current() if self._tls is not None else True,
             ) as answer:
                 body = await answer.read()
                 if answer.status != 200:
                     raise ExtenderError(f"failed {verb} with extender at URL {url}, code {answer.status}")
                 return msgspec.json.decode(body)
-        except (aiohttp.ClientError, TimeoutError, msgspec.DecodeError) as error:
+        except (aiohttp.ClientError, OSError, ValueError) as error:
             raise ExtenderError(f"failed {verb} with extender at URL {url}: {error or type(error).__name__}") from error
 
     def _connection(self) -> aiohttp.ClientSession:
         if self._session is None:
             timeout = aiohttp.ClientTimeout(total=self.config.timeout)
-            connector = aiohttp.TCPConnector(ssl=self._tls())
-            self._session = aiohttp.ClientSession(connector=connector, timeout=timeout)
+            self._session = aiohttp.ClientSession(timeout=timeout)
         return self._session
 
-    def _tls(self) -> ssl.SSLContext | bool:
+    def _settings(self) -> ssl.SSLContext:
         config = self.config
-        if not (config.ca_file or config.cert_file or config.insecure):
-            return True
         context = ssl.create_default_context(cafile=config.ca_file or None)
         if config.insecure:
             context.check_hostname, context.verify_mode = False, ssl.CERT_NONE

@@ -16,6 +16,7 @@ from control.admission.webhooks.caller import Caller
 from control.admission.webhooks.credentials import Credential, Credentials
 from kube.clock import FakeClock, SystemClock
 from kube.errors import StatusError
+from kube.tls_files import FromFiles
 from tests.support.lookup import Objects, attributes
 from tests.support.reviewer import reviewer
 
@@ -85,7 +86,7 @@ async def test_a_webhook_is_shown_the_credential_that_is_meant_for_its_host(tmp_
         client = {"url": cluster["server"], "caBundle": cluster["certificate-authority-data"]}
         caller = Caller(Objects())
         await caller.call(client, {}, 10)
-        caller.credentials = Credentials({f"127.0.0.1:{hook.port}": Credential("Bearer ours")})
+        caller.credentials = Credentials({f"127.0.0.1:{hook.port}": FromFiles(lambda: Credential("Bearer ours"), [])})
         await caller.call(client, {}, 10)
         assert [headers.get("Authorization") for headers in hook.headers] == [None, "Bearer ours"]
         await caller.close()

@@ -1,4 +1,4 @@
-"""Certificates and authorities that are renewed while the servers run, as a client on a new connection sees them."""
+"""Certificates and authorities that are renewed while servers and clients run, as seen from the other side of a connection."""
 
 from __future__ import annotations
 
@@ -6,16 +6,23 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from aiohttp import web
 
 from agent.server import serve as agent
 from control import standalone
-from kube import pki
+from control.scheduler.configuration import ExtenderConfig
+from control.scheduler.extender import Extender
+from kube import kubeconfig, pki
+from kube.errors import StatusError
 from kube.serving.aiohttp_runner import BoundedRunner
+from kube.transport import HttpsTransport
 from tests.support.control import ADMIN, ApiUnderTest, api_server
 
 NOW = datetime.now(UTC)
@@ -65,8 +72,6 @@ async def kubelet_port(directory: Path) -> AsyncIterator[int]:
 
 @asynccontextmanager
 async def health_port(directory: Path) -> AsyncIterator[int]:
-    from aiohttp import web
-
     files = {"cert_file": directory / "serving.crt", "key_file": directory / "serving.key"}
     runner = BoundedRunner(web.Application())
     await runner.setup()
@@ -109,3 +114,88 @@ async def test_a_client_authority_that_is_added_is_believed_and_one_that_is_remo
     bundle.write_bytes(own)
     assert (await api.request("GET", "/api/v1/namespaces", user=stranger)).status == 401
     assert (await api.request("GET", "/api/v1/namespaces")).status == 200
+
+
+@dataclass
+class Asked:
+    """A server that notes the serial numbers of its clients' certificates and closes each connection after its answer."""
+
+    directory: Path
+    authority: pki.KeyPair = field(default_factory=lambda: pki.new_ca("ca", NOW))
+    serials: list[int] = field(default_factory=list)
+    port: int = 0
+
+    @property
+    def url(self) -> str:
+        return f"https://127.0.0.1:{self.port}"
+
+    def renew(self) -> int:
+        """Write a new client certificate in place of the one that is there; return its serial number."""
+        pair = pki.issue(self.authority, "client", now=NOW)
+        pair.save(self.directory, "client")
+        return pair.certificate.serial_number
+
+    @asynccontextmanager
+    async def serving(self, authority: pki.KeyPair) -> AsyncIterator[None]:
+        """Serve with a certificate of an authority."""
+
+        async def answer(request: web.Request) -> web.Response:
+            assert request.transport is not None
+            self.serials.append(int(request.transport.get_extra_info("peercert")["serialNumber"], 16))
+            return web.json_response({}, headers={"Connection": "close"})
+
+        application = web.Application()
+        application.router.add_route("*", "/{path:.*}", answer)
+        write(self.directory, "server", authority)
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        tls.load_cert_chain(self.directory / "server.crt", self.directory / "server.key")
+        tls.load_verify_locations(cadata=self.authority.cert_pem.decode())
+        tls.verify_mode = ssl.CERT_REQUIRED
+        runner = BoundedRunner(application)
+        await runner.setup()
+        try:
+            await runner.listen("127.0.0.1", self.port, lambda: tls)
+            self.port = runner.port
+            yield
+        finally:
+            await runner.cleanup()
+
+
+async def test_a_client_with_a_kubeconfig_follows_its_certificate_and_authority(tmp_path: Path) -> None:
+    asked, other = Asked(tmp_path), pki.new_ca("other", NOW)
+    first = asked.renew()
+    (tmp_path / "ca.crt").write_bytes(asked.authority.cert_pem)
+    async with asked.serving(asked.authority):
+        document = {
+            "clusters": [{"name": "c", "cluster": {"server": asked.url, "certificate-authority": "ca.crt"}}],
+            "users": [{"name": "u", "user": {"client-certificate": "client.crt", "client-key": "client.key"}}],
+            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+            "current-context": "x",
+        }
+        (tmp_path / "kubeconfig").write_text(yaml.safe_dump(document))
+        transport = HttpsTransport(kubeconfig.load(tmp_path / "kubeconfig"))
+        await transport.request("GET", "/")
+        second = asked.renew()
+        await transport.request("GET", "/")
+        assert asked.serials == [first, second]
+    async with asked.serving(other):
+        with pytest.raises(StatusError, match="certificate verify failed"):
+            await transport.request("GET", "/")
+        (tmp_path / "ca.crt").write_bytes(other.cert_pem)
+        await transport.request("GET", "/")
+    assert asked.serials == [first, second, second]
+    await transport.close()
+
+
+async def test_an_extender_is_shown_a_renewed_certificate(tmp_path: Path) -> None:
+    asked = Asked(tmp_path)
+    first = asked.renew()
+    (tmp_path / "ca.crt").write_bytes(asked.authority.cert_pem)
+    files = {"ca_file": "ca.crt", "cert_file": "client.crt", "key_file": "client.key"}
+    async with asked.serving(asked.authority):
+        extender = Extender(ExtenderConfig(asked.url, **{name: str(tmp_path / file) for name, file in files.items()}))
+        await extender._post("filter", {})
+        second = asked.renew()
+        await extender._post("filter", {})
+        await extender.close()
+    assert asked.serials == [first, second]

@@ -19,6 +19,7 @@ import yaml
 
 from control.admission.configuration import of_kind
 from control.auth.fields import ConfigurationError, known
+from kube.tls_files import FromFiles
 
 Object = dict[str, Any]
 GROUP, KIND = "apiserver.config.k8s.io", "WebhookAdmissionConfiguration"
@@ -43,27 +44,34 @@ class Credential:
 NOBODY = Credential()
 
 
+User = FromFiles[Credential]
+
+
 class Credentials:
     """The users of some kubeconfigs by name; `usual` is for everybody else."""
 
-    def __init__(self, by_name: dict[str, Credential] | None = None, usual: Credential = NOBODY) -> None:
+    def __init__(self, by_name: dict[str, User] | None = None, usual: User | None = None) -> None:
         self._by_name, self._usual = by_name or {}, usual
 
     def of(self, target: str) -> Credential:
-        """Return who to be to a host, as `host` or `host:port`."""
+        """Return who to be to a host, as `host` or `host:port`; files are read again when they have changed."""
+        found = self._user(target)
+        return found.current() if found is not None else NOBODY
+
+    def _user(self, target: str) -> User | None:
         found = self._by_name.get(target)
         labels = target.split(".")
         for index in range(1, len(labels)):
             found = found or self._by_name.get("*." + ".".join(labels[index:]))
         if found is None and target.endswith(":443"):
-            return self.of(target.removesuffix(":443"))
+            return self._user(target.removesuffix(":443"))
         return found or self._by_name.get("*") or self._usual
 
 
 def load(documents: Iterable[Object]) -> Credentials:
     """Read what plugins are told; raises ConfigurationError."""
-    by_name: dict[str, Credential] = {}
-    usual = NOBODY
+    by_name: dict[str, User] = {}
+    usual: User | None = None
     for document in documents:
         if not document:
             continue
@@ -72,11 +80,11 @@ def load(documents: Iterable[Object]) -> Credentials:
         path = Path(str(told.get("kubeConfigFile") or ""))
         try:
             file = yaml.safe_load(path.read_bytes())
-            users = {user["name"]: _credential(user.get("user") or {}, path.parent) for user in file.get("users") or ()}
+            users = {user["name"]: _user(user.get("user") or {}, path.parent) for user in file.get("users") or ()}
             contexts = {each["name"]: each["context"] for each in file.get("contexts") or ()}
             current = contexts.get(file.get("current-context"), {}).get("user")
             for user in users.values():
-                user.show(ssl.create_default_context())
+                user.current()
         except (OSError, yaml.YAMLError, ValueError, TypeError, AttributeError, KeyError) as error:
             raise ConfigurationError(f"kubeConfigFile: {path}: {error}") from error
         by_name |= users
@@ -84,7 +92,14 @@ def load(documents: Iterable[Object]) -> Credentials:
     return Credentials(by_name, usual)
 
 
+def _user(user: Object, folder: Path) -> User:
+    names = ("client-certificate", "client-key", "tokenFile")
+    files = [folder / str(user[name]) for name in names if user.get(name) and not user.get(f"{name}-data")]
+    return User(lambda: _credential(user, folder), files)
+
+
 def _credential(user: Object, folder: Path) -> Credential:
+    """Read who a user is; raises OSError and ValueError, also where certificate and key do not fit together."""
     certificate = _part(user, "client-certificate", folder) + b"\n" + _part(user, "client-key", folder)
     token = str(user.get("token") or "")
     if user.get("tokenFile"):
@@ -93,7 +108,9 @@ def _credential(user: Object, folder: Path) -> Credential:
     if not token and user.get("username"):
         pair = f"{user['username']}:{user.get('password') or ''}".encode()
         authorization = "Basic " + base64.b64encode(pair).decode()
-    return Credential(authorization, certificate.strip())
+    found = Credential(authorization, certificate.strip())
+    found.show(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+    return found
 
 
 def _part(user: Object, name: str, folder: Path) -> bytes:

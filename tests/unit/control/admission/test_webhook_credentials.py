@@ -55,3 +55,20 @@ def test_a_certificate_is_shown_and_a_bad_one_stops_the_server(tmp_path: Path) -
         load([written(tmp_path, **{"*": {"client-certificate": "c.crt"}})])
     with pytest.raises(ConfigurationError, match="must be a WebhookAdmissionConfiguration"):
         load([{"kind": "Other"}])
+
+
+def test_a_certificate_or_token_that_is_renewed_is_shown_and_half_a_pair_is_not(tmp_path: Path) -> None:
+    now = datetime.now(UTC)
+    authority = pki.new_ca("ca", now)
+    first, second = (pki.issue(authority, "server", now=now) for _ in range(2))
+    first.save(tmp_path, "c")
+    (tmp_path / "token").write_text("old")
+    user = {"client-certificate": "c.crt", "client-key": "c.key", "tokenFile": "token"}
+    found = load([written(tmp_path, **{"*": user})])
+    assert found.of("x:443").certificate.startswith(first.cert_pem.strip())
+    (tmp_path / "c.crt").write_bytes(second.cert_pem)
+    assert found.of("x:443").certificate.startswith(first.cert_pem.strip())
+    second.save(tmp_path, "c")
+    (tmp_path / "token").write_text("newer")
+    assert found.of("x:443").certificate.startswith(second.cert_pem.strip())
+    assert found.of("x:443").authorization == "Bearer newer"
