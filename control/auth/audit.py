@@ -139,7 +139,8 @@ class Note:
         if name == "ResponseComplete" and self.verdict.level == "RequestResponse" and answer is not None:
             event.response_object = _object(answer, bare)
         event.annotations = self.annotations
-        return _encode_lines((event,))
+        # Of anything but a list msgspec 0.22 makes an iterator that it never frees.
+        return _encode_lines([event])
 
     def write(self, line: bytes) -> list[Awaitable[None]]:
         """Give a line to the sinks and return what they want waited for."""

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import stat
 import threading
@@ -138,6 +139,22 @@ def test_a_refusal_is_written_with_its_reason() -> None:
         "message": "no",
         "reason": "Forbidden",
     }
+
+
+def test_nothing_of_a_written_event_stays_in_memory() -> None:
+    lines = Lines()
+    note = Auditor(policy({"level": "Metadata"}), [lines], FakeClock()).begin(asked("get", "pods"), "", "/", [], "")
+    assert note is not None
+
+    def objects() -> int:
+        gc.collect()
+        return len(gc.get_objects())
+
+    note.line("ResponseComplete", 200, None)
+    before = objects()
+    for _ in range(1000):
+        note.line("ResponseComplete", 200, None)
+    assert objects() - before < 100
 
 
 def written(path: Path, *lines: bytes, **limits: int) -> None:
