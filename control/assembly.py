@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import functools
 import logging
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Coroutine
 from typing import Any
 
 from control import offload, service_repair, start_steps
@@ -144,10 +144,11 @@ class ApiServer:
 
     @classmethod
     @contextlib.asynccontextmanager
-    async def open(cls, config: ControlConfig, clock: Clock) -> AsyncIterator[ApiServer]:
-        """Start everything; when the block is left, stop everything."""
-        config.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-        engine = await open_engine(config, clock)
+    async def open(
+        cls, config: ControlConfig, clock: Clock, opening: Awaitable[Engine] | None = None
+    ) -> AsyncIterator[ApiServer]:
+        """Start everything; when the block is left, stop everything. `opening` is the engine where it is being opened."""
+        engine = await (opening or open_engine(config, clock))
         store: Store = MeasuredStore(engine.store, NAMES)
         sealing: Sealing | None = None
         try:

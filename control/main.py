@@ -1,7 +1,8 @@
 """The control plane's process: store, watch cache, API server, and what runs beside it in the same loop.
 
-Start: open the store, fill the cache, write what a cluster must have, listen, say that it is ready. Stop (SIGTERM or
-cancellation): say that it is no longer ready, stop accepting, end the watches, let requests under way finish, close the store.
+Start: open the store, fill the cache, write what a cluster must have, listen, say that it is ready. A thread looks through the
+database while the server's modules are imported: each takes some tenths of a second. Stop (SIGTERM or cancellation): say that
+it is no longer ready, stop accepting, end the watches, let requests under way finish, close the store.
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ import logging
 import signal
 from collections.abc import Callable
 
-from control.assembly import ApiServer
 from control.config import ControlConfig
+from control.storage.engine import open_engine
 from kube.clock import SYSTEM, Clock
 from kube.serving.daemon import daemon
 
@@ -42,10 +43,14 @@ async def run(
     for number in (signal.SIGTERM, signal.SIGINT):
         with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):
             loop.add_signal_handler(number, stop.set)
-    async with ApiServer.open(config, clock) as server:
+    gc.set_threshold(*COLLECT)
+    opening = asyncio.create_task(open_engine(config, clock), name="opening the store")
+    await asyncio.sleep(0)  # its thread begins
+    from control.assembly import ApiServer
+
+    async with ApiServer.open(config, clock, opening) as server:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(work, name=name) for name, work in server.companions()]
-            gc.set_threshold(*COLLECT)
             ready()
             await server.background.until(stop.wait())
             log.info("stopping")

@@ -36,7 +36,8 @@ class UnknownEngine(StoreError):
 
 
 async def open_engine(config: ControlConfig, clock: Clock) -> Engine:
-    """Open the configured engine; raises Unavailable, Corrupt, UnknownEngine."""
+    """Open the configured engine, and make the folder of its data; raises Unavailable, Corrupt, UnknownEngine, OSError."""
+    config.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     if config.store == "sqlite":
         store = await SqliteStore.open(config.database)
         return Engine(store, Compactor(store, clock).run, check_disk=store.check_disk)

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import sys
 from pathlib import Path
 
 import aiohttp
@@ -12,6 +13,7 @@ from control.background import BackgroundFailed
 from control.main import run
 from control.storage.cache import WatchCache
 from control.storage.compactor import Compactor
+from kube import process
 from kube.kubeconfig import Access
 from kube.transport import HttpsTransport
 from tests.support.control import ADMIN, api_server
@@ -53,6 +55,22 @@ async def test_objects_revisions_and_changes_to_defaults_stay(tmp_path: Path) ->
         assert again.status == 200
         newer = (await server.request("POST", CONFIGMAPS, {"metadata": {"name": "newer"}})).json
         assert int(newer["metadata"]["resourceVersion"]) > int(made["metadata"]["resourceVersion"])
+
+
+async def test_the_database_is_opened_before_the_server_is_imported() -> None:
+    program = """if True:
+        import asyncio, sys, types, control.main
+        async def opened(config, clock):
+            print("control.assembly" in sys.modules)
+            await asyncio.sleep(0)
+            print("control.assembly" in sys.modules)
+            raise OSError("no disk")
+        control.main.open_engine = opened
+        asyncio.run(control.main.run(types.SimpleNamespace()))
+    """
+    ended = await process.run([sys.executable, "-c", program], check=False)
+    assert ended.stdout.split() == ["False", "True"]
+    assert ended.stderr.strip().endswith("OSError: no disk")
 
 
 async def test_a_watch_goes_on_over_a_restart(tmp_path: Path) -> None:
