@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from agent.shutdown.logind import DROP_IN_HEAD
-from wherry import units
+from wherry import supervisor, units
 
 ROLES = ("control", "agent", "netproxy")
 
@@ -28,6 +28,11 @@ def test_every_daemon_is_started_again_for_ever_and_tells_when_it_is_ready(daemo
     assert found["StartLimitIntervalSec"] == ["0"]
     assert found["Type"] == ["notify"]
     assert int(found["LimitNOFILE"][0]) >= 1 << 20
+
+
+def test_the_control_plane_is_started_again_at_once() -> None:
+    assert settings_of("control")["RestartSec"] == ["100ms"]
+    assert supervisor.Daemon("control", [], Path(), Path()).delay == 0
 
 
 @pytest.mark.parametrize("daemon", [*ROLES, "containerd"])
