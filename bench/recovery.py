@@ -1,9 +1,9 @@
 """How fast the API server is back after SIGKILL with 50 000 objects, and what memory it keeps of 35 000 that were deleted.
 
-`python -m bench.recovery [--objects 50000] [--times 5]`. The server is a process of its own with controllers and scheduler, as
-in a cluster. It is killed while clients write to it and started at once, as the supervisor does; the time is that until
-/readyz says ok, and `cpu` the server's processor time until then. Prints one JSON object: seconds, and MiB of proportional
-set size.
+`python -m bench.recovery [--objects 50000] [--times 5] [--parts recovery memory]`. The server is a process of its own with
+controllers and scheduler, as in a cluster. It is killed while clients write to it and started at once, as the supervisor does;
+the time is that until /readyz says ok, and `cpu` the server's processor time until then. Prints one JSON object: seconds, and
+MiB of proportional set size.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
 
 import uvloop
@@ -31,6 +31,7 @@ from wherry import defaults
 
 WRITERS = 16
 CONFIG_MAPS, SERVICES = 30_000, 5_000
+PARTS = ("recovery", "memory")
 SETTLE_SECONDS = (60, 90)
 """Looks at what is left, one after the other."""
 
@@ -147,11 +148,11 @@ async def emptied(bench: Bench) -> dict[str, float]:
         return found
 
 
-async def measure(objects: int, times: int) -> dict[str, object]:
+async def measure(objects: int, times: int, parts: Sequence[str]) -> dict[str, object]:
     with tempfile.TemporaryDirectory(prefix="wherry-bench-") as name:
         directory = Path(name)
         found: dict[str, object] = {}
-        for part in ("recovery", "memory"):
+        for part in parts:
             folder = directory / part
             folder.mkdir()
             (folder / "audit.yaml").write_bytes(defaults.AUDIT_POLICY.read_bytes())
@@ -173,9 +174,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--objects", type=int, default=50_000)
     parser.add_argument("--times", type=int, default=5)
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     given = parser.parse_args()
     signals.end_in_order()
-    print(json.dumps(uvloop.run(measure(given.objects, given.times))))
+    print(json.dumps(uvloop.run(measure(given.objects, given.times, given.parts))))
 
 
 if __name__ == "__main__":
