@@ -12,7 +12,7 @@ from typing import Any
 
 from kube.build import GIT_VERSION
 from kube.kubeconfig import KubeconfigError
-from netproxy import config, configuration_file, logs, main, sysctl
+from netproxy import alone, config, configuration_file, logs, main, sysctl
 from netproxy import flags as kube_proxy
 from netproxy.errors import ConfigError, UnsupportedModeError, WriteError
 from netproxy.validation import validate
@@ -46,6 +46,9 @@ def parser() -> argparse.ArgumentParser:
     flags.add_argument("--resolv-conf", help="where the resolvers for all other names stand")
     flags.add_argument("--dns-ttl", type=int, help="seconds that clients may keep an answer of cluster DNS, 0 to 3600")
     flags.add_argument("--dns-pods", choices=config.DNS_PODS, help="how names of pods are answered")
+    flags.add_argument(
+        "--no-services", action="store_true", help="leave Services to another proxy: cluster DNS and pod network alone"
+    )
     flags.add_argument("--no-dns", action="store_true", help="do not serve cluster DNS on this node")
     flags.add_argument("--no-pod-network", action="store_true", help="leave CNI configuration and routes to others")
     flags.add_argument("--node-routes", choices=config.NODE_ROUTES, help="how pods of other nodes are reached")
@@ -92,6 +95,7 @@ def configuration(arguments: argparse.Namespace) -> config.ProxyConfig:
     result = replace(
         result,
         **given,
+        services=not arguments.no_services,
         dns=replace(
             result.dns,
             enabled=not arguments.no_dns,
@@ -118,7 +122,7 @@ async def _serve(settings: config.ProxyConfig) -> None:
     assert task is not None
     for each in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(each, task.cancel)
-    await main.run(settings)
+    await (main.run if settings.services else alone.run)(settings)
 
 
 def cli(argv: list[str] | None = None) -> int:

@@ -4,27 +4,19 @@ from __future__ import annotations
 
 import ipaddress
 import logging
-import os
 import shutil
-from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
-from kube.api import core_v1, discovery_v1, networking_v1
+from kube.api import core_v1, discovery_v1
 from kube.client import Client
 from kube.clock import Clock
 from kube.events import NORMAL, WARNING, EventRecorder
 from kube.informer import Informer
-from netproxy import health
+from netproxy import health, pod_side
 from netproxy.backend import Backend, Remover
 from netproxy.config import ProxyConfig
-from netproxy.dns.directory import InformerDirectory
-from netproxy.dns.forward import Forwarder, ResolvConf
-from netproxy.dns.namespaces import Namespaces
-from netproxy.dns.responder import Responder
-from netproxy.dns.server import DNSServer
-from netproxy.dns.zone import Zone
+from netproxy.dns import cluster_dns
+from netproxy.dns.cluster_dns import ClusterDNS
 from netproxy.health_check_ports import HealthCheckPorts
 from netproxy.iptables.settings import RuleSettings
 from netproxy.iptables.static import StaticSettings
@@ -35,15 +27,9 @@ from netproxy.ipvs.sync import IPVSBackend
 from netproxy.nftables.sync import NFTablesBackend
 from netproxy.nftables.writer import NftWriter
 from netproxy.other_nodes import OtherNodes
-from netproxy.podnet import cni, cni_results, routes
-from netproxy.podnet.mesh import Mesh
-from netproxy.podnet.network import PodNetwork
-from netproxy.podnet.nodes import SlimNode
-from netproxy.podnet.source_guard import SourceGuard
-from netproxy.policy.enforcer import PolicyEnforcer
-from netproxy.policy.objects import SlimPod
-from netproxy.policy.rules import TABLE as POLICY_TABLE
-from netproxy.policy.sync import PolicyBackend
+from netproxy.pod_side import PodSide
+from netproxy.podnet import routes
+from netproxy.podnet.masquerade import PodMasquerade
 from netproxy.proxy import CHECK_PERIOD, ServiceProxy
 
 log = logging.getLogger(__name__)
@@ -62,25 +48,15 @@ class Parts:
     health: health.Health
     check_ports: HealthCheckPorts
     recorder: EventRecorder
-    pods: PodNetwork | None
-    peers: Informer[SlimNode]
-    """All nodes, for the ways to their pods and their addresses."""
-    mesh: Mesh | None
-    dns: DNSServer | None
+    pods: PodSide
+    dns: ClusterDNS | None
     stale: list[Remover]
     """Where we do not write, but an earlier life may have."""
-    policy: PolicyEnforcer | None = None
-    """None where others run the pod network: policies are theirs to enforce."""
-    named_pods: Informer[SlimPod] | None = None
-    """All pods, where DNS answers only for those that exist."""
-    namespaces: Namespaces | None = None
-    source_guard: SourceGuard | None = None
-    """None where others run the pod network, or pods may send as whom they like."""
 
 
 async def build(config: ProxyConfig, mode: str, client: Client, clock: Clock) -> Parts:
     """Return the parts, none of them running; nothing has been touched yet."""
-    node_name = (config.hostname_override or os.uname().nodename).strip().lower()
+    node_name = config.node_name
     services = Informer(client, core_v1.Service, clock=clock)
     slices = Informer(client, discovery_v1.EndpointSlice, clock=clock)
     nodes = Informer(client, core_v1.Node, field_selector=f"metadata.name={node_name}", clock=clock)
@@ -93,13 +69,9 @@ async def build(config: ProxyConfig, mode: str, client: Client, clock: Clock) ->
         chosen, others = await _choose(config, mode, settings[family], addresses, clock)
         backends.append(chosen)
         stale += others
-    named_pods = (
-        Informer(client, SlimPod, clock=clock) if config.dns.enabled and config.dns.pods == "verified" else None
-    )
-    responder, server, namespaces = _cluster_dns(config, client, services, slices, named_pods, clock)
+    dns = cluster_dns.build(config, client, services, slices, clock) if config.dns.enabled else None
     recorder = EventRecorder(client, "kube-proxy", node_name, clock=clock)
-    # As upstream, the node's name stands for its uid: that is how `kubectl describe node` finds the event.
-    node = core_v1.ObjectReference(kind="Node", name=node_name, uid=node_name)
+    node = pod_side.reference(node_name)
     recorder.event(node, NORMAL, "Starting", "")
     check_ports = HealthCheckPorts(state, check_hosts(config, addresses))
     proxy = ServiceProxy(
@@ -110,7 +82,7 @@ async def build(config: ProxyConfig, mode: str, client: Client, clock: Clock) ->
         served_here=config.dns.addresses if config.dns.enabled else (),
         health=state,
         clock=clock,
-        on_change=responder.forget if responder else None,
+        on_change=dns.responder.forget if dns else None,
         after_write=check_ports.update,
         on_repair=lambda: recorder.event(
             node, WARNING, "RulesRepaired", "Service rules changed by others were put back"
@@ -123,44 +95,10 @@ async def build(config: ProxyConfig, mode: str, client: Client, clock: Clock) ->
         ),
         min_period=config.min_sync_period,
     )
-    policy, leftover = _network_policy(
-        config,
-        mode,
-        client,
-        node_name,
-        clock,
-        lambda: recorder.event(node, WARNING, "RulesRepaired", "Network policies changed by others were put back"),
-        lambda policy, why: recorder.event(
-            policy, WARNING, "PolicyNotEnforced", f"Pods on node {node_name} that it selects are isolated: {why}"[:1000]
-        ),
-    )
-    stale += leftover
-    guard, leftover = _source_guard(config, clock)
-    stale += leftover
-    pods = PodNetwork(config, ipvs=mode == "ipvs") if config.pod_network.enabled else None
-    peers = Informer(client, SlimNode, clock=clock)
-    OtherNodes(node_name, peers, proxy.set_elsewhere, proxy.set_own)
-    mesh = Mesh(config, node_name, peers, clock) if pods is not None else None
-    return Parts(
-        services,
-        slices,
-        nodes,
-        proxy,
-        backends,
-        settings,
-        state,
-        check_ports,
-        recorder,
-        pods,
-        peers,
-        mesh,
-        server,
-        stale,
-        policy,
-        named_pods,
-        namespaces,
-        guard,
-    )
+    pods = pod_side.build(config, client, recorder, node_name, clock, ipvs=mode == "ipvs")
+    stale += [*pods.stale, *(PodMasquerade(family, ()) for family in config.families if shutil.which("nft"))]
+    OtherNodes(node_name, pods.peers, proxy.set_elsewhere, proxy.set_own)
+    return Parts(services, slices, nodes, proxy, backends, settings, state, check_ports, recorder, pods, dns, stale)
 
 
 async def _choose(
@@ -200,56 +138,6 @@ async def _choose(
     return IPTablesBackend(writer, rules, settings, period=period, clock=clock), list(every.values())
 
 
-def _network_policy(
-    config: ProxyConfig,
-    mode: str,
-    client: Client,
-    node_name: str,
-    clock: Clock,
-    on_repair: Callable[[], None],
-    on_failed: Callable[[networking_v1.NetworkPolicy, str], None],
-) -> tuple[PolicyEnforcer | None, list[Remover]]:
-    """Return the enforcer, or what removes the tables of one that ran here earlier."""
-    backends = [
-        PolicyBackend(NftWriter(family, POLICY_TABLE), family, clock=clock)
-        for family in (config.families if shutil.which("nft") else ())
-    ]
-    if not (config.pod_network.enabled and config.pod_network.network_policy):
-        return None, list(backends)
-    if not backends:
-        log.error("network policies are not enforced: the command nft is not installed (Debian: package nftables)")
-        return None, []
-
-    def addresses_here() -> set[str]:
-        settings = config.pod_network
-        results = cni_results.read_all(Path(settings.cni_results_dir), cni.NETWORK, settings.bridge)
-        return {address for _, port in results for address in port.addresses}
-
-    enforcer = PolicyEnforcer(
-        client,
-        node_name,
-        backends,
-        bridge=config.pod_network.bridge,
-        ipvs=mode == "ipvs",
-        clock=clock,
-        on_repair=on_repair,
-        on_failed=on_failed,
-        addresses_here=addresses_here,
-    )
-    return enforcer, []
-
-
-def _source_guard(config: ProxyConfig, clock: Clock) -> tuple[SourceGuard | None, list[Remover]]:
-    """Return the guard of pods' source addresses, or what removes the table of an earlier one."""
-    settings = config.pod_network
-    if not shutil.which("nft"):
-        if settings.enabled and settings.source_guard:
-            log.error("pods can send from any address: the command nft is not installed (Debian: package nftables)")
-        return None, []
-    guard = SourceGuard(Path(settings.cni_results_dir), settings.bridge, clock=clock)
-    return (guard, []) if settings.enabled and settings.source_guard else (None, [guard])
-
-
 def removers(family: int) -> dict[str, Remover]:
     """Return what removes ours from each place where it may be; sets go last, when no rule holds them."""
     rules, settings = RuleSettings(family=family), StaticSettings(family=family)
@@ -259,34 +147,6 @@ def removers(family: int) -> dict[str, Remover]:
         "nftables": NFTablesBackend(NftWriter(family), rules, settings),
         "ipvs": RealKernel(family),
     }
-
-
-def _cluster_dns(
-    config: ProxyConfig,
-    client: Client,
-    services: Informer[core_v1.Service],
-    slices: Informer[discovery_v1.EndpointSlice],
-    pods: Informer[SlimPod] | None,
-    clock: Clock,
-) -> tuple[Responder | None, DNSServer | None, Namespaces | None]:
-    settings = config.dns
-    if not settings.enabled:
-        return None, None, None
-    namespaces = Namespaces(client, clock, lambda: responder.forget(""))
-    zone = Zone(
-        InformerDirectory(services, slices, pods, namespaces),
-        settings.domain,
-        ttl=settings.ttl,
-        addresses=settings.addresses,
-        ranges=(*config.service_cidrs, *config.cluster_cidrs),
-        pods=settings.pods,
-    )
-    forwarder = Forwarder(ResolvConf(settings.resolv_conf, settings.addresses).resolvers, clock=clock)
-    followed: list[Informer[Any]] = [services, slices, *([pods] if pods is not None else [])]
-    responder = Responder(zone, forwarder, lambda: all(each.synced for each in followed))
-    if pods is not None:
-        pods.subscribe(lambda change: responder.forget(""))
-    return responder, DNSServer(responder, settings.addresses, settings.port), namespaces
 
 
 def static_settings(

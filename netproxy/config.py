@@ -6,6 +6,7 @@ do (cluster DNS, the pod network) has settings of our own, which come from flags
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 
 MODES = ("iptables", "nftables", "ipvs", "auto")
@@ -92,6 +93,8 @@ class ProxyConfig:
 
     kubeconfig: str = ""
     hostname_override: str = ""
+    services: bool = True
+    """Whether Services are proxied; False where another proxy does it, and cluster DNS and pod network are left."""
     mode: str = "iptables"
     bind_address: str = "0.0.0.0"
     healthz_bind_address: str = "0.0.0.0:10256"
@@ -120,6 +123,11 @@ class ProxyConfig:
     ipvs: IPVSConfig = field(default_factory=IPVSConfig)
     dns: DNSConfig = field(default_factory=DNSConfig)
     pod_network: PodNetworkConfig = field(default_factory=PodNetworkConfig)
+
+    @property
+    def node_name(self) -> str:
+        """This node's name: what was given, else the host's, as upstream forms it."""
+        return (self.hostname_override or os.uname().nodename).strip().lower()
 
     @property
     def masquerade_mark(self) -> str:

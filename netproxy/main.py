@@ -17,40 +17,35 @@ from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
 from typing import Any
 
-from kube import kubeconfig, servers
 from kube.api import core_v1
 from kube.client import Client
 from kube.clock import SYSTEM, Clock
 from kube.informer import Change
 from kube.process import CommandError
-from kube.servers import Servers
 from kube.serving.aiohttp_runner import BoundedRunner
 from kube.serving.daemon import daemon
-from kube.transport import HttpsTransport
-from netproxy import health, modes, own_certificate, sysctl
+from netproxy import health, modes, pod_side, sysctl
+from netproxy.access import connected
 from netproxy.assembly import Parts, build, of_family, removers, static_settings
 from netproxy.backend import Remover
 from netproxy.config import ProxyConfig
-from netproxy.errors import ConfigError, WriteError
+from netproxy.errors import WriteError
 from netproxy.iptables.static import StaticSettings
 from netproxy.iptables.sync import IPTablesBackend
 from netproxy.nftables.writer import NftWriter
 from netproxy.podnet import kernel, network, routes
-from netproxy.podnet.network import PodNetwork
+from netproxy.podnet.masquerade import PodMasquerade
 from netproxy.podnet.source_guard import SourceGuard
-from netproxy.policy.enforcer import PolicyEnforcer
 from netproxy.policy.rules import TABLE as POLICY_TABLE
 from netproxy.policy.sync import PolicyBackend
-from netproxy.proxy import CHECK_PERIOD, ServiceProxy
+from netproxy.proxy import ServiceProxy
 
 log = logging.getLogger(__name__)
-RETRY = 2.0
-"""Seconds before another try to set the pod network up."""
 COLLECT = (20_000, 20, 50)
 """The collector's thresholds. Objects here are trees, which go by reference count; with 10 000 Services, looking for
 cycles as often as Python does by default costs a quarter of the start."""
 PATIENCE = 10.0
-"""Seconds that a node's first pods wait for network policies, and Services for the list of nodes."""
+"""Seconds that Services wait for the list of nodes."""
 
 
 @daemon
@@ -69,31 +64,21 @@ async def run(
     mode = await modes.choose(config)
     if config.oom_score_adjust is not None:
         sysctl.adjust_oom_score(config.oom_score_adjust)
-    owned, renewal, known = client is None, None, None
-    if client is None:
-        if not config.kubeconfig:
-            raise ConfigError("clientConnection.kubeconfig: required: it says where the API server is")
-        access = kubeconfig.load(config.kubeconfig)
-        known = Servers(access.server, servers.beside(config.kubeconfig))
-        transport = HttpsTransport(access, "wherry-netproxy", known)
-        client, renewal = Client(transport), own_certificate.rotation(access, transport, clock)
-    runners: list[BoundedRunner] = []
-    parts: Parts | None = None
-    try:
-        parts = await build(config, mode, client, clock)
-        if known is not None:
-            parts.slices.subscribe(known.changed)
-        looks = [each.count_packets for each in parts.backends if isinstance(each, IPTablesBackend)]
-        runners = await health.serve_both(config, mode, parts.health, looks)
-        extra = [] if renewal is None else [renewal.run()]
-        await _run_parts(config, mode, parts, clock, ready, extra)
-    finally:
-        if parts is not None:
-            await parts.check_ports.close()
-        for runner in runners:
-            await runner.cleanup()
-        if owned:
-            await client.close()
+    async with connected(config, client, clock) as access:
+        runners: list[BoundedRunner] = []
+        parts: Parts | None = None
+        try:
+            parts = await build(config, mode, access.client, clock)
+            if access.changed is not None:
+                parts.slices.subscribe(access.changed)
+            looks = [each.count_packets for each in parts.backends if isinstance(each, IPTablesBackend)]
+            runners = await health.serve_both(config, mode, parts.health, looks)
+            await _run_parts(config, mode, parts, clock, ready, access.tasks)
+        finally:
+            if parts is not None:
+                await parts.check_ports.close()
+            for runner in runners:
+                await runner.cleanup()
 
 
 async def cleanup(config: ProxyConfig, *, everything: bool = False) -> None:
@@ -101,23 +86,33 @@ async def cleanup(config: ProxyConfig, *, everything: bool = False) -> None:
 
     With `everything` the other routes, local addresses, the CNI configuration and the bridge too, as pods need them.
     """
+    await remove_services()
     everyone: list[tuple[str, Remover]] = []
     for family in (4, 6):
-        everyone += [(f"IPv{family} tables", each) for each in removers(family).values()]
         everyone.append((f"IPv{family} policies", PolicyBackend(NftWriter(family, POLICY_TABLE), family)))
+        everyone.append((f"IPv{family} masquerading", PodMasquerade(family, ())))
     pods = config.pod_network
     everyone.append(("pods' source addresses", SourceGuard(Path(pods.cni_results_dir), pods.bridge)))
-    for what, each in everyone:
-        try:
-            await each.cleanup()
-        except (WriteError, CommandError) as error:
-            log.info("nothing to remove from %s: %s", what, error)
+    await _remove(everyone)
     if config.pod_network.enabled:
         await kernel.remove()
     if everything:
         await network.remove(config)
         for address in config.dns.addresses:
             await routes.remove_local_address(address)
+
+
+async def remove_services() -> None:
+    """Remove the rules of Services alone, of every mode and family, for another proxy to begin on clean tables."""
+    await _remove([(f"IPv{family} tables", each) for family in (4, 6) for each in removers(family).values()])
+
+
+async def _remove(everyone: Iterable[tuple[str, Remover]]) -> None:
+    for what, each in everyone:
+        try:
+            await each.cleanup()
+        except (WriteError, CommandError) as error:
+            log.info("nothing to remove from %s: %s", what, error)
 
 
 async def _run_parts(
@@ -144,54 +139,34 @@ async def _run_parts(
         group.create_task(parts.services.run(), name="follow services")
         group.create_task(parts.slices.run(), name="follow endpoint slices")
         group.create_task(parts.nodes.run(), name="follow the node")
-        group.create_task(parts.peers.run(), name="follow all nodes")
+        group.create_task(parts.pods.peers.run(), name="follow all nodes")
         group.create_task(parts.recorder.run(), name="send events")
         await _prepare(config, parts)
         group.create_task(_proxy(parts), name="proxy")
-        if parts.policy is not None:
-            group.create_task(parts.policy.run(), name="network policies")
-            group.create_task(_keep_policies(parts.policy, clock), name="verify network policies")
-        if parts.source_guard is not None:
-            group.create_task(parts.source_guard.run(), name="guard pods' source addresses")
         group.create_task(parts.proxy.verify_forever(), name="verify rules")
         group.create_task(_remove_stale(parts), name="remove stale rules")
         group.create_task(_open_localnet(config, mode, parts.proxy), name="localhost node ports")
         group.create_task(_tell_ready(parts.proxy, ready), name="readiness")
-        if parts.dns is not None:
-            group.create_task(parts.dns.run(), name="cluster DNS")
-        if parts.namespaces is not None:
-            group.create_task(parts.namespaces.run(), name="follow namespaces for DNS")
-        if parts.named_pods is not None:
-            group.create_task(parts.named_pods.run(), name="follow pods for DNS")
         group.create_task(_follow_node(config, mode, parts, node_known, clock), name="configure this node")
-        if parts.pods is not None:
-            group.create_task(_keep_routes(parts.pods, clock), name="verify routes")
-        if parts.mesh is not None:
-            group.create_task(parts.mesh.run(), name="ways to other nodes")
+        for name, work in (*parts.pods.tasks(clock), *(parts.dns.tasks() if parts.dns is not None else ())):
+            group.create_task(work, name=name)
 
 
 async def _prepare(config: ProxyConfig, parts: Parts) -> None:
-    if parts.pods is not None:
-        await parts.pods.prepare()
+    if parts.pods.pods is not None:
+        await parts.pods.pods.prepare()
     sysctl.apply_conntrack(config.conntrack)
     if parts.dns is not None:
-        for address in config.dns.addresses:
-            await routes.add_local_address(address)
+        await parts.dns.prepare()
 
 
 async def _follow_node(config: ProxyConfig, mode: str, parts: Parts, known: asyncio.Event, clock: Clock) -> None:
-    """Take in the node's pod ranges when it has them, and again whenever they change."""
     await parts.proxy.started.wait()
-    while True:
-        await known.wait()
-        known.clear()
-        try:
-            for node in parts.nodes.list():
-                await _configure_node(config, mode, parts, node)
-        except (CommandError, WriteError, OSError) as error:
-            log.error("this node is not set up yet: %s", error)
-            await clock.sleep(RETRY)
-            known.set()
+
+    async def configure(node: core_v1.Node) -> None:
+        await _configure_node(config, mode, parts, node)
+
+    await pod_side.follow_node(parts.nodes, known, configure, clock)
 
 
 async def _configure_node(config: ProxyConfig, mode: str, parts: Parts, node: core_v1.Node) -> None:
@@ -202,54 +177,27 @@ async def _configure_node(config: ProxyConfig, mode: str, parts: Parts, node: co
             if config.detect_local_mode == "NodeCIDR":
                 await each.set_local_cidrs(of_family(pod_cidrs, each.family), parts.proxy.in_force(each))
             await each.set_static(_settings(config, mode, parts, each.family, node))
-    if parts.policy is not None:
-        parts.policy.set_node_ranges(pod_cidrs)
-        await parts.policy.wait_started(PATIENCE)
-    if parts.source_guard is not None:
-        await parts.source_guard.tried.wait()
-    if parts.pods is not None:
-        await parts.pods.configure(node)
+    await parts.pods.configure(node)
 
 
 def _settings(config: ProxyConfig, mode: str, parts: Parts, family: int, node: core_v1.Node) -> StaticSettings:
     """Return the fixed chains' settings, now that the node is known."""
     primary = network.internal_ip(node, family)
     settings = static_settings(config, family, (primary,), mode) if primary else parts.settings[family]
-    return settings if parts.pods is None else network.with_pods(settings, network.pod_cidrs_of(node))
+    return settings if parts.pods.pods is None else network.with_pods(settings, network.pod_cidrs_of(node))
 
 
 async def _proxy(parts: Parts) -> None:
     """Serve Services, once it is known whose addresses are whose."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(PATIENCE):
-            await parts.peers.wait_synced()
+            await parts.pods.peers.wait_synced()
     await parts.proxy.run()
 
 
 async def _remove_stale(parts: Parts) -> None:
-    """Remove what an earlier life wrote in another mode or flavour: all of them are in force at once."""
     await parts.proxy.started.wait()
-    for each in parts.stale:
-        try:
-            await each.cleanup()
-        except (WriteError, CommandError) as error:
-            log.info("nothing to remove elsewhere: %s", error)
-
-
-async def _keep_policies(policy: PolicyEnforcer, clock: Clock) -> None:
-    await policy.started.wait()
-    while True:
-        await clock.sleep(CHECK_PERIOD)
-        await policy.verify()
-
-
-async def _keep_routes(pods: PodNetwork, clock: Clock) -> None:
-    while True:
-        await clock.sleep(CHECK_PERIOD)
-        try:
-            await pods.verify()
-        except CommandError as error:
-            log.error("routes cannot be put back yet: %s", error)
+    await pod_side.remove_stale(parts.stale)
 
 
 async def _tell_ready(proxy: ServiceProxy, ready: Callable[[], None]) -> None:

@@ -89,9 +89,12 @@ def _ports(settings: Settings) -> Iterator[Finding]:
     ports = {} if settings.is_worker else {settings.api_port: ("the API server", "--api-port")}
     ports |= {
         settings.kubelet_port: ("the agent", "--kubelet-port"),
-        settings.proxy_healthz_port: ("the proxy's health", "--proxy-healthz-port"),
-        settings.proxy_metrics_port: ("the proxy's metrics", "--proxy-metrics-port"),
     }
+    if settings.own_proxy:
+        ports[settings.proxy_healthz_port] = ("the proxy's health", "--proxy-healthz-port")
+        ports[settings.proxy_metrics_port] = ("the proxy's metrics", "--proxy-metrics-port")
+    if settings.dns_alone:
+        ports[settings.dns_metrics_port] = ("cluster DNS' metrics", "--dns-metrics-port")
     for port, (use, option) in ports.items():
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

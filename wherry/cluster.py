@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 from kube import kubeconfig, servers
-from kube.api import core_v1, discovery_v1, meta_v1
+from kube.api import core_v1
 from kube.client import Client
 from kube.errors import StatusError
 from kube.patience import Patient
@@ -93,65 +93,3 @@ async def wait_node(client: Client, settings: Settings, seconds: float) -> core_
 
 def ready_condition(node: core_v1.Node) -> core_v1.NodeCondition | None:
     return next((c for c in node.status.conditions if c.type == "Ready"), None)
-
-
-async def ensure_dns_service(client: Client, settings: Settings) -> None:
-    """Register the node-local DNS as the Service that manifests and people know, kube-system/kube-dns.
-
-    It has no selector: each node answers its addresses itself, so its endpoint slices, one a family, name this node. In a
-    dual-stack cluster it has an address of each family.
-    """
-    labels = {"k8s-app": "kube-dns", "kubernetes.io/cluster-service": "true", "kubernetes.io/name": "CoreDNS"}
-    service = core_v1.Service(
-        metadata=meta_v1.ObjectMeta(name="kube-dns", namespace="kube-system", labels=labels),
-        spec=core_v1.ServiceSpec(
-            cluster_ip=settings.dns_addresses[0],
-            cluster_ips=list(settings.dns_addresses),
-            ip_families=[_family(address) for address in settings.dns_addresses],
-            ip_family_policy="RequireDualStack" if len(settings.dns_addresses) > 1 else "SingleStack",
-            ports=[
-                core_v1.ServicePort(name="dns", port=53, protocol="UDP"),
-                core_v1.ServicePort(name="dns-tcp", port=53, protocol="TCP"),
-            ],
-        ),
-    )
-    families = {_family(address) for address in settings.dns_addresses}
-    slices = [_dns_slice(settings, ip) for ip in settings.node_ips if _family(ip) in families]
-    wanted: list[core_v1.Service | discovery_v1.EndpointSlice] = [service, *slices]
-    for obj in wanted:
-        try:
-            await client.get(type(obj), obj.metadata.name or "", "kube-system")
-        except StatusError as error:
-            if not error.not_found:
-                raise
-            await client.create(obj)
-
-
-def _family(address: str) -> str:
-    return "IPv6" if ":" in address else "IPv4"
-
-
-def _dns_slice(settings: Settings, node_ip: str) -> discovery_v1.EndpointSlice:
-    first = node_ip == settings.node_ip
-    return discovery_v1.EndpointSlice(
-        metadata=meta_v1.ObjectMeta(
-            name="kube-dns" if first else f"kube-dns-{_family(node_ip).lower()}",
-            namespace="kube-system",
-            labels={
-                "kubernetes.io/service-name": "kube-dns",
-                "endpointslice.kubernetes.io/managed-by": "wherry",
-            },
-        ),
-        address_type=_family(node_ip),
-        endpoints=[
-            discovery_v1.Endpoint(
-                addresses=[node_ip],
-                node_name=settings.node_name,
-                conditions=discovery_v1.EndpointConditions(ready=True, serving=True, terminating=False),
-            )
-        ],
-        ports=[
-            discovery_v1.EndpointPort(name="dns", port=53, protocol="UDP"),
-            discovery_v1.EndpointPort(name="dns-tcp", port=53, protocol="TCP"),
-        ],
-    )

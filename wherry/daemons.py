@@ -1,6 +1,6 @@
 """Start and stop the roles on this machine: through systemd where it runs, else through the supervisor.
 
-Either way the same four command lines run: containerd and one process a role.
+Either way the same command lines run: containerd and one process a role.
 """
 
 from __future__ import annotations
@@ -20,10 +20,20 @@ from wherry.errors import WherryError
 from wherry.settings import Settings
 from wherry.units import uses_systemd
 
-ROLES = {"control": "server", "agent": "agent", "netproxy": "proxy"}
 STOP_SECONDS = 90.0
 PYTHON = (sys.executable, "-P", "-m")
 """Without -P, Python would first look for modules in the folder where the command was typed, and run them as root."""
+
+
+def roles(settings: Settings) -> dict[str, str]:
+    """Return daemon -> role, in the order of starting."""
+    found = {} if settings.is_worker else {"control": "server"}
+    found["agent"] = "agent"
+    if settings.own_proxy:
+        found["netproxy"] = "proxy"
+    if settings.dns_alone:
+        found["dns"] = "dns"
+    return found
 
 
 def command_lines(settings: Settings) -> dict[str, list[str]]:
@@ -34,9 +44,7 @@ def command_lines(settings: Settings) -> dict[str, list[str]]:
         if not binary:
             raise WherryError("containerd is not installed: apt-get install containerd runc")
         found["containerd"] = [binary, "--config", str(settings.layout.containerd_configuration)]
-    for daemon, role in ROLES.items():
-        if daemon == "control" and settings.is_worker:
-            continue
+    for daemon, role in roles(settings).items():
         found[daemon] = [*PYTHON, "wherry.roles", role, "--prefix", settings.prefix]
     return found
 

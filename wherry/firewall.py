@@ -105,7 +105,7 @@ def _by_iptables(chain: Chain) -> bool:
 
 def _served_by_proxy(chain: Chain, settings: Settings) -> bool:
     """Tell whether the proxy's own rules, in the same chain, let pods' traffic through."""
-    return _by_iptables(chain) and settings.proxy_mode != "nftables"
+    return _by_iptables(chain) and settings.own_proxy and settings.proxy_mode != "nftables"
 
 
 def _where(chain: Chain) -> str:

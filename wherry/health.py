@@ -25,8 +25,12 @@ _ERROR = re.compile(r" [EC] |\b(ERROR|CRITICAL)\b|^[ |]*[\w.]+(Error|Exception):
 
 
 async def problem(settings: Settings, daemon: str) -> str | None:
-    """Return what is wrong with the agent or the proxy by its own health endpoint; None where it is well or has none."""
-    port = {"agent": settings.kubelet_healthz_port, "netproxy": settings.proxy_healthz_port}.get(daemon, 0)
+    """Return what is wrong with a daemon by its own health endpoint; None where it is well or has none."""
+    port = {
+        "agent": settings.kubelet_healthz_port,
+        "netproxy": settings.proxy_healthz_port,
+        "dns": settings.dns_metrics_port,
+    }.get(daemon, 0)
     if not port:
         return None
     url = f"http://127.0.0.1:{port}/healthz"

@@ -1,4 +1,4 @@
-"""The `wherry` command. `wherry server|agent|proxy` run one role and bypass everything below."""
+"""The `wherry` command. `wherry server|agent|proxy|dns` run one role and bypass everything below."""
 
 from __future__ import annotations
 
@@ -52,10 +52,13 @@ def up(
     kubelet_healthz_port: int | None = None,
     proxy_healthz_port: int | None = None,
     proxy_metrics_port: int | None = None,
+    dns_metrics_port: int | None = None,
     pod_cidr: Annotated[str, typer.Option(help="The range that pods' addresses come from.")] = "",
     service_cidr: Annotated[str, typer.Option(help="The range that Services' addresses come from.")] = "",
     cluster_domain: str = "",
     cluster_dns: Annotated[str, typer.Option(help="Where pods ask for names; the 10th Service address.")] = "",
+    proxy: Annotated[str, typer.Option(help="Who proxies Services: wherry, upstream (your kube-proxy) or none.")] = "",
+    dns: Annotated[str, typer.Option(help="Where cluster DNS runs: in the proxy, or alone.")] = "",
     proxy_mode: Annotated[str, typer.Option(help="iptables, nftables, ipvs or auto.")] = "",
     node_routes: Annotated[str, typer.Option(help="How pods of other nodes are reached.")] = "",
     service_load_balancer: Annotated[
@@ -309,7 +312,7 @@ def main() -> None:
     from kube.errors import StatusError
     from kube.process import CommandError
 
-    if len(sys.argv) > 1 and sys.argv[1] in ("server", "agent", "proxy"):
+    if len(sys.argv) > 1 and sys.argv[1] in ("server", "agent", "proxy", "dns"):
         from wherry.roles import main as run_role
 
         run_role()

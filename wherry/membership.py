@@ -64,6 +64,7 @@ def join(
     kubelet_healthz_port: int | None = None,
     proxy_healthz_port: int | None = None,
     proxy_metrics_port: int | None = None,
+    dns_metrics_port: int | None = None,
     runtime_endpoint: Annotated[str, typer.Option(help="Use this containerd (unix://...), not one of our own.")] = "",
     sandbox_image: Annotated[str, typer.Option(help="An image for pod sandboxes; one is built in.")] = "",
     resolv_conf: Annotated[str, typer.Option(help="Whose resolvers are asked for names outside.")] = "",
@@ -74,6 +75,7 @@ def join(
 ) -> None:
     """Make this machine a node of a cluster that runs elsewhere; waits until it is Ready."""
     from wherry import join as joining
+    from wherry import other_proxy
 
     root()
     given = {k: v for k, v in locals().items() if k in Settings.__struct_fields__ and v not in ("", None)}
@@ -88,7 +90,7 @@ def join(
             f"this machine already is node {before.node_name} of the cluster at {before.server}: `wherry up` starts it, "
             "`wherry reset` makes it free to join"
         )
-    asyncio.run(joining.join(Settings(**given), credentials))
+    other_proxy.describe(asyncio.run(joining.join(Settings(**given), credentials)))
 
 
 @token_app.command("create")

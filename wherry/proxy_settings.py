@@ -15,11 +15,26 @@ def proxy_config(settings: Settings, upstream: ProxyConfig) -> ProxyConfig:
         upstream,
         service_cidrs=tuple(settings.service_cidr.split(",")),
         dns=DNSConfig(
-            addresses=settings.dns_addresses, domain=settings.cluster_domain, resolv_conf=settings.resolv_conf
+            enabled=not settings.dns_alone,
+            addresses=settings.dns_addresses,
+            domain=settings.cluster_domain,
+            resolv_conf=settings.resolv_conf,
         ),
         pod_network=PodNetworkConfig(
             cni_conf_dir=str(layout.cni_configuration),
             cni_data_dir=str(layout.cni_state),
             node_routes=settings.node_routes,
         ),
+    )
+
+
+def dns_config(settings: Settings, upstream: ProxyConfig) -> ProxyConfig:
+    """Return what cluster DNS alone is told; where another proxy serves Services, the pod network is in its process, too."""
+    whole = proxy_config(settings, upstream)
+    return replace(
+        whole,
+        services=False,
+        metrics_bind_address=f"127.0.0.1:{settings.dns_metrics_port}",
+        dns=replace(whole.dns, enabled=True),
+        pod_network=replace(whole.pod_network, enabled=not settings.own_proxy),
     )

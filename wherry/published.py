@@ -40,6 +40,8 @@ SHARED_SETTINGS = (
     "service_cidr",
     "cluster_domain",
     "cluster_dns",
+    "proxy",
+    "dns",
     "proxy_mode",
     "node_routes",
     "service_load_balancer",

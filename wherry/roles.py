@@ -1,6 +1,6 @@
 """One role in the foreground: what a systemd unit or the supervisor starts.
 
-    python -m wherry.roles server|agent|proxy [--prefix /]
+    python -m wherry.roles server|agent|proxy|dns [--prefix /]
 
 Only the role's own packages are imported, so a process carries nothing that it does not need. Readiness and the watchdog
 are told to systemd over $NOTIFY_SOCKET where there is one. Both come from the event loop that does the work: before a
@@ -79,7 +79,20 @@ def proxy(settings: Settings) -> Coroutine[Any, Any, None]:
     return run(proxy_config(settings, load_proxy(settings.layout.proxy_configuration)), ready=ready)
 
 
-ROLES: dict[str, Callable[[Settings], Coroutine[Any, Any, None]]] = {"server": server, "agent": agent, "proxy": proxy}
+def dns(settings: Settings) -> Coroutine[Any, Any, None]:
+    from netproxy.alone import run
+    from netproxy.configuration_file import load as load_proxy
+    from wherry.proxy_settings import dns_config
+
+    return run(dns_config(settings, load_proxy(settings.layout.proxy_configuration)), ready=ready)
+
+
+ROLES: dict[str, Callable[[Settings], Coroutine[Any, Any, None]]] = {
+    "server": server,
+    "agent": agent,
+    "proxy": proxy,
+    "dns": dns,
+}
 
 
 async def _run(role: str, settings: Settings) -> None:

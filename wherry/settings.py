@@ -34,11 +34,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     kubelet_healthz_port: int = 10248
     proxy_healthz_port: int = 10256
     proxy_metrics_port: int = 10249
+    dns_metrics_port: int = 9153
+    """Health and metrics of cluster DNS, where that has a process of its own; CoreDNS' port."""
     pod_cidr: str = "10.244.0.0/16"
     service_cidr: str = "10.96.0.0/12"
     cluster_domain: str = "cluster.local"
     cluster_dns: str = ""
     """Where pods ask for names: one address, or one of each family, with a comma between."""
+    proxy: str = "wherry"
+    """Who proxies Services: wherry; upstream, the operator's own kube-proxy; none, another program."""
+    dns: str = "proxy"
+    """Where cluster DNS runs: in Wherry's proxy, or alone, in a process of its own."""
     proxy_mode: str = "iptables"
     node_routes: str = "auto"
     """How pods of other nodes are reached: host-gw, vxlan, auto (host-gw on a shared link, vxlan otherwise), none."""
@@ -69,6 +75,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_worker(self) -> bool:
         return self.role == "worker"
+
+    @property
+    def own_proxy(self) -> bool:
+        return self.proxy == "wherry"
+
+    @property
+    def dns_alone(self) -> bool:
+        """Whether cluster DNS has a process of its own."""
+        return self.dns == "alone" or not self.own_proxy
 
     @property
     def dns_addresses(self) -> tuple[str, ...]:
@@ -144,6 +159,7 @@ def complete(settings: Settings, default_address: str) -> Settings:
     changes |= {"node_ip": first, "second_node_ip": "".join(others)}
     if settings.node_routes not in ("auto", "host-gw", "vxlan", "none"):
         raise WherryError(f"--node-routes {settings.node_routes}: it is one of auto, host-gw, vxlan and none")
+    _check_proxy(settings)
     try:
         PortRanges.parse(settings.load_balancer_ports)
     except ValueError as error:
@@ -152,8 +168,18 @@ def complete(settings: Settings, default_address: str) -> Settings:
     return msgspec.structs.replace(settings, **changes)
 
 
+def _check_proxy(settings: Settings) -> None:
+    if settings.proxy not in ("wherry", "upstream", "none"):
+        raise WherryError(f"--proxy {settings.proxy}: it is one of wherry, upstream and none")
+    if settings.dns not in ("proxy", "alone"):
+        raise WherryError(f"--dns {settings.dns}: it is either proxy or alone")
+    if settings.proxy == "upstream" and settings.proxy_mode == "auto":
+        raise WherryError("--proxy-mode auto: upstream's proxy has no such mode; choose iptables, nftables or ipvs")
+
+
 OF_A_NODE = frozenset(
     "prefix node_ip second_node_ip kubelet_port kubelet_healthz_port proxy_healthz_port proxy_metrics_port "
+    "dns_metrics_port proxy dns "
     "runtime_endpoint sandbox_image registry_mirrors resolv_conf max_pods logging_format".split()
 )
 """What a worker decides for itself."""

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from kube.api import core_v1
 from kube.client import Client
-from wherry import cluster, containerd, daemons, health, published, units
+from wherry import cluster, containerd, daemons, dns_service, health, published, units
 from wherry.progress import step
 from wherry.settings import Settings
 
@@ -23,7 +23,7 @@ ROLE_LABEL = "node-role.kubernetes.io/control-plane"
 async def start_worker(settings: Settings) -> None:
     """Start what a worker runs and wait until its node is Ready; WherryError where it does not become so."""
     began = datetime.now(UTC)
-    with step("start containerd, agent and proxy"):
+    with step(f"start {_named(settings)}"):
         await _start(settings)
     async with cluster.connect(settings) as client:
         with step(f"wait for node {settings.node_name}"):
@@ -33,12 +33,12 @@ async def start_worker(settings: Settings) -> None:
 async def start_member(settings: Settings, client: Client) -> None:
     """Start a member of the control plane and wait until it serves and its node is Ready."""
     began = datetime.now(UTC)
-    with step("start containerd, control plane, agent and proxy"):
+    with step(f"start {_named(settings)}"):
         await _start(settings)
     with step("wait for the API server"):
         await _watching(settings, "control", cluster.wait_ready(client, settings, _seconds(settings)))
     with step(f"wait for node {settings.node_name}"):
-        await cluster.ensure_dns_service(client, settings)
+        await dns_service.ensure(client, settings)
         node = await _wait_node(client, settings, began)
         if ROLE_LABEL not in node.metadata.labels:
             await client.patch(core_v1.Node, settings.node_name, "", {"metadata": {"labels": {ROLE_LABEL: ""}}})
@@ -46,12 +46,19 @@ async def start_member(settings: Settings, client: Client) -> None:
         await published.publish(client, settings)
 
 
+def _named(settings: Settings) -> str:
+    """Return the daemons that are started, in words."""
+    words = {"control": "control plane", "netproxy": "proxy", "dns": "cluster DNS"}
+    *most, last = [words.get(each, each) for each in daemons.roles(settings)]
+    return f"{', '.join(['containerd', *most])} and {last}"
+
+
 def _seconds(settings: Settings) -> float:
     return UNIT_SECONDS if units.uses_systemd(settings) else READY_SECONDS
 
 
 async def _wait_node(client: Client, settings: Settings, began: datetime) -> core_v1.Node:
-    """Wait until agent and proxy are well, the agent has renewed its lease since `began`, and the node is Ready.
+    """Wait until agent, proxy and cluster DNS are well, the agent has renewed its lease since `began`, and the node is Ready.
 
     The node's own status alone would not do: it may be what an agent before this one left.
     """
@@ -63,7 +70,8 @@ async def _wait_node(client: Client, settings: Settings, began: datetime) -> cor
         return await cluster.wait_node(client, settings, seconds)
 
     found = await _watching(settings, "agent", node())
-    await _watching(settings, "netproxy", health.wait(settings, "netproxy", seconds))
+    for daemon in daemons.roles(settings).keys() & {"netproxy", "dns"}:
+        await _watching(settings, daemon, health.wait(settings, daemon, seconds))
     return found
 
 

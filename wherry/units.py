@@ -27,6 +27,7 @@ UNITS = {
     "control": "wherry-control.service",
     "agent": "wherry-agent.service",
     "netproxy": "wherry-netproxy.service",
+    "dns": "wherry-dns.service",
 }
 USER = "wherry"
 FILES = Path(__file__).resolve().parent.parent / "systemd"

@@ -15,6 +15,7 @@ from wherry import (
     daemons,
     file_modes,
     home_files,
+    other_proxy,
     starting,
     storage,
     tokens,
@@ -28,14 +29,17 @@ async def up(wanted: Settings) -> Settings:
     """Set up and start the cluster and wait until it serves; return the settings in force."""
     settings = complete(wanted, addresses.own_address())
     before = load(settings.prefix)
-    running = any((await daemons.running(settings)).values())
+    running = any((await daemons.running(before or settings)).values())
     with step("check the machine"):
         if units.uses_systemd(settings):
             await units.prepare_machine()
         check.require(settings, running=running)
     if running and before != settings:
         with step("stop what runs with other options"):
-            await daemons.stop(settings)
+            await daemons.stop(before or settings)
+    if before is not None and before.own_proxy and not settings.own_proxy:
+        with step("take the rules of Wherry's proxy away"):
+            await other_proxy.remove_own_rules()
     if settings.is_worker:
         return await _start_again(settings)
     if settings.store == "etcd":
@@ -51,6 +55,7 @@ async def up(wanted: Settings) -> Settings:
         await starting.start_member(settings, client)
         token = await tokens.create(client, description="made by wherry up") if before is None else None
     offer_kubeconfig(settings)
+    other_proxy.describe(settings)
     if token is not None:
         console.print("\nTo add a machine within 24 hours, install Wherry on it and run there as root:\n")
         console.print(f"  {tokens.join_command(settings, token)}", markup=False, soft_wrap=True)
@@ -68,6 +73,7 @@ async def _start_again(settings: Settings) -> Settings:
             containerd.write_configuration(settings)
         configuration.rewrite_node(settings)
     await starting.start_worker(settings)
+    other_proxy.describe(settings)
     return settings
 
 

@@ -48,6 +48,8 @@ class DNSServer:
         """Questions that wait, by the client's address."""
         self._sockets: list[socket.socket] = []
         self._acceptors: list[Acceptor] = []
+        self.serving = False
+        """Whether every address is bound."""
         self.table = ConnectionTable(tcp)
 
     @property
@@ -71,6 +73,7 @@ class DNSServer:
             self._acceptors.append(acceptor)
             acceptor.start()
             loop.add_reader(udp, self._readable, udp)
+        self.serving = True
 
     async def run(self) -> None:
         """Serve until cancelled. While an address cannot be bound (another server has the port) this is tried again."""
@@ -89,6 +92,7 @@ class DNSServer:
 
     def close(self) -> None:
         """Stop serving at once."""
+        self.serving = False
         loop = asyncio.get_running_loop()
         for acceptor in self._acceptors:
             acceptor.close()

@@ -120,6 +120,8 @@ def _seccomp(facts: Facts) -> Found:
 
 def _metrics(facts: Facts) -> Found:
     port = facts.settings.proxy_metrics_port
+    if not facts.settings.own_proxy:
+        return judge("the proxy is not Wherry's", "metricsBindAddress: 127.0.0.1 in its configuration")
     open_ = [each for each in facts.sockets("netproxy") if each.port == port and not each.on_loopback]
     if open_:
         return failed(f"it listens on {open_[0].address}:{port}", "metricsBindAddress: 127.0.0.1 in kube-proxy.yaml")

@@ -11,9 +11,10 @@ _YOURS = "yours to decide"
 
 
 def _enforced(facts: Facts) -> Found:
-    if not facts.sockets("netproxy"):
-        return failed("the proxy, which enforces them, does not run", "`wherry up`")
-    return passed("the proxy enforces them on every node")
+    daemon = "netproxy" if facts.settings.own_proxy else "dns"
+    if not facts.sockets(daemon):
+        return failed(f"wherry-{daemon}, which enforces them, does not run", "`wherry up`")
+    return passed(f"wherry-{daemon} enforces them on every node")
 
 
 def _isolated(facts: Facts) -> Found:

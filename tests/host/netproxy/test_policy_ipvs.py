@@ -45,7 +45,7 @@ def datagrams(namespace: Namespace, family: int, address: str, port: int) -> soc
 async def enforcing(site: Site, api: MemoryAPI) -> AsyncIterator[None]:
     """Run the policies alone, as the role puts them together for the IPVS mode."""
     both_families = dataclasses.replace(site.config, cluster_cidrs=(*site.config.cluster_cidrs, "fd00:244::/32"))
-    policies = (await assembly.build(both_families, "ipvs", api.client(), SYSTEM)).policy
+    policies = (await assembly.build(both_families, "ipvs", api.client(), SYSTEM)).pods.policy
     assert policies is not None
     task = asyncio.create_task(policies.run())
     try:

@@ -27,7 +27,7 @@ import dns.rdatatype
 import msgspec
 import pytest
 
-from netproxy import main, proxy
+from netproxy import pod_side, proxy
 from netproxy.config import DNSConfig, PodNetworkConfig, ProxyConfig
 from netproxy.iptables.shadow import parse_save
 from netproxy.iptables.static import SHARED
@@ -180,7 +180,7 @@ async def eventually(find: Callable[[], list[str]]) -> None:
 def test_after_changes_damage_and_restarts_the_kernel_holds_what_a_fresh_node_does(
     mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for module in (main, proxy):
+    for module in (pod_side, proxy):
         monkeypatch.setattr(module, "CHECK_PERIOD", 0.5)
     config, began, seed = configured(mode, tmp_path), time.monotonic(), random.randrange(1 << 30)
     objects: Objects = {("Node", "node-1"): node("node-1", "10.244.1.0/24", NODE_IP)}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from netproxy import main, proxy
+from netproxy import main, pod_side, proxy
 from netproxy.podnet import routes
 from tests.host.netproxy.conftest import MODES, NODE_IP, PODS, Site, populated, running, talk, until, until_echo
 from tests.support.services import port, service, slice_of
@@ -147,7 +147,7 @@ def test_a_damaged_table_is_repaired_and_other_tables_stay(
 
 
 def test_routes_that_others_remove_are_put_back(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(main, "CHECK_PERIOD", 0.2)
+    monkeypatch.setattr(pod_side, "CHECK_PERIOD", 0.2)
 
     async def check() -> None:
         api = populated(service("web", WEB), slice_of("web", PODS["pod-a"]))

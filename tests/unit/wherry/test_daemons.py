@@ -1,12 +1,54 @@
 from __future__ import annotations
 
+import pytest
+
+from netproxy.config import ProxyConfig
 from wherry import daemons, units
+from wherry.errors import WherryError
+from wherry.proxy_settings import dns_config, proxy_config
 from wherry.settings import Settings, complete
 
+CASES = [
+    # proxy, dns -> the daemons beside containerd, control and agent
+    ("wherry", "proxy", ["netproxy"]),
+    ("wherry", "alone", ["netproxy", "dns"]),
+    ("upstream", "proxy", ["dns"]),
+    ("none", "alone", ["dns"]),
+]
 
-def test_every_role_is_started_so() -> None:
-    settings = complete(Settings(), "192.0.2.1")
-    for daemon, argv in daemons.command_lines(settings).items():
+
+@pytest.mark.parametrize(("proxy", "dns", "expected"), CASES)
+def test_every_role_is_started_so(proxy: str, dns: str, expected: list[str]) -> None:
+    settings = complete(Settings(proxy=proxy, dns=dns), "192.0.2.1")
+    lines = daemons.command_lines(settings)
+    assert list(lines) == ["containerd", "control", "agent", *expected]
+    for daemon, argv in lines.items():
         if daemon != "containerd":
             assert tuple(argv[:3]) == daemons.PYTHON
-            assert " -P -m wherry.roles " in (units.FILES / units.UNITS[daemon]).read_text()
+            ran = " ".join(["-P -m", *argv[3:5]])
+            assert f" {ran}\n" in (units.FILES / units.UNITS[daemon]).read_text()
+
+
+@pytest.mark.parametrize(("proxy", "dns", "expected"), CASES)
+def test_dns_and_the_pod_network_run_in_one_process_each(proxy: str, dns: str, expected: list[str]) -> None:
+    settings = complete(Settings(proxy=proxy, dns=dns), "192.0.2.1")
+    make = {"netproxy": proxy_config, "dns": dns_config}
+    told = [make[daemon](settings, ProxyConfig()) for daemon in expected]
+    assert [each.dns.enabled for each in told].count(True) == 1
+    assert [each.pod_network.enabled for each in told].count(True) == 1
+    assert [each.services for each in told].count(True) == (proxy == "wherry")
+    addresses = {each.metrics_bind_address for each in told}
+    assert len(addresses) == len(told)
+
+
+@pytest.mark.parametrize(
+    ("settings", "option"),
+    [
+        (Settings(proxy="kube"), "--proxy kube"),
+        (Settings(dns="no"), "--dns no"),
+        (Settings(proxy="upstream", proxy_mode="auto"), "--proxy-mode auto"),
+    ],
+)
+def test_what_is_no_choice_is_refused(settings: Settings, option: str) -> None:
+    with pytest.raises(WherryError, match=option):
+        complete(settings, "192.0.2.1")

@@ -8,7 +8,7 @@ import pytest
 from agent.shutdown.logind import DROP_IN_HEAD
 from wherry import supervisor, units
 
-ROLES = ("control", "agent", "netproxy")
+ROLES = ("control", "agent", "netproxy", "dns")
 
 
 def settings_of(daemon: str) -> dict[str, list[str]]:

@@ -1,0 +1,23 @@
+"""Where another program than Wherry's proxy serves Services: what it is told, and what is removed for it."""
+
+from __future__ import annotations
+
+from wherry.progress import console
+from wherry.settings import Settings
+
+
+async def remove_own_rules() -> None:
+    """Remove the rules of Services that Wherry's proxy left in force."""
+    from netproxy.main import remove_services
+
+    await remove_services()
+
+
+def describe(settings: Settings) -> None:
+    """Say what serves Services where Wherry does not."""
+    if settings.proxy == "none":
+        console.print("\nServices are served by no proxy of Wherry's, but by what you install.")
+    if settings.proxy == "upstream":
+        console.print("\nServices are served once your kube-proxy runs on this machine, as in:\n")
+        console.print(f"  kube-proxy --config={settings.layout.proxy_configuration}", markup=False, soft_wrap=True)
+        console.print(f"\nIts kubeconfig is {settings.layout.netproxy_kubeconfig}.", markup=False, soft_wrap=True)
