@@ -91,7 +91,7 @@ def of(resource: Resource, style: Style) -> Paths:
     def add(path: str, operations: Iterator[Operation], where: dict[str, str]) -> None:
         found = {o.method: _render(o, resource, style) for o in operations}
         if found:
-            paths[path] = {**found, "parameters": [_parameter(n, "path", "string", style, d) for n, d in where.items()]}
+            paths[path] = found | _parameters([_parameter(n, "path", "string", style, d) for n, d in where.items()])
 
     in_namespace = {"namespace": "object name and auth scope, such as for teams and projects"}
     named = {"name": f"name of the {resource.kind}"}
@@ -152,11 +152,15 @@ def _camel(text: str) -> str:
 
 
 def _render(operation: Operation, resource: Resource, style: Style) -> dict[str, Any]:
+    parameters = [_parameter(name, "query", type_, style) for name, type_ in operation.query]
+    if style == "v2" and operation.body:
+        body = {"$ref": f"#/definitions/{operation.body}"}
+        parameters.append({"name": "body", "in": "body", "required": True, "schema": body})
     out: dict[str, Any] = {
         "description": operation.id,
         "operationId": operation.id,
         "tags": [f"{(resource.group or 'core').removesuffix('.k8s.io').replace('.', '_')}_{resource.version}"],
-        "parameters": [_parameter(name, "query", type_, style) for name, type_ in operation.query],
+        **_parameters(parameters),
         "x-kubernetes-action": operation.action,
         "x-kubernetes-group-version-kind": operation.shown
         or {"group": resource.group, "kind": resource.kind, "version": resource.version},
@@ -166,9 +170,6 @@ def _render(operation: Operation, resource: Resource, style: Style) -> dict[str,
         out["schemes"] = ["https"]
         out["produces"] = answers
         out["consumes"] = list(operation.body_types) if operation.body else ["*/*"]
-        if operation.body:
-            body = {"$ref": f"#/definitions/{operation.body}"}
-            out["parameters"].append({"name": "body", "in": "body", "required": True, "schema": body})
         out["responses"] = {
             str(code): {"description": _MEANING[code], "schema": {"$ref": f"#/definitions/{operation.answer}"}}
             for code in operation.codes
@@ -182,6 +183,11 @@ def _render(operation: Operation, resource: Resource, style: Style) -> dict[str,
         out["responses"] = {str(code): {"description": _MEANING[code], "content": content} for code in operation.codes}
     out["responses"]["401"] = {"description": "Unauthorized"}
     return out
+
+
+def _parameters(found: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the field; none where it would be empty: Go's client reads an empty list and writes none."""
+    return {"parameters": found} if found else {}
 
 
 _MEANING = {200: "OK", 201: "Created", 202: "Accepted"}

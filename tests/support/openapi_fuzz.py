@@ -66,7 +66,7 @@ class Requests:
             query["dryRun"] = "All"
         body, headers = None, draw(st.one_of(st.just({}), st.just({}), values.HEADERS))
         headers = dict(headers)
-        for parameter in operation["parameters"]:
+        for parameter in operation.get("parameters", ()):
             if parameter["in"] == "body":
                 body, headers["Content-Type"] = self._body(draw, method, operation, parameter["schema"], name)
                 if "apply-patch" in headers["Content-Type"]:
@@ -80,7 +80,7 @@ class Requests:
     def _query(self, operation: dict[str, Any]) -> st.SearchStrategy[dict[str, str]]:
         declared = {
             p["name"]: values.OPTIONS.get(p["name"], values.BY_TYPE[p["type"]])
-            for p in operation["parameters"]
+            for p in operation.get("parameters", ())
             if p["in"] == "query"
         }
         some = st.lists(st.sampled_from(sorted(declared)), max_size=3, unique=True) if declared else st.just([])
