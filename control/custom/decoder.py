@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-import msgspec
-
+from control.custom import embedded
 from control.custom.schema import Schema, fill, prune
-from control.server import canonical, shapes
 from control.server.decode import JSON_TYPES, YAML_TYPES, Decoder, FieldValidation, media_type, raw_value, unreadable
-from control.server.decode_errors import duplicates, go_message, least_keys, most_keys
-from kube import errors, serialize
+from control.server.decode_errors import duplicates, least_keys, most_keys
+from kube import errors
 from kube.api import meta_v1
 
 Object = dict[str, Any]
@@ -69,9 +67,15 @@ class CustomDecoder(Decoder):
         """Turn JSON values into an object of the schema, checking as `decode` does; `raw` stays as it is."""
         if not isinstance(raw, dict):
             self._reject("json: cannot unmarshal into Go value of type map[string]interface {}")
-        unknown: list[str] = []
-        obj: Object = prune(raw, self.schema, "", unknown, True)
-        obj["metadata"] = self._metadata(raw.get("metadata"), unknown)
+        dropped: list[str] = []
+        obj: Object = prune(raw, self.schema, "", dropped, True)
+        own, inner = list[str](), list[str]()
+        obj["metadata"] = self._metadata(raw.get("metadata"), own)
+        try:
+            embedded.decode(obj, self.schema, "", inner)
+        except ValueError as error:
+            self._reject(str(error))
+        unknown = own + sorted(dropped) + sorted(inner)
         if validation != "Ignore":
             problems = [f'unknown field "{path}"' for path in unknown]
             if body and media_type(content_type) in JSON_TYPES and most_keys(body) > least_keys(raw):
@@ -86,19 +90,10 @@ class CustomDecoder(Decoder):
         return obj
 
     def _metadata(self, raw: Any, unknown: list[str]) -> Object:
-        if raw is None:
-            return {}
         try:
-            typed = serialize.convert(raw, meta_v1.ObjectMeta)
-        except msgspec.ValidationError as error:
-            self._reject(go_message(error, raw, meta_v1.ObjectMeta).replace("ObjectMeta.", "ObjectMeta.metadata."))
-        unknown += [f"metadata.{path}" for path in shapes.inspect(raw, meta_v1.ObjectMeta)[0]]
-        found = serialize.to_dict(typed)
-        try:
-            canonical.rewrite(found, meta_v1.ObjectMeta)
+            return embedded.decode_metadata(raw, "metadata", unknown)
         except ValueError as error:
-            self._reject(str(error))
-        return found
+            self._reject(str(error).replace("ObjectMeta.", "ObjectMeta.metadata."))
 
     def _reject(self, message: str) -> NoReturn:
         version = self.api_version.rpartition("/")[2]

@@ -29,6 +29,7 @@ class Schema:
         "default",
         "defaults_below",
         "embedded",
+        "embedded_below",
         "enum",
         "format",
         "int_or_string",
@@ -84,6 +85,7 @@ class Schema:
         self.limits = {name: source[name] for name in _LIMITS if source.get(name) is not None}
         below = [*self.properties.values(), *(s for s in (self.items, self.additional) if s is not None)]
         self.defaults_below: bool = any(s.default is not MISSING or s.defaults_below for s in below)
+        self.embedded_below: bool = any(s.embedded or s.embedded_below for s in below)
 
     def below(self, key: str) -> Schema | None:
         """Return the schema of an object's field."""
