@@ -118,10 +118,18 @@ def _start(
     hung = [call.owner for call in running.values() if loop.time() - call.began > HUNG_SECONDS]
     if refusal := owner.refusal(hung):
         raise OSError(errno.EAGAIN, refusal)
+    future = begin(f"volume {key}", function, *args, ended=lambda: running.pop(key, None))
+    running[key] = _Call(future, owner, loop.time())
+    return future
+
+
+def begin(name: str, function: Callable[..., T], *args: Any, ended: Callable[[], object]) -> asyncio.Future[T]:
+    """Run a function in a daemon thread of its own; `ended` is called on the loop when it has returned."""
+    loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 
     def settle(result: T | None, error: BaseException | None) -> None:
-        running.pop(key, None)
+        ended()
         if future.cancelled():
             return
         if error is None:
@@ -139,8 +147,7 @@ def _start(
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
             loop.call_soon_threadsafe(settle, result, error)
 
-    running[key] = _Call(future, owner, loop.time())
-    threading.Thread(target=work, name=f"volume {key}", daemon=True).start()
+    threading.Thread(target=work, name=name, daemon=True).start()
     return future
 
 

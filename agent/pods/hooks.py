@@ -6,7 +6,9 @@ import ssl
 
 import aiohttp
 
+from agent import lookups
 from agent.contracts import HookError
+from agent.threads import Owner
 from cri.client import Client
 from cri.errors import CRIError
 from kube.api import core_v1
@@ -35,7 +37,7 @@ class Hooks:
             if handler.exec is not None:
                 await self._exec(container_id, handler.exec.command)
             elif handler.http_get is not None:
-                await self._http_get(pod_ip, container, handler.http_get)
+                await self._http_get(Owner.of(pod), pod_ip, container, handler.http_get)
             elif handler.sleep is not None:
                 await self._clock.sleep(handler.sleep.seconds)
             else:
@@ -55,7 +57,9 @@ class Hooks:
             said = (answer.stdout + answer.stderr).decode(errors="replace")[:_BODY_BYTES]
             raise HookError(f"command '{' '.join(command)}' exited with {answer.exit_code}: {said}")
 
-    async def _http_get(self, pod_ip: str, container: core_v1.Container, action: core_v1.HTTPGetAction) -> None:
+    async def _http_get(
+        self, owner: Owner, pod_ip: str, container: core_v1.Container, action: core_v1.HTTPGetAction
+    ) -> None:
         host = action.host or pod_ip
         shown = f"[{host}]" if ":" in host else host
         scheme = (action.scheme or "HTTP").lower()
@@ -68,7 +72,7 @@ class Hooks:
         timeout = aiohttp.ClientTimeout(total=HTTP_SECONDS)
         try:
             async with (
-                aiohttp.ClientSession(timeout=timeout, trust_env=False) as session,
+                aiohttp.ClientSession(timeout=timeout, trust_env=False, connector=lookups.connector(owner)) as session,
                 session.get(url, headers=headers, ssl=context, allow_redirects=False) as answer,
             ):
                 if answer.status >= 400:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 import grpc
 import grpc.aio
 
+from agent import lookups
 from agent.podspec.environment import ConfigError, expand_all
 from agent.probes.http import USER_AGENT, HTTPProber
 from agent.probes.http_errors import reason
@@ -70,7 +71,7 @@ async def _tcp(probe: core_v1.Probe, target: Target) -> Result:
     where = f"dial tcp [{host}]:{port}" if ":" in host else f"dial tcp {host}:{port}"
     try:
         async with asyncio.timeout(probe.timeout_seconds or 1):
-            _, writer = await asyncio.open_connection(host, port)
+            writer = await lookups.connect(host, port, target.owner)
     except TimeoutError:
         return failure(f"{where}: i/o timeout")
     except (socket.gaierror, UnicodeError):

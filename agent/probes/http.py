@@ -13,6 +13,7 @@ from urllib.parse import urljoin, urlsplit
 
 import aiohttp
 
+from agent import lookups
 from agent.probes.http_errors import wording
 from agent.probes.result import Result, Target, Verdict, errored, failure, success
 from kube.api import core_v1
@@ -27,7 +28,7 @@ USER_AGENT = "kube-probe/1.36"
 
 
 class HTTPProber:
-    """Sends probes from one client session, made when it is first needed."""
+    """Sends probes: those to addresses share a client session, one to a name has a session that looks it up for its pod."""
 
     def __init__(self) -> None:
         self._session: aiohttp.ClientSession | None = None
@@ -40,38 +41,17 @@ class HTTPProber:
             url = url_of(action, target)
         except LookupError as error:
             return errored(str(error))
-        return await self.get(url, headers_of(action.http_headers), probe.timeout_seconds or 1)
-
-    async def get(self, url: str, headers: dict[str, str], timeout: float) -> Result:
-        """GET a URL; seconds. A redirect that cannot be read is the container's failure, as any other of its answers."""
+        headers, timeout = headers_of(action.http_headers), probe.timeout_seconds or 1
         try:
-            host = urlsplit(url).hostname
+            host = urlsplit(url).hostname or ""
         except ValueError as error:
             return errored(f'parse "{url}": {error}')
-        for _ in range(_MAX_REDIRECTS):
-            try:
-                status, location, body = await self._request(url, headers, timeout)
-            except TimeoutError:
-                late = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
-                return failure(f'Get "{url}": {late}')
-            except (aiohttp.ClientError, ValueError) as error:
-                return failure(f'Get "{url}": {wording(error, urlsplit(url))}')
-            if status in _REDIRECTS and location:
-                try:
-                    moved = urljoin(url, location)
-                    stays = urlsplit(moved).hostname == host
-                except ValueError as error:
-                    said = f"failed to parse Location header {json.dumps(location)}: {error}"
-                    return failure(f'Get "{url}": {said}')
-                if stays:
-                    url = moved
-                    continue
-            if not 200 <= status < 400:
-                return failure(f"HTTP probe failed with statuscode: {status}")
-            if status >= 300:
-                return Result(Verdict.WARNING, f"Probe terminated redirects, Response body: {body}")
-            return success(body)
-        return failure(f'Get "{url}": stopped after {_MAX_REDIRECTS} redirects')
+        if lookups.is_address(host):
+            if self._session is None:
+                self._session = _session(aiohttp.TCPConnector(force_close=True, limit=0, ssl=False))
+            return await _get(self._session, url, host, headers, timeout)
+        async with _session(lookups.connector(target.owner, ssl=False)) as session:
+            return await _get(session, url, host, headers, timeout)
 
     async def close(self) -> None:
         """Close the session."""
@@ -79,22 +59,52 @@ class HTTPProber:
             await self._session.close()
             self._session = None
 
-    async def _request(self, url: str, headers: dict[str, str], timeout: float) -> tuple[int, str, str]:
-        if self._session is None:
-            connector = aiohttp.TCPConnector(force_close=True, limit=0, ssl=False)
-            self._session = aiohttp.ClientSession(
-                connector=connector,
-                cookie_jar=aiohttp.DummyCookieJar(),
-                skip_auto_headers=("Accept-Encoding", "User-Agent", "Accept"),
-                auto_decompress=False,
-            )
-        limit = aiohttp.ClientTimeout(total=timeout)
-        async with self._session.get(url, headers=headers, allow_redirects=False, timeout=limit) as answer:
-            body = await answer.content.read(_MAX_BODY)
-            location = _UNDECODED.sub(
-                lambda found: f"%{ord(found[0]) - 0xDC00:02X}", answer.headers.get("Location", "")
-            )
-            return answer.status, location, body.decode(errors="replace")
+
+def _session(connector: aiohttp.TCPConnector) -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(
+        connector=connector,
+        cookie_jar=aiohttp.DummyCookieJar(),
+        skip_auto_headers=("Accept-Encoding", "User-Agent", "Accept"),
+        auto_decompress=False,
+    )
+
+
+async def _get(session: aiohttp.ClientSession, url: str, host: str, headers: dict[str, str], timeout: float) -> Result:
+    """GET a URL; seconds. A redirect that cannot be read is the container's failure, as any other of its answers."""
+    for _ in range(_MAX_REDIRECTS):
+        try:
+            status, location, body = await _request(session, url, headers, timeout)
+        except TimeoutError:
+            late = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
+            return failure(f'Get "{url}": {late}')
+        except (aiohttp.ClientError, ValueError) as error:
+            return failure(f'Get "{url}": {wording(error, urlsplit(url))}')
+        if status in _REDIRECTS and location:
+            try:
+                moved = urljoin(url, location)
+                stays = urlsplit(moved).hostname == host
+            except ValueError as error:
+                said = f"failed to parse Location header {json.dumps(location)}: {error}"
+                return failure(f'Get "{url}": {said}')
+            if stays:
+                url = moved
+                continue
+        if not 200 <= status < 400:
+            return failure(f"HTTP probe failed with statuscode: {status}")
+        if status >= 300:
+            return Result(Verdict.WARNING, f"Probe terminated redirects, Response body: {body}")
+        return success(body)
+    return failure(f'Get "{url}": stopped after {_MAX_REDIRECTS} redirects')
+
+
+async def _request(
+    session: aiohttp.ClientSession, url: str, headers: dict[str, str], timeout: float
+) -> tuple[int, str, str]:
+    limit = aiohttp.ClientTimeout(total=timeout)
+    async with session.get(url, headers=headers, allow_redirects=False, timeout=limit) as answer:
+        body = await answer.content.read(_MAX_BODY)
+        location = _UNDECODED.sub(lambda found: f"%{ord(found[0]) - 0xDC00:02X}", answer.headers.get("Location", ""))
+        return answer.status, location, body.decode(errors="replace")
 
 
 def url_of(action: core_v1.HTTPGetAction, target: Target) -> str:

@@ -21,6 +21,7 @@ from agent.probes.counts import ProbeCounts
 from agent.probes.handlers import Handlers
 from agent.probes.result import Handler, Result, Target, Verdict
 from agent.probes.state import ContainerProbes, Kind
+from agent.threads import Owner
 from cri.runtime_service import RuntimeService
 from kube.api import core_v1
 from kube.clock import Clock
@@ -134,7 +135,8 @@ class PodProber:
                 if (status.container_id or "").endswith(wanted.container_id):
                     was_started, was_ready = bool(status.started), bool(status.ready)
         state = ContainerProbes.of(container, was_started=was_started, was_ready=was_ready)
-        probed = _Probed(pod, Target(container, wanted.container_id, pod_ip), wanted.started_at, state)
+        target = Target(container, wanted.container_id, pod_ip, Owner.of(pod))
+        probed = _Probed(pod, target, wanted.started_at, state)
         self._plan(probed, first=True)
         return probed
 

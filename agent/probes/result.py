@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import Enum
 
+from agent.threads import Owner
 from kube.api import core_v1
 
 
@@ -28,11 +29,12 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a probe goes."""
+    """Where a probe goes, and whose it is."""
 
     container: core_v1.Container
     container_id: str
     pod_ip: str
+    owner: Owner
 
     def port(self, port: int | str) -> int:
         """Resolve a port that may be named. Raise LookupError."""

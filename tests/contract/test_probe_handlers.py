@@ -13,6 +13,7 @@ from aiohttp import web
 
 from agent.probes.handlers import Handlers
 from agent.probes.result import Target, Verdict
+from agent.threads import Owner
 from cri.client import Client
 from cri.fake import FakeRuntime
 from cri.messages import ContainerConfig, ContainerMetadata, ImageSpec, PodSandboxConfig, PodSandboxMetadata
@@ -53,7 +54,7 @@ async def handlers(tmp_path: Path) -> AsyncIterator[Handlers]:
 
 def _target(handlers: Handlers, **settings: object) -> Target:
     container = core_v1.Container(name="main", **settings)  # type: ignore[arg-type]
-    return Target(container, handlers.container_id, "127.0.0.1")  # type: ignore[attr-defined]
+    return Target(container, handlers.container_id, "127.0.0.1", Owner("uid"))  # type: ignore[attr-defined]
 
 
 def _get(port: int | str, path: str = "/", timeout: int = 30, **headers: str) -> core_v1.Probe:

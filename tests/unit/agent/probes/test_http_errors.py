@@ -14,6 +14,7 @@ import pytest
 
 from agent.probes.http_errors import wording
 from agent.probes.result import Target
+from agent.threads import Owner
 from kube.api import core_v1
 
 URL = urlsplit("https://10.0.0.1/")
@@ -66,7 +67,7 @@ def test_an_answer_that_is_not_http_is_quoted(message: str, said: str) -> None:
 
 
 def test_a_port_name_that_no_port_has_is_told_as_upstream_tells_it() -> None:
-    target = Target(core_v1.Container(name="main"), "id", "10.0.0.1")
+    target = Target(core_v1.Container(name="main"), "id", "10.0.0.1", Owner("uid"))
     with pytest.raises(LookupError, match=r'^strconv\.Atoi: parsing "web": invalid syntax$'):
         target.port("web")
     assert target.port("80") == 80
