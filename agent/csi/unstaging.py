@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
+from agent import threads
 from agent.csi.attachments import Attachments
 from agent.csi.drivers import Drivers
 from agent.csi.layout import DamagedNoteError, Layout, Staged
@@ -68,4 +69,4 @@ class Unstaging:
                 f'"{staged.target}" is still mounted by other references [{" ".join(others)}]'
             )
         await driver.unstage(staged.handle, str(staged.target))
-        await asyncio.to_thread(self._layout.forget_staged, staged)
+        await threads.call(str(staged.target), self._layout.forget_staged, staged)

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from agent import threads
 from agent.csi.attachments import Attachments
 from agent.csi.drivers import Drivers
 from agent.csi.expansion import Expansion
@@ -214,7 +215,7 @@ class CSIVolumes:
         self._published.discard((published.uid, published.name))
         try:
             await driver.unpublish(published.handle, str(published.target))
-            await asyncio.to_thread(self._layout.forget_published, published)
+            await threads.call(published.uid, self._layout.forget_published, published)
         except (CRIError, OSError) as error:
             text = error.grpc_text() if isinstance(error, CRIError) else str(error)
             raise CleanupError(f"{what}: Unmounter.TearDownAt failed: {text}") from error

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING
 
 from agent.lifecycle import Kill, find_container, grace_of, termination_waves
 from agent.managers.errors import DynamicResourceError
-from agent.pods.setup import unlink_logs, with_message
+from agent.pods.setup import unlink_logs
+from agent.pods.termination_messages import with_message
 from agent.podspec.sandbox import log_directory
+from agent.threads import Owner
 from agent.volumes import walk
 from agent.volumes.cleanup import CleanupError
 from cri.errors import CRIError
@@ -87,8 +89,9 @@ async def look_for_leftovers(worker: PodWorker) -> None:
     for sandbox in found.sandboxes:
         if sandbox.id not in known:
             worker.runtime = worker.runtime.with_sandbox(sandbox)
+    pod_dir, owner = worker.tools.volumes.pod_dir(worker.uid), Owner.of(worker.pod)
     for container in found.containers:
-        worker.runtime = worker.runtime.with_container(with_message(container))
+        worker.runtime = worker.runtime.with_container(await with_message(container, pod_dir, owner))
     worker.suspect = False
 
 

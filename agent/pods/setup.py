@@ -11,7 +11,6 @@ import contextlib
 import os
 import secrets
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 from agent.cgroups import swap
@@ -24,7 +23,6 @@ from agent.podspec import containers, dns, environment, hosts
 from agent.podspec.environment import Surroundings
 from agent.podspec.sandbox import log_directory, sandbox_config
 from agent.podspec.security import AnyContainer, container_context, verify_user
-from agent.records import ContainerRecord
 from agent.volumes.container_mounts import container_devices
 from agent.volumes.mounted import Mounted
 from cri.messages import ContainerConfig, LinuxContainerResources, Mount, PodSandboxConfig
@@ -198,7 +196,7 @@ def _managed_mounts(tools: Toolbox, pod: core_v1.Pod, container: AnyContainer, p
         result.append(Mount(container_path="/etc/hosts", host_path=str(path)))
     message_path = container.termination_message_path or containers.DEFAULT_MESSAGE_PATH
     if message_path.rstrip("/") not in own:
-        file = folder / "containers" / container.name / secrets.token_hex(4)
+        file = messages.own_folder(folder, container.name) / secrets.token_hex(4)
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o750)
         file.touch()
         file.chmod(0o666)
@@ -223,15 +221,3 @@ def unlink_logs(logs_dir: Path, container_ids: set[str]) -> None:
             if entry.is_symlink() and entry.name.removesuffix(".log").rpartition("-")[2] in container_ids:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(entry.path)
-
-
-def with_message(record: ContainerRecord) -> ContainerRecord:
-    """Add to a dead container's record what it left as its termination message."""
-    if not record.exited:
-        return record
-    text = messages.read_message(record.message_file) if record.message_file else ""
-    if not text and record.message_policy == "FallbackToLogsOnError" and record.exit_code != 0:
-        text = messages.tail_log(record.log_path)
-    if not text:
-        return record
-    return replace(record, message=text)

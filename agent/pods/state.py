@@ -20,14 +20,16 @@ from agent.lifecycle import End, find_container, is_sidecar
 from agent.node import log_rotation
 from agent.pods.allocation import sizes
 from agent.pods.resize import Hold
-from agent.pods.setup import field_path, make_sandbox_config, unlink_logs, with_message
+from agent.pods.setup import field_path, make_sandbox_config, unlink_logs
 from agent.pods.taken import Taken
+from agent.pods.termination_messages import with_message
 from agent.pods.toolbox import Toolbox
 from agent.records import ContainerRecord, PodRuntime
 from agent.status.container import Known, Waiting
 from agent.status.phase import ENDED_PHASES
 from agent.status.pod import NodeFacts, pod_status, rejected_status
 from agent.status.writer import OURS
+from agent.threads import Owner
 from agent.volumes.mounted import Mounted
 from cri.errors import CRIError
 from cri.messages import PodSandboxConfig
@@ -131,7 +133,9 @@ class PodState:
         before = self.runtime.find(container_id)
         if before is not None and before.exited and not record.exited:
             return before  # two looks crossed: the later one knows better
-        record = with_message(record)
+        record = await with_message(record, self.tools.volumes.pod_dir(self.uid), Owner.of(self.pod))
+        if before is not None and self.runtime.find(container_id) is None:
+            return None  # removed meanwhile
         self.runtime = self.runtime.with_container(record)
         return record
 

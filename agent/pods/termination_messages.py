@@ -1,15 +1,61 @@
 """Termination messages: what a container wrote before it died, from its file or the end of its log.
 
 Both are files that the container's processes control, so they are opened without following links and read to a limit
-(pkg/kubelet/kuberuntime: 4096 bytes of file, 80 lines and 2048 bytes of log).
+(pkg/kubelet/kuberuntime: 4096 bytes of file, 80 lines and 2048 bytes of log). The file is the agent's own, on its disk,
+or one of a volume that is mounted at the message's path. A volume may never answer: it is read in a thread of the pod's,
+and has no message where that takes longer than `VOLUME_SECONDS`.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import os
 import stat
+from dataclasses import replace
+from pathlib import Path
+
+from agent import threads
+from agent.records import ContainerRecord
+from agent.threads import Owner
 
 FILE_BYTES, LOG_BYTES, LOG_LINES = 4096, 2048, 80
+VOLUME_SECONDS = 2.0
+
+
+def own_folder(pod_dir: Path, container: str) -> Path:
+    """Return where the agent makes the message files of a container."""
+    return pod_dir / "containers" / container
+
+
+def is_on_volume(record: ContainerRecord, pod_dir: Path) -> bool:
+    """Tell whether a dead container's message is in a file that a volume may stand behind."""
+    file = record.message_file
+    return record.exited and bool(file) and Path(file).parent != own_folder(pod_dir, record.name)
+
+
+async def with_message(record: ContainerRecord, pod_dir: Path, owner: Owner) -> ContainerRecord:
+    """Add to a dead container's record what it left as its termination message, wherever that is."""
+    if not is_on_volume(record, pod_dir):
+        return with_own_message(record)
+    file, text = record.message_file, ""
+    with contextlib.suppress(OSError):  # TimeoutError, and the refusal of one more call that may hang
+        async with asyncio.timeout(VOLUME_SECONDS):
+            text = await threads.look(f"message {file}", read_message, file, owner=owner)
+    return _completed(record, text)
+
+
+def with_own_message(record: ContainerRecord) -> ContainerRecord:
+    """Do the same where no volume stands behind the message's file."""
+    if not record.exited:
+        return record
+    return _completed(record, read_message(record.message_file) if record.message_file else "")
+
+
+def _completed(record: ContainerRecord, text: str) -> ContainerRecord:
+    if not text and record.message_policy == "FallbackToLogsOnError" and record.exit_code != 0:
+        text = tail_log(record.log_path)
+    return replace(record, message=text) if text else record
 
 
 def read_message(path: str) -> str:

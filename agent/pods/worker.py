@@ -23,9 +23,9 @@ from agent.pods.late_exits import read_again
 from agent.pods.references import references_of
 from agent.pods.resize import Hold
 from agent.pods.resize_events import ResizeStory
-from agent.pods.setup import with_message
 from agent.pods.state import PodState
 from agent.pods.sync import sync
+from agent.pods.termination_messages import is_on_volume, with_own_message
 from agent.pods.toolbox import Toolbox
 from agent.records import PodRuntime
 from cri.errors import CRIError
@@ -116,10 +116,16 @@ class PodWorker(PodState):
         if self._child is None and runtime != self.runtime:
             # Messages read before stay with their records.
             known = {record.id: record for record in self.runtime.containers}
+            pod_dir = self.tools.volumes.pod_dir(self.uid)
             for record in runtime.containers:
                 before = known.get(record.id)
-                kept = before if before is not None and before.state is record.state else with_message(record)
-                runtime = runtime.with_container(kept)
+                if before is not None and before.state is record.state:
+                    runtime = runtime.with_container(before)
+                elif is_on_volume(record, pod_dir):
+                    self._stale.add(record.id)  # reading it may take its time
+                    self.suspect |= self.ending
+                else:
+                    runtime = runtime.with_container(with_own_message(record))
             self.runtime = runtime
             self.look_again()
 
