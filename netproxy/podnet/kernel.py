@@ -14,8 +14,9 @@ from typing import Any
 from kube.process import run
 from netproxy import sysctl
 from netproxy.podnet import guard
-from netproxy.podnet.peers import DEVICE, Forward, Link, Neighbour, Route, Tunnel, Ways
+from netproxy.podnet.peers import Link
 from netproxy.podnet.routes import PROTOCOL
+from netproxy.podnet.ways import DEVICE, Forward, Neighbour, Route, Tunnel, Ways
 
 
 async def _json(*argv: str) -> list[dict[str, Any]]:

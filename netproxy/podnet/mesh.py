@@ -16,11 +16,12 @@ from kube.informer import Change, Informer
 from kube.process import CommandError
 from netproxy import metrics
 from netproxy.config import ProxyConfig
-from netproxy.podnet import kernel, peers, routes
+from netproxy.podnet import kernel, peers, routes, ways
 from netproxy.podnet.guard import Guard
 from netproxy.podnet.monitor import Monitor
 from netproxy.podnet.nodes import SlimNode
-from netproxy.podnet.peers import Link, Network, Peer, Ways
+from netproxy.podnet.peers import Link, Network, Peer
+from netproxy.podnet.ways import Ways
 
 log = logging.getLogger(__name__)
 CHECK_PERIOD = 30.0
@@ -109,8 +110,8 @@ class Mesh:
         settings = self._config.pod_network
         if self._links_suspect:
             self._links_suspect = False
-            self._links = await kernel.read_links((settings.bridge, routes.DEVICE, peers.DEVICE))
-        wanted = peers.plan(
+            self._links = await kernel.read_links((settings.bridge, routes.DEVICE, ways.DEVICE))
+        wanted = ways.plan(
             self._peers.get(self._name, Peer(self._name)),
             self._peers.values(),
             self._links,
@@ -125,14 +126,14 @@ class Mesh:
         if settings.node_routes != "host-gw":
             known = (address for peer in self._peers.values() for address in peer.addresses)
             if not await self._guard.set(known, settings.vxlan_port, settings.bridge):
-                wanted = peers.without_tunnel(wanted)
+                wanted = ways.without_tunnel(wanted)
         self._complain(wanted)
         if suspect or wanted.tunnel != self._held.tunnel:
             remade = await kernel.ensure_tunnel(wanted.tunnel)
             suspect = suspect or remade
         if settings.node_routes == "host-gw":
             await self._guard.remove()
-        self._monitor.follow({link.device for link in self._links}, peers.DEVICE if wanted.tunnel else "")
+        self._monitor.follow({link.device for link in self._links}, ways.DEVICE if wanted.tunnel else "")
         held = await kernel.read_ways(self._config.families) if suspect else self._held
         try:
             changed = await kernel.change(held, wanted)

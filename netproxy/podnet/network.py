@@ -13,7 +13,7 @@ from kube.ip_addresses import reached
 from netproxy import sysctl
 from netproxy.config import ProxyConfig
 from netproxy.iptables.static import StaticSettings
-from netproxy.podnet import cni, kernel, peers, routes
+from netproxy.podnet import cni, kernel, peers, routes, ways
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ class PodNetwork:
     def __init__(self, config: ProxyConfig, *, ipvs: bool = False) -> None:
         self._config = config
         bridge = config.pod_network.bridge
-        self._settings = sysctl.KeptSettings(sysctl.network_settings(config.families, bridge, peers.DEVICE, ipvs=ipvs))
+        self._settings = sysctl.KeptSettings(sysctl.network_settings(config.families, bridge, ways.DEVICE, ipvs=ipvs))
         self._guarded = guarded_file(config)
         self._done: tuple[object, ...] | None = None
         self._source = ""
@@ -112,9 +112,9 @@ class PodNetwork:
         settings = self._config.pod_network
         if settings.mtu:
             return settings.mtu
-        links = await kernel.read_links((settings.bridge, routes.DEVICE, peers.DEVICE))
-        uplink = peers.underlay(own, links)
-        return peers.pod_mtu(settings.node_routes, own, uplink.mtu if uplink else await routes.uplink_mtu())
+        links = await kernel.read_links((settings.bridge, routes.DEVICE, ways.DEVICE))
+        uplink = ways.underlay(own, links)
+        return ways.pod_mtu(settings.node_routes, own, uplink.mtu if uplink else await routes.uplink_mtu())
 
 
 def with_pods(settings: StaticSettings, pod_cidrs: tuple[str, ...]) -> StaticSettings:

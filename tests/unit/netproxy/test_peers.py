@@ -8,19 +8,8 @@ import pytest
 
 from kube.api import core_v1
 from netproxy.podnet import kernel, monitor
-from netproxy.podnet.peers import (
-    DEVICE,
-    Forward,
-    Link,
-    Neighbour,
-    Peer,
-    Route,
-    Ways,
-    peer_of,
-    plan,
-    pod_mtu,
-    tunnel_mac,
-)
+from netproxy.podnet.peers import Link, Peer, peer_of
+from netproxy.podnet.ways import DEVICE, Forward, Neighbour, Route, Ways, plan, pod_mtu, tunnel_mac
 from tests.support.services import node
 
 CLUSTER = (ipaddress.ip_network("10.244.0.0/16"), ipaddress.ip_network("fd00::/48"))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kube.process import CommandError
-from netproxy.podnet import guard, peers
+from netproxy.podnet import guard, ways
 
 NODES = [ipaddress.ip_address("192.168.0.2"), ipaddress.ip_address("fd99::2")]
 
@@ -39,11 +39,11 @@ def test_where_nft_fails_nothing_is_in_force_and_the_log_says_so_once(
 
 
 def test_ways_without_the_tunnel_keep_those_by_links() -> None:
-    near, far = peers.Route("10.1.0.0/24", "192.168.0.3", "eth0"), peers.Route("10.2.0.0/24", "10.2.0.0", peers.DEVICE)
-    ways = peers.Ways(
+    near, far = ways.Route("10.1.0.0/24", "192.168.0.3", "eth0"), ways.Route("10.2.0.0/24", "10.2.0.0", ways.DEVICE)
+    both = ways.Ways(
         routes=frozenset({near, far}),
-        neighbours=frozenset({peers.Neighbour("10.2.0.0", "0a:58:0a:02:00:00")}),
-        forwards=frozenset({peers.Forward("0a:58:0a:02:00:00", "192.168.1.3")}),
-        tunnel=peers.Tunnel("0a:58:0a:00:00:00", "192.168.0.2", ("10.0.0.0",), 1450, 8472, 1),
+        neighbours=frozenset({ways.Neighbour("10.2.0.0", "0a:58:0a:02:00:00")}),
+        forwards=frozenset({ways.Forward("0a:58:0a:02:00:00", "192.168.1.3")}),
+        tunnel=ways.Tunnel("0a:58:0a:00:00:00", "192.168.0.2", ("10.0.0.0",), 1450, 8472, 1),
     )
-    assert peers.without_tunnel(ways) == peers.Ways(routes=frozenset({near}))
+    assert ways.without_tunnel(both) == ways.Ways(routes=frozenset({near}))
