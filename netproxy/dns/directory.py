@@ -1,8 +1,9 @@
-"""The zone's view of the informers' copies: look-ups by key and by address, through indexes."""
+"""The cluster's objects as the zone looks them up, by key and by address: in indexes of the informers' copies."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol
 
 from kube.api import core_v1, discovery_v1
 from kube.client import key_of
@@ -12,6 +13,27 @@ from netproxy.dns.endpoints import BOTH, Host
 from netproxy.dns.namespaces import Namespaces
 from netproxy.dns.port_index import PortIndex, ServicePorts
 from netproxy.policy.objects import FINISHED, SlimPod
+
+
+class Directory(Protocol):
+    """The cluster's objects as the zone looks them up."""
+
+    def service(self, key: str) -> core_v1.Service | None: ...
+    def hosts(self, key: str, families: Sequence[str] = BOTH, label: str | None = None) -> Iterator[Host]:
+        """Go through the ready endpoints of a Service, those with a label where one is given."""
+
+    def ends(self, key: str, port: str | None, protocol: str | None) -> Iterator[tuple[Host, int]]:
+        """Go through the ports with these labels of SRV names (None: any) of the ready endpoints of a Service."""
+
+    def numbers(self, service: core_v1.Service, port: str | None, protocol: str | None) -> Iterable[int]:
+        """Go through the numbers of a Service's ports with these labels; of a protocol alone one may stand for all."""
+
+    def has_namespace(self, namespace: str) -> bool | None: ...
+    def service_by_ip(self, ip: str) -> core_v1.Service | None: ...
+    def names(self, address: str) -> Iterable[tuple[str, str]]:
+        """Return what headless Services call an address of a ready endpoint: the Service's key and a label."""
+
+    def has_pod(self, namespace: str, ip: str) -> bool: ...
 
 
 class InformerDirectory:

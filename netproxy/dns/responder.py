@@ -13,10 +13,11 @@ from functools import lru_cache
 
 from netproxy import metrics
 from netproxy.dns import reply, wire
+from netproxy.dns.answers import Answer
 from netproxy.dns.following import Follower
 from netproxy.dns.forward import Forwarder
 from netproxy.dns.kept import Answers, Key
-from netproxy.dns.zone import TYPES, Answer, Zone
+from netproxy.dns.zone import TYPES, Zone
 
 MAX_KEPT, MAX_KEPT_BYTES = 20_000, 16 << 20
 """Answers of Services."""

@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 
 from kube.clock import FakeClock
 from netproxy.dns import following, forward, wire
+from netproxy.dns.answers import Answer
 from netproxy.dns.forward import Forwarder
 from netproxy.dns.kept import OVERHEAD, Bounded
 from netproxy.dns.responder import Responder
-from netproxy.dns.zone import Answer, Zone
+from netproxy.dns.zone import Zone
 from tests.support.services import service, slice_of
 from tests.unit.netproxy.test_dns import CLUSTER, DOMAIN, Directory, responder, texts, upstream_answer
 
