@@ -19,7 +19,7 @@ from bench.proxy_site import Stopwatch
 from netproxy.nftables.writer import NftWriter
 from netproxy.policy.enforcer import PolicyEnforcer
 from netproxy.policy.objects import SlimMeta, SlimNamespace
-from netproxy.policy.rules import TABLE
+from netproxy.policy.ruleset import TABLE
 from netproxy.policy.sync import PolicyBackend
 from tests.support.memory_api import MemoryAPI
 from tests.support.netns import namespaces

@@ -36,7 +36,7 @@ from netproxy.nftables.writer import NftWriter
 from netproxy.podnet import kernel, network, routes
 from netproxy.podnet.masquerade import PodMasquerade
 from netproxy.podnet.source_guard import SourceGuard
-from netproxy.policy.rules import TABLE as POLICY_TABLE
+from netproxy.policy.ruleset import TABLE as POLICY_TABLE
 from netproxy.policy.sync import PolicyBackend
 from netproxy.proxy import ServiceProxy
 

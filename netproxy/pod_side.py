@@ -29,7 +29,7 @@ from netproxy.podnet.network import PodNetwork
 from netproxy.podnet.nodes import SlimNode
 from netproxy.podnet.source_guard import SourceGuard
 from netproxy.policy.enforcer import PolicyEnforcer
-from netproxy.policy.rules import TABLE as POLICY_TABLE
+from netproxy.policy.ruleset import TABLE as POLICY_TABLE
 from netproxy.policy.sync import PolicyBackend
 
 log = logging.getLogger(__name__)

@@ -7,60 +7,17 @@ and drops what none allows.
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
 
 from netproxy.nftables.chains import PROTOCOLS, word
 from netproxy.policy.base_chains import ITSELF, LOCAL_PODS, base_chains
 from netproxy.policy.model import DIRECTIONS, EGRESS, INGRESS, Policy, Port, Rule
+from netproxy.policy.ruleset import Part, PolicyPart, Ruleset, digest
 from netproxy.policy.selector import EVERY_POD, Selector
 from netproxy.policy.table import PolicyTable
 
-TABLE = "wherry-policy"
 PEER = {EGRESS: "daddr", INGRESS: "saddr"}
-
-
-@dataclass(slots=True, eq=False)
-class Part:
-    """A part of a ruleset. A set whose elements did not change since the last ruleset is the same object."""
-
-    declarations: dict[str, str] = field(default_factory=dict)
-    """Sets and maps by name, as "set NAME { ... }"."""
-    elements: dict[str, dict[str, str]] = field(default_factory=dict)
-    chains: dict[str, tuple[str, ...]] = field(default_factory=dict)
-
-
-@dataclass(slots=True, eq=False)
-class PolicyPart(Part):
-    """What one policy needs in one direction; it is the same object as long as none of it changed."""
-
-    policy: Policy | None = None
-    selections: dict[Selector, list[str]] = field(default_factory=dict)
-    """Each selection whose members are written, and the sets that they are in."""
-    named: dict[Selector, dict[str, Port]] = field(default_factory=dict)
-    """The sets of named ports, by whose."""
-
-
-@dataclass(slots=True, eq=False)
-class Ruleset(Part):
-    """What the table should hold, together and in parts."""
-
-    parts: dict[object, Part] = field(default_factory=dict)
-
-    def add(self, key: object, part: Part) -> None:
-        self.parts[key] = part
-        self.declarations |= part.declarations
-        self.elements |= part.elements
-        self.chains |= part.chains
-
-
-def digest(*parts: Any) -> str:
-    """Name what is determined by these values: 16 characters that are the same in every process."""
-    return base64.b32encode(hashlib.sha256(repr(parts).encode()).digest()).decode()[:16].lower()
 
 
 class Rulesets:
@@ -261,20 +218,8 @@ class Rulesets:
         if found is None:
             if len(self._names) > 20_000:
                 self._names.clear()
-            found = self._names[key] = f"{kind}-{digest(*map(_stable, parts))}"
+            found = self._names[key] = f"{kind}-{digest(*parts)}"
         return found
-
-
-def _stable(part: object) -> str:
-    """Return a text that is the same in every process: a set's order is not."""
-    if isinstance(part, Selector):
-        namespaces = None if part.namespaces is None else _labels(part.namespaces)
-        return repr((_labels(part.pods), part.namespace, namespaces))
-    return repr(part)
-
-
-def _labels(selector: Any) -> str:
-    return repr((selector.nothing, sorted((r.key, r.operator, sorted(r.values)) for r in selector.requirements)))
 
 
 def _ranges(ports: list[Port]) -> list[str]:
@@ -290,8 +235,3 @@ def _ranges(ports: list[Port]) -> list[str]:
 
 def _comment(key: str) -> str:
     return f'comment "{re.sub(r"[^a-z0-9./-]", "", key)[:120]}"'
-
-
-def flat(ruleset: Part) -> Mapping[tuple[str, str], str]:
-    """Return all elements by set and key."""
-    return {(name, key): data for name, elements in ruleset.elements.items() for key, data in elements.items()}

@@ -12,7 +12,7 @@ from netproxy.nftables.commands import Held
 from netproxy.nftables.keeper import TableKeeper
 from netproxy.nftables.writer import Writer
 from netproxy.policy.base_chains import HOOKS
-from netproxy.policy.rules import TABLE, Ruleset, flat
+from netproxy.policy.ruleset import TABLE, Ruleset, flat
 
 
 class PolicyShadow:

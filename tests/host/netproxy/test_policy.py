@@ -12,7 +12,8 @@ import pytest
 from netproxy.nftables.writer import NftWriter
 from netproxy.policy.objects import SlimMeta, SlimNamespace, facts_of
 from netproxy.policy.parsing import parse
-from netproxy.policy.rules import TABLE, Rulesets, flat
+from netproxy.policy.rules import Rulesets
+from netproxy.policy.ruleset import TABLE, flat
 from netproxy.policy.sync import PolicyBackend
 from netproxy.policy.table import PolicyTable
 from tests.host.netproxy.conftest import (

@@ -16,7 +16,7 @@ import pytest
 from kube.clock import SYSTEM
 from netproxy import assembly
 from netproxy.policy.objects import SlimMeta, SlimNamespace
-from netproxy.policy.rules import TABLE
+from netproxy.policy.ruleset import TABLE
 from tests.host.netproxy.conftest import PODS, Site, populated, until
 from tests.support.memory_api import MemoryAPI
 from tests.support.netns import Namespace

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from netproxy.nftables.writer import NftWriter
-from netproxy.policy.rules import TABLE, flat
+from netproxy.policy.ruleset import TABLE, flat
 from netproxy.policy.sync import PolicyBackend
 from tests.support.netns import namespaces
 from tests.support.policies import policy

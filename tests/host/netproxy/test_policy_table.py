@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import pytest
 
 from netproxy.nftables.writer import NftWriter
-from netproxy.policy.rules import TABLE
+from netproxy.policy.ruleset import TABLE
 from netproxy.policy.sync import PolicyBackend
 from netproxy.sysctl import ensure
 from tests.support.netns import Namespace, namespaces, wire

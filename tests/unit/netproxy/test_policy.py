@@ -11,7 +11,8 @@ from netproxy.nftables.writer import RecordingWriter
 from netproxy.policy.base_chains import HOOKS
 from netproxy.policy.objects import SlimPod, facts_of
 from netproxy.policy.parsing import parse
-from netproxy.policy.rules import Ruleset, Rulesets
+from netproxy.policy.rules import Rulesets
+from netproxy.policy.ruleset import Ruleset
 from netproxy.policy.sync import PolicyBackend
 from netproxy.policy.table import PolicyTable
 from tests.support.policies import PolicyTracer, pod, policy, random_policy

@@ -7,7 +7,8 @@ import pytest
 from netproxy.nftables.writer import RecordingWriter
 from netproxy.policy.objects import facts_of
 from netproxy.policy.parsing import parse
-from netproxy.policy.rules import Rulesets, flat
+from netproxy.policy.rules import Rulesets
+from netproxy.policy.ruleset import flat
 from netproxy.policy.sync import PolicyBackend
 from netproxy.policy.table import PolicyTable
 from tests.support.policies import pod, policy, random_policy
