@@ -1,4 +1,4 @@
-"""Policies that cannot be enforced, and who was told so."""
+"""Logs and reports policies that cannot be enforced."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from netproxy.policy.table import PolicyTable
 
 log = logging.getLogger(__name__)
 Report = Callable[[networking_v1.NetworkPolicy, str], None]
-"""Takes a policy and why it cannot be enforced."""
+"""Called with a policy and the reason why it cannot be enforced."""
 
 
 class Failures:
-    """Logs each failure at once, and reports it once the policy selects a pod of this node: other nodes have no say."""
+    """Logs each failure at once. Reports it when the policy selects a pod of this node, so that only nodes concerned do."""
 
     def __init__(
         self, table: PolicyTable, get: Callable[[str], networking_v1.NetworkPolicy | None], report: Report
@@ -27,7 +27,7 @@ class Failures:
         self._unreported[key] = why
 
     def forget(self, key: str) -> None:
-        """Take in that a policy was changed or deleted."""
+        """Drop the failure of a policy that was changed or deleted."""
         self._unreported.pop(key, None)
 
     def report(self) -> None:

@@ -1,4 +1,4 @@
-"""Takes policies into the table; those that cost too much are closed: they select the same pods and allow nothing.
+"""Stores policies in the table. Policies that cost too much are closed: they select the same pods and allow nothing.
 
 What a policy's peers select depends on the pods there are, so a policy may have to be closed when pods come. Closed ones are
 tried again one after the other, for pods or other policies may have gone; a try may cost as much as the largest policy.
@@ -31,11 +31,11 @@ from netproxy.policy.table import PolicyTable
 log = logging.getLogger(__name__)
 FAILED = "a selector of it cannot be compared with pods"
 RETRY_CLOSED = 60.0
-"""Seconds between tries of policies that were closed because of what they select."""
+"""Seconds between tries of policies that are closed for their cost."""
 
 
 class Intake:
-    """Puts policies into a table, and keeps those closed that select too much; `get` returns a policy by its key."""
+    """Stores policies in a table and closes those that cost too much. `get` returns a policy of the API by its key."""
 
     def __init__(
         self,
@@ -46,11 +46,11 @@ class Intake:
     ) -> None:
         self._table, self._get, self._failures, self._clock = table, get, failures, clock
         self._over: dict[str, dict[str, None]] = {}
-        """Closed because of what they cost, by namespace; the next to be tried first, of the namespaces too."""
+        """Policies closed for their cost, by namespace. Policies and namespaces are in the order of their next try."""
         self._tried_at = clock.monotonic()
 
     def put(self, key: str, policy: networking_v1.NetworkPolicy) -> Generator[None, None, None]:
-        """Take in a new or changed policy, in slices."""
+        """Store a new or changed policy, in slices."""
         self._forget(key)
         yield from self._put(key, policy)
         self._limit_namespace(namespace_of(key))
@@ -62,7 +62,7 @@ class Intake:
         self._limit_namespace(namespace_of(key))
 
     def relieve(self) -> bool:
-        """Close policies that failed, and until no namespace has too many members; return whether any was closed."""
+        """Close policies whose selectors failed or that select too many pods; return whether there were any."""
         found = False
         for key in sorted(self._table.selections.failed):
             policy = self._get(key)
@@ -79,7 +79,7 @@ class Intake:
         return found
 
     def _limit_namespace(self, namespace: str) -> None:
-        """Close the largest policies of a namespace until the rest costs no more than one's may."""
+        """Close the largest policies of a namespace until the others cost at most `MAX_COST`."""
         while self._table.spending.total(namespace) > MAX_COST:
             key = self._table.spending.largest(namespace)
             policy = self._get(key)
@@ -88,7 +88,7 @@ class Intake:
             self._close(key, policy, TOO_COSTLY)
 
     def limit_node(self) -> None:
-        """Close policies of the namespaces that cost most until those for pods of this node cost no more than all may."""
+        """Close policies of the most costly namespaces until those for pods of this node are within the limits."""
         self._limit_node(pairs_here(self._table), MAX_PAIRS_HERE, TOO_MANY_PAIRS_HERE)
         self._limit_node(costs_here(self._table), MAX_COST_HERE, TOO_COSTLY_HERE)
 
@@ -103,7 +103,7 @@ class Intake:
                 self._close(key, policy, why)
 
     def look(self) -> Generator[None, None, bool]:
-        """Try a closed policy again where it is time to, in slices; return whether any was tried."""
+        """Try the next closed policy again if its time has come, in slices; return whether one was tried."""
         if not self._over or self._clock.monotonic() - self._tried_at < RETRY_CLOSED:
             return False
         self._tried_at = self._clock.monotonic()

@@ -18,15 +18,15 @@ from netproxy.policy.rules import Rulesets
 from netproxy.policy.sync import PolicyBackend
 
 ATTEMPTS = 32
-"""Offers to find who of one namespace is refused, one of 10 000 policies takes 27; who is not told apart by then is closed."""
+"""Checks to find the refused policies of one namespace; one of 10 000 takes 27. Those not found apart by then are closed."""
 OFFERS = 256
 """Offers of one search in all namespaces, but for some more to close policies for their size. Each takes up to two seconds, and
 no change of a policy is written meanwhile. Namespaces that are not told apart by then are closed."""
 LITTLE = 1_000
-"""What a table may cost that takes no time to write: if that takes too long, no policy is at fault."""
+"""The cost up to which no policy is closed for a write that takes too long."""
 
 Refused = Callable[[Collection[str]], Awaitable[bool]]
-"""Tells whether a table with the rules of these policies alone is refused."""
+"""Returns whether the kernel refuses a table with the rules of these policies alone."""
 
 
 async def refused_policies(rulesets: Rulesets, backend: PolicyBackend) -> frozenset[str]:
@@ -48,7 +48,7 @@ async def refused_policies(rulesets: Rulesets, backend: PolicyBackend) -> frozen
 
 
 def costly_policies(rulesets: Rulesets) -> frozenset[str]:
-    """Return the policies to be closed to halve what a table costs that takes too long; none of one that costs little."""
+    """Return the policies to close so that the table costs half; none where it costs at most `LITTLE`."""
     costs = costs_here(rulesets.table, rulesets.closed)
     total = left = sum(costs.values())
     found: set[str] = set()
@@ -61,7 +61,7 @@ def costly_policies(rulesets: Rulesets) -> frozenset[str]:
 
 
 class _Offers:
-    """Asks the kernel, and counts how often it may still be asked."""
+    """Asks the kernel, and counts the checks that are left."""
 
     def __init__(self, refused: Refused) -> None:
         self._refused, self.left = refused, OFFERS
@@ -72,7 +72,7 @@ class _Offers:
 
 
 async def search(costs: Mapping[str, int], refused: Refused) -> set[str]:
-    """Return which of policies that are refused together are to be left out."""
+    """Return the policies to close, of policies that are refused together."""
     namespaces: defaultdict[str, list[str]] = defaultdict(list)
     for key in sorted(costs):
         namespaces[namespace_of(key)].append(key)
@@ -112,7 +112,7 @@ def _all(namespaces: Iterable[Iterable[str]]) -> list[str]:
 
 
 async def _single(keys: Sequence[str], refused: Refused) -> set[str]:
-    """Return which policies of a namespace whose policies are refused are so by themselves."""
+    """Return the policies of a refused namespace that are refused alone."""
     found: set[str] = set()
     parts, attempts = [keys], ATTEMPTS
     while parts:
@@ -129,7 +129,7 @@ async def _single(keys: Sequence[str], refused: Refused) -> set[str]:
 
 
 async def _too_large(keys: Sequence[str], costs: Mapping[str, int], refused: Refused) -> set[str]:
-    """Return as many of the policies that cost most as are to be left out for the rest to be taken."""
+    """Return the fewest of the most costly policies without which the others are accepted."""
     if not keys or not await refused(keys):
         return set()
     order = by_cost({key: costs[key] for key in keys})
@@ -144,7 +144,7 @@ async def _too_large(keys: Sequence[str], costs: Mapping[str, int], refused: Ref
 
 
 def by_cost(costs: Mapping[str, int]) -> list[str]:
-    """Order policies as they are to be closed: always the largest of the namespace that costs most without those before."""
+    """Return policies in the order to close them: each is the largest of the namespace that then costs most."""
     waiting: defaultdict[str, list[str]] = defaultdict(list)
     for key in sorted(costs, key=lambda each: (costs[each], each)):
         waiting[namespace_of(key)].append(key)

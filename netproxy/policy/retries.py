@@ -1,4 +1,4 @@
-"""Which policies the kernel did not take, and when each is tried again. No I/O."""
+"""The back-off of policies whose rules could not be written. No I/O."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from kube.clock import Clock
 
 FIRST_RETRY, LAST_RETRY = 10.0, 600.0
-"""Seconds until a closed policy is tried again: the first time, and at most; the time doubles with each failure."""
+"""Seconds until a closed policy is tried again: the first and the longest. Each failure doubles them."""
 
 
 @dataclass(slots=True)
@@ -18,21 +18,21 @@ class _Closed:
 
 
 class Retries:
-    """One family's policies that are closed, or were and are being tried."""
+    """The back-off of one family's closed policies, and of those that are being tried again."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._known: dict[str, _Closed] = {}
 
     def failed(self, key: str) -> bool:
-        """Take in that a policy was not taken; return whether that is new."""
+        """Note a failure of a policy; return whether it is its first."""
         now, known = self._clock.monotonic(), self._known.get(key)
         delay = min(known.delay * 2, LAST_RETRY) if known else FIRST_RETRY
         self._known[key] = _Closed(now, delay, now + delay)
         return known is None
 
     def changed(self, key: str) -> bool:
-        """Tell whether a policy that was changed may be tried at once; one that failed again and again is so a little later."""
+        """Return whether a changed policy may be tried at once; one that failed repeatedly waits `FIRST_RETRY` after a try."""
         known = self._known.get(key)
         if known is None or known.delay == FIRST_RETRY:
             return True
@@ -40,15 +40,15 @@ class Retries:
         return False
 
     def due(self, closed: frozenset[str]) -> str:
-        """Return the closed policy whose turn is next, "" where none's is."""
+        """Return the closed policy whose back-off ended first, "" where none has ended."""
         keys = [key for key in closed if key in self._known]
         first = min(keys, key=lambda key: (self._known[key].retry_at, key), default="")
         return first if first and self._known[first].retry_at <= self._clock.monotonic() else ""
 
     def forget(self, key: str) -> None:
-        """Take in that a policy is deleted."""
+        """Forget a deleted policy."""
         self._known.pop(key, None)
 
     def taken(self, closed: frozenset[str]) -> None:
-        """Take in a write that was taken without the policies that are closed."""
+        """Note a successful write without the policies in `closed`; forget all others."""
         self._known = {key: known for key, known in self._known.items() if key in closed}

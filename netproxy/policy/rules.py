@@ -21,15 +21,15 @@ PEER = {EGRESS: "daddr", INGRESS: "saddr"}
 
 
 class Rulesets:
-    """Makes one family's rulesets from the table; keeps each selection's elements until its members change."""
+    """Makes one family's rulesets. A selection's elements are kept until its members change."""
 
     def __init__(self, table: PolicyTable, family: int, *, bridge: str = "cni0", ipvs: bool = False) -> None:
-        """`bridge` is the pods'; `ipvs`: Services are translated by IPVS, whose packets are not forwarded."""
+        """`bridge` is the pods' bridge. `ipvs` says that IPVS translates Services: its packets pass hook `output`."""
         self.table, self.family, self._bridge, self._ipvs = table, family, bridge, ipvs
         self.ranges: tuple[str, ...] = ()
-        """Where this node's pods get their addresses."""
+        """The ranges of addresses of this node's pods."""
         self.closed: frozenset[str] = frozenset()
-        """Policies by key whose rules the kernel refuses: they isolate pods and allow nothing."""
+        """Policies by key whose rules are left out: they isolate pods and allow nothing."""
         self._shut: Collection[str] = ()
         self._ip = word(family)
         self._address = "ipv4_addr" if family == 4 else "ipv6_addr"
@@ -77,7 +77,7 @@ class Rulesets:
 
     # -- pods of this node ----------------------------------------------------------------------------------------
     def _local_addresses(self) -> dict[str, str]:
-        """Return address -> pod; where two pods say they have one, it is the younger's, for the older is ending."""
+        """Return the pod of each address. Of two pods with the same address the older is ending, so the younger has it."""
         here = [(pod.created, key, pod) for key, pod in self.table.known.here.items()]
         return {ip: key for _, key, pod in sorted(here, key=lambda each: each[:2]) for ip in pod.addresses(self.family)}
 
@@ -114,7 +114,7 @@ class Rulesets:
         return name
 
     def _part(self, direction: str, policy: Policy) -> PolicyPart:
-        """Return what a policy needs: what was made last, as far as it is still true."""
+        """Return a policy's part; the last one where nothing in it changed."""
         known = self._parts.get((direction, policy.key))
         if known is None or known.policy is not policy:
             part = PolicyPart(policy=policy)
@@ -144,7 +144,7 @@ class Rulesets:
         return tuple(rules)
 
     def _peers(self, direction: str, policy: Policy, rule: Rule, out: PolicyPart) -> list[tuple[str, Selector]]:
-        """Return a match for each group of peers, with whose named ports count: the receivers'."""
+        """Return a match for each group of peers, and the selector of the receivers, whose named ports count."""
         match = f"{self._ip} {PEER[direction]}"
         found: list[tuple[str, Selector]] = []
         subject = policy.subject if direction == INGRESS else None
@@ -202,7 +202,7 @@ class Rulesets:
         return name
 
     def _named_elements(self, target: Selector, sets: Mapping[str, Port]) -> dict[str, dict[str, str]]:
-        """Return the elements of sets of named ports: each port of each member is looked at once."""
+        """Return the elements of sets of named ports."""
         found: dict[str, dict[str, str]] = {name: {} for name in sets}
         by_port = {(port.name, port.protocol): found[name] for name, port in sets.items()}
         for pod in self.table.members(target).values() if sets else ():
@@ -223,7 +223,7 @@ class Rulesets:
 
 
 def _ranges(ports: list[Port]) -> list[str]:
-    """Return ports and ranges as text, joined where they overlap, which nft refuses in one set."""
+    """Return ports and ranges as text. Overlapping ones are joined, since nft refuses them in one set."""
     merged: list[list[int]] = []
     for first, last in sorted((port.number, port.last) for port in ports):
         if merged and first <= merged[-1][1] + 1:

@@ -1,4 +1,4 @@
-"""Which pods a part of a policy is about. No I/O."""
+"""Selectors of pods, as policies have them. No I/O."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from netproxy.policy.objects import PodFacts
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """Which pods: those of one namespace by name, or of the namespaces that `namespaces` matches."""
+    """Selects pods by labels, in one namespace or in all that `namespaces` matches."""
 
     pods: LabelSelector = selectors.EVERYTHING
     namespace: str = ""
@@ -27,13 +27,13 @@ class Selector:
         return self._hash
 
     def matches(self, pod: PodFacts, namespace_labels: Mapping[str, str] | None) -> bool:
-        """Tell whether a pod is selected; labels of its namespace that are not known, None, match no selector."""
+        """Return whether a pod is selected. Unknown labels of its namespace, None, match no selector of namespaces."""
         if self.namespaces is None:
             return pod.namespace == self.namespace and self.pods.matches(pod.labels)
         return self.has_namespace(namespace_labels) and self.pods.matches(pod.labels)
 
     def has_namespace(self, labels: Mapping[str, str] | None) -> bool:
-        """Tell whether the selector of namespaces takes one with these labels; None are those of one that is not known."""
+        """Return whether `namespaces` matches these labels; None, those of an unknown namespace, never match."""
         return labels is not None and self.namespaces is not None and self.namespaces.matches(labels)
 
 

@@ -1,4 +1,4 @@
-"""Which selectors may be about a pod or a namespace: by a label that each asks for, so the others are not compared. No I/O.
+"""An index of selectors by a label that each requires, so that a pod is compared with few of them. No I/O.
 
 A selector that asks for one of few values of a label is found by each of them, one that only asks for a label (Exists, In with
 many values) by its key. Any other (NotIn, DoesNotExist, an empty one) is compared with every pod of its namespaces.
@@ -16,12 +16,12 @@ from netproxy.policy.selector import Selector
 
 T = TypeVar("T")
 Hint = tuple[str, str | None] | None
-"""What everything that is selected has: a label, or one with this key; None where nothing is known."""
+"""A label that everything selected has, or its key with None; None alone where no label is required."""
 Place = dict[Hint, dict[Selector, T]]
 Places = tuple[tuple[str | Hint, Hint], ...]
 """Where a selector is found: by a namespace or a hint of namespaces, and by a hint of pods."""
 FEW = 8
-"""A selector is found by so many values at most."""
+"""The most values by which a selector is found."""
 FORBIDDING = ("notin", "!")
 
 
@@ -58,7 +58,7 @@ def _fitting(labels: Iterable[Mapping[str, str]]) -> set[Hint]:
 
 
 class SelectorIndex(Generic[T]):
-    """Selectors, each with a value; one that several namespaces' policies use may be at other places for each."""
+    """Maps selectors to values. Each namespace whose policies use a selector may add it at places of its own."""
 
     def __init__(self) -> None:
         self._places: dict[str | Hint, Place[T]] = {}

@@ -1,4 +1,4 @@
-"""One family's policy table in the kernel: the difference between rulesets out, repair of what others change."""
+"""Writes one family's policy table to the kernel: differences between rulesets, and repair of changes by others."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class PolicyShadow:
         return dict(flat(self.current))
 
     def change(self, new: Ruleset) -> str:
-        """Take in a new ruleset and return the text that leads from the last one to it."""
+        """Store a new ruleset; return the text for nft that changes the last one into it."""
         old, self.current = self.current, new
         sets, chains = _changed(old, new)
         declared, gone_sets = old.declarations, [each for each in sets if each not in new.declarations]
@@ -50,7 +50,7 @@ class PolicyShadow:
         return "\n".join(lines) + "\n" if lines else ""
 
     def reconcile(self, held: Held, held_chains: Iterable[str], held_sets: Iterable[str]) -> str:
-        """Return the text that turns what the kernel holds into the ruleset, chains written anew."""
+        """Return the text for nft that changes what the kernel holds into the ruleset. All chains are rewritten."""
         new, names = self.current, set(held_sets)
         lines = [f"add table {self.table}"]
         lines += [self._declare(text) for name, text in new.declarations.items() if name not in names]
@@ -66,7 +66,7 @@ class PolicyShadow:
 
 
 def _changed(old: Ruleset, new: Ruleset) -> tuple[dict[str, None], dict[str, None]]:
-    """Return the sets and the chains of the parts that are others than they were."""
+    """Return the sets and the chains of the parts that changed."""
     sets: dict[str, None] = {}
     chains: dict[str, None] = {}
     for key in {**old.parts, **new.parts}:
@@ -88,7 +88,7 @@ class PolicyBackend:
         self._there = False
 
     async def put(self, ruleset: Ruleset) -> None:
-        """Bring the kernel to a ruleset; the first time, by comparing with whatever it holds."""
+        """Write a ruleset. The first write compares it with what the kernel holds."""
         if not self._there:
             self._shadow.current = ruleset
             await self._keeper.take_over()
@@ -97,7 +97,7 @@ class PolicyBackend:
         await self._keeper.write(self._shadow.change(ruleset))
 
     async def refuses(self, ruleset: Ruleset) -> bool:
-        """Tell whether a table with this ruleset would be refused, UnansweredError where nobody says; nothing is changed."""
+        """Return whether the kernel would refuse a table with this ruleset. UnansweredError where it does not say."""
         shadow = PolicyShadow(self.family)
         shadow.current = ruleset
         try:
@@ -111,11 +111,11 @@ class PolicyBackend:
         return False
 
     def distrust(self) -> None:
-        """Compare with whatever the kernel holds at the next `put`: a write failed."""
+        """Have the next `put` compare with what the kernel holds, after a write that failed."""
         self._there = False
 
     async def verify(self) -> bool:
-        """Repair what others changed; return whether anything had to be."""
+        """Repair changes by others; return whether there were any."""
         return self._there and await self._keeper.verify()
 
     async def cleanup(self) -> None:

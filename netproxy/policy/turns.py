@@ -1,4 +1,4 @@
-"""Work that is done one piece after the other, in slices between which others run: DNS answers and the proxy share the loop."""
+"""A queue of work for the event loop, done in slices: DNS answers and the Service proxy run between them."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from typing import TypeVar, cast
 
 log = logging.getLogger(__name__)
 PIECES = 10
-"""Pieces that are done in one go; a piece that is longer yields by itself."""
+"""Jobs between two suspensions. A long job suspends itself."""
 
 
 class Turns:
-    """A queue of pieces of work; a piece is an iterator that is suspended where it yields."""
+    """A queue of jobs, done one after the other. A job is an iterator; others run whenever it yields."""
 
     def __init__(self) -> None:
         self._waiting: asyncio.Queue[Callable[[], Iterator[None]]] = asyncio.Queue()
         self.busy = False
-        """Whether any piece is not done."""
+        """Whether any job is waiting or running."""
 
     def add(self, work: Callable[[], Iterator[None]]) -> None:
         self.busy = True
         self._waiting.put_nowait(work)
 
     async def done(self) -> None:
-        """Wait until all that was added is done."""
+        """Wait until all jobs added so far are done."""
         await self._waiting.join()
 
     async def run(self) -> None:
-        """Work until cancelled."""
+        """Run jobs until cancelled. A job that raises is logged and left."""
         count = 0
         while True:
             work = await self._waiting.get()
@@ -49,7 +49,7 @@ R = TypeVar("R")
 
 
 def at_once(work: Generator[None, None, R]) -> R:
-    """Do all slices of some work."""
+    """Run a job to its end without suspending, and return its result."""
     while True:
         try:
             next(work)
