@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Generic, TypeVar
 
-from kube.selectors import LabelSelector
+from kube.selectors import LabelSelector, Requirement
 from netproxy.policy.selector import Selector
 
 T = TypeVar("T")
@@ -30,9 +30,13 @@ def hints_of(selector: LabelSelector, most: int = FEW) -> list[tuple[Hint, ...]]
 
     First those of values, `most` of them at most; last a key that it asks for otherwise, or nothing where it asks for none.
     """
-    asking = [each for each in selector.requirements if each.operator not in FORBIDDING]
-    among = [each for each in asking if each.operator == "in" and len(each.values) <= most]
-    key = next((each.key for each in asking if each not in among), "")
+    among: list[Requirement] = []
+    key = ""
+    for each in selector.requirements:
+        if each.operator == "in" and len(each.values) <= most:
+            among.append(each)
+        elif each.operator not in FORBIDDING:
+            key = key or each.key
     among.sort(key=lambda each: len(each.values))
     found: list[tuple[Hint, ...]] = [tuple((each.key, value) for value in each.values) for each in among[:FEW]]
     return [*found, ((key, None),)] if key else found or [(None,)]

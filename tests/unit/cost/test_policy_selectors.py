@@ -12,10 +12,12 @@ import pytest
 
 from kube.clock import FakeClock
 from kube.informer import Change
+from kube.selectors import LabelSelector, Requirement
 from netproxy.nftables.writer import RecordingWriter
 from netproxy.policy.enforcer import PolicyEnforcer
 from netproxy.policy.limits import MAX_ALIKE
 from netproxy.policy.objects import SlimMeta, SlimNamespace
+from netproxy.policy.selector_index import hints_of
 from netproxy.policy.sync import PolicyBackend
 from tests.support.policies import pod, policy
 from tests.unit.cost.test_proxy_products import Steps
@@ -134,3 +136,20 @@ async def test_a_pod_of_a_release_costs_no_more_beside_ten_times_as_many_policie
         costs.append(await loop.tell(pod("p", "10.1.0.1", namespace="shop", labels=labels, node="node-2")))
         assert loop.longest < HOLD
     assert costs[1] < 2 * costs[0], costs
+
+
+def test_to_find_the_labels_of_a_long_selector_costs_its_length() -> None:
+    compared = 0
+
+    class Counted(str):
+        __slots__ = ()
+        __hash__ = str.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return str(self) == other
+
+    keys = [Counted(f"k{number}") for number in range(2000)]
+    hints_of(LabelSelector(tuple(Requirement(key, "in", frozenset({"x"})) for key in keys)))
+    assert compared <= len(keys)
