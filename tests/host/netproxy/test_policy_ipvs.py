@@ -87,8 +87,8 @@ def test_what_leaves_the_node_from_a_pods_address_is_judged_and_its_own_is_not(s
 
     table = ("nft", "list", "table", "ip" if family == 4 else "ip6", TABLE)
 
-    async def listed(name: str) -> None:
-        await until(lambda: f'"default/{name}"' in site.node.run(*table, check=False), f"policy {name} is in force")
+    async def listed(text: str) -> None:
+        await until(lambda: text in site.node.run(*table, check=False), f"{text} is in the table")
 
     async def check() -> None:
         selected = {"podSelector": {"matchLabels": {"app": "a"}}}
@@ -102,14 +102,14 @@ def test_what_leaves_the_node_from_a_pods_address_is_judged_and_its_own_is_not(s
             server.sendto(b"answer", (here["pod-b"], 6001))
             assert client.recv(100) == b"answer"
             api.put(policy("in", **selected))
-            await listed("in")
+            await listed(f"{here['pod-a']} : goto ingress-all")
             assert not arrives(fresh)
             assert arrives(known)  # a connection that was accepted lives on
             api.put(policy("b", **selected, ingress=[{"from": [{"podSelector": {"matchLabels": {"app": "b"}}}]}]))
-            await listed("b")
+            await listed('"default/b"')
             assert arrives(fresh)
             api.put(policy("out", policyTypes=["Egress"], podSelector={"matchLabels": {"app": "b"}}))
-            await listed("out")
+            await listed(f"{here['pod-b']} : goto egress-all")
             assert not arrives(opened(site.node, "pod-b", 6004))
 
     with open_sockets:
