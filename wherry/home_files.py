@@ -13,6 +13,8 @@ from pathlib import Path
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
+_UNFINISHED = ".wherry"
+"""Ends the name that a folder or file has until it is given away."""
 _FILE_CLOCK = 5
 """CLOCK_REALTIME_COARSE, which files' times come from (linux/time.h)."""
 
@@ -20,27 +22,44 @@ _FILE_CLOCK = 5
 def give(path: Path, data: bytes, uid: int, gid: int) -> bool:
     """Write a file that is not there, in a folder of the home that is made where it is missing, and give both away.
 
-    False where there is something of that name already, or the folder is a link or no folder, or another than was made.
+    Both get their names when they are given away: whoever is cut or fails leaves nothing of root's under them, and the next
+    call removes what it left. False where there is something of that name already, or the folder is a link or no folder, or
+    another than was made.
     """
-    home = os.open(path.parent.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        made, now = False, time.clock_gettime_ns(_FILE_CLOCK)
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(path.parent.name, 0o750, dir_fd=home)
-            made = True
-        folder = os.open(path.parent.name, _FOLDER, dir_fd=home)
+        home = os.open(path.parent.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            folder = _folder(home, path.parent.name, uid, gid)
+        finally:
+            os.close(home)
     except OSError:
         return False
-    finally:
-        os.close(home)
     try:
-        if made and not _is_new(folder, now):
-            return False
-        if made:
-            os.fchown(folder, uid, gid)
         return _write(folder, path.name, data, uid, gid)
     finally:
         os.close(folder)
+
+
+def _folder(home: int, name: str, uid: int, gid: int) -> int:
+    """Open a folder of the home, which is made and given away where it is missing. Raise OSError."""
+    with contextlib.suppress(FileNotFoundError):
+        return os.open(name, _FOLDER, dir_fd=home)
+    unfinished, now = f"{name}{_UNFINISHED}", time.clock_gettime_ns(_FILE_CLOCK)
+    with contextlib.suppress(FileNotFoundError):
+        os.rmdir(unfinished, dir_fd=home)
+    os.mkdir(unfinished, 0o750, dir_fd=home)
+    folder = os.open(unfinished, _FOLDER, dir_fd=home)
+    try:
+        if not _is_new(folder, now):
+            raise FileExistsError(unfinished)
+        os.fchown(folder, uid, gid)
+        os.rename(unfinished, name, src_dir_fd=home, dst_dir_fd=home)  # at most an empty folder is replaced
+    except BaseException:
+        os.close(folder)
+        with contextlib.suppress(OSError):
+            os.rmdir(unfinished, dir_fd=home)
+        raise
+    return folder
 
 
 def _is_new(folder: int, since: int) -> bool:
@@ -53,21 +72,33 @@ def _is_new(folder: int, since: int) -> bool:
 
 
 def _write(folder: int, name: str, data: bytes, uid: int, gid: int) -> bool:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    try:
-        descriptor = os.open(name, flags, 0o600, dir_fd=folder)
-    except FileExistsError:
+    unfinished = f".{name}{_UNFINISHED}"
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(unfinished, dir_fd=folder)
+    if _exists(name, folder):
         return False
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(unfinished, flags, 0o600, dir_fd=folder)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
             os.fchown(file.fileno(), uid, gid)
-    except BaseException:
+        os.link(unfinished, name, src_dir_fd=folder, dst_dir_fd=folder, follow_symlinks=False)
+    except FileExistsError:
+        return False
+    finally:
         with contextlib.suppress(OSError):
-            os.unlink(name, dir_fd=folder)
-        raise
+            os.unlink(unfinished, dir_fd=folder)
+    return True
+
+
+def _exists(name: str, folder: int) -> bool:
+    try:
+        os.lstat(name, dir_fd=folder)
+    except FileNotFoundError:
+        return False
     return True
 
 

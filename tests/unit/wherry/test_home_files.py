@@ -34,7 +34,8 @@ def test_a_missing_file_is_written_and_given_with_the_folder_that_was_made(
     target = tmp_path / ".kube" / "config"
     assert home_files.give(target, b"data", 7, 8)
     assert target.read_bytes() == b"data" and stat.S_IMODE(target.stat().st_mode) == 0o600
-    assert given == [(str(target.parent), 7, 8), (str(target), 7, 8)]
+    assert given == [(f"{target.parent}.wherry", 7, 8), (str(target.parent / ".config.wherry"), 7, 8)]
+    assert list(tmp_path.iterdir()) == [target.parent] and list(target.parent.iterdir()) == [target]
     assert not home_files.give(target, b"other", 7, 8)
     assert target.read_bytes() == b"data"
 
@@ -60,7 +61,7 @@ def test_a_folder_that_was_there_keeps_its_owner(tmp_path: Path, given: list[tup
     (tmp_path / ".kube").mkdir()
     target = tmp_path / ".kube" / "config"
     assert home_files.give(target, b"data", 7, 8)
-    assert given == [(str(target), 7, 8)]
+    assert given == [(str(target.parent / ".config.wherry"), 7, 8)]
 
 
 @pytest.mark.parametrize("content", ["file", "nothing"])
@@ -76,12 +77,78 @@ def test_a_folder_put_in_the_place_of_the_one_that_was_made_is_not_given_away(
 
     def mkdir(name: str, mode: int, *, dir_fd: int) -> None:
         make(name, mode, dir_fd=dir_fd)
-        (tmp_path / ".kube").rename(tmp_path / "made")
-        other.rename(tmp_path / ".kube")
+        (tmp_path / ".kube.wherry").rename(tmp_path / "made")
+        other.rename(tmp_path / ".kube.wherry")
 
     monkeypatch.setattr(os, "mkdir", mkdir)
     assert not home_files.give(tmp_path / ".kube" / "config", b"data", 7, 8)
     assert given == [] and not (tmp_path / ".kube" / "config").exists()
+
+
+class Cut(BaseException):
+    """Stands for the end of the process."""
+
+
+CALLS = ("mkdir", "open", "fchown", "rename", "fsync", "link", "unlink")
+
+
+@pytest.mark.parametrize("cleans", [True, False])
+@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("folder", [False, True])
+def test_a_call_that_is_cut_leaves_nothing_of_roots_and_the_next_one_finishes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, after: bool, folder: bool, cleans: bool
+) -> None:
+    target, owned = tmp_path / ".kube" / "config", set[int]()
+    if folder:
+        target.parent.mkdir()
+        owned.add(target.parent.stat().st_ino)
+    counts, real = dict.fromkeys(CALLS, 0), {call: getattr(os, call) for call in (*CALLS, "rmdir")}
+    cut: list[int] = []
+
+    def fchown(descriptor: int, uid: int, gid: int) -> None:
+        owned.add(os.fstat(descriptor).st_ino)
+
+    def step(call: str, at: int) -> Any:
+        def do(*arguments: Any, **options: Any) -> Any:
+            if cut and not cleans:
+                raise Cut  # a process that was killed does nothing more
+            counts[call] += 1
+            last = call == name and counts[call] == at
+            if last and not after:
+                cut.append(at)
+                raise Cut
+            found = fchown(*arguments) if call == "fchown" else real[call](*arguments, **options)
+            if last:
+                cut.append(at)
+                raise Cut
+            return found
+
+        return do
+
+    for at in range(1, 5):
+        cut.clear()
+        counts.update(dict.fromkeys(CALLS, 0))
+        with monkeypatch.context() as patched:
+            for call in CALLS:
+                patched.setattr(os, call, step(call, at))
+            if not cleans:
+                patched.setattr(os, "rmdir", lambda *a, **o: real["rmdir"](*a, **o) if not cut else None)
+            try:
+                home_files.give(target, b"data", 7, 8)
+            except Cut:
+                pass
+        for path in (target.parent, target):
+            assert not path.exists() or path.stat().st_ino in owned, (path, at)
+        assert not target.exists() or target.read_bytes() == b"data"
+        monkeypatch.setattr(os, "fchown", fchown)
+        home_files.give(target, b"data", 7, 8)
+        assert target.read_bytes() == b"data" and list(target.parent.iterdir()) == [target]
+        assert list(tmp_path.iterdir()) == [target.parent]
+        target.unlink()
+        if not folder:
+            target.parent.rmdir()
+            owned.clear()
 
 
 def test_pipes_and_endless_devices_hold_nothing(tmp_path: Path) -> None:
