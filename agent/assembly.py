@@ -34,6 +34,7 @@ from agent.pods.hooks import Hooks
 from agent.pods.manager import PodManager
 from agent.pods.mirrors import Mirrors
 from agent.pods.references import ReferenceStore
+from agent.pods.resource_state import PodResources
 from agent.pods.toolbox import NodeState, Toolbox
 from agent.podspec.userns import UserNamespaces
 from agent.preconditions import cgroup_driver, host_resolver, runtime_answers, text_of
@@ -182,6 +183,7 @@ async def assemble(
         ),
         volumes=volumes.manager,
         references=references,
+        resources=await asyncio.to_thread(PodResources, config.root_dir),
         services=services,
         recorder=recorder,
         writer=writer,
@@ -239,6 +241,7 @@ async def assemble(
     housekeeping = Housekeeping(
         lambda: pods.uids,
         tools.volumes,
+        tools.resources,
         cgroups if config.cgroups_per_qos else None,
         config.pod_logs_dir,
         config.container_logs_dir,

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from agent.cgroups.tree import Cgroups
+from agent.pods.resource_state import PodResources
 from agent.usage.observed import Observed
 from agent.volumes.cleanup import CleanupError
 from agent.volumes.manager import VolumeManager
@@ -34,6 +35,7 @@ class Housekeeping:
         self,
         known: Callable[[], set[str]],
         volumes: VolumeManager,
+        resources: PodResources,
         cgroups: Cgroups | None,
         pod_logs_dir: Path,
         container_logs_dir: Path,
@@ -43,6 +45,7 @@ class Housekeeping:
     ) -> None:
         self._observed = observed or Observed()
         self._known, self._volumes, self._cgroups, self._clock = known, volumes, cgroups, clock
+        self._resources = resources
         self._pod_logs_dir, self._container_logs_dir = pod_logs_dir, container_logs_dir
 
     async def run(self) -> None:
@@ -67,6 +70,7 @@ class Housekeeping:
         self._observed.orphan_volumes.set(cleaned)
         self._observed.orphan_volume_errors.set(failed)
         await self._volumes.sweep()
+        self._resources.keep(self._known())
         if self._cgroups is not None:
             for uid, path in (await asyncio.to_thread(self._cgroups.pod_uids)).items():
                 if uid not in self._known():

@@ -1,14 +1,13 @@
 """Actuated resources: what each running container was given, and giving it another size while it runs (KEP-1287).
 
-What a container was last given is remembered in a file beside the pod's volumes, because older runtimes do not tell it and
-the next agent must know what still differs from the spec.
+What a container was last given is remembered in a file (resource_state.py), because older runtimes do not tell it and the
+next agent must know what still differs from the spec.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +19,6 @@ from agent.pods import setup as pod_setup
 from agent.podspec.security import AnyContainer
 from cri.errors import CRIError
 from kube.api import core_v1
-from kube.files import write_file
 
 if TYPE_CHECKING:
     from agent.pods.worker import PodWorker
@@ -28,6 +26,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CHECKPOINT = "resources.json"
+"""Where agents before had it, in the pod's folder."""
 
 
 async def actuate(worker: PodWorker, change: Resize) -> bool:
@@ -70,18 +69,24 @@ async def note(worker: PodWorker, container: AnyContainer, container_id: str) ->
     kept = {known: given for known, given in worker.applied.items() if known in alive}
     given = container.resources or core_v1.ResourceRequirements()
     worker.applied = {**kept, container_id: given}
-    if any(sized.limits or sized.requests for sized in worker.applied.values()):
-        await asyncio.to_thread(save, worker.tools.volumes.pod_dir(worker.uid), worker.applied)
+    names = {record.id: record.name for record in worker.runtime.containers}
+    sizes = {names[known]: given for known, given in worker.applied.items() if known in names}
+    actuated = worker.tools.resources.actuated
+    actuated.put(worker.uid, {**actuated.of(worker.uid), **sizes}, worker.allocated.spec.resources)
+    await actuated.save()
 
 
-def load(folder: Path) -> dict[str, core_v1.ResourceRequirements]:
-    """Read what a pod's containers were given, by container ID; nothing where it was not written or is damaged."""
+async def noted(worker: PodWorker) -> dict[str, core_v1.ResourceRequirements]:
+    """Return what the last agent gave the running containers, by container ID."""
+    if sizes := worker.tools.resources.actuated.of(worker.uid):
+        return {record.id: sizes[record.name] for record in worker.runtime.alive if record.name in sizes}
+    if not worker.runtime.containers:
+        return {}
+    return await asyncio.to_thread(_load, worker.tools.volumes.pod_dir(worker.uid))
+
+
+def _load(folder: Path) -> dict[str, core_v1.ResourceRequirements]:
     try:
         return msgspec.json.decode((folder / CHECKPOINT).read_bytes(), type=dict[str, core_v1.ResourceRequirements])
     except (OSError, msgspec.DecodeError):
         return {}
-
-
-def save(folder: Path, applied: Mapping[str, core_v1.ResourceRequirements]) -> None:
-    """Write what a pod's containers were given, whole or not at all."""
-    write_file(folder / CHECKPOINT, msgspec.json.encode(applied), 0o600)

@@ -40,6 +40,14 @@ def differs(pod: core_v1.Pod, allocated: core_v1.Pod) -> bool:
     return any(changed(container, before[container.name]) for container in every if container.name in before)
 
 
+def as_granted(pod: core_v1.Pod, noted: Mapping[str, core_v1.ResourceRequirements]) -> core_v1.Pod:
+    """Return the pod in the size that the last agent noted; the pod itself where that is the spec's, or none was noted."""
+    if not noted:
+        return pod
+    found = in_size(pod, dict(noted))
+    return found if differs(pod, found) else pod
+
+
 def in_size(pod: core_v1.Pod, has: Sizes) -> core_v1.Pod:
     """Return the pod with its containers in the sizes that they have."""
 

@@ -199,3 +199,4 @@ async def discard(worker: PodWorker) -> None:
             log.warning("pod %s: removing its logs: %s", worker.uid, error)  # housekeeping tries again
 
     await asyncio.to_thread(sweep)
+    tools.resources.forget(worker.uid)

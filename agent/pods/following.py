@@ -15,6 +15,7 @@ from agent.cgroups import qos
 from agent.lifecycle import End
 from agent.pods import preemption
 from agent.pods.admission import admit
+from agent.pods.allocation import as_granted
 from agent.pods.lifecycle_events import LifecycleEvents
 from agent.pods.manager import PodManager
 from agent.pods.mirrors import Mirrors
@@ -131,7 +132,8 @@ class PodFollower:
         if runtime is None and pod.metadata.deletion_timestamp is None and pod.status.phase not in ENDED_PHASES:
             others = [w.taken for w in self._workers.values() if not w.ending]
             own = {w.uid for w in self._workers.values() if w.static} | ({uid} if static else set())
-            admission = admit(pod, others, self._tools.node, self._tools.config, static=own)
+            granted = as_granted(pod, self._tools.resources.allocated.of(uid))
+            admission = admit(granted, others, self._tools.node, self._tools.config, static=own)
             rejected, way = admission.rejected, admission.preempt
             if rejected is not None and rejected.reason == "NodeAffinity" and not asked and self._group is not None:
                 # The scheduler may have seen labels that we have not: nothing is refused for old ones.

@@ -18,7 +18,7 @@ from agent.cgroups import qos
 from agent.contracts import PodView, ProbeOutcome, ProbeTarget
 from agent.lifecycle import End, find_container, is_sidecar
 from agent.node import log_rotation
-from agent.pods.allocation import sizes
+from agent.pods.allocation import as_granted, sizes
 from agent.pods.resize import Hold
 from agent.pods.setup import field_path, make_sandbox_config, unlink_logs
 from agent.pods.taken import Taken
@@ -71,7 +71,7 @@ class PodState:
         self.applied: dict[str, core_v1.ResourceRequirements] | None = None
         """What the running containers were given, by ID; None until it was read from the last agent's note."""
         self.held: Hold | None = None
-        self.allocated = pod
+        self.allocated = as_granted(pod, tools.resources.allocated.of(self.uid))
         """The pod in the size that the node has granted it: the spec's, but for a resize that is held."""
         self._taken: Taken | None = None
         self.resize_error = ""

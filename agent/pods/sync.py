@@ -30,9 +30,7 @@ _TELL_SECONDS = 2.0
 async def sync(worker: PodWorker) -> None:
     """Do what the state machine says until it has nothing more to say. Raise CRIError."""
     if worker.applied is None:
-        ran = bool(worker.runtime.containers)
-        folder = worker.tools.volumes.pod_dir(worker.uid)
-        worker.applied = await asyncio.to_thread(actuation.load, folder) if ran else {}
+        worker.applied = await actuation.noted(worker)
     if not worker.placed and not await _place(worker):
         return
     if worker.suspect:
@@ -91,6 +89,7 @@ async def sync(worker: PodWorker) -> None:
             # What was due before was considered, and waits for something else (a longer back-off).
             worker.wake_at(min((at for at in worker.retry_at.values() if at > moment), default=None))
             worker.wake_at(worker.contents_due)
+            await worker.tools.resources.allocated.save()
             return
 
 
@@ -114,6 +113,8 @@ def _hold_resize(worker: PodWorker) -> None:
     worker.held = worker.hold_resize(pod) if differs else None
     has = allocation.granted(worker.allocated, runtime, worker.applied) if worker.held is not None else {}
     worker.allocated = allocation.in_size(pod, has) if has else pod
+    granted = allocation.sizes(worker.allocated)
+    worker.tools.resources.allocated.put(worker.uid, granted, worker.allocated.spec.resources)
     settled = all((found := runtime.latest(c.name)) and found.running for c in pod.spec.containers)
     worker.resize_story.look(pod, differs=differs, held=worker.held, settled=settled)
 

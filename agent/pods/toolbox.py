@@ -11,6 +11,7 @@ from agent.contracts import HookRunner, Prober
 from agent.images.manager import Images
 from agent.managers.container_manager import ContainerManager
 from agent.pods.references import ReferenceStore
+from agent.pods.resource_state import PodResources
 from agent.podspec.dns import Resolver
 from agent.podspec.userns import UserNamespaces
 from agent.runtime import Runtime
@@ -66,6 +67,7 @@ class Toolbox:
     images: Images
     volumes: VolumeManager
     references: ReferenceStore
+    resources: PodResources
     services: Informer[core_v1.Service]
     recorder: EventRecorder
     writer: StatusWriter

@@ -12,9 +12,7 @@ import pytest
 from agent.csi import layout
 from agent.managers import state_files
 from agent.node import log_rotation
-from agent.pods import actuation
 from agent.shutdown import state
-from kube.api import core_v1
 from tests.support.disks import KI, MI, SmallDisk, small_disk
 
 LONG = "x" * (20 * KI)
@@ -22,11 +20,6 @@ LONG = "x" * (20 * KI)
 
 def note(path: Path, text: str) -> None:
     state_files.write(path, {"entries": text})
-
-
-def resources(path: Path, text: str) -> None:
-    path.parent.mkdir(exist_ok=True)
-    actuation.save(path.parent, {text: core_v1.ResourceRequirements()})
 
 
 def volume(path: Path, text: str) -> None:
@@ -40,7 +33,6 @@ def shutdown(path: Path, text: str) -> None:
 
 WRITERS: dict[str, Callable[[Path, str], None]] = {
     "cpu_manager_state": note,
-    actuation.CHECKPOINT: resources,
     "vol_data.json": volume,
     state.FILE: shutdown,
 }

@@ -15,6 +15,7 @@ from agent.images.collection import Disk, ImageGC
 from agent.lifecycle import End
 from agent.node.housekeeping import Housekeeping
 from agent.pods.references import ReferenceStore
+from agent.pods.resource_state import PodResources
 from agent.runtime import Runtime
 from agent.usage.collect import Collector
 from agent.volumes.claims import ClaimReader
@@ -118,7 +119,7 @@ async def test_what_belongs_to_no_pod_is_swept_up(server: ApiUnderTest, tmp_path
             PersistentVolumes(pods, ClaimReader(client), LocalPathVolumes(tmp_path / "local-path")),
             TrustBundles(client),
         )
-        await Housekeeping(lambda: {alive}, volumes, cgroups, logs, links, clock=SYSTEM).sweep()
+        await Housekeeping(lambda: {alive}, volumes, PodResources(tmp_path), cgroups, logs, links, clock=SYSTEM).sweep()
         assert orphan not in cgroups.pod_uids()
     finally:
         cgroups.fs.remove(f"sweep-{os.getpid()}")

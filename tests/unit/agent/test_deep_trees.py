@@ -17,6 +17,7 @@ import pytest
 
 from agent.node.housekeeping import Housekeeping
 from agent.pods.end import discard
+from agent.pods.resource_state import PodResources
 from agent.podspec.sandbox import log_directory
 from agent.usage import disk, machine
 from agent.usage.machine import disk_use
@@ -108,7 +109,7 @@ def worker(tmp_path: Path) -> Iterator[Any]:
     ended = SimpleNamespace(
         uid="u",
         pod=pod({"name": "main"}),
-        tools=SimpleNamespace(config=config),
+        tools=SimpleNamespace(config=config, resources=PodResources(tmp_path)),
         runtime=SimpleNamespace(containers=(), sandboxes=()),
     )
     logs = log_directory(config.pod_logs_dir, ended.pod)
@@ -126,7 +127,7 @@ async def test_a_deep_tree_among_a_pods_logs_does_not_stop_its_end(worker: Any, 
 async def test_housekeeping_removes_a_deep_tree_among_logs(worker: Any, tmp_path: Path) -> None:
     volumes = SimpleNamespace(orphans=lambda known: [], sweep=nothing)
     folders = tmp_path / "pods", tmp_path / "containers"
-    await Housekeeping(set, cast(Any, volumes), None, *folders, clock=FakeClock()).sweep()
+    await Housekeeping(set, cast(Any, volumes), PodResources(tmp_path), None, *folders, clock=FakeClock()).sweep()
     assert list((tmp_path / "pods").iterdir()) == []
 
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import cast
 
 from agent.node.housekeeping import Housekeeping
+from agent.pods.resource_state import PodResources
 from agent.volumes.manager import VolumeManager
 from kube.clock import FakeClock
 
@@ -24,7 +25,9 @@ class NoVolumes:
 
 def made(logs: Path, known: set[str], volumes: NoVolumes) -> Housekeeping:
     lookup = cast(VolumeManager, volumes)
-    return Housekeeping(lambda: known, lookup, None, logs, logs.parent / "containers", clock=FakeClock())
+    return Housekeeping(
+        lambda: known, lookup, PodResources(logs.parent), None, logs, logs.parent / "containers", clock=FakeClock()
+    )
 
 
 def folder(logs: Path, uid: str) -> Path:

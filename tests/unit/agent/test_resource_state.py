@@ -1,0 +1,133 @@
+"""allocated_pods_state and actuated_pods_state, with checksums that upstream's own package computed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.kubelet_configuration import ConfigError
+from agent.managers import state_files
+from agent.pods.allocation import as_granted
+from agent.pods.resource_state import ACTUATED, ALLOCATED, PodResources
+from kube.api import core_v1
+from tests.unit.agent.pods import pod
+
+DATA = (
+    '{"entries":{"o":{"ContainerResources":null,"PodLevelResources":{"limits":{"cpu":"2"}}},"p":{"ContainerResources":'
+    r'{"b\u003c\u0026\u003e":{"claims":[{"name":"x"}]},"c":{"limits":{"cpu":"1500m","memory":"128Mi"},'
+    '"requests":{"cpu":"1"}}},"PodLevelResources":null}}}'
+)
+
+
+def size(cpu: str) -> core_v1.ResourceRequirements:
+    return core_v1.ResourceRequirements(requests={"cpu": cpu})
+
+
+@pytest.mark.parametrize("name", [ALLOCATED, ACTUATED])
+def test_what_upstream_wrote_is_read(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text(json.dumps({"data": DATA, "checksum": 2059185192}))
+    found = PodResources(tmp_path)
+    state = found.allocated if name == ALLOCATED else found.actuated
+    assert state.of("p")["c"].limits == {"cpu": "1500m", "memory": "128Mi"}
+    assert [claim.name for claim in state.of("p")["b<&>"].claims] == ["x"]
+    assert state.of("o") == {} and state.of("none") == {}
+
+
+def test_nothing_is_read_where_upstream_had_nothing(tmp_path: Path) -> None:
+    (tmp_path / ALLOCATED).write_text(json.dumps({"data": "{}", "checksum": 694314937}))
+    assert PodResources(tmp_path).allocated.of("p") == {}
+
+
+@pytest.mark.parametrize("name", [ALLOCATED, ACTUATED])
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"data": DATA, "checksum": 1},
+        {"data": DATA},
+        {"data": "[]", "checksum": state_files.checksum("(string)[]")},
+        {},
+        [],
+        "x",
+    ],
+)
+def test_a_damaged_file_is_named_with_what_is_to_be_done(tmp_path: Path, name: str, content: Any) -> None:
+    (tmp_path / name).write_text(json.dumps(content))
+    with pytest.raises(ConfigError) as raised:
+        PodResources(tmp_path)
+    assert f'pod resource information checkpoint file "{tmp_path / name}"' in str(raised.value)
+    assert "please drain this node and delete" in str(raised.value)
+
+
+async def test_the_next_agent_knows_what_was_noted(tmp_path: Path) -> None:
+    state = PodResources(tmp_path).actuated
+    state.put("u", {"a": size("1"), "b": core_v1.ResourceRequirements()}, None)
+    await state.save()
+    again = PodResources(tmp_path)
+    assert again.actuated.of("u") == {"a": size("1"), "b": core_v1.ResourceRequirements()}
+    again.keep({"v"})
+    assert again.actuated.of("u") == {}
+
+
+async def test_pods_without_sizes_are_not_written_and_those_that_are_gone_go_with_the_next_note(tmp_path: Path) -> None:
+    state = PodResources(tmp_path).allocated
+    state.put("small", {"a": core_v1.ResourceRequirements()}, None)
+    await state.save()
+    assert not (tmp_path / ALLOCATED).exists()
+    state.put("u", {"a": size("1")}, None)
+    state.put("v", {"a": size("1")}, None)
+    await state.save()
+    before = (tmp_path / ALLOCATED).stat().st_ino
+    state.put("v", {"a": size("1")}, None)
+    state.forget("u")
+    await state.save()
+    assert (tmp_path / ALLOCATED).stat().st_ino == before
+    state.put("v", {"a": size("2")}, None)
+    await state.save()
+    data = json.loads(json.loads((tmp_path / ALLOCATED).read_text())["data"])
+    assert data["entries"].keys() == {"v"}
+
+
+async def test_notes_of_many_pods_are_written_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    state, written, write = PodResources(tmp_path).actuated, list[Path](), state_files.write
+
+    def counted(path: Path, content: Any) -> None:
+        written.append(path)
+        write(path, content)
+
+    monkeypatch.setattr(state_files, "write", counted)
+
+    async def note(number: int) -> None:
+        state.put(f"u{number}", {"a": size("1")}, None)
+        await state.save()
+        assert f"u{number}" in (tmp_path / ACTUATED).read_text()
+
+    await asyncio.gather(*(note(number) for number in range(100)))
+    assert len(written) <= 3
+
+
+async def test_what_cannot_be_written_is_written_the_next_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    state = PodResources(tmp_path).actuated
+
+    def fail(path: Path, content: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(state_files, "write", fail)
+        state.put("u", {"a": size("1")}, None)
+        await state.save()
+    assert "No space left on device" in caplog.text and not (tmp_path / ACTUATED).exists()
+    await state.save()
+    assert PodResources(tmp_path).actuated.of("u") == {"a": size("1")}
+
+
+def test_a_pod_begins_in_the_size_that_the_last_agent_granted_it() -> None:
+    wanted = pod({"name": "main", "resources": {"requests": {"cpu": "2"}}})
+    assert as_granted(wanted, {}) is wanted and as_granted(wanted, {"main": size("2")}) is wanted
+    found = as_granted(wanted, {"main": size("1")})
+    assert found.spec.containers[0].resources == size("1")
