@@ -107,7 +107,7 @@ def read(pod: core_v1.Pod, folder: Path, logs_dir: Path, moment: float) -> Disk:
     containers = (*pod.spec.containers, *pod.spec.init_containers)
     logs = {container.name: machine.disk_use(logs_of_pod / container.name) for container in containers}
     volumes = []
-    for path in sorted((folder / "volumes").glob("*/*")):
+    for path in (path for plugin in _below(folder / "volumes") for path in _below(plugin)):
         if path.parent.name in _ELSEWHERE:
             continue
         size, inodes = machine.disk_use(path)
@@ -115,3 +115,11 @@ def read(pod: core_v1.Pod, folder: Path, logs_dir: Path, moment: float) -> Disk:
             volumes.append((path.name, machine.filesystem(moment, path, size, inodes)))
     files = [machine.disk_use(folder / name) for name in ("etc-hosts", "containers")]
     return Disk(logs, tuple(volumes), (sum(size for size, _ in files), sum(inodes for _, inodes in files)))
+
+
+def _below(folder: Path) -> list[Path]:
+    """List what is in a folder; nothing where it is gone or none."""
+    try:
+        return sorted(folder.iterdir())
+    except OSError:
+        return []

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import threading
 from pathlib import Path
 
@@ -72,3 +74,30 @@ async def test_a_volume_elsewhere_that_does_not_answer_leaves_the_figures_of_the
     async with asyncio.timeout(20):
         while not (await disks.look([pod("quick")], 60))["quick"].files[1]:
             pass
+
+
+@pytest.mark.parametrize("number", [errno.ENOENT, errno.EIO])
+def test_a_volume_that_is_gone_or_fails_hides_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    for name in ("a", "b", "c"):
+        (tmp_path / "volumes" / "kubernetes.io~empty-dir" / name).mkdir(parents=True)
+    (tmp_path / "volumes" / "kubernetes.io~secret").mkdir()
+    (tmp_path / "volumes" / "file").touch()
+    (tmp_path / "etc-hosts").write_bytes(bytes(1 << 16))
+    statvfs, listdir = os.statvfs, os.listdir
+
+    def look(path: Path) -> os.statvfs_result:
+        if path.name == "b":
+            raise OSError(number, os.strerror(number))
+        return statvfs(path)
+
+    def list_folder(path: Path) -> list[str]:
+        if Path(path).name == "kubernetes.io~secret":
+            raise OSError(number, os.strerror(number))
+        return listdir(path)
+
+    monkeypatch.setattr(os, "statvfs", look)
+    monkeypatch.setattr(os, "listdir", list_folder)
+    found = disk.read(pod("u"), tmp_path, tmp_path / "logs", 0.0)
+    assert [name for name, _ in found.volumes] == ["a", "c"] and found.files[0] >= 1 << 16
