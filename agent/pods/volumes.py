@@ -8,7 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from agent.pods.references import ReferencesError
-from agent.volumes.manager import FolderError, MountsFailed
+from agent.volumes.manager import MountsFailed
+from agent.volumes.own import FolderError
 from kube.events import WARNING
 
 if TYPE_CHECKING:

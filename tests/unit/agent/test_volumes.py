@@ -330,7 +330,7 @@ async def test_a_pod_of_thousands_of_volumes_in_memory_is_told_so(tmp_path: Path
     manager = VolumeManager(tmp_path, Objects(), *[None] * 3)  # type: ignore[arg-type]
     with pytest.raises(MountsFailed, match='volume "v0" : the pod has 1025 volumes in memory, 1024 are allowed'):
         await manager.mount(given)
-    assert manager._prepared == {}
+    assert manager._own._prepared == {}
 
 
 def test_the_list_of_mounts_is_read_once_for_all_volumes_and_subpaths(
