@@ -10,7 +10,7 @@ from collections.abc import Collection
 
 from agent.backoff import BackOff
 from agent.lifecycle import container_hash, find_container
-from agent.pods.state import PodState
+from agent.pods.told import ToldPod
 from agent.records import ContainerRecord
 from agent.status.container import Waiting
 from kube import duration
@@ -23,7 +23,7 @@ FIRST_SECONDS = 10.0
 class CrashLoopBackOff:
     """The back-off of one pod's containers; `last` is the longest delay in seconds."""
 
-    def __init__(self, pod: PodState, last: float) -> None:
+    def __init__(self, pod: ToldPod, last: float) -> None:
         self._pod = pod
         self._back_off = BackOff(FIRST_SECONDS, last)
         self._told: dict[str, str] = {}

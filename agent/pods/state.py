@@ -1,34 +1,29 @@
-"""What is known of one pod, and what is told of it: the part of a worker that decides nothing.
+"""What is known of one pod: the part of a worker that decides nothing and tells nobody (told.py).
 
-The runtime's records are kept here as calls return and events come in; the status, events and the server's view are
-made from them on demand. Two looks at a container may cross on their way, so an end once seen is never unseen.
+The runtime's records are kept here as calls return and events come in. Two looks at a container may cross on their way, so
+an end once seen is never unseen.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
-import msgspec
-
 from agent.cgroups import qos
-from agent.contracts import PodView, ProbeOutcome, ProbeTarget
-from agent.lifecycle import End, find_container, is_sidecar
+from agent.contracts import ProbeOutcome, ProbeTarget
+from agent.lifecycle import End, is_sidecar
 from agent.node import log_rotation
-from agent.pods.allocation import as_granted, sizes
+from agent.pods.allocation import as_granted
 from agent.pods.resize import Hold
-from agent.pods.setup import field_path, make_sandbox_config, unlink_logs
+from agent.pods.setup import make_sandbox_config, unlink_logs
 from agent.pods.taken import Taken
 from agent.pods.termination_messages import with_message
 from agent.pods.toolbox import Toolbox
 from agent.records import ContainerRecord, PodRuntime
-from agent.status.container import Known, Waiting
+from agent.status.container import Waiting
 from agent.status.phase import ENDED_PHASES
-from agent.status.pod import NodeFacts, pod_status, rejected_status
-from agent.status.writer import OURS
 from agent.threads import Owner
 from agent.volumes.mounted import Mounted
 from cri.errors import CRIError
@@ -36,9 +31,6 @@ from cri.messages import PodSandboxConfig
 from kube.api import core_v1
 
 log = logging.getLogger(__name__)
-
-LATE_SECONDS = 0.5
-"""How long a step may take before the status tells of what was reached before it."""
 
 
 class PodState:
@@ -89,8 +81,6 @@ class PodState:
         self.final_outcomes: dict[str, ProbeOutcome] = {}
         self.last_status: core_v1.PodStatus | None = None
         """What the API was told last, or would have been."""
-        self._quiet = False
-        self._late: asyncio.Task[None] | None = None
         self._sandbox_config: tuple[int, PodSandboxConfig] | None = None
 
     @property
@@ -172,96 +162,6 @@ class PodState:
             return self.final_outcomes
         found = ((c.id, self.tools.prober.outcome(c.id)) for c in self.runtime.containers if c.running)
         return {container_id: outcome for container_id, outcome in found if outcome is not None}
-
-    # -- what is told -------------------------------------------------------------------------------------------------
-    def basis(self) -> core_v1.Pod:
-        """Return the pod with the status that the API was last told, and others' conditions as they are now."""
-        shown = self.api_pod
-        told = self.tools.writer.told(shown.metadata.uid or "") if shown is not None else None
-        told = told or self.last_status
-        if told is None:
-            return self.pod
-        conditions = [c for c in told.conditions if c.type in OURS]
-        conditions += [c for c in self.pod.status.conditions if c.type not in OURS]
-        return msgspec.structs.replace(self.pod, status=msgspec.structs.replace(told, conditions=conditions))
-
-    def status(self) -> core_v1.PodStatus:
-        """Return the pod's status as it is now."""
-        basis = self.basis()
-        if not self.runtime.sandboxes and not self.runtime.containers:
-            if basis.status.phase in ENDED_PHASES:
-                return basis.status  # what it came to was told, and nothing is left to tell more
-            if self.rejected is not None:
-                return rejected_status(basis, self.rejected, self.tools.now())
-        known = Known(
-            outcomes=self.outcomes(),
-            waiting=self.waiting,
-            ended=self.end is not None or self.finished,
-            applied=self.applied or {},
-            held=self.held,
-            allocated=sizes(self.allocated) if self.held is not None else {},
-            resize_error=self.resize_error,
-        )
-        status = pod_status(
-            basis,
-            self.runtime,
-            known,
-            NodeFacts(self.tools.node.host_ips),
-            self.tools.now(),
-            end=self.end,
-            finished=self.finished,
-        )
-        self.tools.managers.tell_health(self.pod, status)
-        return status
-
-    @contextlib.contextmanager
-    def quiet(self) -> Iterator[None]:
-        """Tell the API nothing meanwhile."""
-        self._quiet = True
-        try:
-            yield
-        finally:
-            self._quiet = False
-
-    def publish(self) -> None:
-        """Tell the API the pod's status where it changed."""
-        self.cancel_late()
-        if self._quiet:
-            return
-        status = self.last_status = self.status()
-        self.tools.starts.look(self.pod, status, self.tools.now())
-        shown = self.api_pod
-        if self.in_api and shown is not None:
-            self.tools.writer.set(shown, status)
-
-    def publish_late(self) -> None:
-        """Tell the status only if the step that follows takes long: soon there will be more to tell."""
-        if self._late is None:
-
-            async def later() -> None:
-                await self.tools.clock.sleep(LATE_SECONDS)
-                self._late = None
-                self.publish()
-
-            self._late = asyncio.create_task(later(), name=f"late status of pod {self.uid}")
-
-    def cancel_late(self) -> None:
-        """Tell nothing late any more."""
-        if self._late is not None and self._late is not asyncio.current_task():
-            self._late.cancel()
-        self._late = None
-
-    def event(self, kind: str, reason: str, message: str, container: str = "") -> None:
-        """Record an event about the pod, or about one of its containers."""
-        found = find_container(self.pod, container) if container else None
-        path = field_path(found[1], container) if found else ""
-        self.tools.recorder.event(self.pod, kind, reason, message, field_path=path)
-
-    def view(self) -> PodView:
-        """Return the pod as the server shows it."""
-        told = self.last_status
-        pod = msgspec.structs.replace(self.pod, status=told) if told is not None else self.pod
-        return PodView(pod, self.runtime.containers, self.runtime.sandbox, self.ending, self.static)
 
     def sandbox_config(self) -> PodSandboxConfig:
         """Return the configuration of the current sandbox, as containers are made with it."""

@@ -23,9 +23,9 @@ from agent.pods.late_exits import read_again
 from agent.pods.references import references_of
 from agent.pods.resize import Hold
 from agent.pods.resize_events import ResizeStory
-from agent.pods.state import PodState
 from agent.pods.sync import sync
 from agent.pods.termination_messages import is_on_volume, with_own_message
+from agent.pods.told import ToldPod
 from agent.pods.toolbox import Toolbox
 from agent.records import PodRuntime
 from cri.errors import CRIError
@@ -39,7 +39,7 @@ TROUBLE_SECONDS = 5.0
 """After an error nobody expected, how long until the next try."""
 
 
-class PodWorker(PodState):
+class PodWorker(ToldPod):
     """The worker of one pod UID. `run` returns when nothing of the pod is left on the node or in the API."""
 
     def __init__(
