@@ -18,55 +18,23 @@ from typing import Literal, get_args
 
 import msgspec
 
-from agent.images.registry_auth import ACCOUNT, SECRET, Credential, Source
+from agent.images.pullers import (
+    API_VERSION,
+    Intent,
+    Pulled,
+    Pullers,
+    account,
+    merge,
+    pullers,
+    secret,
+)
+from agent.images.registry_auth import ACCOUNT, SECRET, Credential
 from kube.files import write_file
 
 log = logging.getLogger(__name__)
 
 Policy = Literal["NeverVerify", "NeverVerifyPreloadedImages", "NeverVerifyAllowlistedImages", "AlwaysVerify"]
 POLICIES: tuple[str, ...] = get_args(Policy)
-_API_VERSION = "kubelet.config.k8s.io/v1beta1"
-
-
-class _Base(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):
-    pass
-
-
-class PullSecret(_Base):
-    uid: str
-    namespace: str
-    name: str
-    credential_hash: str = ""
-
-
-class PullAccount(_Base):
-    uid: str
-    namespace: str
-    name: str
-
-
-class Pullers(_Base):
-    """Who has pulled an image under one name; `node_pods_accessible`: everybody on the node may use it."""
-
-    kubernetes_secrets: list[PullSecret] = []
-    kubernetes_service_accounts: list[PullAccount] = []
-    node_pods_accessible: bool = False
-
-
-class Pulled(_Base):
-    """The note of one image; the mapping is by its name without tag and digest."""
-
-    kind: str
-    api_version: str
-    last_updated_time: str
-    image_ref: str
-    credential_mapping: dict[str, Pullers] = {}
-
-
-class _Intent(_Base):
-    kind: str
-    api_version: str
-    image: str
 
 
 class ImageRecords:
@@ -85,17 +53,25 @@ class ImageRecords:
         self._intents: dict[str, int] = {}
         """By image: how many pulls are under way; 0 is one of the last agent's."""
 
+        self._damaged: set[str] = set()
+        """The names of the files of notes that cannot be read: of images that allow nobody until they are pulled again."""
+
     def load(self) -> None:
         """Read what the last agent wrote; a damaged note counts as one that allows nobody."""
         for folder in (self._pulling, self._pulled):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        for path in self._pulled.glob("sha256-*"):
-            with contextlib.suppress(OSError, msgspec.MsgspecError):
+        for path in _notes(self._pulled):
+            try:
                 record = msgspec.json.decode(path.read_bytes(), type=Pulled)
                 self._records[record.image_ref] = record
-        for path in self._pulling.glob("sha256-*"):
-            with contextlib.suppress(OSError, msgspec.MsgspecError):
-                self._intents[msgspec.json.decode(path.read_bytes(), type=_Intent).image] = 0
+            except (OSError, msgspec.MsgspecError, RecursionError) as error:
+                log.error("%s: %s; pods have to pull the image again", path, error)
+                self._damaged.add(path.name)
+        for path in _notes(self._pulling):
+            try:
+                self._intents[msgspec.json.decode(path.read_bytes(), type=Intent).image] = 0
+            except (OSError, msgspec.MsgspecError, RecursionError) as error:
+                log.error("%s: %s; it is not known which image was being pulled", path, error)
 
     def settle(self, present: Iterable[tuple[str, Sequence[str]]]) -> None:
         """Turn the last agent's unfinished pulls into notes where the image is there: (ID, its names)."""
@@ -110,7 +86,7 @@ class ImageRecords:
     def begin(self, image: str) -> None:
         """Note that an image is being pulled."""
         if not self._intents.get(image):
-            intent = _Intent(kind="ImagePullIntent", api_version=_API_VERSION, image=image)
+            intent = Intent(kind="ImagePullIntent", api_version=API_VERSION, image=image)
             write_file(self._pulling / _file_name(image), msgspec.json.encode(intent), 0o600)
         self._intents[image] = self._intents.get(image, 0) + 1
 
@@ -126,7 +102,7 @@ class ImageRecords:
 
     def pulled(self, image: str, image_ref: str, credential: Credential | None) -> None:
         """Note what an image was pulled with; None is without credentials."""
-        self._write(image, image_ref, _pullers(credential))
+        self._write(image, image_ref, pullers(credential))
         self.failed(image)
 
     def _drop_intent(self, image: str) -> None:
@@ -138,19 +114,20 @@ class ImageRecords:
         record = self._records.get(image_ref)
         if record is None:
             record = Pulled(
-                kind="ImagePulledRecord", api_version=_API_VERSION, last_updated_time="", image_ref=image_ref
+                kind="ImagePulledRecord", api_version=API_VERSION, last_updated_time="", image_ref=image_ref
             )
         elif who is None:
             return
         if who is not None:
             name = without_tag(image)
-            merged = _merge(record.credential_mapping.get(name), who)
+            merged = merge(record.credential_mapping.get(name), who)
             if merged == record.credential_mapping.get(name) and record.last_updated_time:
                 return
             record = msgspec.structs.replace(record, credential_mapping={**record.credential_mapping, name: merged})
-        record = msgspec.structs.replace(record, last_updated_time=self._now())
+        record = msgspec.structs.replace(record, api_version=API_VERSION, last_updated_time=self._now())
         write_file(self._pulled / _file_name(image_ref), msgspec.json.encode(record), 0o600)
         self._records[image_ref] = record
+        self._damaged.discard(_file_name(image_ref))
 
     def prune(self, present: Iterable[str]) -> None:
         """Forget the images that are no longer there; takes the IDs of those that are."""
@@ -159,11 +136,15 @@ class ImageRecords:
             del self._records[image_ref]
             with contextlib.suppress(FileNotFoundError):
                 (self._pulled / _file_name(image_ref)).unlink()
+        for name in self._damaged - {_file_name(image_ref) for image_ref in kept}:
+            self._damaged.discard(name)
+            with contextlib.suppress(OSError):
+                (self._pulled / name).unlink()
 
     # -- may it be used? ------------------------------------------------------------------------------------------------
     def open_to_all(self, image: str, image_ref: str) -> bool:
         """Tell whether any pod may use an image that is there, so that nobody's credentials need to be looked at."""
-        by_us = image_ref in self._records or image in self._intents
+        by_us = image_ref in self._records or image in self._intents or _file_name(image_ref) in self._damaged
         if not self._must_verify(image, by_us):
             return True
         record = self._records.get(image_ref)
@@ -178,11 +159,11 @@ class ImageRecords:
             return False
         for credential in credentials:
             source = credential.source
-            if source.kind == ACCOUNT and _account(source) in who.kubernetes_service_accounts:
+            if source.kind == ACCOUNT and account(source) in who.kubernetes_service_accounts:
                 return True
             if source.kind != SECRET:
                 continue
-            mine = _secret(credential)
+            mine = secret(credential)
             for known in who.kubernetes_secrets:
                 same = (known.uid, known.namespace, known.name) == (mine.uid, mine.namespace, mine.name)
                 if same or (known.credential_hash and known.credential_hash == mine.credential_hash):
@@ -213,36 +194,10 @@ def without_tag(image: str) -> str:
     return head if colon and "/" not in tag else name
 
 
-def _pullers(credential: Credential | None) -> Pullers:
-    if credential is not None and credential.source.kind == SECRET:
-        return Pullers(kubernetes_secrets=[_secret(credential)])
-    if credential is not None and credential.source.kind == ACCOUNT:
-        return Pullers(kubernetes_service_accounts=[_account(credential.source)])
-    return Pullers(node_pods_accessible=True)
-
-
-def _secret(credential: Credential) -> PullSecret:
-    source = credential.source
-    return PullSecret(uid=source.uid, namespace=source.namespace, name=source.name, credential_hash=credential.digest())
-
-
-def _account(source: Source) -> PullAccount:
-    return PullAccount(uid=source.uid, namespace=source.namespace, name=source.name)
-
-
-def _merge(old: Pullers | None, new: Pullers) -> Pullers:
-    if old is None or new.node_pods_accessible:
-        return new
-    if old.node_pods_accessible:
-        return old
-    where = {(s.uid, s.namespace, s.name) for s in new.kubernetes_secrets}
-    kept = [s for s in old.kubernetes_secrets if (s.uid, s.namespace, s.name) not in where]
-    accounts = [a for a in old.kubernetes_service_accounts if a not in new.kubernetes_service_accounts]
-    return Pullers(
-        kubernetes_secrets=kept + new.kubernetes_secrets,
-        kubernetes_service_accounts=accounts + new.kubernetes_service_accounts,
-    )
-
-
 def _file_name(name: str) -> str:
     return f"sha256-{hashlib.sha256(name.encode()).hexdigest()}"
+
+
+def _notes(folder: Path) -> list[Path]:
+    """List a folder's notes; upstream ends the names of those that it has not finished with .tmp."""
+    return [path for path in sorted(folder.glob("sha256-*")) if path.suffix != ".tmp"]

@@ -113,6 +113,46 @@ def test_a_pull_that_came_to_nothing_leaves_nothing(tmp_path: Path) -> None:
     assert records.open_to_all(IMAGE, ID) and list((tmp_path / "pulling").iterdir()) == []
 
 
+DAMAGE = (b"", b'{"imageRef":', b"[]", b'{"imageRef":"sha256:abc"}', b"[" * 100_000)
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_an_image_whose_note_is_damaged_is_for_nobody_without_asking(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: bytes
+) -> None:
+    pull(made(tmp_path), by_secret("a"))
+    (file,) = (tmp_path / "pulled").iterdir()
+    file.write_bytes(damage)
+    again = made(tmp_path)
+    assert str(file) in caplog.text
+    assert not again.open_to_all(IMAGE, ID) and not again.allows(IMAGE, ID, [by_secret("a")])
+    assert again.open_to_all("r.test/other:1", "sha256:other")
+    pull(again, by_secret("b", "other"))
+    assert again.allows(IMAGE, ID, [by_secret("b", "other")]) and not again.allows(IMAGE, ID, [by_secret("a")])
+
+
+def test_the_damaged_note_of_an_image_that_is_gone_is_removed(tmp_path: Path) -> None:
+    pull(made(tmp_path), by_secret("a"))
+    (file,) = (tmp_path / "pulled").iterdir()
+    file.write_bytes(b"")
+    again = made(tmp_path)
+    again.prune([ID])
+    assert file.exists()
+    again.prune([])
+    assert not file.exists()
+
+
+def test_what_upstream_has_not_finished_is_not_read_and_an_older_version_is_written_anew(tmp_path: Path) -> None:
+    pull(made(tmp_path), by_secret("a"))
+    (file,) = (tmp_path / "pulled").iterdir()
+    file.write_text(file.read_text().replace("v1beta1", "v1alpha1"))
+    (tmp_path / "pulled" / f"{file.name}.tmp").write_text(file.read_text().replace("uid-a", "uid-b"))
+    again = made(tmp_path)
+    assert again.allows(IMAGE, ID, [by_secret("a")])
+    pull(again, by_secret("c"))
+    assert json.loads(file.read_text())["apiVersion"] == "kubelet.config.k8s.io/v1beta1"
+
+
 def test_images_that_are_gone_are_forgotten(tmp_path: Path) -> None:
     records = made(tmp_path)
     pull(records, by_secret("a"))
