@@ -7,6 +7,7 @@ request, or of the size that the medium names.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -28,6 +29,10 @@ def make(
     """
     fresh = not target.is_dir()
     medium = source.medium or ""
+    group = pod.spec.security_context.fs_group if pod.spec.security_context else None
+    if fresh and not medium:
+        _make_folder(target, group)
+        return
     if fresh:
         target.mkdir(parents=True)
     if medium and (fresh or not table.has(target)):
@@ -39,11 +44,25 @@ def make(
         else:
             raise VolumeError(f'unknown storage medium "{medium}"')
     if fresh:
-        target.chmod(0o777)
-    group = pod.spec.security_context.fs_group if pod.spec.security_context else None
-    if group is not None and fresh:
-        os.chown(target, -1, group)
-        target.chmod(0o2777)
+        _open_to(target, group)
+
+
+def _make_folder(target: Path, group: int | None) -> None:
+    """Make a folder that has its name when pods may write to it: an agent that is killed leaves none that they may not."""
+    unfinished = target.with_name(f".{target.name}.new")
+    unfinished.parent.mkdir(parents=True, exist_ok=True)
+    with contextlib.suppress(FileNotFoundError):
+        unfinished.rmdir()
+    unfinished.mkdir()
+    _open_to(unfinished, group)
+    unfinished.rename(target)
+
+
+def _open_to(folder: Path, group: int | None) -> None:
+    folder.chmod(0o777)
+    if group is not None:
+        os.chown(folder, -1, group)
+        folder.chmod(0o2777)
 
 
 def memory_size(source: core_v1.EmptyDirVolumeSource, pod: core_v1.Pod, node_memory: int) -> int:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import stat
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agent.volumes import empty_dir
+from agent.volumes import empty_dir, mounts
 from agent.volumes.payload import VolumeError
 from kube.api import core_v1
 from tests.unit.agent.pods import pod
@@ -63,3 +66,32 @@ def test_huge_pages_are_of_the_size_that_is_requested(medium: str, limits: dict[
 def test_a_size_that_is_not_clear_is_refused(medium: str, limits: dict[str, str], message: str) -> None:
     with pytest.raises(VolumeError, match=message):
         empty_dir.page_size(medium, pod(sized(**limits)))
+
+
+class Cut(BaseException):
+    """Stands for the end of the process."""
+
+
+@pytest.mark.parametrize("at", range(4))
+def test_a_folder_that_was_begun_by_an_agent_that_was_killed_is_open_to_the_pod(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
+    target, given = tmp_path / "volumes" / "v", pod("main")
+    given.spec.security_context = core_v1.PodSecurityContext(fs_group=os.getgid())
+    steps = iter(range(100))
+
+    def cut(real: Any) -> Any:
+        def step(*arguments: Any, **options: Any) -> Any:
+            if next(steps) >= at:
+                raise Cut
+            return real(*arguments, **options)
+
+        return step
+
+    with monkeypatch.context() as patched:
+        for where, name in ((Path, "chmod"), (os, "chown"), (Path, "rename")):
+            patched.setattr(where, name, cut(getattr(where, name)))
+        with pytest.raises(Cut):
+            empty_dir.make(target, core_v1.EmptyDirVolumeSource(), given, 0, mounts.MountTable(tmp_path))
+    empty_dir.make(target, core_v1.EmptyDirVolumeSource(), given, 0, mounts.MountTable(tmp_path))
+    assert stat.S_IMODE(target.stat().st_mode) == 0o2777 and list(target.parent.iterdir()) == [target]
