@@ -9,6 +9,7 @@ sign with a public key. Which claim is the name and what is put before it follow
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import ssl
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import jwt
 
+from control import bounded_answer
 from control.auth.user import Credentials, UserInfo, user_info
 from control.cel import EvaluationError, Program
 from kube.clock import Clock
@@ -121,9 +123,7 @@ async def _json(session: aiohttp.ClientSession, url: str) -> dict[str, Any]:
     async with session.get(url, allow_redirects=False) as answer:
         if answer.status != 200:
             raise ValueError(f"{url} answered {answer.status}")
-        if (answer.content_length or 0) > DOCUMENT_LIMIT:
-            raise ValueError(f"{url} is longer than {DOCUMENT_LIMIT} bytes")
-        document = await answer.json(content_type=None)
+        document = json.loads(await bounded_answer.read(answer, DOCUMENT_LIMIT))
         if not isinstance(document, dict):
             raise ValueError(f"{url} is no JSON object")
         return document

@@ -15,6 +15,7 @@ from typing import Any
 import aiohttp
 import msgspec
 
+from control import bounded_answer
 from control.scheduler.configuration import ExtenderConfig
 from control.scheduler.framework import MAX_SCORE, Diagnosis, Rejection
 from control.scheduler.nodeinfo import NodeInfo
@@ -24,6 +25,8 @@ from kube.tls_files import TlsFiles
 
 NAME = "Extender"
 MAX_EXTENDER_SCORE = 10
+ANSWER_LIMIT = 4 << 20
+"""Bytes of an answer, besides twice what was sent: the same nodes, and why others are none."""
 
 
 class ExtenderError(Exception):
@@ -122,15 +125,15 @@ class Extender:
         return _lowered(found)
 
     async def _post_any(self, verb: str, value: Any) -> Any:
-        url = f"{self.config.url}/{verb}"
+        url, sent = f"{self.config.url}/{verb}", msgspec.json.encode(value)
         try:
             async with self._connection().post(
                 url,
-                data=msgspec.json.encode(value),
+                data=sent,
                 headers={"Content-Type": "application/json"},
                 ssl=self._tls.current() if self._tls is not None else True,
             ) as answer:
-                body = await answer.read()
+                body = await bounded_answer.read(answer, ANSWER_LIMIT + 2 * len(sent))
                 if answer.status != 200:
                     raise ExtenderError(f"failed {verb} with extender at URL {url}, code {answer.status}")
                 return msgspec.json.decode(body)

@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from control.auth import oidc
 from control.auth.encoding import base64url
+from kube.clock import SYSTEM
 from tests.support.control import ApiUnderTest, api_server
 from tests.support.issuer import IssuerServer, issuer
 
@@ -102,6 +103,16 @@ async def test_a_token_of_the_issuer_is_its_user(server: tuple[ApiUnderTest, Iss
 async def test_other_tokens_are_refused(server: tuple[ApiUnderTest, IssuerServer], claims: dict[str, Any]) -> None:
     api, outside = server
     assert (await who(api, good(outside, **claims)))[0] == 401
+
+
+async def test_a_document_of_the_issuer_that_is_too_long_is_not_read(
+    server: tuple[ApiUnderTest, IssuerServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(oidc, "DOCUMENT_LIMIT", 10)
+    url, authority = server[1].url, server[1].authority
+    known = oidc.Issuer(url, ("wherry",), oidc.ClaimMapping("sub"), authority=authority)
+    with pytest.raises(oidc.IssuerAway, match="the answer is longer than 10 bytes"):
+        await oidc.KeySet(known, SYSTEM).find("k1")
 
 
 async def test_nobody_else_can_sign(server: tuple[ApiUnderTest, IssuerServer]) -> None:

@@ -10,9 +10,12 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from control.scheduler import extender
 from control.scheduler import main as role
 from control.scheduler.configuration import SchedulerConfig, parse
+from control.scheduler.extender import Extender
 from control.scheduler.framework import BindingFailed
+from control.scheduler.podinfo import PodInfo
 from kube.api import core_v1, meta_v1, scheduling_v1
 from kube.client import Client
 from tests.support.control import api_server
@@ -195,6 +198,23 @@ async def test_an_extender_that_fails_stops_scheduling_unless_it_may_be_ignored(
         assert said == f"failed filter with extender at URL {beside.url}/filter, code 500"
         beside.status, beside.answers = 200, {"filter": lambda m: {"Nodes": m["Nodes"]}}
         assert await eventually(lambda: node_of(client, "p"))
+
+
+async def test_an_answer_of_an_extender_that_is_too_long_is_not_read(
+    beside: Beside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(extender, "ANSWER_LIMIT", 1000)
+    (config,) = parse(f"{HEAD}extenders: [{{urlPrefix: {beside.url}, prioritizeVerb: score}}]").extenders
+    asked = Extender(config)
+    beside.answers = {"score": lambda m: [{"Host": "n", "Score": 1}] + [{"Host": "x" * 100, "Score": 0}] * length}
+    length, info = 5, PodInfo(pod("p"))
+    try:
+        assert (await asked.prioritize(info, []))["n"] > 0
+        length = 50
+        with pytest.raises(extender.ExtenderError, match=r"extender at URL .*/score: the answer is longer than"):
+            await asked.prioritize(info, [])
+    finally:
+        await asked.close()
 
 
 async def test_an_extender_binds(tmp_path: Path, beside: Beside) -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from control import bounded_answer
 from control.admission.lookup import Lookup
 from control.admission.webhooks.credentials import Credential, Credentials
 from control.server.nodes import check_address
@@ -82,11 +83,7 @@ class Caller:
             timeout=aiohttp.ClientTimeout(total=timeout),
             allow_redirects=False,
         ) as answer:
-            read = await answer.content.read(ANSWER_LIMIT + 1)
-            while len(read) <= ANSWER_LIMIT and (more := await answer.content.read(ANSWER_LIMIT + 1 - len(read))):
-                read += more
-            if len(read) > ANSWER_LIMIT:
-                raise ValueError(f"the answer is longer than {ANSWER_LIMIT} bytes")
+            read = await bounded_answer.read(answer, ANSWER_LIMIT)
             if answer.status != 200:
                 raise ValueError(f"the server answered {answer.status} {answer.reason}")
             return read
