@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import jwt
 
-from control import bounded_answer
+from control import bounded_answer, offload
 from control.auth.user import Credentials, UserInfo, user_info
 from control.cel import EvaluationError, Program
 from kube.clock import Clock
@@ -161,7 +161,9 @@ class OIDCAuthenticator:
                     "verify_iat": False,
                 },
             )
-            return self._user(claims)
+            # Expressions of the configuration, on what the issuer wrote. Only one user waits for one's own.
+            who = f"{self.issuer.url}#{claims.get('sub', '')}"
+            return await offload.evaluate(who, len(token), self._user, claims)
         except (jwt.PyJWTError, IssuerAway) as error:
             log.info("a token of %s is not good: %s", self.issuer.url, error)
             raise unauthorized() from error

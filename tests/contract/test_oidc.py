@@ -3,6 +3,7 @@
 import asyncio
 import hmac
 import json
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import yaml
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
+from control import inline
 from control.auth import oidc
 from control.auth.encoding import base64url
 from kube.clock import SYSTEM
@@ -32,6 +34,7 @@ async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tupl
             "claimValidationRules": [
                 {"claim": "org", "requiredValue": "acme"},
                 {"expression": "!has(claims.banned)", "message": "banned"},
+                {"expression": "!has(claims.many) || claims.many.all(a, claims.many.all(b, a + b >= 0))"},
             ],
             "userValidationRules": [{"expression": "!user.groups.exists(g, g.endsWith(':root'))"}],
             "claimMappings": {
@@ -103,6 +106,24 @@ async def test_a_token_of_the_issuer_is_its_user(server: tuple[ApiUnderTest, Iss
 async def test_other_tokens_are_refused(server: tuple[ApiUnderTest, IssuerServer], claims: dict[str, Any]) -> None:
     api, outside = server
     assert (await who(api, good(outside, **claims)))[0] == 401
+
+
+async def test_expressions_that_cost_much_are_evaluated_beside_the_event_loop(
+    server: tuple[ApiUnderTest, IssuerServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api, outside = server
+    costs, original = {"loop": 0, "thread": 0}, inline.spent
+
+    def spent(cost: int) -> None:
+        costs["loop" if threading.current_thread() is threading.main_thread() else "thread"] += cost
+        original(cost)
+
+    monkeypatch.setattr(inline, "spent", spent)
+    assert (await who(api, good(outside)))[0] == 201
+    assert costs["thread"] == 0 and costs["loop"] < inline.MOST
+    assert (await who(api, good(outside, many=list(range(100)))))[0] == 201
+    assert costs["thread"] > 10 * inline.MOST and costs["loop"] < 3 * inline.MOST
+    assert (await who(api, good(outside, many=[*range(100), -200])))[0] == 401
 
 
 async def test_a_document_of_the_issuer_that_is_too_long_is_not_read(
