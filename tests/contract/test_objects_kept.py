@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from control.server.resources import DELETE_WORKERS
+from control.server.deleting import DELETE_WORKERS
 from control.storage import entry, resource_cache
 from control.storage.entry import Entry
 from tests.support.control import ApiUnderTest, api_server

@@ -6,18 +6,12 @@ A handler takes (server, request, resource) and returns an answer. Modules are i
 from __future__ import annotations
 
 import importlib
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
 
 from control.custom.resource import CustomResource
 from control.server.exchange import Answer, Request
+from control.server.resources import Handler, ResourceServer
 from kube import errors
 from kube.resources import Resource
-
-if TYPE_CHECKING:
-    from control.server.resources import ResourceServer
-
-Handler = Callable[["ResourceServer", Request, Resource], Awaitable[Answer]]
 
 _PART = {"get": "parts:get", "update": "parts:update", "patch": "parts:patch"}
 _SCALE = {"get": "scale:get", "update": "scale:update", "patch": "scale:patch"}

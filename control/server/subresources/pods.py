@@ -8,8 +8,9 @@ from control.registry import deletion, metadata
 from control.registry.context import SERVER, Context
 from control.registry.metadata import precondition
 from control.server.decode import Decoder, directive
+from control.server.deleting import success
 from control.server.exchange import Answer, Request, typed_response
-from control.server.resources import ResourceServer, success
+from control.server.resources import ResourceServer
 from control.server.subresources import created
 from control.server.subresources.budgets import charge
 from control.storage import codec

@@ -11,7 +11,7 @@ _REGISTRY = "control.registry."
 FAULTS = (
     Mutant(
         "an old watch path shows the object that a field selector names",
-        _RESOURCES + "list_options",
+        "control.server.reading:Reading.list_options",
         'elif options.fields.exact("metadata.name") != name:',
         "elif False:",
         ("watch",),

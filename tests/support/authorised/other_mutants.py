@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.support.authorised.mutants import Mutant
 
 _INFO = "control.server.requestinfo:"
-_RESOURCES = "control.server.resources:ResourceServer."
+_WRITING, _DELETING = "control.server.writing:Writing.", "control.server.deleting:Deleting."
 _REGISTRY = "control.registry."
 
 OTHERS = (
@@ -117,21 +117,21 @@ OTHERS = (
     # -- writes
     Mutant(
         "a body's namespace takes the path's place",
-        _RESOURCES + "create",
+        _WRITING + "create",
         "self._namespace(request, resource), obj)",
         'obj["metadata"].get("namespace") or self._namespace(request, resource), obj)',
         ("create",),
     ),
     Mutant(
         "a body's name takes the path's place",
-        _RESOURCES + "update",
+        _WRITING + "update",
         'metadata.match_name(obj.setdefault("metadata", {}), name, namespace)',
         'name = obj.setdefault("metadata", {}).get("name") or name',
         ("replace",),
     ),
     Mutant(
         "a status is written as the whole object",
-        _RESOURCES + "patch",
+        _WRITING + "patch",
         "subresource=subresource,\n        create_missing",
         "create_missing",
         ("patch", "part"),
@@ -152,7 +152,7 @@ OTHERS = (
     ),
     Mutant(
         "deletion of a collection takes those of all namespaces",
-        _RESOURCES + "delete_collection",
+        _DELETING + "delete_collection",
         "self._namespace(request, resource), chosen",
         '"", chosen',
         ("clear",),

@@ -1,0 +1,128 @@
+"""Objects and collections as answers: in the form that was asked for, large ones in pieces and compressed."""
+
+from __future__ import annotations
+
+import contextlib
+import zlib
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import msgspec
+
+from control import offload
+from control.custom.resource import CustomResource
+from control.helper.client import HelperFailed
+from control.pacing import Pace
+from control.registry import encoded
+from control.registry.context import Written
+from control.registry.strategy import Settings
+from control.server import auditing
+from control.server.exchange import JSON, Request, Response
+from control.server.forms import Form, Items
+from control.server.pieces import Body, Pieces
+from control.storage.entry import Entry
+from kube import errors
+
+GZIP_FROM = 128 * 1024
+_GZIP = 16
+"""Added to the size of zlib's window: a gzip header."""
+TOGETHER = 256
+"""Objects of a list that are put into it without a look at the time."""
+
+
+async def listed(
+    request: Request, form: Form, entries: Sequence[Entry], metadata: dict[str, Any], settings: Settings
+) -> Response:
+    """Answer with a collection; a large one is written in pieces, between which others have their turns."""
+    form.pretty = _pretty(request, form)
+    size = sum([len(entry.data) for entry in entries])
+    body: Body
+    if size < (offload.HUGE if form.plain else offload.LARGE):
+        body = form.list(entries, metadata)
+    elif form.plain:
+        body = await _as_stored(form, entries, metadata)
+    else:
+        items: Items = []
+        for piece in _pieces(entries):
+            if request.left():
+                raise errors.timeout("the client has closed its connection")
+            items += await _items(request.user.name, form, piece, size, settings)
+        body = form.joined(items, metadata)
+    return await _sent(request, form, body, 200)
+
+
+async def _items(user: str, form: Form, entries: Sequence[Entry], size: int, settings: Settings) -> Items:
+    """Return a piece of a collection of `size` bytes as the helper writes it, or as the thread does where it cannot."""
+    if not (size < offload.HUGE or form.wanted.protobuf or isinstance(form.strategy.resource, CustomResource)):
+        name, objects = encoded.named(form.strategy.resource, settings), [e.data for e in entries]
+        shown = asdict(form.wanted), form.include, form.pretty
+        with contextlib.suppress(HelperFailed):
+            items: Items = await offload.by_helper(user, "show_items", name, *shown, objects, reading=True)
+            return items
+    return await offload.read(user, form.items, entries)
+
+
+async def shown(
+    request: Request, form: Form, size: int, write: Callable[..., bytes], *args: Any, status: int = 200
+) -> Response:
+    """Return the answer that `write` makes of `size` bytes of objects; the plain form takes no time."""
+    user = request.user.name
+    body = await offload.run(user, 0 if form.plain else size, write, *args)
+    return await _sent(request, form, body, status)
+
+
+async def _sent(request: Request, form: Form, body: Body, status: int) -> Response:
+    """Return an answer with line breaks, and compressed, where its client wants that."""
+    user = request.user.name
+    auditing.keep(request, body)
+    if isinstance(body, bytes) and not form.pretty and _pretty(request, form):
+        body = await offload.run(user, len(body), msgspec.json.format, body, indent=2)
+    response = Response(status, body, form.wanted.content_type)
+    if len(body) >= GZIP_FROM and b"gzip" in request.headers.get(b"accept-encoding", b""):
+        response.body = await _zipped(user, body, offload.read if request.method == "GET" else offload.apart)
+        response.headers += [(b"content-encoding", b"gzip"), (b"vary", b"Accept-Encoding")]
+    return response
+
+
+async def written(request: Request, form: Form, outcome: Written, status: int) -> Response:
+    return await shown(request, form, len(outcome.data), form.object, outcome.data, status=status)
+
+
+def _pretty(request: Request, form: Form) -> bool:
+    return bool(request.query_string and request.flag("pretty") and form.wanted.content_type == JSON)
+
+
+def _pieces(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:
+    """Return the parts of a list that are written at one turn each."""
+    begin = size = 0
+    for index, entry in enumerate(entries):
+        if size and size + len(entry.data) > offload.PIECE:
+            yield entries[begin:index]
+            begin, size = index, 0
+        size += len(entry.data)
+    yield entries[begin:]
+
+
+async def _as_stored(form: Form, entries: Sequence[Entry], metadata: dict[str, Any]) -> Pieces:
+    (pieces, items), pace = form.as_stored(metadata), Pace()
+    for start in range(0, len(entries), TOGETHER):
+        await pace.step()
+        pieces.extend(items(entries[start : start + TOGETHER]))
+    return pieces
+
+
+async def _zipped(user: str, body: Body, beside: Callable[..., Awaitable[bytes]]) -> bytes:
+    compressor = zlib.compressobj(1, wbits=zlib.MAX_WBITS | _GZIP)
+    parts = [await beside(user, compressor.compress, part) for part in _parts(body)]
+    return b"".join((*parts, compressor.flush()))
+
+
+def _parts(body: Body) -> Iterator[bytes | memoryview]:
+    """Return what is compressed at one turn each."""
+    if isinstance(body, Pieces):
+        yield from body.parts(offload.HUGE)
+        return
+    view = memoryview(body)
+    for start in range(0, len(body), offload.HUGE):
+        yield view[start : start + offload.HUGE]

@@ -1,0 +1,113 @@
+"""What the handlers of all verbs share: decoders, the form of an answer, and what a query says of a write."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from control import offload
+from control.custom.resource import CustomResource
+from control.registry.context import Context
+from control.registry.registry import Registry
+from control.server import auditing, authorizing
+from control.server.decode import Decoder, FieldValidation, directive
+from control.server.exchange import Request
+from control.server.forms import Form, has_protobuf
+from control.server.listing import Listing
+from control.server.negotiate import negotiate
+from kube import errors
+from kube.resources import Resource
+
+Object = dict[str, Any]
+MANAGER_LIMIT = 128
+
+
+class HandlerSupport:
+    """What handlers are made with. `max_body` is in bytes."""
+
+    def __init__(self, registry: Registry, listing: Listing, max_body: int) -> None:
+        self.registry, self.listing, self.max_body = registry, listing, max_body
+        self.parts: dict[str, Any] = {}
+        """What subresources need besides the registry (authenticators, configuration), by name."""
+        self._decoders: dict[Resource, Decoder] = {}
+
+    def form(self, request: Request, resource: Resource) -> Form:
+        """Return how this request's answer is to be shown; raises 406."""
+        watching = request.info.verb == "watch"
+        wanted = negotiate(request.header(b"accept"), True, has_protobuf(resource), watching)
+        return Form(wanted, self.registry.strategy(resource), request.option("includeObject"), self.registry.clock)
+
+    def _namespace(self, request: Request, resource: Resource) -> str:
+        return request.info.namespace if resource.namespaced else ""
+
+    def context(self, request: Request, options: str) -> Context:
+        """Read what the query says of a write; raises 422."""
+        dry_run = request.query.get("dryRun", []) if request.query_string else []
+        manager = request.option("fieldManager")
+        problems = []
+        if any(value != "All" for value in dry_run):
+            problems.append(errors.not_supported("dryRun", dry_run, ("All",)))
+        if len(manager) > MANAGER_LIMIT:
+            detail = f"may not be more than {MANAGER_LIMIT} bytes"
+            problems.append(errors.FieldError("fieldManager", "Too long", detail))
+        if any(not c.isprintable() for c in manager):
+            problems.append(errors.invalid_value("fieldManager", manager, "should only contain printable characters"))
+        if problems:
+            raise errors.invalid("meta.k8s.io", options, "", problems)
+        if not manager:
+            agent = request.header(b"user-agent").partition("/")[0]
+            manager = "".join(c for c in agent if c.isprintable())[:MANAGER_LIMIT]
+        return self._context(request, bool(dry_run), manager, options)
+
+    def _context(self, request: Request, dry_run: bool, manager: str, options: str) -> Context:
+        note = auditing.note_of(request)
+        return Context(
+            request.user,
+            dry_run,
+            manager,
+            _shown_options(request, options),
+            request.warnings,
+            annotations=note.annotations if note is not None else {},
+            authorize_create=lambda: self.require(request, "create"),
+            asked=authorizing.attributes(request, request.info, request.user),
+        )
+
+    async def require(self, request: Request, verb: str) -> None:
+        """Raise 403 where a request's user may not do another verb than its own to what the request names."""
+        await authorizing.require(self.parts["auth"].authorizer, request, verb)
+
+    def decoder(self, resource: Resource) -> Decoder:
+        """Return the decoder of a resource's own kind."""
+        if isinstance(resource, CustomResource):
+            return resource.parts.decoder
+        found = self._decoders.get(resource)
+        if found is None:
+            found = self._decoders[resource] = Decoder(resource.type, resource.api_version, resource.kind)
+        return found
+
+    async def decoded(self, request: Request, resource: Resource) -> Object:
+        """Return the body as an object of the resource's kind; raises 400, 413, 415."""
+        body = await request.document(self.max_body)
+        validation = directive(request.option("fieldValidation"))
+        return await self.decoded_as(self.decoder(resource), request, body, validation)
+
+    async def decoded_as(
+        self, decoder: Decoder, request: Request, body: bytes, validation: FieldValidation, check_kind: bool = True
+    ) -> Object:
+        """Return a body as a decoder reads it; raises 400, 415."""
+        kind = request.header(b"content-type")
+        work = decoder.decode
+        return await offload.run(
+            request.user.name, len(body), work, body, kind, validation, request.warnings, check_kind
+        )
+
+
+def _shown_options(request: Request, kind: str) -> Object:
+    """Return a write's options as admission sees them; those of a patch are shown as those of an update, as upstream."""
+    found: Object = {"kind": "UpdateOptions" if kind == "PatchOptions" else kind, "apiVersion": "meta.k8s.io/v1"}
+    if request.query_string and kind != "DeleteOptions":
+        if dry_run := request.query.get("dryRun"):
+            found["dryRun"] = dry_run
+        for name in ("fieldManager", "fieldValidation"):
+            if value := request.option(name):
+                found[name] = value
+    return found

@@ -1,0 +1,82 @@
+"""GET, LIST and WATCH."""
+
+from __future__ import annotations
+
+from control.custom.resource import CustomResource
+from control.registry.conversion import conversion
+from control.registry.registry import Registry
+from control.server import answers, auditing, componentstatus
+from control.server.exchange import Answer, Request, Response
+from control.server.handler_support import HandlerSupport
+from control.server.listing import Listing, ListOptions, read_options
+from kube import errors, selectors
+from kube.resources import Resource
+
+_VIRTUAL = "componentstatuses"
+
+
+class Reading(HandlerSupport):
+    """The verbs that read."""
+
+    def __init__(self, registry: Registry, listing: Listing, max_body: int) -> None:
+        super().__init__(registry, listing, max_body)
+        self._known_fields: dict[Resource, frozenset[str]] = {}
+
+    async def get(self, request: Request, resource: Resource) -> Response:
+        """Answer with one object: its bytes as the cache holds them, unless another form is wanted."""
+        accept = request.headers.get(b"accept")
+        if resource.target == _VIRTUAL:
+            entry = await componentstatus.entry(self.registry, resource, request.info.name)
+        else:
+            entry = await self.registry.get(resource, self._namespace(request, resource), request.info.name)
+        if (
+            (accept is None or accept == b"application/json")
+            and not request.query_string
+            and conversion(resource) is None
+        ):
+            auditing.keep(request, entry.data)
+            return Response(200, entry.data)
+        form = self.form(request, resource)
+        return await answers.shown(request, form, len(entry.data), form.entry, entry)
+
+    async def list(self, request: Request, resource: Resource) -> Response:
+        """Answer with a collection."""
+        options = self.list_options(request, resource)
+        form = self.form(request, resource)
+        if resource.target == _VIRTUAL:
+            chosen = options.predicate() or (lambda entry: True)
+            entries = [entry for entry in await componentstatus.entries(self.registry) if chosen(entry)]
+            return await answers.listed(request, form, entries, {}, self.registry.settings)
+        entries, meta = await self.listing.list(resource, self._namespace(request, resource), options)
+        return await answers.listed(request, form, entries, meta, self.registry.settings)
+
+    async def watch(self, request: Request, resource: Resource) -> Answer:
+        """Answer with a stream of changes."""
+        options = self.list_options(request, resource)
+        options.watch = True
+        form = self.form(request, resource)
+        return await self.listing.watch(resource, self._namespace(request, resource), options, form)
+
+    def list_options(self, request: Request, resource: Resource) -> ListOptions:
+        """Read a list's or a watch's options; raises 400.
+
+        The name that was authorised is always a term of the selection: an old watch path names an object, and a field
+        selector may not name another one.
+        """
+        options = read_options(request, self._selectable(resource))
+        if name := request.info.name:
+            if options.fields.empty:
+                options.fields = selectors.FieldSelector((("metadata.name", name, True),))
+            elif options.fields.exact("metadata.name") != name:
+                raise errors.bad_request("fieldSelector metadata.name doesn't match requested name")
+        return options
+
+    def _selectable(self, resource: Resource) -> frozenset[str]:
+        """Return the fields of a kind that selectors may name besides name and namespace."""
+        if isinstance(resource, CustomResource):
+            return frozenset(resource.parts.strategy.fields({}))
+        known = self._known_fields.get(resource)
+        if known is None:
+            # A strategy names its selectable fields for any object, also an empty one.
+            known = self._known_fields[resource] = frozenset(self.registry.strategy(resource).fields({}))
+        return known
