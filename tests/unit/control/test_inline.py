@@ -6,10 +6,12 @@ from typing import Any
 import pytest
 
 from control import inline, offload
-from control.auth.authorizers import Remembering
+from control.auth.authorizers import Link, Remembering, UnionAuthorizer, decide
 from control.auth.user import AuthzAttributes, Decision, UserInfo
+from control.auth.webhooks.access import Settings, WebhookAuthorizer
 from control.cel import BudgetExceeded, Declarations, Program, compile
 from control.cel.types import DYN
+from kube.clock import FakeClock
 
 NUMBERS = {"object": list(range(100))}
 SQUARE = "object.all(a, object.all(b, a + b >= 0))"
@@ -91,3 +93,41 @@ async def test_an_authorizer_is_asked_on_the_event_loop_alone() -> None:
     answers = await remembering.settled(lambda: offload.apart("ann", work))
     assert [why for _, why in answers] == ["get", "list", "get"]
     assert asked == [threading.main_thread().name] * 2
+
+
+class _Client:
+    """An authorization webhook that allows everything."""
+
+    asked = 0
+
+    async def ask(self, review: Any) -> dict[str, Any]:
+        self.asked += 1
+        return {"allowed": True}
+
+
+@pytest.mark.parametrize(("groups", "apart"), [(2, False), (200, True)])
+async def test_conditions_of_an_authorization_webhook_that_cost_much_are_evaluated_by_the_thread(
+    evaluated: dict[str, list[int]], groups: int, apart: bool
+) -> None:
+    text = "request.groups.all(a, request.groups.all(b, a + b != ''))"
+    condition, client = compile(text, Declarations({"request": DYN})), _Client()
+    settings = Settings("hook", conditions=(condition,))
+    webhook = WebhookAuthorizer(client, settings, FakeClock())  # type: ignore[arg-type]
+    union = UnionAuthorizer([Link("Webhook", "hook", webhook)])
+    ann = UserInfo("ann", groups=tuple(f"g{number}" for number in range(groups)))
+    for _ in range(3):
+        assert (await decide(union, AuthzAttributes(ann, "get", resource="pods")))[0] is Decision.ALLOW
+    assert bool(evaluated["thread"]) is apart and client.asked == 1
+    assert max(evaluated["loop"]) < inline.MOST + 100
+
+
+def test_limited_work_inside_of_limited_work_has_no_limit_of_its_own() -> None:
+    def outer() -> None:
+        inline.spent(inline.MOST - 10)
+        inline.limited(lambda: inline.spent(5))
+        assert inline.left() == 5
+        inline.limited(lambda: inline.spent(6))
+
+    with pytest.raises(inline.TooMuchHere):
+        inline.limited(outer)
+    assert inline.left() is None
