@@ -1,7 +1,7 @@
 """Whether the watch cache has caught up after the store was away.
 
-A store that answers again may answer long before the watch on it goes on: until then consistent reads wait in vain. A server
-that has seen trouble is therefore ready again only when its cache shows what the store has.
+After an outage the store may answer long before the cache's watch continues, and consistent reads time out until then. So a
+server is ready again only when its cache shows what the store has.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class CatchingUp:
         return "the watch cache is catching up with the store" if self._behind.is_set() else None
 
     async def run(self) -> None:
-        """Look after trouble until the cache shows all that the store has; runs until cancelled."""
+        """After each outage wait until the cache shows what the store has; runs until cancelled."""
         while True:
             await self._behind.wait()
             try:

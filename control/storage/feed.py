@@ -21,7 +21,7 @@ BACKLOG, BACKLOG_BYTES = 10_000, 32 << 20
 
 
 class Feed:
-    """What has been published, and who listens. Belongs to the event loop."""
+    """Published changes and their subscribers. Belongs to the event loop."""
 
     def __init__(self, reader: Reader, revision: int) -> None:
         self.reader = reader

@@ -1,6 +1,6 @@
-"""Follow one resource of the watch cache inside the server: all objects first, then every change, for ever.
+"""Follow one resource of the watch cache inside the server: all objects first, then every change, until it is cancelled.
 
-What ends a watch (the cache started over, a value that cannot be decrypted) ends no follower: it lists again.
+A follower lists again after whatever ends a watch: the cache started over, or a value cannot be decrypted.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ FIRST_RETRY, LAST_RETRY = 0.1, 5.0
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """Changes in order; with `whole` all objects there are, as ADDED, in place of whatever was known."""
+    """Changes in order. With `whole` they are all present objects, as ADDED, and replace what was known before."""
 
     notices: Sequence[Notice]
     whole: bool = False
 
 
 async def follow(cache: WatchCache, resource: ResourceCache) -> AsyncGenerator[Update, None]:
-    """Yield updates until closed or cancelled; while the resource cannot be listed nothing comes, and it is tried again."""
+    """Yield updates until closed or cancelled. A resource that cannot be listed is tried again."""
     delay = FIRST_RETRY
     while True:
         try:

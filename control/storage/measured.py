@@ -1,4 +1,4 @@
-"""A store that counts and times what is asked of it, whichever engine it is, under upstream's names for requests to etcd."""
+"""A store of any engine whose calls are counted and timed, under upstream's metric names for requests to etcd."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ SECONDS = Histogram(
     ),
 )
 _EXPECTED = (KeyExists, KeyNotFound, RevisionConflict)
-"""Answers, and no failures of the store."""
+"""Errors that are answers, not failures of the store."""
 
 
 class MeasuredStore:
@@ -86,7 +86,7 @@ class MeasuredStore:
             SECONDS.observe(*labels, time.perf_counter() - start)
 
     def _name(self, key: str) -> tuple[str, str]:
-        """Return group and resource by the longest folder that is known; what is nobody's has no name."""
+        """Return group and resource of a key by its longest known folder; empty names where none is known."""
         parts = key.split("/", 4)
         for length in (4, 3):
             found = self._names.get("/".join(parts[:length]) + "/")

@@ -1,4 +1,4 @@
-"""Whether the disk holds what the page cache shows of a file, and how to have it hold that.
+"""Compares a file on the disk with its page cache, and writes what differs.
 
 After writing blocks that were new to a file has failed, ext4 goes on as if they had never been written, also when they are
 written again: fsync then succeeds, and after a power cut there are zeros (seen with Linux 6.18 and ext4's defaults). A
@@ -34,7 +34,7 @@ class OnDisk:
             self._direct = None  # a file system of memory
 
     def ensure(self) -> None:
-        """Have the disk hold all that the cache shows, while nobody writes; raises OSError where it does not."""
+        """Write to the disk what the page cache shows and the disk does not; nobody may write meanwhile. Raises OSError."""
         for offset in self._missing():
             page = os.pread(self._cached, PAGE, offset)
             _free(self._cached, offset)
@@ -44,7 +44,7 @@ class OnDisk:
             raise OSError(errno.EIO, "the disk does not hold what was written to it")
 
     def _missing(self) -> Iterator[int]:
-        """Yield where pages begin that are others on the disk."""
+        """Yield the offsets of pages that differ from those on the disk."""
         if self._direct is None:
             return
         with mmap.mmap(-1, CHUNK) as buffer:

@@ -32,7 +32,7 @@ def settle(connection: sqlite3.Connection, file: OnDisk, path: Path) -> None:
 
 
 def prove(connection: sqlite3.Connection) -> None:
-    """Commit a change that changes nothing; raises sqlite3.Error while the disk does not take it."""
+    """Commit an update that changes nothing; raises sqlite3.Error while the disk cannot be written."""
     connection.execute("UPDATE marks SET revision = revision WHERE name = 'swept'")
 
 
@@ -48,7 +48,7 @@ def _checkpoint(connection: sqlite3.Connection, how: str) -> None:
 
 
 def failure(error: Exception) -> StoreError:
-    """Return what to answer the requests of a commit that failed.
+    """Return the error for the requests of a commit that failed.
 
     A full disk fails a write of the log before the page that would make it a commit is whole.
     """

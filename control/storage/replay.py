@@ -18,7 +18,7 @@ async def replay(
 ) -> AsyncGenerator[Sequence[Notice], None]:
     """Yield the changes with after < revision <= until; raises Compacted, Unreadable.
 
-    `entry_of` makes an entry of key, value and revision; None of a value that is no JSON.
+    `entry_of` makes an entry of key, value and revision, or returns None for a value that is not JSON.
     """
     async with aclosing(store.watch(prefix, after, previous=True)) as history:
         history.request_progress()

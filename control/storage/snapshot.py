@@ -1,7 +1,7 @@
-"""Snapshots of the SQLite store: written beside and renamed, restored with revisions that rise past all ever seen.
+"""Snapshots of the SQLite store: written to a temporary file and renamed; a restore continues with higher revisions.
 
-Clients remember revisions newer than a snapshot's. Were they handed out again, a watcher would take another history for
-its own; so a restore skips far ahead and marks everything before as compacted, which sends every watcher to a new list.
+Clients remember revisions newer than a snapshot's. If these were used again, a watcher would continue in another history.
+So a restore skips LEAP revisions and marks all before as compacted, which makes every watcher list again.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _newest(path: Path) -> int:
 
 
 def sync(path: Path) -> None:
-    """Put a file or folder on the disk; blocks."""
+    """Sync a file or folder to the disk; blocks."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
