@@ -31,7 +31,7 @@ MAX_WAITING = 1000
 MAX_WAITING_CLIENT = 250
 """Questions of one client that wait for the host's resolvers: it must not take the others' places, too."""
 TCP_IDLE = 10.0
-TCP_LIMITS = ServingLimits(unauthenticated=200, unauthenticated_per_peer=50, head_timeout=TCP_IDLE)
+TCP_LIMITS = ServingLimits(unauthenticated=2048, unauthenticated_per_peer=512, head_timeout=TCP_IDLE)
 """Of TCP connections; each pod has an address of its own."""
 RETRY = 5.0
 
@@ -186,7 +186,7 @@ class DNSServer:
                     finally:
                         self._end(who)
                 connection.stage = Stage.IDLE
-                if not answer:
+                if not answer or writer.transport.is_closing():
                     return
                 writer.write(struct.pack("!H", len(answer)) + answer)
                 async with asyncio.timeout(self._limits.head_timeout):

@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
 import os
 import socket
 import struct
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
 
 from kube.serving.limits import ServingLimits
 from kube.serving.turns import ROUND
 from netproxy.dns import forward, wire
 from netproxy.dns.forward import Forwarder
 from netproxy.dns.responder import MAX_OTHERS, Responder
-from netproxy.dns.server import MAX_WAITING_CLIENT, DNSServer
+from netproxy.dns.server import MAX_WAITING_CLIENT, TCP_LIMITS, DNSServer
 from netproxy.dns.zone import Zone
 from tests.support.ports import reserve
 from tests.support.services import port, service
@@ -84,6 +89,42 @@ async def test_connections_that_say_nothing_do_not_keep_others_out() -> None:
         assert len(server.table) <= 8
         for each in silents:
             each.close()
+
+
+async def test_hundreds_of_clients_that_ask_at_the_same_moment_from_one_address_are_all_answered() -> None:
+    async with serving(unauthenticated_per_peer=TCP_LIMITS.unauthenticated_per_peer) as server:
+        asked = (over_tcp(server.port, question(NAME)) for _ in range(400))
+        answers = await asyncio.gather(*asked, return_exceptions=True)
+        assert [each for each in answers if isinstance(each, BaseException)] == []
+
+
+async def test_a_client_that_goes_while_it_is_answered_is_no_fault_of_the_server(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    faults = list[dict[str, Any]]()
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: faults.append(context))
+    async with serving() as server:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        message = question(NAME)
+        writer.write(struct.pack("!H", len(message)) + message)
+        await reader.readexactly(int.from_bytes(await reader.readexactly(2)))
+
+        async def leaving(data: bytes, *, tcp: bool = False) -> bytes:
+            server.table.make_room()
+            await asyncio.sleep(0.05)
+            return message
+
+        monkeypatch.setattr(server._responder, "quick", lambda data, *, tcp=False: None)
+        monkeypatch.setattr(server._responder, "slow", leaving)
+        writer.write(struct.pack("!H", len(message)) + message)
+        with contextlib.suppress(ConnectionError):
+            assert await reader.read() == b""
+        writer.close()
+        while asyncio.all_tasks() != {asyncio.current_task()}:
+            await asyncio.sleep(0)
+        del reader, writer
+        gc.collect()  # a task that failed says so when it is forgotten
+    assert faults == []
 
 
 async def test_a_connection_that_says_too_little_is_closed() -> None:
