@@ -16,7 +16,7 @@ from enum import IntEnum
 from kube.serving.budget import Budget
 from kube.serving.limits import ServingLimits
 from kube.serving.rate import Rate
-from kube.serving.turns import HANDSHAKES, Turns
+from kube.serving.turns import Turns
 
 STALLED_SHARE = 8
 """What part of all unread answers may be of one address or user that does not read at all."""
@@ -61,7 +61,7 @@ class ConnectionTable:
         self._answers: Budget[Connection] = Budget(unread, unread)
         self._stalled: Budget[Connection] = Budget(unread, unread // STALLED_SHARE)
         self.turns = Turns()
-        self.handshakes = Turns(HANDSHAKES, newest=True)
+        self.handshakes = Turns(newest=True)
         self._large_heads = Rate(limits.head_burst, limits.head_rate)
         self.unauthenticated = self.authenticated = 0
         self.closed = 0

@@ -11,9 +11,8 @@ import asyncio
 from collections import deque
 
 ROUND = 4
-"""Pieces written in one round of the loop."""
-HANDSHAKES = 1
-"""Handshakes begun in one round of the loop: 0.8 ms of signature and key exchange, and later 1 ms for a client certificate."""
+"""Pieces written, or handshakes begun, in one round of the loop. A handshake takes 0.8 ms, and later 1 ms more for a client
+certificate; with one a round new clients would wait too long where rounds are full of other work."""
 
 
 class _Queue(deque[asyncio.Future[None]]):
@@ -29,8 +28,8 @@ class Turns:
     flood shares its address with others, these do not wait for all of the flood.
     """
 
-    def __init__(self, a_round: int = ROUND, *, newest: bool = False) -> None:
-        self._round = self._left = a_round
+    def __init__(self, *, newest: bool = False) -> None:
+        self._left = ROUND
         self._newest = newest
         self._counting = False
         self._waiting: dict[str, _Queue] = {}
@@ -48,7 +47,7 @@ class Turns:
         await turn
 
     def _next_round(self) -> None:
-        self._left, self._counting = self._round, False
+        self._left, self._counting = ROUND, False
         while self._left and self._waiting:
             owner = next(iter(self._waiting))
             queue = self._waiting.pop(owner)
