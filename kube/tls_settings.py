@@ -1,4 +1,5 @@
-"""TLS versions and cipher suites of the ports that the roles serve, under the names of upstream's flags and files.
+"""TLS versions and cipher suites of the ports that the roles serve, under the names of upstream's flags and files; and the
+settings of clients that check nothing.
 
 `tls-cipher-suites` and `tls-min-version` (kube-apiserver, kube-controller-manager, kube-scheduler) and `tlsCipherSuites`
 and `tlsMinVersion` (KubeletConfiguration) take Go's names; OpenSSL has names of its own. As in Go, the suites of TLS 1.3
@@ -8,6 +9,7 @@ stricter than Go's, which has four suites in CBC mode besides.
 
 from __future__ import annotations
 
+import functools
 import ssl
 from collections.abc import Sequence
 
@@ -94,3 +96,14 @@ def apply(context: ssl.SSLContext, suites: Sequence[str] = (), minimum: str = ""
     context.set_ciphers(":".join(dict.fromkeys(chosen or STRONG.values())))
     context.options |= ssl.OP_NO_RENEGOTIATION
     context.num_tickets = 0
+
+
+@functools.cache
+def unchecked() -> ssl.SSLContext:
+    """Return the settings of a client that shows nothing and takes any certificate; `ssl.create_default_context` takes 30 ms.
+
+    That is the time of reading the machine's authorities, which nobody asks here.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context

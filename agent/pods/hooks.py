@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
-
 import aiohttp
 
 from agent import lookups
@@ -11,6 +9,7 @@ from agent.contracts import HookError
 from agent.threads import Owner
 from cri.client import Client
 from cri.errors import CRIError
+from kube import tls_settings
 from kube.api import core_v1
 from kube.clock import SYSTEM, Clock
 
@@ -66,9 +65,7 @@ class Hooks:
         path = action.path or "/"
         url = f"{scheme}://{shown}:{port_number(container, action.port)}{path if path.startswith('/') else '/' + path}"
         headers = {h.name: h.value for h in action.http_headers}
-        context = ssl.create_default_context()
-        # The container's certificate is its own, as with upstream's hooks.
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        context = tls_settings.unchecked()  # the container's certificate is its own, as with upstream's hooks
         timeout = aiohttp.ClientTimeout(total=HTTP_SECONDS)
         try:
             async with (

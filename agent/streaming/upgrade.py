@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from kube import tls_settings
+
 _MAX_HEAD = 64 << 10
 _CHUNK = 64 << 10
 
@@ -57,11 +59,7 @@ async def dial(url: str, method: str, headers: Iterable[tuple[str, str]]) -> tup
     certificate, which nobody but the runtime vouches for, as with upstream's kubelet.
     """
     parts = urlsplit(url)
-    context = None
-    if parts.scheme == "https":
-        context = ssl.create_default_context()
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
+    context = tls_settings.unchecked() if parts.scheme == "https" else None
     port = parts.port or (443 if context else 80)
     reader, writer = await asyncio.open_connection(parts.hostname, port, ssl=context, limit=_MAX_HEAD)
     stream = Stream(reader, writer)

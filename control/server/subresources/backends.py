@@ -7,7 +7,6 @@ of its ready pods is taken at random. Loopback, link-local and multicast address
 from __future__ import annotations
 
 import asyncio
-import ssl
 from urllib.parse import quote
 
 from control.server import links
@@ -20,7 +19,7 @@ from control.server.subresources import kubelet
 from control.server.subresources.connecting import admit
 from control.server.subresources.kubelet import wants_upgrade
 from control.service_backend import backend
-from kube import errors
+from kube import errors, tls_settings
 from kube.resources import Resource
 
 
@@ -97,12 +96,8 @@ async def _pass_on(server: ResourceServer, request: Request, scheme: str, addres
 
 
 async def _dial(scheme: str, address: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    context: ssl.SSLContext | None = None
-    if scheme == "https":
-        # A container's certificate is its own affair: there is no authority to check it against.
-        context = ssl.create_default_context()
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
+    # A container's certificate is its own affair: there is no authority to check it against.
+    context = tls_settings.unchecked() if scheme == "https" else None
     try:
         async with asyncio.timeout(10):
             return await asyncio.open_connection(check_address(address), port, ssl=context, limit=256 * 1024)
