@@ -1,8 +1,9 @@
 """Gives free memory back to the kernel after a load.
 
 glibc keeps what was freed for the next need, unless it lies at the end of its heap; after a flood that is most of what the
-flood took. A look at glibc's own count of free bytes every ten seconds decides whether to have the pages given back. Both
-take some milliseconds where there are hundreds of MiB, and are done in a thread.
+flood took. A look every ten seconds decides whether to have the pages given back: at glibc's own count of free bytes, and at
+the process's size for what a load between two looks has taken and left. The count and the giving back take some milliseconds
+where there are hundreds of MiB, and are done in a thread.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import logging
+import os
 import time
+from pathlib import Path
 
 from kube import remembering
 
@@ -18,7 +21,7 @@ log = logging.getLogger(__name__)
 
 EVERY = 10.0
 GROWN = 8 << 20
-"""Free bytes since the last time that are worth giving back."""
+"""Bytes, of what has become free since the last time or of growth while as many are free, that are worth giving back."""
 
 
 class _Info(ctypes.Structure):
@@ -40,14 +43,20 @@ async def give_back() -> None:
         return
     library.mallinfo2.restype = _Info
     # What was given back still counts as free, so only what has become free since then is looked at.
-    known = 0
+    known, smallest = 0, _resident()
     while True:
         await asyncio.sleep(EVERY)
         free: int = (await asyncio.to_thread(library.mallinfo2)).fordblks
-        known = min(known, free)
-        if free - known > GROWN:
+        known, size = min(known, free), _resident()
+        smallest = min(smallest, size)
+        if free - known > GROWN or min(free, size - smallest) > GROWN:
             remembering.forget_all()
             start = time.perf_counter()
             await asyncio.to_thread(library.malloc_trim, 0)
-            log.debug("%d MiB of free memory given back in %.3f s", (free - known) >> 20, time.perf_counter() - start)
-            known = free
+            known, smallest = free, _resident()
+            log.debug("%d MiB of memory given back in %.3f s", (size - smallest) >> 20, time.perf_counter() - start)
+
+
+def _resident() -> int:
+    """Return the bytes of memory that the process has."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -20,11 +20,13 @@ async def main():
     memory.EVERY = 0.2
     task = asyncio.create_task(memory.give_back()) if sys.argv[1] == "on" else None
     before = resident()
-    blocks = [bytes(1000) for _ in range(100_000)]
-    await asyncio.sleep(0.5)
-    kept = blocks[::1000]  # one in a hundred pages stays in use, so that the heap has no free end
-    del blocks
-    await asyncio.sleep(1)
+    kept = []
+    for pause in map(float, sys.argv[2:]):
+        blocks = [bytes(1000) for _ in range(100_000)]
+        await asyncio.sleep(pause) if pause else None
+        kept += blocks[::1000]  # one in a hundred pages stays in use, so that the heap has no free end
+        del blocks
+        await asyncio.sleep(1)
     print(resident() - before)
 
 asyncio.run(main())
@@ -34,12 +36,17 @@ asyncio.run(main())
 ROOT = str(Path(__file__).resolve().parents[3])
 
 
-async def _left(mode: str) -> int:
-    done = await run([sys.executable, "-c", _SCRIPT, mode], env={"PYTHONPATH": ROOT})
+async def _left(mode: str, *pauses: str) -> int:
+    """Return the MiB that are left after loads of 100 MB, which last for so many seconds each."""
+    done = await run([sys.executable, "-c", _SCRIPT, mode, *pauses], env={"PYTHONPATH": ROOT})
     return int(done.stdout)
 
 
 async def test_what_was_freed_between_what_is_in_use_goes_back_to_the_kernel() -> None:
-    kept, given_back = await asyncio.gather(_left("off"), _left("on"))
+    kept, given_back = await asyncio.gather(_left("off", "0.5"), _left("on", "0.5"))
     assert kept > 80
     assert given_back < 30
+
+
+async def test_what_a_load_between_two_looks_leaves_free_goes_back_too() -> None:
+    assert await _left("on", "0.5", "0") < 30
