@@ -56,7 +56,7 @@ async def serve(app: Any, listener: Listener, started: Callable[[int], None] | N
         log.warning("%s", warning)
     files = (listener.cert_file, listener.key_file, listener.client_ca_file)
     tls = TlsFiles(lambda: tls_context(listener), [file for file in files if file is not None])
-    await asyncio.to_thread(tls.current)
+    tls.current()
     await _run(config, listener.address, listener.port, started, listener.limits, tls.current)
 
 
