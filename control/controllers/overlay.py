@@ -38,6 +38,8 @@ class Overlay(Generic[T]):
             del self._written[key]
         if change.type == "DELETED" or self._deleted.get(key) != metadata_of(change.new).uid:
             self._deleted.pop(key, None)
+        if key not in self._written and key not in self._deleted:
+            self._times.pop(key, None)
 
     def wrote(self, obj: T) -> None:
         """Remember the answer to a create or an update."""

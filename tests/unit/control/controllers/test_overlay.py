@@ -79,3 +79,14 @@ async def test_what_is_never_seen_is_given_up_after_a_while() -> None:
     overlay.wrote(thing("x-1", 5))
     await clock.advance(KEPT_SECONDS + 1)
     assert revisions(overlay, informer) == [] and overlay.get("default/x-1") is None
+
+
+def test_nothing_is_kept_of_what_the_watch_has_shown() -> None:
+    overlay, informer, _ = over()
+    for number in range(3):
+        overlay.wrote(thing(f"x-{number}", 5))
+        informer.see("ADDED", thing(f"x-{number}", 5))
+        overlay.wrote(thing(f"x-{number}", 7))
+        overlay.deleted(thing(f"x-{number}", 7))
+        informer.see("DELETED", thing(f"x-{number}", 8))
+    assert not overlay._times and not overlay._written and not overlay._deleted
