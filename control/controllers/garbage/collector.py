@@ -73,6 +73,8 @@ class GarbageCollector:
                 timer.cancel()
                 news.cancel()
             self._rediscover.clear()
+            # Their keys lie among what a load has taken: kept for ever, they would keep most of its memory.
+            self._absent.clear()
             try:
                 await self._monitor_all(group)
             except StatusError as error:

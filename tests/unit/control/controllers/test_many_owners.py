@@ -10,6 +10,7 @@ import pytest
 from control.controllers.context import Context
 from control.controllers.discovery import Served
 from control.controllers.garbage import GarbageCollector
+from control.controllers.garbage.collector import REDISCOVER_SECONDS
 from control.controllers.garbage.graph import FOREGROUND, Graph, Item
 from control.controllers.garbage.metadata import Owner
 from control.controllers.turns import REQUEST_STEPS, STEPS_A_TURN
@@ -57,6 +58,24 @@ async def test_absent_owners_are_asked_for_once_by_name_and_in_turns(count: int,
         max(after - before for before, after in zip([0, *seen], seen, strict=False))
         <= STEPS_A_TURN // REQUEST_STEPS + 1
     )
+
+
+async def test_absent_owners_are_forgotten_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = collector(Counting(), item("x", owners(20, names=20)))
+    await made.reconcile("x")
+    assert len(made._absent) == 20
+
+    async def monitored(group: asyncio.TaskGroup) -> dict[str, Any]:
+        return {}
+
+    monkeypatch.setattr(made, "_monitor_all", monitored)
+    async with asyncio.TaskGroup() as group:
+        following = group.create_task(made._follow_discovery(group))
+        await settle(3)
+        await made._clock.advance(REDISCOVER_SECONDS)  # type: ignore[attr-defined]
+        await settle(3)
+        following.cancel()
+    assert not made._absent
 
 
 async def test_owners_that_nobody_has_to_be_asked_for_are_looked_at_in_turns() -> None:
