@@ -28,6 +28,7 @@ from agent.shutdown.manager import Shutdown
 from agent.stopping import Stopped, Stopping
 from agent.threads import Threads
 from agent.usage.operations import Operations
+from agent.volumes import propagation
 from cri.client import Client as RuntimeClient
 from kube import certificates, kubeconfig, pki, servers
 from kube.api import core_v1
@@ -53,6 +54,7 @@ async def run(config: AgentConfig, *, ready: Callable[[], None] | None = None, c
     if config.fail_swap_on and await asyncio.to_thread(swap_is_on):
         raise ConfigError("running with swap on is not supported, please disable swap or set failSwapOn to false")
     limits = eviction_thresholds(config)
+    await asyncio.to_thread(propagation.prepare, config.root_dir)
     users = await user_namespaces(config)
     if config.not_acted_on:
         log.warning("accepted without effect: %s", ", ".join(config.not_acted_on))

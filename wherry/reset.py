@@ -12,7 +12,7 @@ import os
 import signal
 from pathlib import Path
 
-from agent.volumes.mounts import mount_points, unmount
+from agent.volumes.mounts import is_bound_to_itself, mount_points, unmount
 from agent.volumes.walk import remove
 from cri.client import Client as RuntimeClient
 from kube.process import CommandError
@@ -135,6 +135,9 @@ def _unmount(settings: Settings) -> None:
     for point in below():
         with contextlib.suppress(OSError):
             unmount(point)
+    if is_bound_to_itself(settings.layout.kubelet):
+        with contextlib.suppress(OSError):
+            unmount(settings.layout.kubelet)  # the agent's own, to share what is mounted below
     if left := below():
         raise WherryError(f"still mounted: {', '.join(left)}; run umount on each, then wherry reset again")
 

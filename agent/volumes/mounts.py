@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-_MS_BIND = 4096
+_MS_BIND, _MS_REC, _MS_SHARED = 1 << 12, 1 << 14, 1 << 20
 _PLUGINS = "/plugins/kubernetes.io/"
 _MNT_DETACH, _UMOUNT_NOFOLLOW = 2, 8
 
@@ -49,6 +49,16 @@ def bind_descriptor(descriptor: int, target: Path) -> None:
     _mount(f"/proc/self/fd/{descriptor}", str(target), None, _MS_BIND, None)
 
 
+def bind(source: Path, target: Path) -> None:
+    """Bind a path onto another, without what is mounted below it. Raise OSError."""
+    _mount(str(source), str(target), None, _MS_BIND, None)
+
+
+def make_shared(point: Path) -> None:
+    """Have mounts at and below a mount point pass to its copies, and from there. Raise OSError."""
+    _mount("none", str(point), None, _MS_SHARED | _MS_REC, None)
+
+
 def unmount(target: str | Path) -> None:
     """Detach a mount at exactly this path, never through a link at its end. Raise OSError."""
     _check(_libc.umount2(os.fsencode(target), _MNT_DETACH | _UMOUNT_NOFOLLOW), str(target))
@@ -64,6 +74,24 @@ def mount_points(below: Path) -> list[str]:
 def is_mount_point(path: Path) -> bool:
     """Tell whether something is mounted at exactly this path, bind mounts of files included."""
     return str(path) in mount_points(path)
+
+
+def is_shared(path: Path) -> bool:
+    """Tell whether the mount that a path is on is a shared one."""
+    with open("/proc/self/mountinfo", "rb") as lines:
+        every = [line.split(b" - ", 1)[0].split() for line in lines]
+    above = [fields for fields in every if _is_below(str(path), _unescape(fields[4]))]
+    return any(field.startswith(b"shared:") for field in above[-1][6:])
+
+
+def is_bound_to_itself(path: Path) -> bool:
+    """Tell whether the last mount at a path shows what is there without it."""
+    above = [fields for fields in _mountinfo() if _is_below(str(path), _unescape(fields[4]))]
+    if len(above) < 2 or _unescape(above[-1][4]) != str(path):
+        return False
+    (*_, number, root, _), (*_, device, top, point) = above[-1], above[-2]
+    inside = os.path.normpath(os.path.join(_unescape(top), os.path.relpath(path, _unescape(point))))
+    return number == device and _unescape(root) == inside
 
 
 class MountTable:

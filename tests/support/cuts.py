@@ -161,7 +161,8 @@ class Life:
         config = self.node.config
         folders: Iterable[Path] = (config.pods_dir, config.pod_logs_dir, config.container_logs_dir)
         found = [str(path) for folder in folders if folder.exists() for path in folder.iterdir()]
-        return found + [str(point) for point in mounts.mount_points(config.root_dir)]
+        # The agent's own folder is a mount, to share what is mounted below.
+        return found + [point for point in mounts.mount_points(config.root_dir) if point != str(config.root_dir)]
 
     # -- in short -----------------------------------------------------------------------------------------------------
     async def _pods(self) -> dict[str, core_v1.Pod]:

@@ -66,6 +66,38 @@ async def test_mounts_reach_a_container_and_leave_it_as_it_asks(node: NodeUnderT
     assert (shared / "below" / "file").exists(), "the pod's end takes nothing of the machine's away"
 
 
+async def test_mounts_below_the_agents_folder_pass_between_pods_whatever_the_machines_own_mount_is(
+    node: NodeUnderTest,
+) -> None:
+    """As upstream's test "should propagate mounts within defined scopes"."""
+    folder = node.config.root_dir / "test"
+    folder.mkdir()
+    privileged = {"securityContext": {"privileged": True}}
+    volume = {"name": "data", "hostPath": {"path": str(folder), "type": "Directory"}}
+    pods = {"master": "Bidirectional", "slave": "HostToContainer", "private": "None"}
+    for name, propagation in pods.items():
+        (folder / name).mkdir()
+        await node.create(name, {"containers": [container("main", propagation, **privileged)], "volumes": [volume]})
+    made = {name: await node.ready(name) for name in pods}
+    for name in pods:
+        command = f"mount -t tmpfs t /data/{name} && echo {name} > /data/{name}/file"
+        await node.execute(made[name], "sh", "-c", command)
+    (folder / "host").mkdir()
+    await run(["mount", "-t", "tmpfs", "t", str(folder / "host")])
+    (folder / "host/file").write_text("host\n")
+    look = ("sh", "-c", "cat /data/*/file 2>/dev/null || true")
+    assert {name: (await node.execute(made[name], *look)).split() for name in pods} == {
+        "master": ["host", "master"],
+        "slave": ["host", "master", "slave"],
+        "private": ["private"],
+    }
+    assert sorted(each.parent.name for each in folder.glob("*/file")) == ["host", "master"]
+    await node.stop()
+    before = mounts.mount_points(node.config.root_dir)
+    await node.start()
+    assert sorted(mounts.mount_points(node.config.root_dir)) == sorted(before), "a second time nothing is mounted"
+
+
 async def send(node: NodeUnderTest, method: str, path: str, body: Json, kind: str = "application/json") -> None:
     await node.client.call(method, path, body=json.dumps(body).encode(), content_type=kind)
 
