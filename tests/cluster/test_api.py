@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 from kube.schema import wire
 from tests.support.cluster import NODE, Cluster, eventually
@@ -56,6 +57,8 @@ def test_kubectl_proxy_leads_to_the_api_to_pods_services_and_nodes(shared: Clust
             assert "ok" in shared.http(address, f"/api/v1/nodes/{name}/proxy/healthz")
         # Another port is another server on the node: here the proxy's health.
         assert "lastUpdated" in shared.http(address, f"/api/v1/nodes/{NODE}:10256/proxy/healthz")
+        listing = shared.http(address, f"/api/v1/nodes/{NODE}/proxy/logs/")
+        assert [each.name for each in Path("/var/log").iterdir() if f">{each.name}" not in listing] == []
 
 
 def test_a_client_that_speaks_protobuf_sees_the_running_pods(shared: Cluster, ns: str) -> None:

@@ -185,6 +185,15 @@ async def test_logs_are_streamed_as_they_come(tmp_path: Path) -> None:
         assert node.heads[0].startswith(b"GET /containerLogs/default/p/c?timestamps=true&tailLines=5 HTTP/1.1")
 
 
+@pytest.mark.parametrize("path", ["/logs/", "/logs/apt/", "/logs/syslog?x=y", "/logs", "/"])
+async def test_a_nodes_agent_is_asked_for_the_path_as_it_is_given(tmp_path: Path, path: str) -> None:
+    async with cluster(tmp_path) as (server, node), asyncio.timeout(30):
+        node.answer = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\nok"
+        answer = await server.request("GET", f"/api/v1/nodes/n/proxy{path}")
+        assert answer.status == 200 and answer.body == b"ok"
+        assert node.heads[0].startswith(f"GET {path} HTTP/1.1".encode())
+
+
 async def test_what_the_node_refuses_is_told_as_a_status(tmp_path: Path) -> None:
     async with cluster(tmp_path) as (server, node), asyncio.timeout(30):
         text = b'container "c" in pod "p" is waiting to start: ContainerCreating'

@@ -7,7 +7,6 @@ of its ready pods is taken at random. Loopback, link-local and multicast address
 from __future__ import annotations
 
 import asyncio
-from urllib.parse import quote
 
 from control.server import links
 from control.server.exchange import Answer, Request
@@ -86,9 +85,7 @@ async def _pass_on(server: ResourceServer, request: Request, scheme: str, addres
     moved = None if wants_upgrade(request) else links.to_the_root(request)
     if moved is not None:
         return moved
-    path = "/" + quote(request.info.rest, safe="/:@!$&'()*+,;=~")
-    if request.path.endswith("/") and not path.endswith("/"):
-        path += "/"
+    path = kubelet.path_behind(request)
     if request.query_string:
         path += "?" + request.query_string.decode("latin-1")
     host = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"

@@ -125,7 +125,7 @@ async def proxy(server: ResourceServer, request: Request, endpoint: Endpoint) ->
 
     What runs something in a container is `create`, whatever the method: the agent sees the server ask, and cannot check.
     """
-    path = "/" + quote(request.info.rest, safe="/:@!$&'()*+,;=~")
+    path = path_behind(request)
     parts = path.split("/")
     if ".." in parts or "." in parts:
         raise errors.bad_request("invalid path")
@@ -146,6 +146,12 @@ async def proxy(server: ResourceServer, request: Request, endpoint: Endpoint) ->
         writer.close()
         raise
     return links.relink(request, head, relay.body_chunks(head, reader, writer), _host(endpoint))
+
+
+def path_behind(request: Request) -> str:
+    """Return the path that a proxy's URL names on the other server; a slash at its end is one there, too."""
+    path = "/" + quote(request.info.rest, safe="/:@!$&'()*+,;=~")
+    return f"{path}/" if request.path.endswith("/") and not path.endswith("/") else path
 
 
 # -- parts ------------------------------------------------------------------------------------------------------------
