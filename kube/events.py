@@ -1,8 +1,8 @@
 """Events: what happened to which object, told to the API without holding anybody up.
 
-A recorder queues; one task sends. What happens again is counted on the event that is already there (same source,
-object, reason, message), many of a kind with different messages are folded into one "(combined from similar events)", and
-a source that floods one object is cut off for a while: client-go's EventCorrelator with its numbers.
+A recorder queues; one task sends, the namespaces in turn (event_queue.py). What happens again is counted on the event that is
+already there (same source, object, reason, message), many of a kind with different messages are folded into one "(combined
+from similar events)", and a source that floods one object is cut off for a while: client-go's EventCorrelator with its numbers.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +21,7 @@ from kube.api import core_v1, meta_v1
 from kube.client import Client, metadata_of
 from kube.clock import SYSTEM, Clock, format_micro_time, format_time
 from kube.errors import StatusError
+from kube.event_queue import EventQueue, Queued
 from kube.serialize import readable
 
 log = logging.getLogger(__name__)
@@ -29,8 +30,6 @@ NORMAL, WARNING = "Normal", "Warning"
 CACHE_SIZE = 4096
 SIMILAR_LIMIT, SIMILAR_SECONDS = 10, 600
 BURST, REFILL_SECONDS = 25, 300
-MAX_QUEUED = 1000
-TRIES, RETRY_SECONDS = 12, 10
 COMBINED = "(combined from similar events): "
 
 
@@ -71,14 +70,6 @@ class _Bucket:
     last: float = 0.0
 
 
-@dataclass(slots=True)
-class _Lane:
-    """Events that are sent one after another."""
-
-    queue: deque[core_v1.Event] = field(default_factory=lambda: deque(maxlen=MAX_QUEUED))
-    wake: asyncio.Event = field(default_factory=asyncio.Event)
-
-
 class EventRecorder:
     """Record events of one component ("kubelet", "default-scheduler") on one host. `run` sends them.
 
@@ -89,7 +80,7 @@ class EventRecorder:
         self, client: Client, component: str, host: str = "", *, clock: Clock = SYSTEM, workers: int = 1
     ) -> None:
         self._client, self._component, self._host, self._clock = client, component, host, clock
-        self._lanes = [_Lane() for _ in range(workers)]
+        self._queues = [EventQueue(clock) for _ in range(workers)]
         self._numbers = itertools.count()
         self._known: OrderedDict[tuple[str, ...], _Known] = OrderedDict()
         self._similar: OrderedDict[tuple[str, ...], _Similar] = OrderedDict()
@@ -111,8 +102,7 @@ class EventRecorder:
         now = self._clock.now()
         stamp = format_time(now)
         nanos = int(now.timestamp() * 1e6) * 1000 + next(self._numbers) % 1000
-        lane = self._lanes[hash((about.kind, about.namespace, about.name)) % len(self._lanes)]
-        lane.queue.append(
+        self._queues[hash((about.kind, about.namespace, about.name)) % len(self._queues)].put(
             core_v1.Event(
                 api_version="v1",
                 kind="Event",
@@ -136,51 +126,42 @@ class EventRecorder:
                 reporting_instance=self._host or (self._component if action else ""),
             )
         )
-        lane.wake.set()
 
     async def run(self) -> None:
         """Send what is recorded until cancelled."""
         async with asyncio.TaskGroup() as group:
-            for number, lane in enumerate(self._lanes):
-                group.create_task(self._run(lane), name=f"events of {self._component} {number}")
+            for number, queue in enumerate(self._queues):
+                group.create_task(self._run(queue), name=f"events of {self._component} {number}")
 
-    async def _run(self, lane: _Lane) -> None:
+    async def _run(self, queue: EventQueue) -> None:
         while True:
-            while lane.queue:
-                await self._send_or_drop(lane.queue.popleft())
-            lane.wake.clear()
-            await lane.wake.wait()
+            await self._send_or_drop(queue, await queue.get())
 
     async def flush(self) -> None:
-        """Send what is queued now (at shutdown)."""
-        for lane in self._lanes:
-            while lane.queue:
-                await self._send_or_drop(lane.queue.popleft())
+        """Send what is queued now (at shutdown); what the server refuses stays."""
+        for queue in self._queues:
+            while (queued := queue.take()) is not None:
+                await self._send_or_drop(queue, queued)
 
-    async def _send_or_drop(self, event: core_v1.Event) -> None:
+    async def _send_or_drop(self, queue: EventQueue, queued: Queued) -> None:
         """Send one event; an error that nobody foresaw is the end of that event, not of those behind it."""
+        event = queued.event
         try:
-            await self._send(event)
+            if queued.tries == 0:
+                if not self._allowed(event):
+                    return
+                self._combine(event)
+            await self._write(event)
+        except StatusError as error:
+            if error.code in (429, 500, 503, 504):
+                queue.put_back(queued)
+            else:  # its namespace is going away, or it is not valid: another try would say the same
+                log.debug("event %s %s refused: %s", event.reason, event.message, error)
         except Exception:
             log.exception("event %s about %s dropped", event.reason, event.metadata.name)
 
-    async def _send(self, event: core_v1.Event) -> None:
-        if not self._allowed(event):
-            return
-        self._combine(event)
+    async def _write(self, event: core_v1.Event) -> None:
         key = _identity(event)
-        for _ in range(TRIES):
-            try:
-                await self._write(event, key)
-                return
-            except StatusError as error:
-                if error.code not in (429, 500, 503, 504):
-                    # Its namespace is going away, or it is not valid: another try would say the same.
-                    log.debug("event %s %s refused: %s", event.reason, event.message, error)
-                    return
-                await self._clock.sleep(RETRY_SECONDS)
-
-    async def _write(self, event: core_v1.Event, key: tuple[str, ...]) -> None:
         known = self._known.get(key)
         if known is not None:
             self._known.move_to_end(key)

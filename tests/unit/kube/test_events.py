@@ -6,6 +6,8 @@ from typing import Any
 from kube.api import core_v1, meta_v1
 from kube.client import Client
 from kube.clock import FakeClock
+from kube.errors import StatusError
+from kube.event_queue import MAX_QUEUED, RETRY_SECONDS, TRIES
 from kube.events import EventRecorder
 from tests.unit.kube.fake_api import FakeAPI
 
@@ -142,3 +144,77 @@ async def test_an_event_that_cannot_be_sent_is_dropped_and_the_next_is_sent() ->
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
     assert [kept["message"] for kept in api.objects.values()] == ["a good one"]
+
+
+class Refusing(FakeAPI):
+    """An API that refuses writes of a namespace as one that has reached its limit."""
+
+    def __init__(self, namespace: str) -> None:
+        super().__init__()
+        self.full: str | None = namespace
+        self.tries = 0
+
+    async def request(self, method: str, path: str, **options: Any) -> Any:
+        if f"/namespaces/{self.full}/" in path:
+            self.tries += 1
+            raise StatusError(429, "TooManyRequests", "limit reached on type Namespace")
+        return await super().request(method, path, **options)
+
+    def told(self, namespace: str) -> list[str]:
+        return [o["message"] for o in self.objects.values() if o["involvedObject"]["namespace"] == namespace]
+
+
+def _pod(namespace: str, name: str) -> core_v1.Pod:
+    return core_v1.Pod(metadata=meta_v1.ObjectMeta(name=name, namespace=namespace, uid=f"{namespace}-{name}"))
+
+
+async def test_refused_events_hold_up_their_own_namespace_alone_and_keep_their_order() -> None:
+    api, clock = Refusing("full"), FakeClock()
+    events = recorder(api, clock)
+    running = asyncio.create_task(events.run())
+    for number in range(5):
+        events.event(_pod("full", f"p{number}"), "Warning", "BackOff", f"m{number}")
+    events.event(_pod("quiet", "victim"), "Normal", "Started", "at once")
+    await clock.advance(0)
+    assert (api.told("quiet"), api.tries) == (["at once"], 1)
+    await clock.advance(2 * RETRY_SECONDS)
+    events.event(_pod("quiet", "victim"), "Normal", "Killing", "later")
+    await clock.advance(0)
+    assert (api.told("quiet"), api.tries) == (["at once", "later"], 3)
+    api.full = None
+    await clock.advance(RETRY_SECONDS)
+    assert api.told("full") == [f"m{number}" for number in range(5)]
+    running.cancel()
+
+
+async def test_an_event_is_dropped_after_its_tries() -> None:
+    api, clock = Refusing("full"), FakeClock()
+    events = recorder(api, clock)
+    running = asyncio.create_task(events.run())
+    events.event(_pod("full", "p"), "Normal", "Pulled", "m")
+    await clock.advance(2 * TRIES * RETRY_SECONDS)
+    assert api.tries == TRIES
+    assert events._queues[0].take() is None and not events._queues[0]._namespaces
+    running.cancel()
+
+
+async def test_where_too_many_events_wait_those_of_the_namespace_that_has_most_are_dropped() -> None:
+    api, clock = FakeAPI(), FakeClock()
+    events = recorder(api, clock)
+    events.event(_pod("quiet", "victim"), "Normal", "Started", "first")
+    for number in range(2 * MAX_QUEUED):
+        events.event(_pod("loud", f"p{number}"), "Normal", "Started", f"m{number}")
+    await events.flush()
+    sent = [request[3]["message"] for request in api.requests]
+    assert len(sent) == MAX_QUEUED and "first" in sent[:2]
+    assert sent[-1] == f"m{2 * MAX_QUEUED - 1}"
+
+
+async def test_flushing_tries_what_is_refused_once() -> None:
+    api, clock = Refusing("full"), FakeClock()
+    events = recorder(api, clock)
+    for namespace in ("full", "quiet"):
+        for number in range(3):
+            events.event(_pod(namespace, f"p{number}"), "Normal", "Started", f"m{number}")
+    await events.flush()
+    assert (len(api.told("quiet")), api.tries) == (3, 1)
