@@ -1,7 +1,7 @@
 """CRI's ImageService, one method a call.
 
 A pull has no deadline, as upstream's has none: a large image on a slow line takes as long as it takes, and
-the caller cancels. Everything else has the runtime request timeout.
+the caller decides what waits for it, and cancels. Everything else has the runtime request timeout.
 """
 
 from cri.channel import Channel

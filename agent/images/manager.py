@@ -2,7 +2,7 @@
 
 The reasons end up in the container's waiting state, where people and tools look for them: InvalidImageName,
 ErrImageNeverPull, ImageInspectError, ErrImagePull, and ImagePullBackOff while the next try waits (10 s doubling to
-5 min, by pod and image). Pulls are serial by default, so that two large images do not share one slow disk.
+5 min, by pod and image). Pulls are serial by default, so that two large images do not share one slow disk (places.py).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from agent.backoff import BackOff
 from agent.images.credentials.keyring import Keyring
 from agent.images.names import InvalidImageName, with_default_tag
+from agent.images.places import Origin, Places, registry_of
 from agent.images.records import ImageRecords
 from agent.images.registry_auth import Credential
 from agent.podspec.security import AnyContainer, ImageUser
@@ -67,13 +68,11 @@ class Images:
         starts: PodStarts,
         clock: Clock = SYSTEM,
     ) -> None:
-        """`parallel`: pulls at a time; 0 is without limit."""
+        """`parallel`: pulls at a time, but for those that take long (places.py); 0 is without limit."""
         self._observed, self._starts = observed, starts
         self._keyring, self._records = keyring, records
         self._images, self._recorder, self._clock = runtime.images, recorder, clock
-        self._pulls: contextlib.AbstractAsyncContextManager[object] = (
-            asyncio.Semaphore(parallel) if parallel else contextlib.nullcontext()
-        )
+        self._places = Places(parallel, clock)
         self._back_off = BackOff(10.0, back_off_max)
         self._last_error: dict[str, str] = {}
 
@@ -141,7 +140,7 @@ class Images:
             raise ImageError("ImagePullBackOff", message, ready)
         self._event(pod, field_path, NORMAL, "Pulling", f'Pulling image "{name}"')
         asked, asked_at = self._now(), self._clock.now().timestamp()
-        async with self._pulls:
+        async with self._places.place(Origin(pod.metadata.namespace or "", registry_of(full))):
             began = self._now()
             try:
                 found = await self._get(full, await self._keyring.find(pod, full, secrets), sandbox)
