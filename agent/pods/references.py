@@ -2,35 +2,35 @@
 
 A node may read only what its pods name (the Node authorizer), so each object has a list and watch of its own, shared by all
 pods that name it; a change starts a sync of those pods at once. The limits are `WATCHES` for the node and `WATCHES_OF_A_POD`
-for a pod; other objects are fetched once a minute (sources.py). An object that no pod names any more is watched for another
-minute, so that a rolling update does not fetch it again for every pod.
+for a pod; other objects are fetched once a minute (sources.py, polls.py). Where all watches are in use, a namespace that has
+fewer takes one over from the one that has most. An object that no pod names any more is watched for another minute, so that
+a rolling update does not fetch it again for every pod.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import heapq
-import itertools
-import logging
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent.pods.sources import ERRORS, Fetched, Reference, Watched
+import msgspec
+
+from agent.pods.polls import Polls
+from agent.pods.sources import Fetched, Reference, Watched
 from kube.api import core_v1
 from kube.client import Client
 from kube.clock import SYSTEM, Clock
-
-log = logging.getLogger(__name__)
 
 KEEP_SECONDS = 60.0
 WATCHES, WATCHES_OF_A_POD = 256, 64
 """Watches at a time: each takes a connection to the API server."""
 LARGEST, LARGEST_BYTES = 1024, 64 << 20
 """Objects that one pod may name, and bytes of JSON of those among them that are not watched."""
-PACE_SECONDS = 1 / 32
-"""Time from one fetch to the next: with more than 1920 objects, each is fetched less often than once a minute."""
+LOOKS = 8
+"""Watches of a namespace that are looked at for one that can be given up."""
 
 
 class ReferencesError(Exception):
@@ -55,10 +55,10 @@ class ReferenceStore:
         """Bytes of the fetched objects (those without a watch), by pod UID."""
         self._named: dict[str, int] = {}
         """Number of objects that a pod names, for pods over LARGEST, by pod UID."""
-        self._watches = 0
-        self._due: list[tuple[float, int, Fetched]] = []
-        self._count = itertools.count()
-        self._poller: asyncio.Task[None] | None = None
+        self._watched: dict[Reference, None] = {}
+        """What is watched, the newest last."""
+        self._polls = Polls(clock)
+        self._closing: set[asyncio.Task[None]] = set()
 
     def track(self, uid: str, references: frozenset[Reference]) -> None:
         """Follow exactly these objects for a pod; none where it names too many."""
@@ -70,7 +70,7 @@ class ReferenceStore:
             return
         own = sum(isinstance(self._followed[reference].source, Watched) for reference in before & references)
         for reference in references - before:
-            followed = self._follow(reference, may_watch=own < WATCHES_OF_A_POD)
+            followed = self._follow(reference, uid, may_watch=own < WATCHES_OF_A_POD)
             followed.source.stale()
             followed.users.add(uid)
             own += isinstance(followed.source, Watched)
@@ -114,12 +114,13 @@ class ReferenceStore:
     async def close(self) -> None:
         """Stop everything."""
         tasks = [f.release for f in self._followed.values() if f.release is not None]
-        tasks += [self._poller] if self._poller is not None else []
         for task in tasks:
             task.cancel()
         for task in tasks:
             with contextlib.suppress(asyncio.CancelledError):
                 await task
+        await self._polls.close()
+        await asyncio.gather(*self._closing)
         for followed in self._followed.values():
             await followed.source.close()
         self._followed.clear()
@@ -129,32 +130,35 @@ class ReferenceStore:
         return followed.source.get() if followed else None
 
     # -- one object ---------------------------------------------------------------------------------------------------
-    def _follow(self, reference: Reference, *, may_watch: bool) -> _Followed:
+    def _follow(self, reference: Reference, uid: str, *, may_watch: bool) -> _Followed:
         followed = self._followed.get(reference)
         if followed is None:
-            followed = self._begin(reference, watch=may_watch and self._watches < WATCHES)
+            followed = self._begin(reference, uid, watch=may_watch and self._have_watch(reference.namespace))
         if followed.release is not None:
             followed.release.cancel()
             followed.release = None
         return followed
 
-    def _begin(self, reference: Reference, *, watch: bool) -> _Followed:
+    def _begin(self, reference: Reference, uid: str, *, watch: bool) -> _Followed:
         users: set[str] = set()
-
-        def changed() -> None:
-            self._changed(tuple(users))
-
         source: Watched | Fetched
         if watch:
-            self._watches += 1
-            source = Watched(self._client, reference, changed, self._clock)
+            self._watched[reference] = None
+            source = Watched(self._client, reference, lambda: self._changed(tuple(users)), self._clock)
         else:
-            source = Fetched(
-                self._client, reference, changed, self._clock, lambda size: self._account(users, size - source.size)
-            )
-            self._push(source)
+            source = self._fetched(reference, users, uid)
         self._followed[reference] = _Followed(source, users)
         return self._followed[reference]
+
+    def _fetched(self, reference: Reference, users: set[str], uid: str) -> Fetched:
+        """Fetch an object for its users, in the turn of the pod of this UID."""
+
+        def account(size: int) -> bool:
+            return self._account(users, size - source.size)
+
+        source = Fetched(self._client, reference, lambda: self._changed(tuple(users)), self._clock, account)
+        self._polls.add(reference.namespace, uid, source)
+        return source
 
     def _account(self, users: set[str], more: int) -> bool:
         """Add to what an object's users hold; False where that is too much for each of them."""
@@ -172,31 +176,39 @@ class ReferenceStore:
         if isinstance(self._followed[reference].source, Watched):
             await self._clock.sleep(KEEP_SECONDS)
         followed = self._followed.pop(reference)
-        self._watches -= isinstance(followed.source, Watched)
+        self._watched.pop(reference, None)
         await followed.source.close()
 
-    # -- what is fetched ----------------------------------------------------------------------------------------------
-    def _push(self, source: Fetched) -> None:
-        heapq.heappush(self._due, (source.due, next(self._count), source))
-        if self._poller is None:
-            self._poller = asyncio.create_task(self._poll(), name="fetch ConfigMaps and Secrets")
+    # -- the shares of the watches ----------------------------------------------------------------------------------------
+    def _have_watch(self, namespace: str) -> bool:
+        """Have a place for another watch, if need be one of the namespace that has most and more than this one."""
+        if len(self._watched) < WATCHES:
+            return True
+        watches = Counter(reference.namespace for reference in self._watched)
+        most, number = watches.most_common(1)[0]
+        if number <= watches[namespace] + 1:
+            return False
+        newest_first = [reference for reference in reversed(self._watched) if reference.namespace == most]
+        return any(self._fetch_instead(reference) for reference in newest_first[:LOOKS])
 
-    async def _poll(self) -> None:
-        """Fetch objects as they become due, one at a time, while there are any."""
-        while self._due:
-            await self._clock.sleep(max(PACE_SECONDS, self._due[0][0] - self._clock.monotonic()))
-            source = heapq.heappop(self._due)[2]
-            if source.closed:
-                continue
-            if source.due <= self._clock.monotonic():
-                try:
-                    await source.fetch()
-                except ERRORS:
-                    pass  # it is logged, and the pods keep what they have
-                except Exception:
-                    log.exception("fetching a ConfigMap or Secret")
-            self._push(source)
-        self._poller = None
+    def _fetch_instead(self, reference: Reference) -> bool:
+        """Fetch what is watched from now on; False where its pods do not know it yet or hold too much then."""
+        followed = self._followed[reference]
+        watched, users = followed.source, followed.users
+        if not isinstance(watched, Watched) or not watched.synced:
+            return False
+        held = watched.get()
+        size = len(msgspec.json.encode(held)) if held is not None else 0
+        if any(self._bytes.get(uid, 0) + size > LARGEST_BYTES for uid in users):
+            return False
+        del self._watched[reference]
+        followed.source = fetched = self._fetched(reference, users, next(iter(users), ""))
+        self._account(users, size)
+        fetched.hold(held, size)
+        closing = asyncio.create_task(watched.close(), name=f"end the watch of {reference.name}")
+        self._closing.add(closing)
+        closing.add_done_callback(self._closing.discard)
+        return True
 
 
 def references_of(pod: core_v1.Pod) -> frozenset[Reference]:

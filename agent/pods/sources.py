@@ -61,6 +61,11 @@ class Watched:
     def get(self) -> Any:
         return self._informer.get(self._key)
 
+    @property
+    def synced(self) -> bool:
+        """It has been looked up, so that nobody waits for that."""
+        return self._informer.synced
+
     async def ready(self) -> None:
         await self._informer.wait_synced()
 
@@ -112,6 +117,11 @@ class Fetched:
             except ERRORS:
                 await self._clock.sleep(delay)
                 delay = min(2 * delay, LAST_RETRY)
+
+    def hold(self, found: Any, size: int) -> None:
+        """Take over what a watch has found last; bytes."""
+        self._object, self.size = found, size
+        self._looked = self._current = True
 
     def stale(self) -> None:
         self._current = False

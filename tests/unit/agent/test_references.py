@@ -11,7 +11,7 @@ import pytest
 
 from agent.pods import references as store_module
 from agent.pods.references import LARGEST, LARGEST_BYTES, WATCHES, WATCHES_OF_A_POD, ReferencesError, ReferenceStore
-from agent.pods.sources import TTL_SECONDS, Reference
+from agent.pods.sources import TTL_SECONDS, Reference, Watched
 from kube.api import core_v1
 from kube.client import Client, Response
 from kube.clock import FakeClock, settle
@@ -39,9 +39,10 @@ class Server:
         timeout: float | None = 60,
     ) -> Response:
         await asyncio.sleep(0)
+        namespace = path.split("/")[4]
         selector = (query or {}).get("fieldSelector")
         if selector is not None:
-            listed = [self._object(selector.removeprefix("metadata.name="))]
+            listed = [self._object(selector.removeprefix("metadata.name="), namespace)]
             return Response(200, {}, json.dumps({"metadata": {"resourceVersion": "1"}, "items": listed}).encode())
         self.fetched += 1
         name = path.rpartition("/")[2]
@@ -49,7 +50,7 @@ class Server:
             raise StatusError(503, "ServiceUnavailable", "away")
         if name in self.missing:
             raise StatusError(404, "NotFound", name)
-        return Response(200, {}, json.dumps(self._object(name)).encode())
+        return Response(200, {}, json.dumps(self._object(name, namespace)).encode())
 
     @contextlib.asynccontextmanager
     async def stream(
@@ -67,8 +68,13 @@ class Server:
 
     async def close(self) -> None: ...
 
-    def _object(self, name: str) -> dict[str, object]:
-        metadata = {"name": name, "namespace": "n", "resourceVersion": str(self.revisions.get(name, 1)), "uid": name}
+    def _object(self, name: str, namespace: str) -> dict[str, object]:
+        metadata = {
+            "name": name,
+            "namespace": namespace,
+            "resourceVersion": str(self.revisions.get(name, 1)),
+            "uid": name,
+        }
         return {"metadata": metadata, "data": {"key": "v" * self.size}}
 
 
@@ -146,7 +152,7 @@ async def test_what_is_fetched_is_fetched_again_each_minute_and_changes_are_told
     await settle()
     before = server.fetched
     await clock.advance(2 * TTL_SECONDS)
-    assert server.fetched == before and store._poller is None
+    assert server.fetched == before and store._polls.idle
 
 
 async def test_a_pod_that_starts_sees_what_is_fetched_as_it_is_now(
@@ -201,3 +207,78 @@ async def test_objects_that_are_too_large_together_are_not_held_for_the_pod_that
     store.track("small", frozenset({Reference(core_v1.ConfigMap, "n", "c99")}))
     await store.ready("small")
     assert store.config_map("n", "c99") is not None
+
+
+def of(namespace: str, count: int, prefix: str = "c") -> frozenset[Reference]:
+    return frozenset(Reference(core_v1.ConfigMap, namespace, f"{prefix}{number}") for number in range(count))
+
+
+def _watched(store: ReferenceStore, namespace: str) -> int:
+    return sum(
+        reference.namespace == namespace and isinstance(followed.source, Watched)
+        for reference, followed in store._followed.items()
+    )
+
+
+async def test_namespaces_share_the_watches_and_nothing_is_lost_where_one_gives_some_up(
+    server: Server, store: ReferenceStore, clock: FakeClock, told: list[str]
+) -> None:
+    for pod in range(WATCHES // WATCHES_OF_A_POD):
+        store.track(f"loud-{pod}", of("loud", WATCHES_OF_A_POD, f"p{pod}-"))
+        await store.ready(f"loud-{pod}")
+    store.track("quiet", of("quiet", 5))
+    await store.ready("quiet")
+    await settle()
+    assert (_watched(store, "loud"), _watched(store, "quiet"), server.watches) == (WATCHES - 5, 5, WATCHES)
+    held = [store.config_map("loud", f"p{pod}-{number}") for pod in range(4) for number in range(WATCHES_OF_A_POD)]
+    assert all(held) and not told, "what is not watched any more is still there"
+    server.revisions |= {f"p{pod}-{number}": 2 for pod in range(4) for number in range(WATCHES_OF_A_POD)}
+    await clock.advance(TTL_SECONDS + 1)
+    assert len(told) == server.fetched == 5, "what is not watched any more is fetched"
+    store.track("greedy", of("third", WATCHES_OF_A_POD))
+    store.track("greedier", of("third", WATCHES_OF_A_POD, "d"))
+    await store.ready("greedier")
+    await settle()
+    assert (_watched(store, "quiet"), server.watches) == (5, WATCHES)
+    assert abs(_watched(store, "third") - _watched(store, "loud")) <= 2
+    store.forget("quiet")
+    for pod in range(4):
+        store.forget(f"loud-{pod}")
+    await clock.advance(2 * TTL_SECONDS)
+    assert len(store._watched) == server.watches == _watched(store, "third")
+
+
+async def test_a_pod_keeps_its_watch_where_it_would_hold_too_much_without(
+    server: Server, store: ReferenceStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "WATCHES", 4)
+    monkeypatch.setattr(store_module, "LARGEST_BYTES", 1500)
+    server.size = 900
+    store.track("large", of("loud", 4))
+    await store.ready("large")
+    store.track("quiet", of("quiet", 1))
+    await store.ready("quiet")
+    store.track("quiet-2", of("quiet", 1, "d"))
+    await store.ready("quiet-2")
+    assert (_watched(store, "loud"), _watched(store, "quiet")) == (3, 1)
+    await store.ready("large")
+    assert all(store.config_map("loud", f"c{number}") for number in range(4))
+
+
+async def test_what_few_pods_name_is_fetched_each_minute_however_much_others_name(
+    server: Server, store: ReferenceStore, clock: FakeClock, told: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_module, "WATCHES_OF_A_POD", 0)
+    for pod in range(6):
+        store.track(f"loud-{pod}", of("loud", LARGEST, f"p{pod}-"))
+    store.track("small", of("loud", 2, "small"))
+    store.track("quiet", of("quiet", 3, "quiet"))
+    for uid in ("small", "quiet"):
+        await store.ready(uid)
+    for revision in (2, 3):
+        server.revisions = {f"small{number}": revision for number in range(2)}
+        server.revisions |= {f"quiet{number}": revision for number in range(3)}
+        told.clear()
+        await clock.advance(TTL_SECONDS + 2)
+        assert told.count("quiet") == 3 and told.count("small") == 2
+    assert server.fetched > 1920
