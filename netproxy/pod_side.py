@@ -172,10 +172,10 @@ def _network_policy(
         log.error("network policies are not enforced: the command nft is not installed (Debian: package nftables)")
         return None, []
 
-    def addresses_here() -> set[str]:
+    def addresses_here() -> dict[str, str]:
         settings = config.pod_network
         results = cni_results.read_all(Path(settings.cni_results_dir), cni.NETWORK, settings.bridge)
-        return {address for _, port in results for address in port.addresses}
+        return {address: port.pod_uid for _, port in results for address in port.addresses}
 
     enforcer = PolicyEnforcer(
         client,

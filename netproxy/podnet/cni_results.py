@@ -16,6 +16,8 @@ import msgspec
 
 LARGEST = 1 << 20
 """Bytes of a result that are read."""
+POD_UID = "K8S_POD_UID"
+"""The argument in which a runtime hands the pod's UID to CNI plugins."""
 
 
 class PodPort(NamedTuple):
@@ -27,6 +29,8 @@ class PodPort(NamedTuple):
     gateways: tuple[str, ...] = ()
     broadcasts: tuple[str, ...] = ()
     """The IPv4 broadcast addresses of its networks."""
+    pod_uid: str = ""
+    """Empty where the runtime does not say whose it is."""
 
 
 class _Interface(msgspec.Struct):
@@ -45,9 +49,10 @@ class _Result(msgspec.Struct):
     ips: list[_Address] = []
 
 
-class _Cached(msgspec.Struct, rename={"network_name": "networkName"}):
+class _Cached(msgspec.Struct, rename={"network_name": "networkName", "arguments": "cniArgs"}):
     kind: str = ""
     network_name: str = ""
+    arguments: list[tuple[str, str]] | None = None
     result: _Result = msgspec.field(default_factory=_Result)
 
 
@@ -71,7 +76,8 @@ def parse(data: bytes, network: str, bridge: str) -> PodPort | None:
     devices = [name for name in on_node if name and name != bridge]
     if bridge not in on_node or len(devices) != 1 or len(in_pod) != 1 or not addresses:
         return None
-    return PodPort(devices[0], in_pod[0], addresses, gateways, broadcasts)
+    uid = dict(cached.arguments or ()).get(POD_UID, "")
+    return PodPort(devices[0], in_pod[0], addresses, gateways, broadcasts, uid)
 
 
 def read(file: Path, network: str, bridge: str) -> PodPort | None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 
 from kube.api import networking_v1
 from kube.client import Client
@@ -48,7 +48,7 @@ class PolicyEnforcer:
         clock: Clock = SYSTEM,
         on_repair: Callable[[], None] = lambda: None,
         on_failed: Report = lambda policy, why: None,
-        addresses_here: Callable[[], Collection[str]] = frozenset,
+        addresses_here: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
         self._client, self._node_name, self._clock = client, node_name, clock
         self._on_repair = on_repair
@@ -149,7 +149,7 @@ class PolicyEnforcer:
         facts = None if change.type == "DELETED" else facts_of(change.new, self._node_name)
         old = self._table.known.pods.get(change.key)
         touched = self._table.set_pod(change.key, facts) | self._intake.relieve()
-        touched |= self._remaining.pod_changed(change.key, old, facts)
+        touched |= self._remaining.pod_changed(change.key, old, facts, deleted=change.type == "DELETED")
         if touched:
             self._wake.set()
         yield from ()

@@ -96,6 +96,7 @@ class PodFacts:
     """Whether it runs on this node."""
     created: str
     ports: tuple[NamedPort, ...] = ()
+    uid: str = ""
 
     def addresses(self, family: int) -> tuple[str, ...]:
         return tuple(ip for ip in self.ips if (":" in ip) == (family == 6))
@@ -126,4 +127,5 @@ def facts_of(pod: SlimPod, node_name: str) -> PodFacts | None:
             for port in container.ports
             if port.name and 0 < port.container_port < 65536
         ),
+        uid=pod.metadata.uid,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from netproxy.podnet import cni, cni_results
 from tests.support.cluster import WEB_IMAGE, Cluster, eventually
 from tests.support.kube import web
 from tests.support.pods import apply, container, execute, logs, pod, wait_running, wait_terminated
@@ -59,6 +60,16 @@ def test_a_pod_reaches_nobody_from_its_first_moment_where_nothing_may_leave(shar
     told = {name: [line for line in logs(shared, ns, name).splitlines() if line.startswith("re")] for name in names}
     assert told == {name: ["resolved"] for name in names}
     assert logs(shared, ns, "loud").splitlines() == ["reached"] * 3 + ["resolved"]
+
+
+def test_the_runtime_names_the_pod_whose_addresses_cni_plugins_gave(shared: Cluster, ns: str) -> None:
+    """By this a pod that is deleted by force before its status has an address stays under its policies."""
+    apply(shared, ns, pod("named"))
+    wait_running(shared, ns, "named")
+    found = shared.get("pod", "named", "-n", ns)
+    results = cni_results.read_all(shared.prefix / "var/lib/cni/results", cni.NETWORK, "cni0")
+    held = {address: port.pod_uid for _, port in results for address in port.addresses}
+    assert held[found["status"]["podIP"]] == found["metadata"]["uid"]
 
 
 def test_probes_reach_a_pod_that_nobody_else_may(shared: Cluster, ns: str) -> None:

@@ -4,11 +4,12 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from kube.api import networking_v1
 from kube.clock import FakeClock, settle
 from netproxy.nftables.writer import RecordingWriter
 from netproxy.policy.enforcer import PolicyEnforcer
 from netproxy.policy.objects import SlimMeta, SlimNamespace
-from netproxy.policy.remaining_pods import PERIOD
+from netproxy.policy.remaining_pods import PERIOD, START_SECONDS
 from netproxy.policy.sync import PolicyBackend
 from tests.support.memory_api import MemoryAPI
 from tests.support.policies import PolicyTracer, pod, policy
@@ -94,35 +95,119 @@ async def test_a_node_waits_once_for_policies_that_nobody_shows() -> None:
             await enforcer.wait_started(3600)
 
 
-async def test_a_pod_deleted_by_force_stays_under_its_policies_while_its_network_exists() -> None:
-    api, writer, clock, held = cluster(policy("deny")), RecordingWriter(), FakeClock(), {WEB}
-    backends = [PolicyBackend(writer, 4, clock=clock)]
-    enforcer = PolicyEnforcer(api.client(), "node-1", backends, clock=clock, addresses_here=lambda: held)
-    task = asyncio.create_task(enforcer.run())
+class Site:
+    """An enforcer on a clock, and the addresses that CNI plugins have given, each with its pod's UID."""
 
-    async def look() -> None:
-        await clock.advance(PERIOD)
+    def __init__(self, api: MemoryAPI, held: dict[str, str]) -> None:
+        self.writer, self.clock, self.held = RecordingWriter(), FakeClock(), held
+        backends = [PolicyBackend(self.writer, 4, clock=self.clock)]
+        self.enforcer = PolicyEnforcer(
+            api.client(), "node-1", backends, clock=self.clock, addresses_here=lambda: dict(self.held)
+        )
+        self.enforcer.set_node_ranges(["10.244.1.0/24"])
+
+    async def look(self, seconds: float = PERIOD) -> None:
+        await self.clock.advance(seconds)
         for _ in range(5):
             await asyncio.sleep(0.01)  # the results are read in a thread
             await settle(80)
 
-    def allowed() -> bool:
-        return PolicyTracer(writer.contents).allows(CLIENT, WEB, 80)
+    def allows(self, source: str = CLIENT, target: str = WEB) -> bool:
+        return PolicyTracer(self.writer.contents).allows(source, target, 80)
 
+
+@asynccontextmanager
+async def on_a_node(api: MemoryAPI, held: dict[str, str]) -> AsyncIterator[Site]:
+    site = Site(api, held)
+    task = asyncio.create_task(site.enforcer.run())
     try:
-        await enforcer.started.wait()
+        await site.enforcer.started.wait()
         await settle(80)
-        assert not allowed()
-        api.remove(pod("web", WEB))
-        await settle(80)
-        assert not allowed()
-        await look()
-        assert not allowed()
-        held.clear()
-        for _ in range(100):
-            if not allowed():
-                await look()
-        assert allowed()
+        yield site
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_pod_deleted_by_force_stays_under_its_policies_while_its_network_exists() -> None:
+    api = cluster(policy("deny"))
+    async with on_a_node(api, {WEB: "web", CLIENT: "client"}) as site:
+        assert not site.allows()
+        api.remove(pod("web", WEB))
+        await settle(80)
+        assert not site.allows()
+        await site.look()
+        assert not site.allows()
+        del site.held[WEB]
+        await site.look()
+        assert site.allows()
+
+
+STARTING = pod("starting", labels={"app": "starting"})
+OTHER = "10.244.1.9"
+
+
+def closing(app: str) -> networking_v1.NetworkPolicy:
+    return policy("deny", podSelector={"matchLabels": {"app": app}}, policyTypes=["Ingress"])
+
+
+async def test_a_pod_deleted_by_force_before_its_address_is_known_stays_closed() -> None:
+    """Its address comes from the CNI plugins' result; until there is one, nobody's addresses are closed."""
+    api = cluster(closing("starting"), STARTING)
+    async with on_a_node(api, {WEB: "web", CLIENT: "client"}) as site:
+        assert not site.allows(target=OTHER)
+        api.remove(STARTING)
+        await settle(80)
+        await site.look()
+        assert not site.allows(target=OTHER)
+        site.held[OTHER] = "starting"
+        await site.look()
+        assert not site.allows(target=OTHER)
+        assert site.allows(target="10.244.1.10"), "its own address is known now: others are open again"
+        del site.held[OTHER]
+        await site.look()
+        assert site.allows(target=OTHER)
+
+
+async def test_a_pod_that_never_got_an_address_is_forgotten_after_the_time_that_a_start_may_take() -> None:
+    api = cluster(closing("starting"), STARTING)
+    async with on_a_node(api, {WEB: "web", CLIENT: "client"}) as site:
+        api.remove(STARTING)
+        await site.look(START_SECONDS - 2 * PERIOD)
+        assert not site.allows(target=OTHER)
+        await site.look(2 * PERIOD)
+        await site.look()
+        assert site.allows(target=OTHER)
+
+
+async def test_where_a_runtime_names_no_pods_an_address_of_nobody_keeps_a_pod_without_one() -> None:
+    api = cluster(closing("starting"), STARTING)
+    async with on_a_node(api, {WEB: "", CLIENT: "", OTHER: ""}) as site:
+        api.remove(STARTING)
+        await site.look(START_SECONDS + PERIOD)
+        await site.look()
+        assert not site.allows(target=OTHER)
+        del site.held[OTHER]
+        await site.look()
+        assert site.allows(target=OTHER)
+
+
+async def test_a_pod_made_anew_under_the_same_name_does_not_hide_the_one_before() -> None:
+    """Deletion and creation can arrive as one change, as after a break of the watch."""
+    api = cluster(closing("starting"), STARTING)
+    async with on_a_node(api, {OTHER: "starting"}) as site:
+        again = pod("starting", "10.244.1.10", labels={"app": "other"})
+        again.metadata.uid = "again"
+        api.put(again)
+        await settle(80)
+        await site.look()
+        assert not site.allows(target=OTHER)
+        assert site.allows(target="10.244.1.10")
+
+
+async def test_a_finished_pod_without_an_address_closes_nothing() -> None:
+    api = cluster(closing("starting"), STARTING)
+    async with on_a_node(api, {}) as site:
+        api.put(pod("starting", labels={"app": "starting"}, phase="Failed"))
+        await settle(80)
+        assert site.allows(target=OTHER)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from netproxy.errors import WriteError
 from netproxy.nftables.writer import RecordingWriter
 from netproxy.podnet import cni_results, source_guard, source_rules
 from netproxy.podnet.cni_results import PodPort
@@ -39,6 +40,9 @@ def parse(document: Any) -> PodPort | None:
 
 def test_a_result_says_which_port_is_whose() -> None:
     assert parse(result()) == PORT
+    arguments = [["IgnoreUnknown", "1"], ["K8S_POD_NAME", "web"], ["K8S_POD_UID", "u-1"]]
+    assert parse({**result(), "cniArgs": arguments}) == PORT._replace(pod_uid="u-1")
+    assert parse({**result(), "cniArgs": None}) == PORT
 
 
 @pytest.mark.parametrize(
@@ -144,7 +148,7 @@ async def test_what_cannot_be_written_is_said_once_and_tried_again(
         async def apply(self, text: str) -> None:
             self.tries += 1
             if self.tries < 5:
-                raise source_guard.WriteError("no bridge family")
+                raise WriteError("no bridge family")
             await super().apply(text)
 
     monkeypatch.setattr(source_guard, "RETRY", 0.01)
