@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+from netproxy.config import PodNetworkConfig
 from netproxy.podnet import cni, cni_results
 from tests.support.cluster import WEB_IMAGE, Cluster, eventually
 from tests.support.kube import web
@@ -67,9 +69,9 @@ def test_the_runtime_names_the_pod_whose_addresses_cni_plugins_gave(shared: Clus
     apply(shared, ns, pod("named"))
     wait_running(shared, ns, "named")
     found = shared.get("pod", "named", "-n", ns)
-    results = cni_results.read_all(shared.prefix / "var/lib/cni/results", cni.NETWORK, "cni0")
-    held = {address: port.pod_uid for _, port in results for address in port.addresses}
-    assert held[found["status"]["podIP"]] == found["metadata"]["uid"]
+    results = cni_results.read_all(Path(PodNetworkConfig().cni_results_dir), cni.NETWORK, "cni0")
+    held = {(address, port.pod_uid) for _, port in results for address in port.addresses}
+    assert (found["status"]["podIP"], found["metadata"]["uid"]) in held
 
 
 def test_probes_reach_a_pod_that_nobody_else_may(shared: Cluster, ns: str) -> None:
