@@ -1,4 +1,6 @@
 import asyncio
+import ctypes
+import errno
 import os
 import tracemalloc
 from pathlib import Path
@@ -18,6 +20,7 @@ from agent.server.log_files import (
     read,
     tail_offset,
 )
+from kube import inotify
 from kube.serving.frames import SessionTurns
 
 TIMES = [f"2026-01-01T00:00:0{second}.5Z" for second in range(10)]
@@ -214,3 +217,36 @@ async def test_lines_are_whole_wherever_they_are_cut(tmp_path: Path, monkeypatch
         monkeypatch.setattr(log_files, "_CHUNK", chunk)
         assert await _read(tmp_path, b"".join(LINES)) == expected
         assert await _read(tmp_path, b"".join(LINES)[:-1]) == expected
+
+
+async def test_a_log_is_followed_where_the_kernel_gives_no_inotify_instance(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Refusing:
+        def inotify_init1(self, flags: int) -> int:
+            ctypes.set_errno(errno.EMFILE)
+            return -1
+
+    monkeypatch.setattr(inotify, "_libc", Refusing())
+    monkeypatch.setattr(inotify, "POLL_SECONDS", 0.01)
+    path = tmp_path / "0.log"
+    path.write_bytes(LINES[0])
+    runs = True
+
+    async def running() -> bool:
+        return runs
+
+    followed = read(tmp_path, path, LogOptions(follow=True), running, SessionTurns())
+    async with asyncio.timeout(20):
+        assert await anext(followed) == b"line 0\n"
+        reading = asyncio.ensure_future(anext(followed))
+        await asyncio.sleep(0)
+        with path.open("ab") as file:
+            file.write(LINES[1])
+        assert await reading == b"line 1\n"
+        path.rename(tmp_path / "0.log.old")
+        path.write_bytes(LINES[2])
+        assert await anext(followed) == b"line 2\n"
+        runs = False
+        with pytest.raises(StopAsyncIteration):
+            await anext(followed)
