@@ -21,16 +21,18 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
-from control import inline
+from control import inline, weight
 from control.helper.client import Helper, HelperMissing
+from control.pacing import turn
 from control.time_limit import Limited
 from kube import errors
 
 P = ParamSpec("P")
 T = TypeVar("T")
 _Job = tuple[asyncio.Future[Any], Callable[[], asyncio.Future[Any]]]
-LARGE = 32 * 1024
-"""Bytes of an object from which on work on it is done by the thread; to go there and back costs 0.1 ms."""
+LARGE = weight.LARGE
+TURN = 8 * 1024
+"""Weight of an object that is worked on here at a turn (control/pacing.py): work on many requests' objects does not add up."""
 HUGE = 1 << 20
 """Bytes of a list from which on it is written by the helper, which may have to start: that takes a quarter of a second."""
 PIECE = 512 * 1024
@@ -49,12 +51,13 @@ _thread = ThreadPoolExecutor(1, "large-objects")
 
 
 async def run(user: str, size: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Return what `work` returns: called at once for an object of few bytes, by the thread at the user's turn for a large one.
+    """Return what `work` returns: called here for an object of little weight, by the thread at the user's turn for a large one.
 
     Work goes on to its end where the caller is cancelled meanwhile, and is not begun where it had to wait. Raises 504 where it
     takes longer than JOB_SECONDS; so `work` changes nothing that others see before it is done.
     """
     if size < LARGE:
+        await _here(size)
         return work(*args, **kwargs)
     return await _limited(user, partial(work, *args, **kwargs))
 
@@ -65,9 +68,15 @@ async def evaluate(user: str, size: int, work: Callable[P, T], *args: P.args, **
     So `work` changes nothing until all is evaluated, or the same each time.
     """
     if size < LARGE:
+        await _here(size)
         with contextlib.suppress(inline.TooMuchHere):
             return inline.limited(partial(work, *args, **kwargs))
     return await _limited(user, partial(work, *args, **kwargs))
+
+
+async def _here(size: int) -> None:
+    if size >= TURN:
+        await turn()
 
 
 async def apart(user: str, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

@@ -20,6 +20,12 @@ FIRST_BYTES = 64 << 10
 _turns: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = weakref.WeakKeyDictionary()
 
 
+async def turn() -> None:
+    """Wait for a round of the event loop in which no other request has a turn."""
+    async with _turns.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
+        await asyncio.sleep(0)
+
+
 class Pace:
     """The slices of one request, which may have several tasks."""
 
@@ -40,6 +46,5 @@ class Pace:
 
     async def turn(self, size: int = 0) -> None:
         """Wait for a turn and begin a slice with an object."""
-        async with _turns.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
-            await asyncio.sleep(0)
+        await turn()
         self._began, self._bytes = time.perf_counter(), size

@@ -247,7 +247,12 @@ def not_acceptable(accepted: str) -> StatusError:
 
 
 def too_large(limit: int) -> StatusError:
-    return StatusError(413, "RequestEntityTooLarge", f"Request entity too large: limit is {limit}")
+    return too_much(f"limit is {limit}")
+
+
+def too_much(why: str) -> StatusError:
+    """413 for a body that asks for too much work."""
+    return StatusError(413, "RequestEntityTooLarge", f"Request entity too large: {why}")
 
 
 def unsupported_media_type(accepted: str) -> StatusError:

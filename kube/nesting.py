@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
+
+from kube.value_count import structure
 
 DEEPEST = 400
 """How deep JSON and YAML may nest; Go's decoders stop at 10 000, ours long before Python's stack does."""
-_KEPT = b'[]{}"'
-_REST = bytes(code for code in range(256) if code not in _KEPT)
-_STRING = re.compile(rb'"[^"]*"?')
 _OPENING = b"[{"
 
 
@@ -34,18 +32,7 @@ def check_nesting(body: bytes) -> None:
     if body.count(b"[") + body.count(b"{") <= DEEPEST:
         return
     depth = 0
-    for bracket in _brackets(body):
+    for bracket in structure(body).replace(b",", b""):
         depth += 1 if bracket in _OPENING else -1
         if depth > DEEPEST:
             raise ValueError("exceeded max depth")
-
-
-def _brackets(body: bytes) -> bytes:
-    """Return the brackets of JSON text that are in no string, in steps that each take a millisecond or two for a megabyte.
-
-    An expression that passes over everything else would keep the interpreter's lock for ten times as long.
-    """
-    unescaped = body.replace(rb"\\", b"").replace(rb"\"", b"") if b"\\" in body else body
-    # Two quotes beside each other enclose nothing, or are between two strings, which may as well be one.
-    bare = unescaped.translate(None, _REST).replace(b'""', b"")
-    return _STRING.sub(b"", bare) if b'"' in bare else bare

@@ -25,6 +25,7 @@ from control.registry.strategy import Finish, Outcome, Strategy
 from control.storage import codec
 from control.storage.entry import Entry
 from control.storage.store import KeyNotFound, RevisionConflict, StoreError, Unavailable
+from control.weight import weight
 from kube import errors
 from kube.errors import StatusError
 from kube.resources import Resource
@@ -123,7 +124,7 @@ async def _update_once(
 ) -> Written:
     """Change a state of an object; `current` says that the store itself has just shown it."""
     resource, user = strategy.resource, context.user.name
-    size = context.size = max(context.size, len(entry.data))
+    size = context.size = max(context.size, weight(entry.data))
     old = await _read(strategy, entry, user)
     obj = await change(await _read(strategy, entry, user))
     obj["kind"], obj["apiVersion"] = resource.kind, resource.api_version
@@ -164,9 +165,11 @@ async def _update_once(
         finish = await strategy.allocate(obj, old, Allocation(registry, context))
     outcome = Outcome.NOT_STORED
     try:
-        if size >= offload.LARGE and encoded.alone(strategy) and context.requested is None:
+        data = msgspec.json.encode(obj) if size >= offload.LARGE else b""
+        apart = max(len(data), len(entry.data)) >= offload.LARGE  # few bytes are the thread's: a process must start
+        if apart and encoded.alone(strategy) and context.requested is None:
             known = encoded.named(resource, registry.settings)
-            given = msgspec.json.encode(obj), entry.data, subresource, name
+            given = data, entry.data, subresource, name
             here = partial(validate_encoded, strategy, *given)
             context.warnings += await offload.by_helper(user, "validate_update", known, *given, instead=here)
         else:

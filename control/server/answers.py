@@ -22,6 +22,7 @@ from control.server.exchange import JSON, Request, Response
 from control.server.forms import Form, Items
 from control.server.pieces import Body, Pieces
 from control.storage.entry import Entry
+from control.weight import weight
 from kube import errors
 
 GZIP_FROM = 128 * 1024
@@ -38,7 +39,7 @@ async def listed(
     form.pretty = _pretty(request, form)
     size = sum([len(entry.data) for entry in entries])
     body: Body
-    if size < (offload.HUGE if form.plain else offload.LARGE):
+    if size < (offload.HUGE if form.plain else offload.LARGE) and (form.plain or _light(entries)):
         body = form.list(entries, metadata)
     elif form.plain:
         body = await _as_stored(form, entries, metadata)
@@ -66,7 +67,7 @@ async def _items(user: str, form: Form, entries: Sequence[Entry], size: int, set
 async def shown(
     request: Request, form: Form, size: int, write: Callable[..., bytes], *args: Any, status: int = 200
 ) -> Response:
-    """Return the answer that `write` makes of `size` bytes of objects; the plain form takes no time."""
+    """Return the answer that `write` makes of an object that weighs `size`; the plain form takes no time."""
     user = request.user.name
     body = await offload.run(user, 0 if form.plain else size, write, *args)
     return await _sent(request, form, body, status)
@@ -86,11 +87,15 @@ async def _sent(request: Request, form: Form, body: Body, status: int) -> Respon
 
 
 async def written(request: Request, form: Form, outcome: Written, status: int) -> Response:
-    return await shown(request, form, len(outcome.data), form.object, outcome.data, status=status)
+    return await shown(request, form, weight(outcome.data), form.object, outcome.data, status=status)
 
 
 def _pretty(request: Request, form: Form) -> bool:
     return bool(request.query_string and request.flag("pretty") and form.wanted.content_type == JSON)
+
+
+def _light(entries: Sequence[Entry]) -> bool:
+    return sum([weight(entry.data) for entry in entries]) < offload.LARGE
 
 
 def _pieces(entries: Sequence[Entry]) -> Iterator[Sequence[Entry]]:

@@ -121,7 +121,7 @@ def _value(body: bytes, kind: str, expected: tuple[str, str]) -> Any:
     try:
         if kind == wire.MEDIA_TYPE or body.startswith(wire.MAGIC):
             return _message(body, expected)
-        return load_yaml(body) if kind in _YAML else msgspec.json.decode(body)
+        return load_yaml(body, ours=True) if kind in _YAML else msgspec.json.decode(body)
     except (ValueError, RecursionError, UnicodeDecodeError):
         return None
 

@@ -19,6 +19,7 @@ from control.server import audit_bodies
 from control.server.exchange import Answer, Request, Response, Stream
 from control.server.pieces import Body
 from control.server.requestinfo import RequestInfo
+from control.weight import weight
 
 _NOTE, _BODY = "audit", "audit body"
 
@@ -112,9 +113,10 @@ def _stage(
             return None
         return audit_bodies.answered(answer) if own is None else audit_bodies.own(own, answer.content_type, bare)
 
-    size = len(request.sent) if note.shows_request else 0
+    size = request.weight if note.shows_request else 0
     if answer is not None:
-        size += len(answer.body) if own is None else len(own)
+        shown = answer.body if own is None else own
+        size += weight(shown) if isinstance(shown, bytes) else len(shown)
         if own is None and audit_bodies.compressed(answer):
             size += offload.LARGE
     if size < offload.LARGE:

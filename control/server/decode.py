@@ -15,8 +15,10 @@ from control.server import canonical, shapes
 from control.server.decode_errors import go_message, json_problem, json_type, most_keys, strict_problems, summary
 from control.server.yaml_body import duplicate_keys, load_yaml, strict_error
 from kube import errors, resources, serialize
+from kube.collecting import uncollected
 from kube.nesting import check_nesting
 from kube.schema import wire
+from kube.value_count import TooManyValues, check_count
 
 FieldValidation = Literal["Ignore", "Warn", "Strict"]
 Object = dict[str, Any]
@@ -41,16 +43,20 @@ def raw_value(body: bytes, content_type: str) -> Any:
 
 
 def load_json(body: bytes) -> Any:
-    """Read JSON; raises ValueError in the words of Go's decoder."""
+    """Read JSON; raises ValueError in the words of Go's decoder, TooManyValues."""
+    check_count(body)
     check_nesting(body)
     try:
-        return msgspec.json.decode(body)
+        with uncollected():
+            return msgspec.json.decode(body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise ValueError(json_problem(body, error)) from error
 
 
 def unreadable(kind: str, body: bytes, content_type: str, error: ValueError) -> errors.StatusError:
-    """Make the 400 for a body that is no JSON or YAML."""
+    """Make the 400 for a body that is no JSON or YAML, the 413 for one of too many values."""
+    if isinstance(error, TooManyValues):
+        return errors.too_much(str(error))
     word = (
         str(error)
         if media_type(content_type) in YAML_TYPES
@@ -68,7 +74,7 @@ class Decoder:
     def decode(
         self, body: bytes, content_type: str, validation: FieldValidation, warnings: list[str], check_kind: bool = True
     ) -> Object:
-        """Return the object; raises 400 (or 415), and adds to `warnings` what fieldValidation Warn finds."""
+        """Return the object; raises 400 (413, 415), and adds to `warnings` what fieldValidation Warn finds."""
         api_version, kind = self.api_version, self.kind
         try:
             raw = self._raw(body, content_type)
@@ -110,7 +116,8 @@ class Decoder:
         """Turn JSON values into the object's shape, checking as `decode` does."""
         kind = kind or self.kind
         try:
-            typed = serialize.convert(raw, self.struct)
+            with uncollected():
+                typed = serialize.convert(raw, self.struct)
         except msgspec.ValidationError as error:
             self._refuse(kind, go_message(error, raw, self.struct))
         problems, overflow = self._inspect(raw, body, content_type, validation)
@@ -122,7 +129,8 @@ class Decoder:
             self._refuse(kind, "strict decoding error: " + ", ".join(told))
         if validation == "Warn":
             warnings += [*repeated, *problems]
-        obj = serialize.to_dict(typed)
+        with uncollected():
+            obj = serialize.to_dict(typed)
         try:
             canonical.rewrite(obj, self.struct)
         except ValueError as error:

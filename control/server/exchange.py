@@ -20,6 +20,7 @@ from control.server.negotiate import negotiate
 from control.server.pieces import Body
 from control.server.requestinfo import RequestInfo, parse_path
 from control.server.yaml_body import ReadBody, read_ahead
+from control.weight import weight
 from kube import errors
 from kube.schema import wire
 
@@ -149,6 +150,11 @@ class Request:
     def sent(self) -> bytes:
         """Return the body as far as anybody has asked for it."""
         return self._body or b""
+
+    @property
+    def weight(self) -> int:
+        """How much work there is with the body as far as anybody has asked for it (control/weight.py)."""
+        return weight(self.sent, self.header(b"content-type"))
 
     async def body(self, limit: int) -> bytes:
         """Return the whole body; raises 413 past `limit` bytes."""

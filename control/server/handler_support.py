@@ -14,6 +14,7 @@ from control.server.exchange import Request
 from control.server.forms import Form, has_protobuf
 from control.server.listing import Listing
 from control.server.negotiate import negotiate
+from control.weight import weight
 from kube import errors
 from kube.resources import Resource
 
@@ -97,7 +98,7 @@ class HandlerSupport:
         kind = request.header(b"content-type")
         work = decoder.decode
         return await offload.run(
-            request.user.name, len(body), work, body, kind, validation, request.warnings, check_kind
+            request.user.name, weight(body, kind), work, body, kind, validation, request.warnings, check_kind
         )
 
 

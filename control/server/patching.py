@@ -27,9 +27,11 @@ from control.server.decode_errors import strict_problems
 from control.server.exchange import Request
 from control.server.patch_refusals import converter_message, decoder_message, go_text, unprocessable
 from control.server.yaml_body import duplicate_keys, load_yaml, strict_error
+from control.weight import weight
 from kube import errors
 from kube.errors import StatusError
 from kube.resources import Resource
+from kube.value_count import TooManyValues
 
 Object = dict[str, Any]
 JSON_PATCH = "application/json-patch+json"
@@ -61,7 +63,16 @@ async def read(
     """Read a patch; raises 400 for one that cannot be read and 415 for a kind that is not known."""
     user = context.user.name
     change, creates = await offload.run(
-        user, len(body), _read, request, body, resource, decoder, context, now, subresource
+        user,
+        weight(body, request.header(b"content-type")),
+        _read,
+        request,
+        body,
+        resource,
+        decoder,
+        context,
+        now,
+        subresource,
     )
 
     async def changed(old: Object | None) -> Object:
@@ -92,6 +103,8 @@ def _read(
     validation = directive(request.option("fieldValidation"))
     try:
         patch = load_json(body)
+    except TooManyValues as error:
+        raise errors.too_much(str(error)) from error
     except ValueError as error:
         raise errors.bad_request(f"error decoding patch: {error}") from error
     told: list[str] = []

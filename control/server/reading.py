@@ -9,6 +9,7 @@ from control.server import answers, auditing, componentstatus
 from control.server.exchange import Answer, Request, Response
 from control.server.handler_support import HandlerSupport
 from control.server.listing import Listing, ListOptions, read_options
+from control.weight import weight
 from kube import errors, selectors
 from kube.resources import Resource
 
@@ -37,7 +38,7 @@ class Reading(HandlerSupport):
             auditing.keep(request, entry.data)
             return Response(200, entry.data)
         form = self.form(request, resource)
-        return await answers.shown(request, form, len(entry.data), form.entry, entry)
+        return await answers.shown(request, form, weight(entry.data), form.entry, entry)
 
     async def list(self, request: Request, resource: Resource) -> Response:
         """Answer with a collection."""

@@ -16,6 +16,7 @@ from control.server import answers, auditing, patching
 from control.server.decode import directive
 from control.server.exchange import Request, Response
 from control.server.handler_support import HandlerSupport
+from control.weight import weight
 from kube import errors
 from kube.resources import Resource
 
@@ -34,7 +35,7 @@ class Writing(HandlerSupport):
         ):
             return await answers.written(request, form, await self._create_large(request, context, resource), 201)
         obj = await self.decoded(request, resource)
-        context.size = len(request.sent)
+        context.size = request.weight
         stored = resource
         if (found := conversion(resource)) is not None:
             stored, obj, context.requested = found.stored, found.to_stored(obj), resource
@@ -63,7 +64,7 @@ class Writing(HandlerSupport):
         context = self.context(request, "UpdateOptions")
         form = self.form(request, resource)
         obj = await self.decoded(request, resource)
-        context.size = len(request.sent)
+        context.size = request.weight
         namespace, name = self._namespace(request, resource), request.info.name
         metadata.match_name(obj.setdefault("metadata", {}), name, namespace)
         metadata.match_namespace(resource, obj["metadata"], namespace)
@@ -79,7 +80,7 @@ class Writing(HandlerSupport):
         async def change(old: Object | None) -> Object:
             if old is None and uid:
                 raise gone()
-            fresh: Object = await offload.run(request.user.name, len(pristine), msgspec.json.decode, pristine)
+            fresh: Object = await offload.run(request.user.name, weight(pristine), msgspec.json.decode, pristine)
             return fresh
 
         try:
@@ -95,7 +96,7 @@ class Writing(HandlerSupport):
         context = self.context(request, "PatchOptions")
         form = self.form(request, resource)
         body = await request.document(self.max_body)
-        context.size = len(body)
+        context.size = request.weight
         patch = await patching.read(
             request, body, resource, self.decoder(resource), context, self.registry.clock.now(), subresource
         )

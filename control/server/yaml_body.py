@@ -17,12 +17,14 @@ import yaml
 from control import offload
 from control.server import yaml_scalars
 from control.server.yaml_document import Document, build
+from control.weight import weight
 from kube.nesting import check_nesting
+from kube.value_count import check_count
 
 MOST_DIRECTIVES = 16
 """Lines of %YAML and %TAG: libyaml compares each with all before it."""
 INLINE = 16 * 1024
-"""Bytes of YAML that are read on the event loop; reading costs twenty times what it does with JSON."""
+"""Weight of YAML that is read on the event loop; reading costs twenty times what it does with JSON."""
 _BREAK = "\r\n\x85\u2028\u2029"
 _TOO_MANY = re.compile(f"(?:(?:#[^{_BREAK}]*+[{_BREAK}]++|[ \t{_BREAK}]++)*%[^{_BREAK}]*+){{{MOST_DIRECTIVES + 1}}}")
 _REST = re.compile(f"(?:[ \t{_BREAK}]++|#[^{_BREAK}]*+|[.]{{3}}(?=[ \t{_BREAK}]|$))*")
@@ -38,7 +40,7 @@ class ReadBody(bytes):
 
 async def read_ahead(body: bytes, user: str) -> bytes:
     """Return a YAML body that the event loop need not read any more: a large one is read beside it, at its user's turn."""
-    if len(body) <= INLINE:
+    if weight(body, "yaml") <= INLINE:
         return body
     read = ReadBody(body)
 
@@ -52,9 +54,9 @@ async def read_ahead(body: bytes, user: str) -> bytes:
     return read
 
 
-def load_yaml(body: bytes) -> Any:
-    """Return one YAML document as JSON values; raises ValueError."""
-    return _document(body).value
+def load_yaml(body: bytes, ours: bool = False) -> Any:
+    """Return one YAML document as JSON values; raises ValueError. One of `ours` that is JSON may have any number of values."""
+    return _document(body, ours).value
 
 
 def duplicate_keys(body: bytes) -> list[str]:
@@ -67,18 +69,21 @@ def strict_error(lines: list[str]) -> str:
     return "\n  ".join(["yaml: unmarshal errors:", *lines])
 
 
-def _document(body: bytes) -> Document:
+def _document(body: bytes, ours: bool = False) -> Document:
     if not isinstance(body, ReadBody):
-        return parse(body)
+        return parse(body, ours)
     if body.document is None:
         raise body.error or ValueError("yaml: not read")
     return body.document
 
 
-def parse(body: bytes) -> Document:
-    """Read one YAML document; raises ValueError."""
-    if body[:1] == b"{" and (found := _json(body)) is not None:
-        return found
+def parse(body: bytes, ours: bool = False) -> Document:
+    """Read one YAML document; raises ValueError, for JSON of too many values TooManyValues."""
+    if body[:1] == b"{":
+        if not ours:
+            check_count(body)
+        if (found := _json(body)) is not None:
+            return found
     text = _text(body)
     if text.count("%") > MOST_DIRECTIVES and _TOO_MANY.match(text):
         raise ValueError(f"yaml: more than {MOST_DIRECTIVES} directives")

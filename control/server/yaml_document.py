@@ -15,10 +15,11 @@ from typing import Any
 import yaml
 
 from control.server import yaml_scalars
+from kube import value_count
 from kube.nesting import DEEPEST
 
-MOST_VALUES = 200_000
-"""Scalars, lists and mappings in a document. An object of 1.5 MiB has far fewer; each costs about 3 µs."""
+MOST_VALUES = value_count.MOST_VALUES
+"""Scalars, lists and mappings of a document, keys too: each costs about 3 µs."""
 MOST_REPEATED = 100
 """Repeated keys that are reported: as many problems as upstream's strict decoder saves."""
 _MERGE = "tag:yaml.org,2002:merge"

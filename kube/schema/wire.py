@@ -14,10 +14,12 @@ import functools
 import importlib.resources
 import json
 import struct
+import threading
 from datetime import UTC, datetime
 from typing import Any
 
 from kube.clock import format_micro_time, format_time
+from kube.value_count import MOST_VALUES, TooManyValues
 
 MAGIC = b"k8s\x00"
 MEDIA_TYPE = "application/vnd.kubernetes.protobuf"
@@ -78,11 +80,12 @@ def known(module: str, name: str) -> bool:
 
 
 def open_envelope(data: bytes) -> tuple[str, str, bytes]:
-    """Return (apiVersion, kind, message) of an encoded object; raises WireError."""
+    """Return (apiVersion, kind, message) of an encoded object; raises WireError, TooManyValues."""
     if not data.startswith(MAGIC):
         raise WireError("provided data does not appear to be a protobuf message, expected prefix [107 56 115 0]")
     api_version = kind = ""
     message = b""
+    _fields_here.left = MOST_VALUES
     for number, value in _fields(data[len(MAGIC) :]):
         if number == 1 and isinstance(value, bytes):
             for part, text in _fields(value):
@@ -97,15 +100,16 @@ def open_envelope(data: bytes) -> tuple[str, str, bytes]:
 
 
 def decode(message: bytes, module: str, name: str) -> dict[str, Any]:
-    """Return a message of a type (module "core_v1", name "Pod") in JSON's shape; raises WireError."""
+    """Return a message of a type (module "core_v1", name "Pod") in JSON's shape; raises WireError, TooManyValues."""
     type_name = f"{module}.{name}"
     if type_name not in types():
         raise WireError(f"{name} has no protobuf form")
+    _fields_here.left = MOST_VALUES
     try:
         found: dict[str, Any] = _message(message, type_name)
         return found
     except (UnicodeDecodeError, struct.error, RecursionError, ValueError, OverflowError, OSError) as error:
-        raise error if isinstance(error, WireError) else WireError(str(error)) from error
+        raise error if isinstance(error, WireError | TooManyValues) else WireError(str(error)) from error
 
 
 def decode_list(message: bytes, module: str, name: str) -> dict[str, Any]:
@@ -114,7 +118,7 @@ def decode_list(message: bytes, module: str, name: str) -> dict[str, Any]:
         raise WireError(f"{name} has no protobuf form")
     metadata: dict[str, Any] = {}
     items = []
-    for number, value in _fields(message):
+    for number, value in _fields(message, len(message)):
         if number == 1 and isinstance(value, bytes):
             metadata = decode(value, "meta_v1", "ListMeta")
         elif number == 2 and isinstance(value, bytes):
@@ -125,11 +129,22 @@ def decode_list(message: bytes, module: str, name: str) -> dict[str, Any]:
 Value = int | bytes
 
 
-def _fields(data: bytes) -> list[tuple[int, Value]]:
-    """Split a message into (field number, number or bytes)."""
+class _Left(threading.local):
+    left = MOST_VALUES
+
+
+_fields_here = _Left()
+"""How many more fields the message that is decoded may have."""
+
+
+def _fields(data: bytes, most: int = 0) -> list[tuple[int, Value]]:
+    """Split a message into (field number, number or bytes); raises TooManyValues past `most`, or past those that are left."""
     found: list[tuple[int, Value]] = []
     at, end = 0, len(data)
+    limit = most or _fields_here.left
     while at < end:
+        if len(found) >= limit:
+            raise TooManyValues
         tag, at = _varint(data, at)
         number, wire = tag >> 3, tag & 7
         if wire == 0:
@@ -148,6 +163,8 @@ def _fields(data: bytes) -> list[tuple[int, Value]]:
             raise WireError("unexpected EOF")
         found.append((number, data[at : at + size]))
         at += size
+    if not most:
+        _fields_here.left -= len(found)
     return found
 
 

@@ -23,6 +23,25 @@ async def test_work_on_few_bytes_is_done_at_once_and_on_many_by_the_thread() -> 
     assert (await run("ann", LARGE, thread)).startswith("large-objects")
 
 
+async def test_work_of_many_requests_on_objects_below_that_does_not_add_up_in_a_round_of_the_loop() -> None:
+    rounds = list[int]()
+    loop, passed = asyncio.get_running_loop(), 0
+
+    def count() -> None:
+        nonlocal passed
+        passed += 1
+        if len(rounds) < 40:
+            loop.call_soon(count)
+
+    loop.call_soon(count)
+    works = (offload.run, offload.evaluate)
+    await asyncio.gather(*(works[n % 2](f"u{n}", LARGE - 1, lambda: rounds.append(passed)) for n in range(40)))
+    assert len(set(rounds)) == 40
+    begun = passed
+    await asyncio.gather(*(run(f"u{n}", offload.TURN - 1, lambda: rounds.append(passed)) for n in range(40)))
+    assert set(rounds[40:]) == {begun}
+
+
 async def test_the_event_loop_goes_on_while_the_thread_works() -> None:
     passed = threading.Event()
     working = asyncio.ensure_future(apart("ann", passed.wait, 10))
