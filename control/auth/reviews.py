@@ -10,9 +10,8 @@ from typing import Any
 from control.auth.authenticators import with_authenticated
 from control.auth.authorizers import decide
 from control.auth.node import node_of
-from control.auth.review_spec import attributes_of
 from control.auth.setup import Auth
-from control.auth.user import SYSTEM_MASTERS, Credentials, Decision, UserInfo, user_info
+from control.auth.user import SYSTEM_MASTERS, AuthzAttributes, Credentials, Decision, UserInfo, user_info
 from kube.errors import StatusError, bad_request
 
 Object = dict[str, Any]
@@ -53,16 +52,14 @@ def self_subject_review(user: UserInfo) -> Object:
     return {"userInfo": user_info(user)}
 
 
-async def subject_access_review(auth: Auth, spec: Object) -> Object:
-    """Return the status of a (Local)SubjectAccessReview whose spec was checked."""
+def subject(spec: Object) -> UserInfo:
+    """Return the user that the spec of a (Local)SubjectAccessReview names."""
     extra = {k.lower(): tuple(v) for k, v in (spec.get("extra") or {}).items()}
-    user = UserInfo(spec.get("user", ""), spec.get("uid", ""), tuple(spec.get("groups") or ()), extra)
-    return await access(auth, user, spec)
+    return UserInfo(spec.get("user", ""), spec.get("uid", ""), tuple(spec.get("groups") or ()), extra)
 
 
-async def access(auth: Auth, user: UserInfo, spec: Object) -> Object:
-    """Return a SelfSubjectAccessReview's status for a user, from a spec that was checked."""
-    attributes = attributes_of(user, spec)
+async def access(auth: Auth, attributes: AuthzAttributes) -> Object:
+    """Return the status of an access review that asks about these."""
     decision, reason = await decide(auth.authorizer, attributes)
     status: Object = {"allowed": decision is Decision.ALLOW}
     if decision is Decision.DENY:

@@ -4,16 +4,20 @@ import threading
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+import msgspec
 import pytest
 import pytest_asyncio
 
 from control import offload
+from control.auth import review_validation
 from control.offload import LARGE
 from control.registry import creation, updating
 from control.registry.encoded import EncodedAttributes
 from control.server import patching
 from control.server.decode import Decoder
 from control.server.forms import Form
+from control.server.subresources import reviews
+from control.weight import VALUE
 from tests.support.api_objects import CONFIGMAPS, config_map
 from tests.support.control import ApiUnderTest, api_server
 
@@ -45,9 +49,11 @@ def apart(monkeypatch: pytest.MonkeyPatch) -> dict[str, set[bool]]:
 
     for owner, name in ((Decoder, "convert"), (patching, "_read"), (Form, "_row"), (Form, "_enveloped")):
         note(owner, name)
+    for owner, name in ((reviews, "typed_response"), (reviews, "attributes_of"), (review_validation, "check")):
+        note(owner, name)
     for name in ("fill", "prepare", "validate"):
         note(creation, name)
-    for name in ("_default", "_prepare"):
+    for name in ("_default", "_prepare", "validate"):
         note(updating, name)
     return seen
 
@@ -144,3 +150,79 @@ async def test_large_objects_are_shown_in_other_forms_beside_the_event_loop(
     answer = await server.request("PUT", f"{CONFIGMAPS}/shown", config_map("shown", data=DATA), headers=protobuf)
     assert answer.status == 200
     assert apart["_row"] == {True} and apart["_enveloped"] == {True}
+
+
+MANY = LARGE // VALUE
+"""Values of a body that is worked on beside the event loop, whatever its length."""
+
+
+async def test_an_object_of_few_bytes_and_many_values_is_written_beside_the_event_loop(
+    server: ApiUnderTest, apart: dict[str, set[bool]]
+) -> None:
+    data = {f"{n:x}": "" for n in range(MANY)}
+    assert len(msgspec.json.encode(data)) < LARGE / 4
+    assert (await server.request("POST", CONFIGMAPS, config_map("many", data=data))).status == 201
+    assert apart == {step: {True} for step in CREATION}
+    apart.clear()
+    assert (await server.request("PUT", f"{CONFIGMAPS}/many", config_map("many", data=data | {"b": "2"}))).status == 200
+    assert apart == {step: {True} for step in UPDATE | {"validate"}}
+
+
+async def test_a_refused_object_of_few_bytes_and_many_values_does_not_start_a_process(
+    server: ApiUnderTest, apart: dict[str, set[bool]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(offload, "by_helper", None)
+    body = {"metadata": {"name": "x"}, "spec": {"containers": [{}] * MANY}}
+    answer = await server.request("POST", "/api/v1/namespaces/default/pods", body)
+    assert answer.status in (403, 422) and apart["convert"] == {True}
+
+
+REVIEWS = "/apis/authorization.k8s.io/v1"
+ANYTHING = {"verb": "list", "resource": "pods"}
+MANY_ASKED = {"requirements": [{"key": "a", "operator": "In", "values": ["b"]}] * MANY}
+MANY_QUESTIONS: list[tuple[str, dict[str, Any], set[str]]] = [
+    (
+        f"{REVIEWS}/selfsubjectaccessreviews",
+        {"spec": {"resourceAttributes": ANYTHING | {"fieldSelector": MANY_ASKED}}},
+        {"check", "attributes_of"},
+    ),
+    (
+        f"{REVIEWS}/subjectaccessreviews",
+        {"spec": {"user": "jane", "resourceAttributes": ANYTHING | {"labelSelector": MANY_ASKED}}},
+        {"check", "attributes_of"},
+    ),
+    (
+        "/apis/authentication.k8s.io/v1/selfsubjectreviews",
+        {"metadata": {"annotations": {f"a{n}": "x" for n in range(MANY)}, "ownerReferences": [{}] * MANY}},
+        set(),
+    ),
+]
+
+
+@pytest.mark.parametrize("accept", ["application/json", "application/yaml"])
+@pytest.mark.parametrize(("path", "body", "steps"), MANY_QUESTIONS)
+async def test_a_question_of_many_values_is_checked_and_answered_beside_the_event_loop(
+    server: ApiUnderTest,
+    apart: dict[str, set[bool]],
+    path: str,
+    body: dict[str, Any],
+    steps: set[str],
+    accept: str,
+) -> None:
+    answer = await server.request("POST", path, body, headers={"Accept": accept})
+    assert answer.status == 201
+    assert apart == {step: {True} for step in steps | {"convert", "typed_response"}}
+
+
+@pytest.mark.parametrize(("path", "body", "steps"), MANY_QUESTIONS)
+async def test_a_small_question_is_answered_on_the_event_loop_and_a_long_one_refused(
+    server: ApiUnderTest, apart: dict[str, set[bool]], path: str, body: dict[str, Any], steps: set[str]
+) -> None:
+    user = {} if "/selfsubject" in path else {"user": "jane"}
+    small = {"spec": user | {"resourceAttributes": ANYTHING}} if steps else {}
+    assert (await server.request("POST", path, small)).status == 201
+    assert apart == {step: {False} for step in steps | {"convert", "typed_response"}}
+    apart.clear()
+    answer = await server.request("POST", path, body | {"kind": "x" * reviews.LARGEST_QUESTION})
+    assert (answer.status, answer.json["reason"]) == (413, "RequestEntityTooLarge")
+    assert apart == {}

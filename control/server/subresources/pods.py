@@ -14,6 +14,7 @@ from control.server.resources import ResourceServer
 from control.server.subresources import created
 from control.server.subresources.budgets import charge
 from control.storage import codec
+from control.weight import weight
 from kube import errors
 from kube.api import core_v1, policy_v1
 from kube.clock import format_time
@@ -85,7 +86,7 @@ async def assign(
         conditions.append(condition)
         return pod
 
-    context.admitted = True
+    context.admitted, context.size = True, weight(request.sent, request.header(b"content-type"))
     await server.registry.update(context, pods, namespace, name, change, subresource="binding")
     return typed_response(request, success({}) | {"code": 201}, "meta_v1", "Status", 201)
 

@@ -1,15 +1,21 @@
 """The kinds that are questions: a POST whose answer is the object with its status filled in; nothing is stored.
 
 What they answer is `control.auth.reviews`; tokens for service accounts, a question too, are `control.auth.token_request`.
+Anybody may ask some of them, so a question is small, and one of many values is checked and answered beside the event loop.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
+from control import offload
 from control.auth import review_validation, reviews
+from control.auth.review_spec import attributes_of
 from control.auth.setup import Auth
 from control.auth.token_request import token_request
+from control.auth.user import AuthzAttributes, UserInfo
 from control.registry import metadata
 from control.server.decode import Decoder
 from control.server.exchange import Answer, Request, typed_response
@@ -17,12 +23,15 @@ from control.server.lookup import BY_TARGET, Lookup
 from control.server.resources import ResourceServer
 from control.server.subresources import created
 from control.server.subresources.pods import assign, body_of
+from control.weight import weight
 from kube import errors
 from kube.api import authentication_v1
 from kube.clock import format_time
 from kube.resources import Resource
 
 Object = dict[str, Any]
+LARGEST_QUESTION = 64 * 1024
+"""Bytes of a review or a token request. Upstream takes 3 MiB, as of every body."""
 _TOKEN_REQUEST = Decoder(authentication_v1.TokenRequest, "authentication.k8s.io/v1", "TokenRequest")
 
 
@@ -32,8 +41,9 @@ def _auth(server: ResourceServer) -> Auth:
 
 
 async def _asked(server: ResourceServer, request: Request, resource: Resource) -> Object:
-    """Return the question as admission leaves it; raises what admission says."""
+    """Return the question as admission leaves it; raises 413 for a long one and what admission says."""
     context = server.context(request, "CreateOptions")
+    await request.document(LARGEST_QUESTION)
     obj = created.wiped(await server.decoded(request, resource))
     meta = obj["metadata"]
     if resource.namespaced:
@@ -43,13 +53,34 @@ async def _asked(server: ResourceServer, request: Request, resource: Resource) -
     return obj
 
 
-def _answer(request: Request, resource: Resource, obj: Object, status: Object) -> Answer:
-    return typed_response(request, {**obj, "status": status}, resource.module, resource.kind, 201)
+def _weight(request: Request) -> int:
+    return weight(request.sent, request.header(b"content-type"))
+
+
+async def _answer(request: Request, resource: Resource, obj: Object, status: Object) -> Answer:
+    answered = {**obj, "status": status}
+    size = _weight(request) + weight(msgspec.json.encode(status))
+    return await _shown(request, size, answered, resource.module, resource.kind)
+
+
+async def _shown(request: Request, size: int, value: Object, module: str, kind: str) -> Answer:
+    """Return what was asked with its answer; YAML of 10 KB takes 10 ms."""
+    return await offload.run(request.user.name, size, typed_response, request, value, module, kind, 201)
+
+
+async def _asked_about(request: Request, resource: Resource, obj: Object, user: UserInfo | None) -> AuthzAttributes:
+    """Return what an access review asks about, of the user that it names where that is not given; raises 422."""
+
+    def read() -> AuthzAttributes:
+        review_validation.check(resource.kind, obj)
+        return attributes_of(user or reviews.subject(obj["spec"]), obj["spec"])
+
+    return await offload.run(request.user.name, _weight(request), read)
 
 
 async def self_subject(server: ResourceServer, request: Request, resource: Resource) -> Answer:
     """Who am I (kubectl auth whoami)."""
-    return _answer(
+    return await _answer(
         request, resource, await _asked(server, request, resource), reviews.self_subject_review(request.user)
     )
 
@@ -57,7 +88,7 @@ async def self_subject(server: ResourceServer, request: Request, resource: Resou
 async def token(server: ResourceServer, request: Request, resource: Resource) -> Answer:
     """Whose token is this."""
     obj = await _asked(server, request, resource)
-    return _answer(request, resource, obj, await reviews.token_review(_auth(server), obj.get("spec") or {}))
+    return await _answer(request, resource, obj, await reviews.token_review(_auth(server), obj.get("spec") or {}))
 
 
 async def subject_access(server: ResourceServer, request: Request, resource: Resource) -> Answer:
@@ -65,22 +96,24 @@ async def subject_access(server: ResourceServer, request: Request, resource: Res
     obj = await _asked(server, request, resource)
     if resource.namespaced:
         obj["metadata"]["namespace"] = request.info.namespace
-    review_validation.check(resource.kind, obj)
-    return _answer(request, resource, obj, await reviews.subject_access_review(_auth(server), obj["spec"]))
+    asked = await _asked_about(request, resource, obj, None)
+    return await _answer(request, resource, obj, await reviews.access(_auth(server), asked))
 
 
 async def self_access(server: ResourceServer, request: Request, resource: Resource) -> Answer:
     """May I do this (kubectl auth can-i)."""
     obj = await _asked(server, request, resource)
-    review_validation.check(resource.kind, obj)
-    return _answer(request, resource, obj, await reviews.access(_auth(server), request.user, obj["spec"]))
+    asked = await _asked_about(request, resource, obj, request.user)
+    return await _answer(request, resource, obj, await reviews.access(_auth(server), asked))
 
 
 async def self_rules(server: ResourceServer, request: Request, resource: Resource) -> Answer:
     """What may I do (kubectl auth can-i --list)."""
     obj = await _asked(server, request, resource)
     namespace = (obj.get("spec") or {}).get("namespace", "")
-    return _answer(request, resource, obj, reviews.self_subject_rules_review(_auth(server), request.user, namespace))
+    return await _answer(
+        request, resource, obj, reviews.self_subject_rules_review(_auth(server), request.user, namespace)
+    )
 
 
 async def binding(server: ResourceServer, request: Request, resource: Resource) -> Answer:
@@ -98,6 +131,7 @@ async def service_account_token(server: ResourceServer, request: Request, resour
     """A new token for a service account (kubectl create token, and every kubelet)."""
     auth, namespace, name = _auth(server), request.info.namespace, request.info.name
     context = server.context(request, "CreateOptions")
+    await request.document(LARGEST_QUESTION)
     obj = await body_of(server, request, _TOKEN_REQUEST)
     given = (obj.get("metadata") or {}).get("name")
     if given not in (None, "", name):
@@ -114,4 +148,4 @@ async def service_account_token(server: ResourceServer, request: Request, resour
     made = token_request(auth.service_accounts, auth.signer, lookup.get, clock, account, obj)
     if context.dry_run:
         made["status"]["token"] = ""
-    return typed_response(request, made, "authentication_v1", "TokenRequest", 201)
+    return await _shown(request, 2 * _weight(request), made, "authentication_v1", "TokenRequest")

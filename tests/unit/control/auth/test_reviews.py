@@ -7,6 +7,7 @@ import pytest
 from control.auth import review_validation, reviews, setup
 from control.auth.bootstrap_policy import default_policy
 from control.auth.rbac import BINDINGS, CLUSTER_BINDINGS, CLUSTER_ROLES, ROLES
+from control.auth.review_spec import attributes_of
 from control.auth.token_claims import make_claims
 from control.auth.token_signer import ISSUER
 from control.auth.user import UserInfo
@@ -83,7 +84,7 @@ async def test_a_bad_token_is_no_error_but_not_authenticated(auth: setup.Auth) -
     ],
 )
 async def test_access_is_reviewed_for_the_user_named(auth: setup.Auth, spec: dict[str, Any], allowed: bool) -> None:
-    assert (await reviews.subject_access_review(auth, spec))["allowed"] is allowed
+    assert (await reviews.access(auth, attributes_of(reviews.subject(spec), spec)))["allowed"] is allowed
 
 
 PODS = {"verb": "get", "resource": "pods", "namespace": "shop"}
@@ -158,10 +159,10 @@ def test_a_review_has_no_metadata_but_its_namespace() -> None:
 async def test_a_review_of_a_nodes_list_honours_its_field_selector(auth: setup.Auth) -> None:
     node = UserInfo("system:node:n1", "", ("system:nodes",))
     asked: dict[str, Any] = {"verb": "list", "resource": "pods"}
-    assert not (await reviews.access(auth, node, {"resourceAttributes": asked}))["allowed"]
+    assert not (await reviews.access(auth, attributes_of(node, {"resourceAttributes": asked})))["allowed"]
     requirement = {"key": "spec.nodeName", "operator": "In", "values": ["n1"]}
     narrowed = asked | {"fieldSelector": {"requirements": [requirement]}}
-    assert (await reviews.access(auth, node, {"resourceAttributes": narrowed}))["allowed"]
+    assert (await reviews.access(auth, attributes_of(node, {"resourceAttributes": narrowed})))["allowed"]
 
 
 async def test_who_one_is_and_what_one_may(auth: setup.Auth) -> None:
