@@ -4,8 +4,8 @@ Decoding, comparing and validating an object of some hundred kilobytes takes up 
 answer nobody: no health check, no node's lease. What needs nothing but bytes is done by the helper (control/helper). The
 thread does what needs objects of this process; it shares the interpreter's lock with the loop, so a request on a new
 connection takes some times longer while it works. A thread gives the lock up after 5 ms by default, and the loop takes it a
-dozen times for such a request, so the interval is shorter meanwhile. Whoever has had much time waits behind those who had less,
-and reads, which are done in pieces, wait behind writes.
+dozen times for such a request, so the interval is shorter meanwhile. Whoever has had much time waits behind those who had less;
+the reads of one user, which are done in pieces, wait behind their writes.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
 from control import inline, weight
+from control.helper import client
 from control.helper.client import Helper, HelperMissing
 from control.pacing import turn
 from control.time_limit import Limited
@@ -38,11 +39,13 @@ HUGE = 1 << 20
 PIECE = 512 * 1024
 """Bytes of a list's objects that are written at one turn: a tenth of a second."""
 WRITES_IN_A_ROW = 4
-"""After so many writes a piece of a read has its turn."""
-JOB_SECONDS = 30.0
+"""After so many writes a piece of a read has its turn, of users who have taken the same."""
+JOB_SECONDS = client.JOB_SECONDS
 """The longest that the thread works on an object for a request: as long as the helper."""
 LEFT_SECONDS = 1.0
 """How long the helper goes on with a job that nobody waits for any more."""
+STOP_SECONDS = 0.5
+"""What a job that was ended costs its user besides its own time: the next one waits until there is a new process."""
 MOST_USERS = 1024
 """Users whose time is remembered though they wait for nothing."""
 SWITCH_SECONDS = 0.0002
@@ -85,7 +88,7 @@ async def apart(user: str, work: Callable[P, T], *args: P.args, **kwargs: P.kwar
 
 
 async def read(user: str, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Return what `work`, a piece of what a read takes, returns when the thread has called it: writes go before it."""
+    """Return what `work`, a piece of what a read takes, returns when the thread has called it: the user's writes go first."""
     return await _by_thread(user, True, partial(work, *args, **kwargs))
 
 
@@ -138,9 +141,9 @@ async def close() -> None:
 
 
 class _Turns:
-    """Work that is done one at a time: the user first whose work has taken the least time so far.
+    """Work that is done one at a time: the user first whose work has taken the least time so far, reads and writes together.
 
-    Pieces of reads wait while there are writes, but every few turns one is theirs.
+    A user's reads wait while there are writes of theirs, or of users who have taken the same, but now and then one has a turn.
     """
 
     def __init__(self, cancels: bool) -> None:
@@ -176,9 +179,9 @@ class _Turns:
 
     def _next(self) -> tuple[str, _Job]:
         writes, reads = self._waiting
-        first = writes if writes and not (reads and self._writes_in_a_row >= WRITES_IN_A_ROW) else reads
-        self._writes_in_a_row = self._writes_in_a_row + 1 if first is writes else 0
-        user = min(first, key=self._taken.__getitem__)
+        writer, reader = (min(each, key=self._taken.__getitem__, default=None) for each in (writes, reads))
+        first, user = self._first(writer, reader)
+        self._writes_in_a_row = 0 if first is reads else self._writes_in_a_row + 1
         self._least = max(self._least, self._taken[user])
         queue = first[user]
         job = queue.popleft()
@@ -186,9 +189,21 @@ class _Turns:
             del first[user]
         return user, job
 
+    def _first(self, writer: str | None, reader: str | None) -> tuple[dict[str, deque[_Job]], str]:
+        """Choose between the one whose writes and the one whose reads have taken the least."""
+        writes, reads = self._waiting
+        if writer is None or reader is None:
+            return (writes, writer) if writer is not None else (reads, reader or "")
+        more = self._taken[writer] - self._taken[reader]
+        reading = more > 0 or (more == 0 and self._writes_in_a_row >= WRITES_IN_A_ROW)
+        return (reads, reader) if reading else (writes, writer)
+
     def _ended(self, future: asyncio.Future[Any], user: str, begun: float, running: asyncio.Future[Any]) -> None:
         self._busy = False
-        self._taken[user] = self._taken.get(user, 0.0) + time.monotonic() - begun
+        taken = time.monotonic() - begun
+        if running.cancelled() or isinstance(running.exception(), TimeoutError):
+            taken += STOP_SECONDS
+        self._taken[user] = self._taken.get(user, 0.0) + taken
         if len(self._taken) > MOST_USERS:
             self._forget()
         error = asyncio.CancelledError() if running.cancelled() else running.exception()

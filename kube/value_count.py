@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 MOST_VALUES = 200_000
-"""Values of a body. An object of 1.5 MiB has far fewer."""
+"""Values of a body, counted by their commas and brackets. An object of 1.5 MiB has far fewer."""
 _KEPT = b'[]{},"'
 _REST = bytes(code for code in range(256) if code not in _KEPT)
 _STRING = re.compile(rb'"[^"]*"?')

@@ -19,6 +19,7 @@ import msgspec
 from control.helper.client import LENGTH
 from control.helper.jobs import JOBS
 from kube import log_lines
+from kube.collecting import uncollected
 from kube.errors import StatusError
 
 log = logging.getLogger(__name__)
@@ -60,8 +61,9 @@ def _read(source: BinaryIO) -> bytes | None:
 def _done(message: bytes) -> list[Any]:
     """Return [value, None], or [None, error]: the parts of a StatusError, or a text for a fault of ours."""
     try:
-        job, args = msgspec.msgpack.decode(message)
-        return [JOBS[job](*args), None]
+        with uncollected():  # what a job makes is gone with it
+            job, args = msgspec.msgpack.decode(message)
+            return [JOBS[job](*args), None]
     except StatusError as error:
         return [None, [error.code, error.reason, error.message, error.details]]
     except Exception as error:

@@ -86,10 +86,11 @@ def named(resource: Resource, settings: Settings) -> list[Any]:
 def begin(strategy: Strategy, namespace: str, obj: Object, manager: str, now: datetime, warnings: list[str]) -> Begun:
     """Fill in what comes before admission; raises StatusError.
 
-    Its managed fields can make an object ten times as large as it was sent. One that cannot be stored is refused before
-    admission, which decodes it on the event loop.
+    Its type and its managed fields can make an object ten times as large as it was sent. One that cannot be stored is refused
+    before either costs more, and before admission, which decodes it on the event loop.
     """
     base = creation.begin(strategy.resource, namespace, obj)
+    limited(msgspec.json.encode(obj))
     creation.fill(Context(UserInfo(""), field_manager=manager), strategy, obj, base, now)
     meta = obj["metadata"]
     return limited(msgspec.json.encode(obj)), meta.get("name", ""), meta["uid"], bool(base), warnings

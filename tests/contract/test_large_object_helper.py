@@ -19,12 +19,14 @@ import pytest_asyncio
 
 from control import offload
 from control.admission.plugin import Attributes
-from control.helper import client
+from control.helper import client, jobs
 from control.helper.client import Helper, HelperFailed
 from control.offload import LARGE
+from control.registry import creation
 from control.registry.storing import LARGEST_OBJECT
 from control.server import yaml_body
 from control.server.protocol import ApiProtocol
+from kube.clock import SYSTEM
 from kube.errors import StatusError
 from kube.resources import by_path
 from tests.support.api_objects import CONFIGMAPS, PODS, config_map, pod
@@ -301,6 +303,20 @@ async def test_an_object_that_its_managed_fields_make_too_large_is_refused_befor
     answer = await server.request("POST", CONFIGMAPS, body)
     assert (answer.status, answer.json["message"]) == (500, "etcdserver: request is too large")
     assert "grown" not in admitted  # the server writes objects of its own
+
+
+def test_an_object_that_its_type_makes_too_large_is_refused_before_it_is_filled_in(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    filled = list[Any]()
+    monkeypatch.setattr(creation, "fill", lambda context, strategy, obj, *rest: filled.append(obj))
+    body = msgspec.json.encode({"metadata": {"name": "a"}, "spec": {"containers": [{"ports": [{}] * 99_000}]}})
+    assert len(body) < LARGEST_OBJECT / 4
+    with pytest.raises(StatusError, match="request is too large"):
+        jobs.begin_create(
+            ["", "v1", "pods", *CONFIGMAP[3:]], body, "application/json", "Ignore", "default", "me", SYSTEM.now()
+        )
+    assert filled == []
 
 
 _AGE = re.compile(rb'"[0-9]+s"')

@@ -102,6 +102,68 @@ async def test_writes_go_before_pieces_of_reads_which_have_a_turn_now_and_then()
     assert order == ["write"] * 3 + ["read"] + ["write"] * 3 + ["read"]  # ann's was a write, too
 
 
+async def order_of(taken: dict[str, float], asked: list[tuple[str, bool]], seconds: float = 1.0) -> list[str]:
+    """Return in which order users (writes, or reads where True) have their turns that each take so many seconds."""
+    turns, order = offload._Turns(cancels=False), list[str]()
+    loop, held = asyncio.get_running_loop(), asyncio.Event()
+    turns._taken = dict(taken)
+
+    async def work(name: str) -> None:
+        await held.wait()
+        order.append(name)
+        if name:
+            turns._taken[name.partition(" ")[0]] += seconds
+
+    async def turn(user: str, reading: bool) -> None:
+        name = f"{user} {'reads' if reading else 'writes'}" if user else ""
+        await turns.run(user, lambda: loop.create_task(work(name)), reading)
+
+    waiting = [asyncio.ensure_future(turn("", False)), *(asyncio.ensure_future(turn(*one)) for one in asked)]
+    await asyncio.sleep(0)
+    held.set()
+    await asyncio.gather(*waiting)
+    return order[1:]
+
+
+async def test_the_writes_of_one_user_do_not_go_before_the_reads_of_another() -> None:
+    asked = [("mallory", False)] * 6 + [("alice", True)] * 3
+    found = await order_of({}, asked)
+    assert found[:2] == ["mallory writes", "alice reads"] and found[:6].count("alice reads") == 3
+    found = await order_of({"mallory": 30.0}, asked)
+    assert found[:3] == ["alice reads"] * 3
+
+
+async def test_a_users_own_reads_have_a_turn_after_some_writes() -> None:
+    found = await order_of({}, [("ann", True)] * 2 + [("ann", False)] * 9)
+    # What held the thread meanwhile was a write, too.
+    assert found == [
+        *["ann writes"] * 3,
+        "ann reads",
+        *["ann writes"] * 4,
+        "ann reads",
+        *["ann writes"] * 2,
+    ]
+
+
+async def test_who_has_a_job_ended_pays_for_the_new_process() -> None:
+    turns, loop = offload._Turns(cancels=True), asyncio.get_running_loop()
+
+    async def late() -> None:
+        raise TimeoutError
+
+    for user, work in (
+        ("left", lambda: loop.create_task(asyncio.sleep(60))),
+        ("late", lambda: loop.create_task(late())),
+    ):
+        asked = asyncio.ensure_future(turns.run(user, work))
+        await asyncio.sleep(0)
+        if user == "left":
+            next(task for task in asyncio.all_tasks() if "sleep" in repr(task.get_coro())).cancel()
+        with pytest.raises((asyncio.CancelledError, TimeoutError)):
+            await asked
+        assert turns._taken[user] >= offload.STOP_SECONDS
+
+
 async def test_few_of_those_who_wait_for_nothing_are_remembered() -> None:
     for number in range(offload.MOST_USERS + 10):
         await apart(f"user {number}", int)
