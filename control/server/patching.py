@@ -1,7 +1,8 @@
 """A PATCH request as a change: which of the four kinds it is, and how its outcome becomes an object of the type again.
 
-The patch is read once; `change` applies it to whatever the object is at that moment, so that it can be tried again when
-somebody else was faster. Where the patch names no resourceVersion it fits every state.
+`change` applies the patch to whatever the object is at that moment, so that it can be tried again when somebody else was
+faster. Where the patch names no resourceVersion it fits every state. A small patch is read once. A large one is read each time,
+when its turn has come: of those that wait for theirs only the bytes are kept.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -60,39 +62,49 @@ async def read(
     now: datetime,
     subresource: str = "",
 ) -> Patch:
-    """Read a patch; raises 400 for one that cannot be read and 415 for a kind that is not known."""
-    user = context.user.name
-    change, creates = await offload.run(
-        user,
-        weight(body, request.header(b"content-type")),
-        _read,
-        request,
-        body,
-        resource,
-        decoder,
-        context,
-        now,
-        subresource,
-    )
+    """Read a patch; raises 415 for a kind that is not known, and 400 for one that cannot be read, a large one at its turn."""
+    kind = _kind(request, resource)
+    if kind == APPLY:
+        context.operation = "Apply"
+    user, size = context.user.name, weight(body, request.header(b"content-type"))
+    reading = partial(_read, kind, request, body, resource, decoder, context, now, subresource)
+    if size >= offload.LARGE:
+        change = _large(user, request, reading)
+    else:
+        small = await offload.run(user, size, reading)
 
-    async def changed(old: Object | None) -> Object:
-        return await offload.run(user, context.size, change, old)
+        async def change(old: Object | None) -> Object:
+            return await offload.run(user, context.size, small, old)
 
-    return Patch(changed, creates)
+    return Patch(change, kind == APPLY)
 
 
-def _read(
-    request: Request,
-    body: bytes,
-    resource: Resource,
-    decoder: Decoder,
-    context: Context,
-    now: datetime,
-    subresource: str,
-) -> tuple[_Change, bool]:
+def _large(user: str, request: Request, reading: Callable[[], _Change]) -> Callable[[Object | None], Awaitable[Object]]:
+    warned = False
+
+    def work(old: Object | None) -> Object:
+        return reading()(old)
+
+    async def change(old: Object | None) -> Object:
+        nonlocal warned
+        before = len(request.warnings)
+        obj = await offload.run(user, offload.LARGE, work, old)
+        if warned:
+            del request.warnings[before:]
+        warned = True
+        return obj
+
+    return change
+
+
+def _kind(request: Request, resource: Resource) -> str:
+    """Return a patch's media type; raises 415, and 422 for an option that it does not take."""
     kind = media_type(request.header(b"content-type"))
     if kind == APPLY:
-        return _apply(request, body, resource, decoder, context, now, subresource)
+        if not request.option("fieldManager"):
+            problem = errors.required("fieldManager", "is required for apply patch")
+            raise errors.invalid("meta.k8s.io", "PatchOptions", "", [problem])
+        return kind
     if kind not in (JSON_PATCH, MERGE, STRATEGIC):
         raise errors.unsupported_media_type(ACCEPTED)
     if kind == STRATEGIC and isinstance(resource, CustomResource):
@@ -100,6 +112,21 @@ def _read(
     if request.flag("force") is not None:
         problem = errors.forbidden_field("force", "may not be specified for non-apply patch")
         raise errors.invalid("meta.k8s.io", "PatchOptions", "", [problem])
+    return kind
+
+
+def _read(
+    kind: str,
+    request: Request,
+    body: bytes,
+    resource: Resource,
+    decoder: Decoder,
+    context: Context,
+    now: datetime,
+    subresource: str,
+) -> _Change:
+    if kind == APPLY:
+        return _apply(request, body, resource, decoder, context, now, subresource)
     validation = directive(request.option("fieldValidation"))
     try:
         patch = load_json(body)
@@ -142,7 +169,7 @@ def _read(
             request.warnings.extend(found)
         return _keep_identity(obj, old, request, resource)
 
-    return change, False
+    return change
 
 
 def _strict_problems(kind: str, body: bytes, patch: Any) -> list[str]:
@@ -197,11 +224,7 @@ def _apply(
     context: Context,
     now: datetime,
     subresource: str,
-) -> tuple[_Change, bool]:
-    if not request.option("fieldManager"):
-        problem = errors.required("fieldManager", "is required for apply patch")
-        raise errors.invalid("meta.k8s.io", "PatchOptions", "", [problem])
-    context.operation = "Apply"
+) -> _Change:
     validation = directive(request.option("fieldValidation"))
     try:
         applied = load_yaml(body)
@@ -241,7 +264,7 @@ def _apply(
         obj.setdefault("metadata", {})["name"] = request.info.name
         return obj
 
-    return change, True
+    return change
 
 
 def _check_applied(applied: Object, request: Request, resource: Resource) -> None:

@@ -13,7 +13,7 @@ from control.auth import review_validation
 from control.offload import LARGE
 from control.registry import creation, updating
 from control.registry.encoded import EncodedAttributes
-from control.server import patching
+from control.server import patching, yaml_body
 from control.server.decode import Decoder
 from control.server.forms import Form
 from control.server.subresources import reviews
@@ -226,3 +226,54 @@ async def test_a_small_question_is_answered_on_the_event_loop_and_a_long_one_ref
     answer = await server.request("POST", path, body | {"kind": "x" * reviews.LARGEST_QUESTION})
     assert (answer.status, answer.json["reason"]) == (413, "RequestEntityTooLarge")
     assert apart == {}
+
+
+@pytest.mark.parametrize("kind", ["merge-patch+json", "strategic-merge-patch+json", "apply-patch+yaml"])
+async def test_a_large_patch_is_read_and_applied_at_one_turn(
+    server: ApiUnderTest, apart: dict[str, set[bool]], monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    turns, original = list[Any](), offload.run
+
+    async def run(user: str, size: int, work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        answer = await original(user, size, work, *args, **kwargs)
+        turns.append(answer)
+        return answer
+
+    await server.request("POST", CONFIGMAPS, config_map("turned"))
+    apart.clear()
+    monkeypatch.setattr(offload, "run", run)
+    body = {"kind": "ConfigMap", "apiVersion": "v1", "data": DATA}
+    path = f"{CONFIGMAPS}/turned?fieldManager=me"
+    answer = await server.request("PATCH", path, body, headers={"Content-Type": f"application/{kind}"})
+    assert (answer.status, answer.json["data"]["key-1"]) == (200, "value")
+    assert apart["_read"] == {True}
+    assert turns and not any(callable(turn) for turn in turns)  # what was read of a patch waits for no turn
+    await server.request("DELETE", path)
+
+
+async def test_a_large_patch_that_is_tried_again_warns_once(
+    server: ApiUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await server.request("POST", CONFIGMAPS, config_map("contended"))
+    path, original, tries = f"{CONFIGMAPS}/contended", server.api.registry.store.update, list[bytes]()
+
+    async def update(key: str, value: bytes, revision: int, *args: Any) -> Any:
+        if key.endswith("/contended") and not tries:
+            tries.append(value)
+            await server.request("PATCH", path, {"data": {"b": "2"}}, headers=MERGE)
+        return await original(key, value, revision, *args)
+
+    monkeypatch.setattr(server.api.registry.store, "update", update)
+    answer = await server.request("PATCH", path, {"data": DATA, "dat": {}}, headers=MERGE)
+    assert (answer.status, len(tries), answer.json["data"]["b"]) == (200, 1, "2")
+    assert str(answer.headers.getall("Warning")).count("unknown field") == 1
+    await server.request("DELETE", path)
+
+
+async def test_of_a_large_yaml_body_that_was_read_only_bytes_are_kept() -> None:
+    text = b"a:\n" + b"- {b: 1.5, c: ~, d: 99999999999999999999999, e: .5}\n" * 1000 + b"a: [x]\n"
+    read = await yaml_body.read_ahead(text, "ann")
+    assert isinstance(read, yaml_body.ReadBody) and isinstance(read.value, bytes)
+    assert yaml_body.load_yaml(read) == yaml_body.load_yaml(text)
+    assert yaml_body.duplicate_keys(read) == yaml_body.duplicate_keys(text) != []
+    assert not any(isinstance(kept, dict | list) and len(kept) > 1 for kept in vars(read).values())
