@@ -12,13 +12,14 @@ import resource
 import signal
 import sys
 from pathlib import Path
+from types import FrameType
 from typing import Any, BinaryIO
 
 import msgspec
 
 from control.helper.client import LENGTH
 from control.helper.jobs import JOBS
-from kube import log_lines
+from kube import errors, log_lines
 from kube.collecting import uncollected
 from kube.errors import StatusError
 
@@ -28,6 +29,8 @@ MEMORY = 2 << 30
 """Bytes of address space. The largest body takes a tenth of it."""
 
 
+PROCESSOR_SECONDS = 5.0
+"""What a job may take of the processor: everybody else's wait behind it. The costliest takes two."""
 OOM_SCORE = 500
 """Where memory runs out, the helper goes before the server, whose score (-900 by its unit) it would inherit."""
 
@@ -39,6 +42,7 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     for number in (signal.SIGINT, signal.SIGTERM):  # sent to the whole group; the server goes on until it has drained
         signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGPROF, _end_job)
     logging.basicConfig(handlers=[log_lines.handler()])
     source, sink = sys.stdin.buffer, sys.stdout.buffer
     while (message := _read(source)) is not None:
@@ -58,12 +62,27 @@ def _read(source: BinaryIO) -> bytes | None:
     return source.read(int.from_bytes(head, "big")) if len(head) == LENGTH else None
 
 
+class _TooLong(BaseException):
+    """Raised in a job; no Exception, which it might go on after."""
+
+
+def _end_job(number: int, frame: FrameType | None) -> None:
+    raise _TooLong
+
+
 def _done(message: bytes) -> list[Any]:
     """Return [value, None], or [None, error]: the parts of a StatusError, or a text for a fault of ours."""
     try:
-        with uncollected():  # what a job makes is gone with it
-            job, args = msgspec.msgpack.decode(message)
-            return [JOBS[job](*args), None]
+        try:
+            with uncollected():  # what a job makes is gone with it
+                signal.setitimer(signal.ITIMER_PROF, PROCESSOR_SECONDS)
+                job, args = msgspec.msgpack.decode(message)
+                return [JOBS[job](*args), None]
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0.0)
+    except _TooLong:
+        late = errors.timeout("request did not complete within the allotted timeout")
+        return [None, [late.code, late.reason, late.message, late.details]]
     except StatusError as error:
         return [None, [error.code, error.reason, error.message, error.details]]
     except Exception as error:

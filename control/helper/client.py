@@ -19,8 +19,8 @@ import msgspec
 from kube.errors import StatusError
 
 log = logging.getLogger(__name__)
-JOB_SECONDS = 20.0
-"""The longest that a job may take: everybody else's wait behind it. The costliest takes two of the processor."""
+JOB_SECONDS = 30.0
+"""The longest that a job may take: everybody else's wait behind it. Where the machine is busy the helper has little of it."""
 IDLE_SECONDS = 30.0
 """After so long without a job the process ends, and its 30 MB are given back."""
 LENGTH = 8

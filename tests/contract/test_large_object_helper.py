@@ -1,7 +1,9 @@
 """The helper process for large objects: what it says is what the event loop would say, and it holds nobody up."""
 
 import asyncio
+import contextlib
 import errno
+import gc
 import json
 import os
 import re
@@ -19,6 +21,7 @@ import pytest_asyncio
 
 from control import offload
 from control.admission.plugin import Attributes
+from control.helper import __main__ as helper_main
 from control.helper import client, jobs
 from control.helper.client import Helper, HelperFailed
 from control.offload import LARGE
@@ -82,6 +85,28 @@ async def test_a_job_that_takes_too_long_ends_with_its_process(helper: Helper, m
     monkeypatch.undo()
     with pytest.raises(StatusError):
         await finishing(helper)
+
+
+def test_a_job_that_takes_too_much_of_the_processor_is_a_timeout_and_the_process_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def endless() -> None:
+        while True:
+            with contextlib.suppress(Exception):
+                sorted(range(100), key=lambda number: -number)
+
+    monkeypatch.setitem(jobs.JOBS, "endless", endless)
+    monkeypatch.setattr(helper_main, "PROCESSOR_SECONDS", 0.02)
+    before = signal.signal(signal.SIGPROF, helper_main._end_job)
+    try:
+        for _ in range(3):
+            value, error = helper_main._done(msgspec.msgpack.encode(["endless", []]))
+            assert value is None
+            assert error[:3] == [504, "Timeout", "request did not complete within the allotted timeout"]
+            assert helper_main._done(msgspec.msgpack.encode(["none", []])) == [None, "KeyError: 'none'"]
+        assert signal.getitimer(signal.ITIMER_PROF) == (0.0, 0.0) and gc.isenabled()
+    finally:
+        signal.signal(signal.SIGPROF, before)
 
 
 async def test_a_process_that_was_killed_fails_its_job_alone(helper: Helper) -> None:
