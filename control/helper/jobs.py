@@ -7,7 +7,9 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
-from control.registry import encoded, updating
+import msgspec
+
+from control.registry import encoded, metadata, updating
 from control.registry.strategies import strategy_for
 from control.registry.strategy import Settings, Strategy
 from control.server.decode import Decoder, FieldValidation
@@ -49,6 +51,18 @@ def begin_create(
     return encoded.begin(strategy, namespace, obj, manager, now, warnings)
 
 
+def decode_update(
+    name: list[Any], body: bytes, content_type: str, validation: FieldValidation, namespace: str, of: str
+) -> tuple[bytes, str | None, list[str]]:
+    """Decode the body of an update of the object `of`; returns it as JSON, its UID and warnings, raises StatusError."""
+    resource, warnings = _named(name).resource, list[str]()
+    obj = Decoder(resource.type, resource.api_version, resource.kind).decode(body, content_type, validation, warnings)
+    meta = obj.setdefault("metadata", {})
+    metadata.match_name(meta, of, namespace)
+    metadata.match_namespace(resource, meta, namespace)
+    return msgspec.json.encode(obj), meta.get("uid"), warnings
+
+
 def finish_create(name: list[Any], namespace: str, data: bytes, dry_run: bool) -> encoded.Finished:
     """Prepare and validate a new object as admission left it; raises StatusError."""
     return encoded.finish(_named(name), namespace, data, dry_run)
@@ -70,6 +84,7 @@ def show_items(
 
 JOBS: dict[str, Callable[..., Any]] = {
     "begin_create": begin_create,
+    "decode_update": decode_update,
     "finish_create": finish_create,
     "validate_update": validate_update,
     "show_items": show_items,

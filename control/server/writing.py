@@ -9,10 +9,10 @@ import msgspec
 
 from control import offload
 from control.helper import jobs
-from control.registry import encoded, metadata
+from control.registry import encoded
 from control.registry.context import Context, Written
 from control.registry.conversion import conversion
-from control.server import answers, auditing, patching
+from control.server import answers, auditing, patching, replacing
 from control.server.decode import directive
 from control.server.exchange import Request, Response
 from control.server.handler_support import HandlerSupport
@@ -63,15 +63,8 @@ class Writing(HandlerSupport):
         """Replace an object, or through a subresource a part of it, by the body: 200, or 201 where it was not there."""
         context = self.context(request, "UpdateOptions")
         form = self.form(request, resource)
-        obj = await self.decoded(request, resource)
-        context.size = request.weight
+        stored, pristine, uid = await replacing.read(self, request, resource, context)
         namespace, name = self._namespace(request, resource), request.info.name
-        metadata.match_name(obj.setdefault("metadata", {}), name, namespace)
-        metadata.match_namespace(resource, obj["metadata"], namespace)
-        stored = resource
-        if (found := conversion(resource)) is not None:
-            stored, obj, context.requested = found.stored, found.to_stored(obj), resource
-        pristine, uid = msgspec.json.encode(obj), obj["metadata"].get("uid")
 
         def gone() -> errors.StatusError:
             absent = f"Precondition failed: UID in precondition: {uid}, UID in object meta: "

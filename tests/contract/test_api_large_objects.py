@@ -90,13 +90,13 @@ async def test_a_large_object_whose_creation_needs_others_is_created_beside_the_
     assert all(True in apart[step] for step in CREATION)  # its IPAddress is a small object
 
 
-async def test_a_large_object_is_replaced_beside_the_event_loop(
+async def test_a_large_object_is_replaced_beside_the_event_loop_and_decoded_by_another_process(
     server: ApiUnderTest, apart: dict[str, set[bool]]
 ) -> None:
     await server.request("POST", CONFIGMAPS, config_map("replaced", data=DATA))
     replaced = config_map("replaced", data=DATA | {"b": "2"})
     assert (await server.request("PUT", f"{CONFIGMAPS}/replaced", replaced)).status == 200
-    assert apart == {step: {True} for step in UPDATE}
+    assert apart == {step: {True} for step in UPDATE - {"convert"}}
 
 
 async def test_a_small_patch_of_a_large_object_is_applied_beside_the_event_loop(

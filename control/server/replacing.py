@@ -1,0 +1,56 @@
+"""The body of an update as what the object is to become: a large one is decoded by the helper process, as that of a create.
+
+To turn a large body into its type is one call that keeps the interpreter's lock from beginning to end, which in a thread holds
+up the event loop as well. Custom kinds and versions that are converted need this process.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import msgspec
+
+from control import offload
+from control.helper import jobs
+from control.registry import encoded, metadata
+from control.registry.context import Context
+from control.registry.conversion import conversion
+from control.server import auditing
+from control.server.decode import directive
+from control.server.exchange import Request
+from control.server.handler_support import HandlerSupport
+from kube.resources import Resource
+
+
+class Replacement(NamedTuple):
+    """What an object is to become, as JSON of the resource that is stored, and the UID that it names."""
+
+    stored: Resource
+    data: bytes
+    uid: str | None
+
+
+async def read(server: HandlerSupport, request: Request, resource: Resource, context: Context) -> Replacement:
+    """Read the body of an update; raises 400, 413, 415."""
+    body, kind = await request.body(server.max_body), request.header(b"content-type")
+    context.size = request.weight
+    namespace, name = request.info.namespace if resource.namespaced else "", request.info.name
+    if len(body) >= offload.LARGE and encoded.alone(server.registry.strategy(resource)):
+        note = auditing.note_of(request)
+        if note is not None and note.shows_request:
+            await request.document(server.max_body)  # the audit log shows YAML as JSON
+        named = encoded.named(resource, server.registry.settings)
+        given: tuple[Any, ...] = named, bytes(body), kind, directive(request.option("fieldValidation")), namespace, name
+        here = partial(jobs.decode_update, *given)
+        data, uid, warnings = await offload.by_helper(request.user.name, "decode_update", *given, instead=here)
+        request.warnings += warnings
+        return Replacement(resource, data, uid)
+    obj = await server.decoded(request, resource)
+    meta = obj.setdefault("metadata", {})
+    metadata.match_name(meta, name, namespace)
+    metadata.match_namespace(resource, meta, namespace)
+    stored = resource
+    if (converting := conversion(resource)) is not None:
+        stored, obj, context.requested = converting.stored, converting.to_stored(obj), resource
+    return Replacement(stored, msgspec.json.encode(obj), meta.get("uid"))
