@@ -7,6 +7,7 @@ apimachinery's pkg/api/errors and pkg/util/validation/field.
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -148,9 +149,13 @@ def invalid_value(path: str, value: Any, detail: str) -> FieldError:
 
 def not_supported(path: str, value: Any, supported: Iterable[str]) -> FieldError:
     """Name what would be supported, in the order given; a set is sorted."""
-    ordered = sorted(supported) if isinstance(supported, set | frozenset) else supported
-    names = ", ".join(json.dumps(s) for s in ordered)
-    return FieldError(path, "Unsupported value", f"supported values: {names}", value)
+    ordered = tuple(sorted(supported) if isinstance(supported, set | frozenset) else supported)
+    return FieldError(path, "Unsupported value", _supported(ordered), value)
+
+
+@functools.lru_cache(256)
+def _supported(values: tuple[str, ...]) -> str:
+    return "supported values: " + ", ".join(json.dumps(value) for value in values)
 
 
 def duplicate(path: str, value: Any) -> FieldError:
@@ -201,9 +206,9 @@ def conflict(group: str, resource: str, name: str, why: str) -> StatusError:
 MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
 
 
-MOST_CAUSES = 1000
+MOST_CAUSES = 500
 """Causes of a Status: a body may have a hundred thousand wrong fields."""
-MOST_TEXT = 256 * 1024
+MOST_TEXT = 64 * 1024
 """Characters of all causes of a Status."""
 
 
