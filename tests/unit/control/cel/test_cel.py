@@ -276,7 +276,11 @@ _leaves = st.one_of(
     ),
 )
 def test_another_implementation_agrees(left: str, operator: str, right: str, around: str) -> None:
-    """The common-expression-language package (cel-rust) evaluates to the same, or fails too."""
+    """The common-expression-language package (cel-rust) evaluates to the same, or fails too.
+
+    It fails at the first element that fails. By the specification `all` is the conjunction and `exists` the disjunction of
+    its elements, and those have a value where another element decides.
+    """
     expression = around.format(f"{left} {operator} {right}")
     variables = {"a": 0, "b": 7, "xs": [3, 0, -2]}
     declared = Declarations({"a": INT, "b": INT, "xs": list_of(INT)})
@@ -288,7 +292,10 @@ def test_another_implementation_agrees(left: str, operator: str, right: str, aro
         theirs = cel.evaluate(expression, variables)
     except Exception:
         theirs = "error"
-    assert mine == theirs
+    if theirs == "error" and around.startswith("xs."):
+        assert mine in ("error", around.startswith("xs.exists"))
+    else:
+        assert mine == theirs
 
 
 @unhurried
