@@ -132,6 +132,8 @@ class PolicyEnforcer:
         self._turns.add(lambda: self._take_namespace(change))
 
     def _take_policy(self, change: Change[networking_v1.NetworkPolicy]) -> Iterator[None]:
+        if change.type != "DELETED" and change.old is not None and change.old.spec == change.new.spec:
+            return  # only its metadata changed
         self._failures.forget(change.key)
         try:
             if change.type == "DELETED":

@@ -130,7 +130,7 @@ class Intake:
 
     def _put(self, key: str, policy: networking_v1.NetworkPolicy) -> Generator[None, None, None]:
         try:
-            parsed, why = read(policy)
+            parsed, why = yield from read(policy)
             yield from self._table.take_policy(parsed)
         except PolicyError as error:
             self._close(key, policy, str(error))
@@ -142,7 +142,10 @@ class Intake:
                 self._failures.add(key, why)
 
     def _close(self, key: str, policy: networking_v1.NetworkPolicy, why: str, instead: Policy | None = None) -> None:
-        self._table.set_policy(instead or closed(policy))
+        try:
+            self._table.set_policy(instead or closed(policy))
+        except PolicyError:  # even its own selector is one too many
+            self._table.set_policy(closed_for_all(policy))
         keys = self._over.setdefault(namespace_of(key), {})
         if key not in keys:
             keys[key] = None

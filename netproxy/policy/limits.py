@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from kube.api import networking_v1
+from kube.api import meta_v1, networking_v1
 from netproxy.errors import PolicyError
 
 MAX_ELEMENTS = 10_000
 """CIDRs with exceptions, or rules of nft, of one policy: reading and writing as many takes about a second."""
 MAX_SELECTORS = 1_000
 """Peers by selectors of one policy: each is compared with each pod of the cluster."""
+MAX_REQUIREMENTS = 1_000
+"""Labels, expressions and values of expressions of one selector."""
+MAX_ALL_REQUIREMENTS = 10_000
+"""The same of all selectors of one policy: they are read, and compared with those of other policies, in the event loop."""
 
 MAX_MEMBERS = 500_000
 """Pods that the peers of the policies of one namespace select, counted for each selector, and again for each named port that it
@@ -21,6 +25,13 @@ MAX_ALIKE = 100
 that have it. A peer that asks for several labels is found by the one with the fewest (placement.py)."""
 TOO_MANY_ALIKE = (
     f"its namespace's policies have more than {MAX_ALIKE} different peers that ask for one label, or for none"
+)
+MAX_SUBJECTS_ALIKE = 500
+"""Different selectors of isolated pods in one namespace that are found by the same label, or by none: each is compared with all
+pods of the namespace that have it."""
+TOO_MANY_SUBJECTS_ALIKE = (
+    f"its namespace's policies have more than {MAX_SUBJECTS_ALIKE} different selectors of the pods that they isolate that "
+    "ask for one label, or for none; it isolates all pods of the namespace"
 )
 MAX_COST = 20_000
 """Pairs of a peer and a port, and address ranges, of the policies of one namespace: nft writes or reads as many in a second."""
@@ -50,10 +61,35 @@ def check_cost(spec: networking_v1.NetworkPolicySpec) -> None:
         selectors += len(peers) - len(blocks)
         cidrs += len(blocks) + sum(len(block.except_) for block in blocks)
         matches += (len(peers) - len(blocks) + 1) * max(1, len(ports))
+    check_selector(spec.pod_selector)
+    requirements = requirements_of(spec.pod_selector)
+    for peer in (peer for peers, _ in rules for peer in peers) if selectors <= MAX_SELECTORS else ():
+        for selector in (peer.pod_selector, peer.namespace_selector):
+            check_selector(selector)
+            requirements += requirements_of(selector)
     for count, limit, what in (
         (cidrs, MAX_ELEMENTS, "address ranges and exceptions"),
         (matches, MAX_ELEMENTS, "pairs of a peer and a port"),
         (selectors, MAX_SELECTORS, "peers by selectors"),
+        (requirements, MAX_ALL_REQUIREMENTS, "labels, expressions and values of selectors"),
     ):
         if count > limit:
             raise PolicyError(f"it has {count} {what}; {limit} are enforced at most")
+
+
+def check_selector(selector: meta_v1.LabelSelector | None) -> None:
+    """Raise PolicyError for a selector that asks for too much."""
+    if (count := requirements_of(selector)) > MAX_REQUIREMENTS:
+        raise PolicyError(
+            f"a selector of it has {count} labels, expressions and values; {MAX_REQUIREMENTS} are enforced at most"
+        )
+
+
+def requirements_of(selector: meta_v1.LabelSelector | None) -> int:
+    """Return how many labels, expressions and values a selector has; of more expressions than it may have none are read."""
+    if selector is None:
+        return 0
+    count = len(selector.match_labels) + len(selector.match_expressions)
+    if count > MAX_REQUIREMENTS:
+        return count
+    return count + sum(len(each.values) for each in selector.match_expressions)

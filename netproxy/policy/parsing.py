@@ -2,32 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator, Iterable
+
 from kube import selectors
-from kube.api import networking_v1
+from kube.api import meta_v1, networking_v1
 from kube.client import key_of
 from netproxy.address_ranges import allowed
 from netproxy.errors import PolicyError
-from netproxy.policy.limits import check_cost
+from netproxy.policy.limits import check_cost, check_selector
 from netproxy.policy.model import EGRESS, INGRESS, Policy, Port, Rule
 from netproxy.policy.selector import Selector
+from netproxy.policy.turns import at_once
+
+SLICE = 100
+"""Peers that are read between suspensions: each has two selectors at most, all of a policy as much as limits.py allows."""
 
 
 def parse(policy: networking_v1.NetworkPolicy) -> Policy:
     """Read a policy; PolicyError or SelectorError for one that cannot be enforced."""
+    return at_once(_parse(policy))
+
+
+def _parse(policy: networking_v1.NetworkPolicy) -> Generator[None, None, Policy]:
     check_cost(policy.spec)
     spec, namespace, types = policy.spec, policy.metadata.namespace or "", _types(policy.spec)
-    rules: dict[str, tuple[Rule, ...]] = {}
+    subject, rules = _subject(policy), dict[str, tuple[Rule, ...]]()
     if "Ingress" in types:
-        rules[INGRESS] = tuple(_rule(namespace, each.from_, each.ports) for each in spec.ingress)
+        rules[INGRESS] = yield from _rules(namespace, ((each.from_, each.ports) for each in spec.ingress))
     if "Egress" in types:
-        rules[EGRESS] = tuple(_rule(namespace, each.to, each.ports) for each in spec.egress)
-    return Policy(key_of(policy), _subject(policy), rules)
+        rules[EGRESS] = yield from _rules(namespace, ((each.to, each.ports) for each in spec.egress))
+    return Policy(key_of(policy), subject, rules)
 
 
-def read(policy: networking_v1.NetworkPolicy) -> tuple[Policy, str]:
-    """Return a policy and "", or for one that cannot be enforced a closed one and why."""
+def read(policy: networking_v1.NetworkPolicy) -> Generator[None, None, tuple[Policy, str]]:
+    """Return a policy and "", or for one that cannot be enforced a closed one and why; in slices."""
     try:
-        return parse(policy), ""
+        return (yield from _parse(policy)), ""
     except (PolicyError, selectors.SelectorError) as error:
         return closed(policy), str(error)
 
@@ -35,11 +45,11 @@ def read(policy: networking_v1.NetworkPolicy) -> tuple[Policy, str]:
 def closed(policy: networking_v1.NetworkPolicy) -> Policy:
     """Return a policy that selects the same pods and allows nothing, for one that cannot be enforced: it fails closed.
 
-    Where even its selector cannot be read, it selects the whole namespace.
+    Where even its selector cannot be read, or asks for too much, it selects the whole namespace.
     """
     try:
         subject = _subject(policy)
-    except selectors.SelectorError:
+    except (PolicyError, selectors.SelectorError):
         subject = Selector(namespace=policy.metadata.namespace or "")
     return _without_rules(policy, subject)
 
@@ -57,7 +67,7 @@ def _without_rules(policy: networking_v1.NetworkPolicy, subject: Selector) -> Po
 def _subject(policy: networking_v1.NetworkPolicy) -> Selector:
     # A policy without a podSelector, as a server might send one, selects the whole namespace like an empty one.
     selector = policy.spec.pod_selector
-    pods = selectors.from_label_selector(selector) if selector else selectors.EVERYTHING
+    pods = _selector(selector) if selector else selectors.EVERYTHING
     return Selector(pods, policy.metadata.namespace or "")
 
 
@@ -66,24 +76,36 @@ def _types(spec: networking_v1.NetworkPolicySpec) -> list[str]:
     return spec.policy_types or (["Ingress", "Egress"] if spec.egress else ["Ingress"])
 
 
-def _rule(
-    namespace: str, peers: list[networking_v1.NetworkPolicyPeer], ports: list[networking_v1.NetworkPolicyPort]
-) -> Rule:
-    chosen: dict[Selector, None] = {}
-    for peer in peers:
-        if peer.ip_block is not None:
-            continue
-        pods = selectors.from_label_selector(peer.pod_selector) if peer.pod_selector else selectors.EVERYTHING
-        if peer.namespace_selector is None:
-            chosen[Selector(pods, namespace)] = None
-        else:
-            chosen[Selector(pods, namespaces=selectors.from_label_selector(peer.namespace_selector))] = None
-    return Rule(
-        anyone=not peers,
-        peers=tuple(chosen),
-        blocks=allowed((each.ip_block.cidr, each.ip_block.except_) for each in peers if each.ip_block is not None),
-        ports=tuple(_port(each) for each in ports),
-    )
+def _rules(
+    namespace: str,
+    rules: Iterable[tuple[list[networking_v1.NetworkPolicyPeer], list[networking_v1.NetworkPolicyPort]]],
+) -> Generator[None, None, tuple[Rule, ...]]:
+    found = []
+    for peers, ports in rules:
+        chosen: dict[Selector, None] = {}
+        for count, peer in enumerate(peers, 1):
+            if peer.ip_block is None:
+                chosen[_peer(namespace, peer)] = None
+            if not count % SLICE:
+                yield
+        blocks = allowed((each.ip_block.cidr, each.ip_block.except_) for each in peers if each.ip_block is not None)
+        found.append(Rule(not peers, tuple(chosen), blocks, tuple(_port(each) for each in ports)))
+    return tuple(found)
+
+
+def _peer(namespace: str, peer: networking_v1.NetworkPolicyPeer) -> Selector:
+    pods = _selector(peer.pod_selector) if peer.pod_selector else selectors.EVERYTHING
+    if peer.namespace_selector is None:
+        return Selector(pods, namespace)
+    return Selector(pods, namespaces=_selector(peer.namespace_selector))
+
+
+def _selector(selector: meta_v1.LabelSelector) -> selectors.LabelSelector:
+    """Read a selector within its limits; PolicyError for a larger one."""
+    check_selector(selector)
+    found = selectors.from_label_selector(selector)
+    found.matches({})  # the first comparison joins its requirements: now, rather than those of all policies with a pod
+    return found
 
 
 def _port(port: networking_v1.NetworkPolicyPort) -> Port:

@@ -7,14 +7,12 @@ namespace's policies, and stays there as long as one of them uses it. At most `m
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Collection, Generator, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
 from netproxy.errors import PolicyError
-from netproxy.policy.limits import TOO_MANY_ALIKE
 from netproxy.policy.selector import Selector
 from netproxy.policy.selector_index import Hint, Places, alternatives
 
@@ -35,8 +33,9 @@ class _Placed:
 class Placement:
     """The places of each namespace's selectors."""
 
-    def __init__(self, most: float = math.inf) -> None:
-        self._most = most
+    def __init__(self, most: int, why: str) -> None:
+        """`why` says that more than `most` are found by one label."""
+        self._most, self._why = most, why
         self._placed: dict[tuple[str, Selector], _Placed] = {}
         self._counts: Counter[Kind] = Counter()
 
@@ -49,12 +48,12 @@ class Placement:
         change: Counter[Kind] = Counter()
         for each in gone:
             if each not in chosen and (placed := known[each]) and placed.users == 1:
-                change.subtract(_kinds(namespace, placed.places))
+                change.subtract(_kinds(namespace, each, placed.places))
         looked = 0
         for each in come:
             if each not in chosen:
                 chosen[each], count = self._best(namespace, each, change)
-                change.update(_kinds(namespace, chosen[each]))
+                change.update(_kinds(namespace, each, chosen[each]))
                 looked += count
             if looked >= SLICE:
                 looked = 0
@@ -66,15 +65,15 @@ class Placement:
         found: dict[Places, tuple[bool, float]] = {}
         looked = 0
         for places in alternatives(selector):
-            kinds = _kinds(namespace, places)
+            kinds = _kinds(namespace, selector, places)
             looked += len(kinds)
-            users = max([self._counts[kind] + change[kind] for kind in kinds])
+            users = max([self._counts[kind] + change[kind] for kind in kinds], default=0)
             if users < self._most:
                 found[places] = any(None in kind for kind in kinds), users
                 if found[places] == (False, 0):
                     break
         if not found:
-            raise PolicyError(TOO_MANY_ALIKE)
+            raise PolicyError(self._why)
         return min(found, key=found.__getitem__), looked
 
     def add(self, namespace: str, places: Mapping[Selector, Places]) -> dict[Selector, Places]:
@@ -84,7 +83,7 @@ class Placement:
             placed = self._placed.get((namespace, each))
             if placed is None:
                 placed = self._placed[namespace, each] = _Placed(wanted)
-                self._counts.update(_kinds(namespace, wanted))
+                self._counts.update(_kinds(namespace, each, wanted))
                 new[each] = wanted
             placed.users += 1
         return new
@@ -97,14 +96,17 @@ class Placement:
             placed.users -= 1
             if not placed.users:
                 gone[each] = self._placed.pop((namespace, each)).places
-                for kind in _kinds(namespace, gone[each]):
+                for kind in _kinds(namespace, each, gone[each]):
                     self._counts[kind] -= 1
                     if not self._counts[kind]:
                         del self._counts[kind]
         return gone
 
 
-def _kinds(namespace: str, places: Places) -> set[Kind]:
+def _kinds(namespace: str, selector: Selector, places: Places) -> set[Kind]:
+    """Return what a selector counts for. That of a whole namespace always has room: there is one of each."""
+    if selector.whole_namespace:
+        return set()
     return {(namespace, _value(where), _value(hint)) for where, hint in places}
 
 

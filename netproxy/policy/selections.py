@@ -9,7 +9,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from netproxy.policy.limits import MAX_ALIKE
+from netproxy.policy.limits import MAX_ALIKE, MAX_SUBJECTS_ALIKE, TOO_MANY_ALIKE, TOO_MANY_SUBJECTS_ALIKE
 from netproxy.policy.model import Policy
 from netproxy.policy.objects import PodFacts
 from netproxy.policy.placement import Placement
@@ -46,8 +46,8 @@ class Selections:
     def __init__(self) -> None:
         self._known: dict[Selector, Selection] = {}
         self.index: SelectorIndex[Selection] = SelectorIndex()
-        self.subject_places = Placement()
-        self.peer_places = Placement(MAX_ALIKE)
+        self.subject_places = Placement(MAX_SUBJECTS_ALIKE, TOO_MANY_SUBJECTS_ALIKE)
+        self.peer_places = Placement(MAX_ALIKE, TOO_MANY_ALIKE)
         """Where the selectors of isolated pods, and those of their peers, are in the index."""
         self.added = 0
         """Members added since this was last set to 0."""

@@ -26,6 +26,11 @@ class Selector:
     def __hash__(self) -> int:
         return self._hash
 
+    @property
+    def whole_namespace(self) -> bool:
+        """Whether it selects all pods of one namespace."""
+        return self.namespaces is None and self.pods.empty
+
     def matches(self, pod: PodFacts, namespace_labels: Mapping[str, str] | None) -> bool:
         """Return whether a pod is selected. Unknown labels of its namespace, None, match no selector of namespaces."""
         if self.namespaces is None:

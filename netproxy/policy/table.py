@@ -99,13 +99,14 @@ class PolicyTable:
 
     # -- policies -------------------------------------------------------------------------------------------------
     def set_policy(self, policy: Policy) -> None:
-        """Store a policy. PolicyError where its peers are too many or select too many pods; the old version then stays."""
+        """Store a policy. PolicyError where its selectors are too many or select too many pods; the old version then stays."""
         at_once(self.take_policy(policy))
 
     def take_policy(self, policy: Policy) -> Generator[None, None, None]:
         """Do as `set_policy` does, in slices. The caller takes in no pod or namespace meanwhile."""
         known, namespace, selections = self.policies.get(policy.key), policy.subject.namespace, self.selections
-        subjects = yield from selections.subject_places.choose(namespace, (), (policy.subject,))
+        subject = (known.subject,) if known else ()
+        subjects = yield from selections.subject_places.choose(namespace, subject, (policy.subject,))
         peers = yield from selections.peer_places.choose(namespace, known.peers if known else (), policy.peers)
         wanted = {selector: selections.get(selector) or Selection() for selector in policy.selectors()}
         made = {selector: selection for selector, selection in wanted.items() if selector not in selections}

@@ -1,0 +1,137 @@
+"""What the selectors of network policies may cost: requirements are counted before they are read, and read once."""
+
+from typing import Any
+
+import pytest
+
+from kube import selectors
+from kube.api import networking_v1
+from kube.clock import settle
+from netproxy.nftables.writer import RecordingWriter
+from netproxy.policy import selections as selections_module
+from netproxy.policy.limits import MAX_ALL_REQUIREMENTS, MAX_REQUIREMENTS, MAX_SUBJECTS_ALIKE
+from netproxy.policy.objects import facts_of
+from netproxy.policy.parsing import parse, read
+from netproxy.policy.table import PolicyTable
+from netproxy.policy.turns import at_once
+from tests.support.policies import PolicyTracer, pod, policy
+from tests.unit.netproxy.test_enforcer import CLIENT, WEB, cluster, enforcing
+from tests.unit.netproxy.test_policy_budgets import Site
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Counts of the requirements that are read."""
+    counts = list[int]()
+    read_one = selectors.from_label_selector
+
+    def counting(selector: Any) -> selectors.LabelSelector:
+        found = read_one(selector)
+        counts.append(len(found.requirements))
+        return found
+
+    monkeypatch.setattr(selectors, "from_label_selector", counting)
+    return counts
+
+
+def asking(count: int, *, mark: str = "") -> dict[str, Any]:
+    absent = [{"key": f"k{mark}{number}", "operator": "DoesNotExist"} for number in range(count)]
+    return {"matchExpressions": absent}
+
+
+def one_of(count: int) -> dict[str, Any]:
+    return {"matchExpressions": [{"key": "app", "operator": "In", "values": [f"v{n}" for n in range(count)]}]}
+
+
+@pytest.mark.parametrize("selector", [asking(MAX_REQUIREMENTS + 1), asking(37_000), one_of(MAX_REQUIREMENTS)])
+@pytest.mark.parametrize("where", ["subject", "podSelector", "namespaceSelector"])
+def test_a_selector_that_asks_for_too_much_is_not_read(selector: dict[str, Any], where: str, made: list[int]) -> None:
+    if where == "subject":
+        found, why = at_once(read(policy("large", podSelector=selector)))
+        assert found.subject.whole_namespace
+    else:
+        found, why = at_once(read(policy("large", podSelector=one_of(3), ingress=[{"from": [{where: selector}]}])))
+        assert not found.subject.whole_namespace
+    assert f"labels, expressions and values; {MAX_REQUIREMENTS} are enforced at most" in why
+    assert not any(found.rules.values())
+    assert sum(made) <= 1
+
+
+def test_the_selectors_of_one_policy_ask_for_no_more_together(made: list[int]) -> None:
+    def spread(count: int) -> networking_v1.NetworkPolicy:
+        peers = [{"podSelector": asking(100, mark=str(number))} for number in range(count)]
+        return policy("large", podSelector={}, ingress=[{"from": peers}])
+
+    found, why = at_once(read(spread(MAX_ALL_REQUIREMENTS // 100)))
+    assert not why and sum(made) == MAX_ALL_REQUIREMENTS and found.peers
+    made.clear()
+    found, why = at_once(read(spread(MAX_ALL_REQUIREMENTS // 100 + 1)))
+    assert f"{MAX_ALL_REQUIREMENTS + 100} labels, expressions and values of selectors" in why
+    assert sum(made) == 0 and not found.peers
+
+
+def test_a_large_policy_is_read_in_slices() -> None:
+    peers = [{"podSelector": {"matchLabels": {"app": f"a{number}"}}} for number in range(1000)]
+    assert sum(1 for _ in read(policy("large", ingress=[{"from": peers}]))) == 10
+
+
+def test_requirements_are_joined_when_the_policy_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    table = PolicyTable()
+    table.set_namespace("default", {})
+    for number in range(20):
+        table.set_policy(parse(policy(f"p{number}", podSelector=asking(500, mark=f"{number}-"))))
+    joined = list[int]()
+    monkeypatch.setattr(selectors, "Rules", lambda *given: joined.append(1))
+    assert table.set_pod("default/web", facts_of(pod("web", WEB), "node-1"))
+    assert all(table.members(each.subject) for each in table.policies.values())
+    assert not joined
+
+
+async def test_an_update_of_a_policys_metadata_is_not_taken_in(made: list[int]) -> None:
+    deny = policy("deny", podSelector={"matchLabels": {"app": "web"}})
+    api, writer = cluster(deny, pod("web", WEB, labels={"app": "web"})), RecordingWriter()
+    async with enforcing(api, writer) as enforcer:
+        await enforcer.started.wait()
+        await settle(80)
+        assert made and not PolicyTracer(writer.contents).allows(CLIENT, WEB, 80)
+        made.clear()
+        deny.metadata.annotations = {"a": "b"}
+        api.put(deny)
+        await settle(80)
+        assert not made
+        deny.spec.pod_selector.match_labels = {"app": "db"}
+        api.put(deny)
+        await settle(80)
+        assert made and PolicyTracer(writer.contents).allows(CLIENT, WEB, 80)
+
+
+def test_isolated_pods_are_found_by_few_selectors_of_one_label(monkeypatch: pytest.MonkeyPatch) -> None:
+    site = Site("evil", "good")
+
+    def put(namespace: str, name: str, selector: dict[str, Any]) -> None:
+        site.objects[f"{namespace}/{name}"] = policy(name, namespace, podSelector=selector)
+        at_once(site.intake.put(f"{namespace}/{name}", site.objects[f"{namespace}/{name}"]))
+
+    for number in range(MAX_SUBJECTS_ALIKE + 3):
+        put("evil", f"p{number}", asking(2, mark=f"{number}-"))
+    above = [f"evil/p{MAX_SUBJECTS_ALIKE + number}" for number in range(3)]
+    assert list(site.closed_for) == above
+    assert all("different selectors of the pods that they isolate" in why for why in site.closed_for.values())
+    assert all(site.table.policies[key].subject.whole_namespace for key in above)
+    put("good", "one", asking(2))
+    put("evil", "by-label", {"matchLabels": {"app": "web"}})
+    put("evil", "p0", asking(3))  # a change of one that has its place
+    assert list(site.closed_for) == above
+    compared = list[str]()
+    match = selections_module.Selections.match
+
+    def counting(self: Any, selector: Any, selection: Any, key: str, *rest: Any) -> bool:
+        compared.append(key)
+        return match(self, selector, selection, key, *rest)
+
+    monkeypatch.setattr(selections_module.Selections, "match", counting)
+    site.table.set_pod("evil/b", facts_of(pod("b", "10.244.1.9", namespace="evil"), "node-1"))
+    assert len(compared) == MAX_SUBJECTS_ALIKE + 1
+    for number in range(3):
+        site.objects.pop(f"evil/p{number}")
+        site.intake.delete(f"evil/p{number}")
