@@ -10,13 +10,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 
 from kube.api import core_v1, discovery_v1
 from kube.clock import SYSTEM, Clock, parse_time
 from kube.informer import Change, Informer
-from netproxy import conntrack, metrics, reports
+from netproxy import conntrack, large_changes, metrics, reports
 from netproxy.backend import Backend
 from netproxy.endpoints import NodeView
 from netproxy.errors import WriteError
@@ -212,7 +212,7 @@ class ServiceProxy:
     async def _start(self) -> None:
         self._leave_taken_ports()
         self._wake.clear()
-        self._ports = self._take_changes()
+        self._ports = await self._take_changes()
         reports.count_without_local((), self._ports.values())
         began = self._clock.monotonic()
         for writer in self._writers:
@@ -236,16 +236,15 @@ class ServiceProxy:
 
     async def _sync(self) -> None:
         triggers, self._triggers = self._triggers, []
-        flows: list[list[str]] = []
         failed = False
         if self.table.balancer_dirty:
             self._leave_taken_ports()
         async with self._lock:
-            changes = self._take_changes()
-            changed = {key: ports for key, ports in changes.items() if ports != self._ports.get(key, ())}
-            reports.count_without_local([self._ports.get(key, ()) for key in changed], changed.values())
+            changes = await self._take_changes()
+            before = {key: self._ports.get(key, ()) for key in changes}
+            changed, flows = await large_changes.made(changes, lambda: _differences(before, changes))
+            reports.count_without_local((before[key] for key in changed), changed.values())
             for key, ports in changed.items():
-                flows += conntrack.stale_flows(self._ports.get(key, ()), ports)
                 if ports:
                     self._ports[key] = ports
                 else:
@@ -271,8 +270,8 @@ class ServiceProxy:
         if changed and self._after_write is not None:
             await self._after_write(changed)
 
-    def _take_changes(self) -> dict[str, tuple[ServicePort, ...]]:
-        changes = self.table.take_changes()
+    async def _take_changes(self) -> dict[str, tuple[ServicePort, ...]]:
+        changes = await self.table.take_changes()
         for key in changes:
             why = self.table.too_large.get(key)
             if why:
@@ -324,3 +323,11 @@ class ServiceProxy:
     def exclusive(self) -> asyncio.Lock:
         """Return the lock under which alone a backend may be changed."""
         return self._lock
+
+
+def _differences(
+    before: Mapping[str, tuple[ServicePort, ...]], after: Mapping[str, tuple[ServicePort, ...]]
+) -> tuple[dict[str, tuple[ServicePort, ...]], list[list[str]]]:
+    """Return the Services whose desired state is another one, and the flows that become stale by that."""
+    changed = {key: ports for key, ports in after.items() if ports != before[key]}
+    return changed, [flow for key, ports in changed.items() for flow in conntrack.stale_flows(before[key], ports)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from netproxy import metrics
@@ -13,14 +14,17 @@ MOST = 5
 
 def count_without_local(old: Iterable[tuple[ServicePort, ...]], new: Iterable[tuple[ServicePort, ...]]) -> None:
     """Keep count of ports whose packets are dropped here because only other nodes have endpoints."""
+    counts: Counter[tuple[str, str]] = Counter()
     for sign, services in ((-1, old), (1, new)):
         for port in (port for ports in services for port in ports):
             if port.has_endpoints and not port.local_endpoints:
                 family = metrics.family_label(port.family)
                 if port.internal_local:
-                    metrics.NO_LOCAL_ENDPOINTS.labels("internal", family).inc(sign)
+                    counts["internal", family] += sign
                 if port.external_local:
-                    metrics.NO_LOCAL_ENDPOINTS.labels("external", family).inc(sign)
+                    counts["external", family] += sign
+    for labels, count in counts.items():
+        metrics.NO_LOCAL_ENDPOINTS.labels(*labels).inc(count)
 
 
 def told(changed: Mapping[str, tuple[ServicePort, ...]], family: int) -> str:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import asyncio
+import functools
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from kube.api import core_v1, discovery_v1
+from netproxy import large_changes
 from netproxy.endpoints import NodeView
 from netproxy.errors import ServiceError
+from netproxy.large_changes import LARGE
 from netproxy.listeners import Listeners
-from netproxy.model import HEADLESS_LABEL, ServicePort, owner_of, plan_service
+from netproxy.model import HEADLESS_LABEL, ServicePort, is_proxied, owner_of, plan_service
 from netproxy.service_limits import PAIRS, ModeCost
 
 
@@ -44,7 +48,7 @@ class ServiceTable:
         self.too_large: dict[str, str] = {}
         """Services that are not served because of what they would cost, and why."""
         self._services: dict[str, core_v1.Service] = {}
-        self._elsewhere: set[str] = set()
+        self._elsewhere: frozenset[str] = frozenset()
         self._by_balancer_ip: dict[str, set[str]] = {}
         self._own: frozenset[str] = frozenset()
         self._taken: frozenset[Taken] = frozenset()
@@ -56,9 +60,12 @@ class ServiceTable:
         return len(self._services)
 
     def set_service(self, key: str, service: core_v1.Service) -> None:
+        """Take in a Service; one that is planned as before, whatever else of it changed, is not touched."""
+        known = self._services.get(key)
         self._index(key, service)
         self._services[key] = service
-        self._dirty.add(key)
+        if known is None or not _planned_alike(known, service):
+            self._dirty.add(key)
 
     def delete_service(self, key: str) -> None:
         self._index(key, None)
@@ -75,7 +82,7 @@ class ServiceTable:
     def set_elsewhere(self, address: str, present: bool) -> None:
         """Take in that an address is another node's own, or no longer."""
         if (address in self._elsewhere) != present:
-            (self._elsewhere.add if present else self._elsewhere.discard)(address)
+            self._elsewhere ^= {address}
             self._dirty.update(self._by_balancer_ip.get(address, ()))
 
     def set_own(self, addresses: frozenset[str]) -> None:
@@ -118,8 +125,10 @@ class ServiceTable:
             return self.delete_slice(slice_)
         owner = owner_of(slice_)
         if owner:
-            self._slices.setdefault(owner, {})[slice_.metadata.name or ""] = slice_
-            self._dirty.add(owner)
+            slices, name = self._slices.setdefault(owner, {}), slice_.metadata.name or ""
+            known, slices[name] = slices.get(name), slice_
+            if known is None or not _same_endpoints(known, slice_):
+                self._dirty.add(owner)
 
     def delete_slice(self, slice_: discovery_v1.EndpointSlice) -> None:
         owner = owner_of(slice_)
@@ -147,35 +156,87 @@ class ServiceTable:
             for key in self._dirty
         )
 
-    def take_changes(self) -> dict[str, tuple[ServicePort, ...]]:
-        """Return the desired state of each Service touched since the last call; () for one that is gone."""
-        keys, self._dirty = self._dirty, set()
-        return {key: self.plan(key) for key in keys}
+    async def take_changes(self) -> dict[str, tuple[ServicePort, ...]]:
+        """Return the desired state of each Service touched since the last call; () for one that is gone.
 
-    def plan(self, key: str) -> tuple[ServicePort, ...]:
+        Others run meanwhile: a thread plans large Services, and many small ones are planned in slices.
+        """
+        keys, self._dirty = self._dirty, set()
+        found: dict[str, tuple[ServicePort, ...]] = {}
+        work = 0
+        for key in keys:
+            size = self._size(key)
+            found[key] = await self._plan(key, size)
+            work += size
+            if work > LARGE:
+                work = 0
+                await asyncio.sleep(0)
+        return found
+
+    def _size(self, key: str) -> int:
+        """Return how many parts of a Service and its slices are read to plan it."""
+        service = self._services.get(key)
+        if service is None:
+            return 1
+        spec = service.spec
+        parts = len(spec.ports) + len(spec.external_ips) + len(spec.load_balancer_source_ranges)
+        return parts + sum(len(each.endpoints) * len(each.ports) for each in self._slices.get(key, {}).values())
+
+    async def _plan(self, key: str, size: int) -> tuple[ServicePort, ...]:
         """Return the desired state of a Service; nothing for one that costs too much, which `too_large` then names."""
         service, before = self._services.get(key), self._planned.pop(key, ())
         self.too_large.pop(key, None)
         if service is None:
             return ()
+        make = functools.partial(
+            _plan,
+            service,
+            tuple(self._slices.get(key, {}).values()),
+            self._node,
+            self._families,
+            self._served_here,
+            self._elsewhere,
+            self._taken_sockets,
+            before,
+            self._cost,
+        )
         try:
-            ports = plan_service(
-                service,
-                self._slices.get(key, {}).values(),
-                self._node,
-                self._families,
-                self._served_here,
-                self._elsewhere,
-                self._taken_sockets,
-                before,
-                self._cost,
-            )
+            ports = await large_changes.made_of(size, make)
         except ServiceError as error:
             self.too_large[key] = str(error)
             return ()
         if ports:
             self._planned[key] = ports
         return ports
+
+
+def _plan(
+    service: core_v1.Service,
+    slices: Sequence[discovery_v1.EndpointSlice],
+    node: NodeView,
+    families: Collection[int],
+    served_here: Collection[str],
+    elsewhere: Collection[str],
+    taken: Collection[tuple[str, str, int]],
+    before: tuple[ServicePort, ...],
+    cost: ModeCost,
+) -> tuple[ServicePort, ...]:
+    """Return the desired state of a Service: `before` itself where it is the same, which is then seen at once."""
+    ports = plan_service(service, slices, node, families, served_here, elsewhere, taken, before, cost)
+    return before if ports == before else ports
+
+
+def _planned_alike(one: core_v1.Service, other: core_v1.Service) -> bool:
+    """Return whether the same is planned for two states of a Service."""
+    return (
+        one.spec == other.spec
+        and one.status.load_balancer == other.status.load_balancer
+        and is_proxied(one) == is_proxied(other)
+    )
+
+
+def _same_endpoints(one: discovery_v1.EndpointSlice, other: discovery_v1.EndpointSlice) -> bool:
+    return (one.address_type, one.ports, one.endpoints) == (other.address_type, other.ports, other.endpoints)
 
 
 def _balancer_addresses(service: core_v1.Service | None) -> set[str]:

@@ -102,17 +102,17 @@ def test_after_a_hundred_random_changes_the_kernel_holds_what_the_model_wants(si
         await proxy.start({})
         for _ in range(100):
             churn.step()
-            await proxy.apply(churn.table.take_changes())
+            await proxy.apply(await churn.table.take_changes())
         if site.config.mode == "nftables":
             table = NftShadow(settings, rules)
-            for key, ports in churn.plan().items():
+            for key, ports in (await churn.plan()).items():
                 table.take_in(table.difference({key: nft_fragment(ports, rules)}).new)
             held = await nft.read()
             assert held.elements == table.elements
             assert held.rules.keys() == table.chain_names()
         else:
             shadow = Shadow(settings)
-            for key, ports in churn.plan().items():
+            for key, ports in (await churn.plan()).items():
                 shadow.put(key, fragment(ports, rules))
             assert shadow.reconcile(await iptables.read()) == ""
 

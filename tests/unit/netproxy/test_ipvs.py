@@ -113,9 +113,9 @@ async def test_after_any_sequence_of_changes_deltas_equal_a_fresh_start(seed: in
     await proxy.start({})
     for _ in range(120):
         churn.step()
-        await proxy.apply(churn.table.take_changes())
+        await proxy.apply(await churn.table.take_changes())
     fresh = MemoryKernel()
-    await backend(fresh, RecordingWriter()).start(churn.plan())  # type: ignore[arg-type]
+    await backend(fresh, RecordingWriter()).start(await churn.plan())
     assert kernel.table.servers == fresh.table.servers
     assert (kernel.held, kernel.bound) == (fresh.held, fresh.bound)
 

@@ -85,27 +85,27 @@ def balanced(name: str = "web", *addresses: str, number: int = 80) -> core_v1.Se
     return service(name, ip, port("http", number), type="LoadBalancer", ingress=addresses or (OWN, OTHER))
 
 
-def test_only_the_port_at_the_nodes_own_address_is_left_to_the_program() -> None:
+async def test_only_the_port_at_the_nodes_own_address_is_left_to_the_program() -> None:
     table = ServiceTable(NodeView("node-1"))
     for each in (balanced(), balanced("other", OWN, number=8080), service("inner", "10.96.5.3")):
         table.set_service(f"default/{each.metadata.name}", each)
     assert not table.balances_here
     table.set_own(frozenset({OWN}))
     assert table.balances_here and table.balancer_dirty
-    table.take_changes()
+    await table.take_changes()
     assert not table.balancer_dirty
     everywhere = Listeners(frozenset({("TCP", "0.0.0.0", 80)}))
     assert table.set_listeners(everywhere) == [Taken("default/web", OWN, "TCP", 80)]
     assert table.set_listeners(everywhere) == []
-    assert {key: [p.load_balancer_ips for p in ports] for key, ports in table.take_changes().items()} == {
+    assert {key: [p.load_balancer_ips for p in ports] for key, ports in (await table.take_changes()).items()} == {
         "default/web": [(OTHER,)]
     }
     assert table.set_listeners(Listeners()) == []
-    assert [p.load_balancer_ips for p in table.take_changes()["default/web"]] == [(OWN, OTHER)]
+    assert [p.load_balancer_ips for p in (await table.take_changes())["default/web"]] == [(OWN, OTHER)]
     table.set_listeners(everywhere)
     table.delete_service("default/web")
     assert table.set_listeners(everywhere) == []
-    assert table.take_changes() == {"default/web": ()}
+    assert await table.take_changes() == {"default/web": ()}
 
 
 async def test_a_program_that_listens_keeps_its_port_and_an_event_says_so() -> None:

@@ -182,10 +182,10 @@ async def test_after_any_sequence_of_changes_deltas_equal_a_fresh_start(seed: in
     await proxy.start({})
     for _ in range(150):
         churn.step()
-        await proxy.apply(churn.table.take_changes())
+        await proxy.apply(await churn.table.take_changes())
     assert not any("refused" in text for text in writer.applied)
     fresh = RecordingWriter()
-    await backend(fresh).start(churn.plan())  # type: ignore[arg-type]
+    await backend(fresh).start(await churn.plan())
     assert writer.contents.elements == fresh.contents.elements
     assert writer.contents.rules == fresh.contents.rules
     assert sorted(writer.contents.sets) == sorted(fresh.contents.sets)

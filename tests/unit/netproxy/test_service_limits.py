@@ -97,12 +97,12 @@ def test_the_iptables_mode_takes_as_many_rules_as_are_written_in_seconds() -> No
         plan_service(balanced(3, 20_000), [], cost=CHAINS)
 
 
-def test_lists_that_are_equal_are_the_same_after_a_change() -> None:
+async def test_lists_that_are_equal_are_the_same_after_a_change() -> None:
     table = ServiceTable(NodeView("node-1"))
     table.set_service("default/web", balanced(2, 3, external_ips=["192.0.2.7"]))
-    (before, _) = table.take_changes()["default/web"]
+    (before, _) = (await table.take_changes())["default/web"]
     table.set_service("default/web", balanced(2, 3, external_ips=["192.0.2.7"], session_affinity="ClientIP"))
-    (after, _) = table.take_changes()["default/web"]
+    (after, _) = (await table.take_changes())["default/web"]
     assert after != before
     for name in ("source_ranges", "external_ips", "load_balancer_ips"):
         assert getattr(after, name) is getattr(before, name)

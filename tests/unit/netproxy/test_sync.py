@@ -287,9 +287,9 @@ async def test_after_any_sequence_of_changes_deltas_equal_a_fresh_start(seed: in
     await proxy.start({})
     for _ in range(150):
         churn.step()
-        await proxy.apply(churn.table.take_changes())
+        await proxy.apply(await churn.table.take_changes())
     fresh = RecordingWriter()
-    await backend(fresh).start(churn.plan())  # type: ignore[arg-type]
+    await backend(fresh).start(await churn.plan())
     assert {t: {c: sorted(r) for c, r in cs.items()} for t, cs in writer.tables.items()} == {
         t: {c: sorted(r) for c, r in cs.items()} for t, cs in fresh.tables.items()
     }
@@ -307,7 +307,7 @@ async def test_rules_become_lean_with_many_endpoints_where_a_change_copies_the_w
     seen = set()
     for _ in range(150):
         churn.step()
-        changes = churn.table.take_changes()
+        changes = await churn.table.take_changes()
         await proxy.apply(changes)
         await other.apply(changes)
         size = len(str(writer.tables))
@@ -322,7 +322,7 @@ async def test_rules_become_lean_with_many_endpoints_where_a_change_copies_the_w
     fresh = RecordingWriter()
     fresh.copies_whole = writer.copies_whole
     again = backend(fresh)
-    await again.start(churn.plan())  # type: ignore[arg-type]
+    await again.start(await churn.plan())
     assert {t: {c: sorted(r) for c, r in cs.items()} for t, cs in writer.tables.items()} == {
         t: {c: sorted(r) for c, r in cs.items()} for t, cs in fresh.tables.items()
     }
