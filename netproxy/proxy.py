@@ -300,6 +300,7 @@ class ServiceProxy:
         """Look once; return whether anything had to be repaired."""
         repaired = failed = False
         self._leave_taken_ports()
+        self.table.try_left_out(self._clock.monotonic())
         if self.table.dirty:
             self._queue("")
         for writer in self._writers:

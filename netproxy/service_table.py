@@ -14,7 +14,11 @@ from netproxy.errors import ServiceError
 from netproxy.large_changes import LARGE
 from netproxy.listeners import Listeners
 from netproxy.model import HEADLESS_LABEL, ServicePort, is_proxied, owner_of, plan_service
+from netproxy.namespace_budget import NamespaceBudget, rules_of
 from netproxy.service_limits import PAIRS, ModeCost
+
+Planned = tuple[tuple[ServicePort, ...], int]
+"""The desired state of a Service, and how many rules it takes."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -44,6 +48,7 @@ class ServiceTable:
         """`cost` is what the proxy mode writes for a port."""
         self._node, self._families, self._served_here = node, families, served_here
         self._cost = cost
+        self._budget = NamespaceBudget(cost.max_in_namespace)
         self._planned: dict[str, tuple[ServicePort, ...]] = {}
         self.too_large: dict[str, str] = {}
         """Services that are not served because of what they would cost, and why."""
@@ -166,7 +171,10 @@ class ServiceTable:
         work = 0
         for key in keys:
             size = self._size(key)
-            found[key] = await self._plan(key, size)
+            found[key], rules = await self._plan(key, size)
+            for left_out in self._budget.put(key, rules):
+                found[left_out] = ()
+                self.too_large[left_out] = self._budget.why
             work += size
             if work > LARGE:
                 work = 0
@@ -182,12 +190,12 @@ class ServiceTable:
         parts = len(spec.ports) + len(spec.external_ips) + len(spec.load_balancer_source_ranges)
         return parts + sum(len(each.endpoints) * len(each.ports) for each in self._slices.get(key, {}).values())
 
-    async def _plan(self, key: str, size: int) -> tuple[ServicePort, ...]:
+    async def _plan(self, key: str, size: int) -> Planned:
         """Return the desired state of a Service; nothing for one that costs too much, which `too_large` then names."""
         service, before = self._services.get(key), self._planned.pop(key, ())
         self.too_large.pop(key, None)
         if service is None:
-            return ()
+            return (), 0
         make = functools.partial(
             _plan,
             service,
@@ -201,13 +209,17 @@ class ServiceTable:
             self._cost,
         )
         try:
-            ports = await large_changes.made_of(size, make)
+            ports, rules = await large_changes.made_of(size, make)
         except ServiceError as error:
             self.too_large[key] = str(error)
-            return ()
+            return (), 0
         if ports:
             self._planned[key] = ports
-        return ports
+        return ports, rules
+
+    def try_left_out(self, now: float) -> None:
+        """Have Services planned again that were left out for what those of their namespace cost, where there is room now."""
+        self._dirty.update(self._budget.due(now))
 
 
 def _plan(
@@ -220,10 +232,10 @@ def _plan(
     taken: Collection[tuple[str, str, int]],
     before: tuple[ServicePort, ...],
     cost: ModeCost,
-) -> tuple[ServicePort, ...]:
+) -> Planned:
     """Return the desired state of a Service: `before` itself where it is the same, which is then seen at once."""
     ports = plan_service(service, slices, node, families, served_here, elsewhere, taken, before, cost)
-    return before if ports == before else ports
+    return before if ports == before else ports, rules_of(ports, cost)
 
 
 def _planned_alike(one: core_v1.Service, other: core_v1.Service) -> bool:

@@ -17,8 +17,8 @@ from netproxy.policy.objects import PodFacts
 from netproxy.policy.selections import Selection, Selections
 from netproxy.policy.selector import Selector
 from netproxy.policy.selector_index import Places, SelectorIndex
-from netproxy.policy.spending import Spending
 from netproxy.policy.turns import at_once
+from netproxy.spending import Spending
 
 SLICE = 1_000
 """Comparisons of a pod with a selector between suspensions."""

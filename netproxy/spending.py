@@ -1,4 +1,4 @@
-"""The cost of the policies of each namespace. No I/O."""
+"""The cost of the objects (policies, Services) of each namespace. No I/O."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections import Counter
 
 
 class Spending:
-    """The costs of policies by namespace, sorted, so that the largest is found at once."""
+    """The costs of objects by namespace, sorted, so that the largest is found at once."""
 
     def __init__(self) -> None:
         self._totals: Counter[str] = Counter()
         self._sorted: dict[str, list[tuple[int, str]]] = {}
-        """Costs and keys of a namespace's policies, without those that cost nothing."""
+        """Costs and keys of a namespace's objects, without those that cost nothing."""
 
     def change(self, key: str, old: int, new: int) -> None:
-        """Change the cost of a policy from `old` to `new`."""
+        """Change the cost of an object from `old` to `new`."""
         if old == new:
             return
         namespace = key.partition("/")[0]
@@ -32,5 +32,5 @@ class Spending:
         return self._totals[namespace]
 
     def largest(self, namespace: str) -> str:
-        """Return the most costly policy of a namespace. KeyError where none costs anything."""
+        """Return the most costly object of a namespace. KeyError where none costs anything."""
         return self._sorted[namespace][-1][1]

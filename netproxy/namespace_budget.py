@@ -1,0 +1,85 @@
+"""What the Services of one namespace may cost each node together, and which are left out above that. No I/O.
+
+Each may be within its own limit (service_limits.py): twenty of those hold up every later change of anybody's Services for
+seconds. The dearest of a namespace are left out until the others are within the limit, and tried again when there is room.
+A small Service counts for nothing, so a namespace may have any number of them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from netproxy.model import ServicePort
+from netproxy.service_limits import FREE_RULES, ModeCost
+from netproxy.spending import Spending
+
+RETRY = 10.0
+"""Seconds between tries of Services that were left out, in each namespace: one at a time."""
+
+
+def rules_of(ports: Iterable[ServicePort], cost: ModeCost) -> int:
+    """Return how many rules planned ports take in the family where they take most, about as a proxy mode writes them."""
+    rules: Counter[int] = Counter()
+    ranges: dict[int, int] = {}
+    for port in ports:
+        addresses = 2 + len(port.external_ips) + len(port.load_balancer_ips)
+        rules[port.family] += cost.of_port(addresses, max(len(port.endpoints), len(port.local_endpoints)))
+        if cost.ranges_multiply:
+            rules[port.family] += len(port.load_balancer_ips) * len(port.source_ranges)
+        else:
+            ranges[port.family] = len(port.source_ranges)
+    rules.update(ranges)
+    return max(rules.values(), default=0)
+
+
+class NamespaceBudget:
+    """The costs of Services by namespace: of each its rules above `FREE_RULES`, all of a namespace `most` together."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._costs: dict[str, int] = {}
+        self._spending = Spending()
+        self._left_out: dict[str, dict[str, int]] = {}
+        """Costs of Services that are left out, by namespace."""
+        self._tried_at: dict[str, float] = {}
+        self.why = (
+            f"the Services of its namespace take more than {most} rules, without the first {FREE_RULES} of each; "
+            "it is one of those that take most"
+        )
+
+    def put(self, key: str, rules: int) -> list[str]:
+        """Take in what a Service takes, 0 where it is not served; return those to leave out, which may have this one."""
+        namespace = key.partition("/")[0]
+        self._serve(key)
+        self._change(key, max(0, rules - FREE_RULES))
+        found: list[str] = []
+        while self._spending.total(namespace) > self._most:
+            largest = self._spending.largest(namespace)
+            self._left_out.setdefault(namespace, {})[largest] = self._costs[largest]
+            self._change(largest, 0)
+            found.append(largest)
+        return found
+
+    def due(self, now: float) -> list[str]:
+        """Return Services that are left out and for which there is room now, one of a namespace each `RETRY` seconds."""
+        found: list[str] = []
+        for namespace, costs in self._left_out.items():
+            room = self._most - self._spending.total(namespace)
+            key = next((key for key, cost in costs.items() if cost <= room), "")
+            if key and now - self._tried_at.get(namespace, float("-inf")) >= RETRY:
+                self._tried_at[namespace] = now
+                found.append(key)
+        return found
+
+    def _serve(self, key: str) -> None:
+        namespace = key.partition("/")[0]
+        costs = self._left_out.get(namespace, {})
+        if costs.pop(key, None) is not None and not costs:
+            del self._left_out[namespace]
+            self._tried_at.pop(namespace, None)
+
+    def _change(self, key: str, cost: int) -> None:
+        self._spending.change(key, self._costs.pop(key, 0), cost)
+        if cost:
+            self._costs[key] = cost
