@@ -165,8 +165,12 @@ class Watcher:
                     continue
             try:
                 now = _entries(directory)
+            except FileNotFoundError:
+                self._polled.pop(directory, None)
+                self.tell("", _IGNORED)
+                continue
             except OSError:
-                continue  # the next look finds it gone, or no lack of descriptors any more
+                continue  # the next look finds no lack of descriptors any more
             if directory in self._polled:
                 self._polled[directory] = (mask, now)
             for name in before.keys() | now.keys():

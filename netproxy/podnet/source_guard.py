@@ -65,10 +65,8 @@ class SourceGuard:
                 await self._clock.sleep(RETRY)
 
     async def _follow(self) -> None:
-        await asyncio.to_thread(self._folder.mkdir, mode=0o700, parents=True, exist_ok=True)
         with inotify.Watcher() as watcher:
-            watcher.add(self._folder, _MASK)
-            self._ports = await self._read_all()
+            await self._look_anew(watcher)
             self._rules.change(self._ports)
             await self._keeper.take_over()
             await self._set_bridge()
@@ -77,7 +75,10 @@ class SourceGuard:
             checked = self._clock.monotonic()
             while True:
                 for name, _ in await watcher.wait(CHECK_PERIOD):
-                    self._read(name)
+                    if name:
+                        self._read(name)
+                    else:  # events were lost, or the folder is gone
+                        await self._look_anew(watcher)
                 await self._write()
                 if _index(self._bridge) != self._bridge_index:
                     await self._set_bridge()
@@ -87,6 +88,12 @@ class SourceGuard:
                     await self._keeper.verify()
                     await self._set_bridge()
                     checked = self._clock.monotonic()
+
+    async def _look_anew(self, watcher: inotify.Watcher) -> None:
+        """Watch the folder, which is made where there is none, and read all results."""
+        await asyncio.to_thread(self._folder.mkdir, mode=0o700, parents=True, exist_ok=True)
+        watcher.add(self._folder, _MASK)
+        self._ports = await self._read_all()
 
     async def _read_all(self) -> dict[str, PodPort]:
         """Read all results; those of pods that are gone, or of another network namespace, are left out."""

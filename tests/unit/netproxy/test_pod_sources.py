@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from kube import inotify
 from netproxy.errors import WriteError
 from netproxy.nftables.writer import RecordingWriter
 from netproxy.podnet import cni_results, source_guard, source_rules
 from netproxy.podnet.cni_results import PodPort
 from netproxy.podnet.source_guard import SourceGuard
+from tests.unit.kube.test_inotify import Kernel
 
 MAC = "8a:09:3e:5e:f1:49"
 PORT = PodPort("vetha", MAC, ("10.244.1.5", "fd00:244:1::5"), ("10.244.1.1",), ("10.244.1.255",))
@@ -137,6 +140,36 @@ async def test_the_table_follows_pods_that_come_and_go_and_is_repaired(tmp_path:
         task.cancel()
     await guard.cleanup()
     assert not writer.there
+
+
+@pytest.mark.parametrize("refused", ["nothing", "instances", "watches"])
+async def test_a_new_pod_is_seen_without_inotify_and_in_a_new_folder(
+    refused: str, tmp_path: Path, devices: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = Kernel(inotify._libc)
+    kernel.no_instance, kernel.no_watch = refused == "instances", refused == "watches"
+    monkeypatch.setattr(inotify, "_libc", kernel)
+    monkeypatch.setattr(inotify, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(source_guard, "CHECK_PERIOD", 3600)
+    folder, writer = tmp_path / "results", RecordingWriter()
+    guard = SourceGuard(folder, "cni0", to=writer)
+    task = asyncio.create_task(guard.run())
+
+    def ports() -> set[str]:
+        return {key for kind, key in writer.contents.elements if kind == "ports"}
+
+    try:
+        await guard.tried.wait()
+        assert writer.there and not ports()
+        (folder / "wherry-c1-eth0").write_text(json.dumps(result()))
+        await until(lambda: ports() == {"vetha"})
+        shutil.rmtree(folder)
+        await until(lambda: folder.exists() and not ports())
+        (folder / "wherry-c2-eth0").write_text(json.dumps(result("vethb", "02:00:00:00:00:02")))
+        await until(lambda: ports() == {"vethb"})
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 async def test_what_cannot_be_written_is_said_once_and_tried_again(
