@@ -61,7 +61,8 @@ class IPVSBackend:
         self._period, self._compared_at = period, float("-inf")
         self._ports: dict[str, tuple[ServicePort, ...]] = {}
         self._wanted = Wanted()
-        self._planning = asyncio.Lock()
+        self._writing = asyncio.Lock()
+        """Held by whoever changes what is wanted or the kernel: looks run beside changes of Services."""
         self._torn = False
         """Whether a write failed, so that the kernel does not hold what deltas are made from."""
         self._tried: set[state.Server] = set()
@@ -82,6 +83,10 @@ class IPVSBackend:
 
     async def start(self, services: Mapping[str, tuple[ServicePort, ...]]) -> None:
         """Take over whatever the kernel holds: what is right stays, so a restart causes no gap."""
+        async with self._writing:
+            await self._start(services)
+
+    async def _start(self, services: Mapping[str, tuple[ServicePort, ...]]) -> None:
         await self._kernel.prepare()
         await self._kernel.change_sets(state.create_sets(self.family))
         self._settings = await self._with_node_addresses()
@@ -98,12 +103,13 @@ class IPVSBackend:
 
         WriteTimeout where that takes too long: the next change compares everything, for part of it may be written.
         """
-        for key, ports in services.items():
-            if ports:
-                self._ports[key] = ports
-            else:
-                self._ports.pop(key, None)
-        await self._advance(services)
+        async with self._writing:
+            for key, ports in services.items():
+                if ports:
+                    self._ports[key] = ports
+                else:
+                    self._ports.pop(key, None)
+            await self._advance(services)
 
     async def _advance(self, services: Mapping[str, tuple[ServicePort, ...]]) -> None:
         before, after = await self._take_in(services)
@@ -128,10 +134,11 @@ class IPVSBackend:
 
     async def _take_in(self, services: Mapping[str, tuple[ServicePort, ...]]) -> tuple[State, State]:
         """Plan Services; return what was wanted and what is now, of all that they touch."""
-        async with self._planning:  # a look at the node's addresses may plan all Services meanwhile
-            settings, known = self._settings, dict(services)
-            plans = await large_changes.made(known, lambda: {key: state.plan(known[key], settings) for key in known})
-            return self._wanted.change(plans)
+        settings = self._settings
+        plans = await large_changes.made(
+            services, lambda: {key: state.plan(services[key], settings) for key in services}
+        )
+        return self._wanted.change(plans)
 
     async def _change(self, before: State, after: State, first: Callable[[], Awaitable[None]] | None = None) -> None:
         after = State(dict(after.servers), set(after.entries), set(after.addresses))  # a thread may read it
@@ -178,17 +185,25 @@ class IPVSBackend:
         """Repair what others changed, remove endpoints that have ended; return whether anything had to be repaired."""
         repaired = await self._chains.verify()
         await self._follow_node_addresses()
-        table = self._kernel.servers()
-        await self._retire(table.ending)
-        wanted = self._wanted.total.servers
-        whole = self._clock.monotonic() - self._compared_at >= self._period
-        if not whole and {server: table.servers.get(server) for server in wanted} == wanted:
+        async with self._writing:
+            table = self._kernel.servers()
+            await self._retire(table.ending)
+            wanted = self._wanted.total.servers
+            whole = {server: table.servers.get(server) for server in wanted} == wanted
+        if whole and self._clock.monotonic() - self._compared_at < self._period:
             return repaired
-        held = await self._held()
         self._compared_at = self._clock.monotonic()
-        if held == self._wanted.total:
-            return repaired
-        await self._change(held, self._wanted.total)
+        return await self._repair() or repaired
+
+    async def _repair(self) -> bool:
+        """Compare everything; return whether anything had to be repaired."""
+        if await self._held() == self._wanted.total:
+            return False
+        async with self._writing:
+            held = await self._held()  # the difference may have been a change that was under way
+            if held == self._wanted.total:
+                return False
+            await self._change(held, self._wanted.total)
         metrics.REPAIRS.inc()
         log.warning("repaired virtual servers, sets or addresses that others had changed")
         return True
@@ -232,5 +247,6 @@ class IPVSBackend:
         """Serve node ports on addresses that the node has gained, and no longer on those it has lost."""
         settings = await self._with_node_addresses()
         if settings != self._settings:
-            self._settings = settings
-            await self._advance(self._ports)
+            async with self._writing:
+                self._settings = settings
+                await self._advance(self._ports)

@@ -1,5 +1,6 @@
 """The IPVS mode: the packet table, deltas, repair, and reading the kernel's own file. No kernel takes part here."""
 
+import asyncio
 import dataclasses
 import socket
 from collections.abc import Sequence
@@ -8,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kube.clock import FakeClock
+from kube.clock import FakeClock, settle
 from kube.process import CommandError, Result
 from netproxy.config import IPVSConfig
 from netproxy.errors import WriteError
@@ -104,6 +105,62 @@ async def test_hashing_schedulers_get_their_flags_also_over_those_of_an_earlier_
         heads = [each for each in kernel.changes if each[:2] in ("-A", "-E")]
         assert heads == ([f"{verb} -t {IP}:80 {line}"] if verb else [])
     assert not await proxy.verify()
+
+
+class Waiting(MemoryKernel):
+    """Holds up one change of sets or virtual servers, the next after `hold`, until it may go on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hold, self.go_on = False, asyncio.Event()
+
+    async def change_sets(self, text: str) -> None:
+        await self._wait()
+        await super().change_sets(text)
+
+    async def change_servers(self, text: str) -> None:
+        await self._wait()
+        await super().change_servers(text)
+
+    async def _wait(self) -> None:
+        if self.hold:
+            self.hold = False
+            await self.go_on.wait()
+
+
+async def test_a_look_beside_a_change_repairs_nothing_of_it() -> None:
+    kernel, clock = Waiting(), FakeClock()
+    proxy = backend(kernel, RecordingWriter(), clock)
+    await proxy.start({})
+    kernel.changes.clear()
+    kernel.hold = True
+    change = asyncio.create_task(proxy.apply({"default/web": web("10.244.1.2")}))
+    await settle(20)
+    await clock.advance(1000)
+    look = asyncio.create_task(proxy.verify())
+    await settle(20)
+    kernel.go_on.set()
+    await change
+    assert not await look
+    assert len(kernel.changes) == len(set(kernel.changes)) == 2  # a virtual server and its endpoint
+    assert not await proxy.verify()
+
+
+async def test_an_endpoint_that_comes_back_while_it_is_removed_stays() -> None:
+    kernel, server, again = Waiting(), Server("tcp", IP, 80), "10.244.1.3:8080"
+    proxy = backend(kernel, RecordingWriter())
+    await proxy.start({"default/web": web("10.244.1.2", "10.244.1.3")})
+    await proxy.apply({"default/web": web("10.244.1.2")})
+    kernel.table.ending[server, again] = 0
+    kernel.hold = True
+    look = asyncio.create_task(proxy.verify())
+    await settle(20)
+    change = asyncio.create_task(proxy.apply({"default/web": web("10.244.1.2", "10.244.1.3")}))
+    await settle(20)
+    kernel.go_on.set()
+    await asyncio.gather(look, change)
+    assert not look.result()  # it was not gone in between
+    assert again in kernel.table.servers[server].endpoints and not kernel.table.ending
 
 
 @pytest.mark.parametrize("seed", range(4))
