@@ -149,9 +149,8 @@ class PolicyEnforcer:
 
     def _take_pod(self, change: Change[SlimPod]) -> Iterator[None]:
         facts = None if change.type == "DELETED" else facts_of(change.new, self._node_name)
-        old = self._table.known.pods.get(change.key)
-        touched = self._table.set_pod(change.key, facts) | self._intake.relieve()
-        touched |= self._remaining.pod_changed(change.key, old, facts, deleted=change.type == "DELETED")
+        touched = self._remaining.pod_changes(change.key, facts, deleted=change.type == "DELETED")
+        touched |= self._table.set_pod(change.key, facts) | self._intake.relieve()
         if touched:
             self._wake.set()
         yield from ()

@@ -82,6 +82,8 @@ class Rulesets:
         return {ip: key for _, key, pod in sorted(here, key=lambda each: each[:2]) for ip in pod.addresses(self.family)}
 
     def _waits_for_an_address(self) -> bool:
+        if self.table.unknown_closed:
+            return True
         starting = [key for key, pod in self.table.known.here.items() if not pod.ips]
         subjects = {policy.subject for policy in self.table.policies.values()} if starting else ()
         return any(key in self.table.members_here(subject) for subject in subjects for key in starting)

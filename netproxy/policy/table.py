@@ -32,6 +32,8 @@ class PolicyTable:
         self.known = KnownPods()
         self.selections = Selections()
         self.spending = Spending()
+        self.unknown_closed = False
+        """Whether addresses of this node's ranges that no pod is known to have are closed, whoever starts."""
 
     def members(self, selector: Selector) -> Mapping[str, PodFacts]:
         """Return the pods that a selector of a policy selects."""
@@ -40,6 +42,10 @@ class PolicyTable:
     def members_here(self, selector: Selector) -> Mapping[str, PodFacts]:
         """Return those on this node."""
         return self.selections[selector].here
+
+    def is_selected(self, key: str) -> bool:
+        """Tell whether any policy selects a pod of this node."""
+        return any(key in self.members_here(policy.subject) for policy in self.policies.values())
 
     # -- pods and namespaces --------------------------------------------------------------------------------------
     def clear_pods(self) -> None:

@@ -1,15 +1,17 @@
 """When the enforcer follows what, and that no node waits for policies that nobody can show it."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+
+import pytest
 
 from kube.api import networking_v1
 from kube.clock import FakeClock, settle
 from netproxy.nftables.writer import RecordingWriter
 from netproxy.policy.enforcer import PolicyEnforcer
 from netproxy.policy.objects import SlimMeta, SlimNamespace
-from netproxy.policy.remaining_pods import PERIOD, START_SECONDS
+from netproxy.policy.remaining_pods import MOST, PERIOD, START_SECONDS
 from netproxy.policy.sync import PolicyBackend
 from tests.support.memory_api import MemoryAPI
 from tests.support.policies import PolicyTracer, pod, policy
@@ -210,4 +212,32 @@ async def test_a_finished_pod_without_an_address_closes_nothing() -> None:
     async with on_a_node(api, {}) as site:
         api.put(pod("starting", labels={"app": "starting"}, phase="Failed"))
         await settle(80)
+        assert site.allows(target=OTHER)
+
+
+async def test_many_pods_deleted_by_force_cost_one_job_a_look_and_close_all_unknown_addresses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever may create pods may delete them by force a hundred times a second."""
+    api = cluster(closing("starting"))
+    async with on_a_node(api, {WEB: "web", CLIENT: "client"}) as site:
+        jobs: list[object] = []
+        add = site.enforcer._turns.add
+
+        def count(work: Callable[[], Iterator[None]]) -> None:
+            jobs.append(work)
+            add(work)
+
+        for number in range(MOST + 50):
+            each = pod(f"p{number}")
+            api.put(each)
+            await settle(3)
+            api.remove(each)
+            await settle(3)
+        monkeypatch.setattr(site.enforcer._turns, "add", count)
+        await site.look()
+        assert len(jobs) <= 3
+        assert not site.allows(target=OTHER)
+        await site.look(START_SECONDS)
+        await site.look()
         assert site.allows(target=OTHER)
