@@ -61,12 +61,11 @@ def check_cost(spec: networking_v1.NetworkPolicySpec) -> None:
         selectors += len(peers) - len(blocks)
         cidrs += len(blocks) + sum(len(block.except_) for block in blocks)
         matches += (len(peers) - len(blocks) + 1) * max(1, len(ports))
-    check_selector(spec.pod_selector)
-    requirements = requirements_of(spec.pod_selector)
-    for peer in (peer for peers, _ in rules for peer in peers) if selectors <= MAX_SELECTORS else ():
-        for selector in (peer.pod_selector, peer.namespace_selector):
-            check_selector(selector)
-            requirements += requirements_of(selector)
+    requirements = check_selector(spec.pod_selector) if spec.pod_selector else 0
+    for peers in (peers for peers, _ in rules) if selectors <= MAX_SELECTORS else ():
+        for peer in peers:
+            requirements += check_selector(peer.pod_selector) if peer.pod_selector else 0
+            requirements += check_selector(peer.namespace_selector) if peer.namespace_selector else 0
     for count, limit, what in (
         (cidrs, MAX_ELEMENTS, "address ranges and exceptions"),
         (matches, MAX_ELEMENTS, "pairs of a peer and a port"),
@@ -77,19 +76,13 @@ def check_cost(spec: networking_v1.NetworkPolicySpec) -> None:
             raise PolicyError(f"it has {count} {what}; {limit} are enforced at most")
 
 
-def check_selector(selector: meta_v1.LabelSelector | None) -> None:
-    """Raise PolicyError for a selector that asks for too much."""
-    if (count := requirements_of(selector)) > MAX_REQUIREMENTS:
+def check_selector(selector: meta_v1.LabelSelector) -> int:
+    """Return how many labels, expressions and values a selector has; PolicyError for more than it may have."""
+    count = len(selector.match_labels) + len(selector.match_expressions)
+    if selector.match_expressions and count <= MAX_REQUIREMENTS:
+        count += sum([len(each.values) for each in selector.match_expressions])
+    if count > MAX_REQUIREMENTS:
         raise PolicyError(
             f"a selector of it has {count} labels, expressions and values; {MAX_REQUIREMENTS} are enforced at most"
         )
-
-
-def requirements_of(selector: meta_v1.LabelSelector | None) -> int:
-    """Return how many labels, expressions and values a selector has; of more expressions than it may have none are read."""
-    if selector is None:
-        return 0
-    count = len(selector.match_labels) + len(selector.match_expressions)
-    if count > MAX_REQUIREMENTS:
-        return count
-    return count + sum(len(each.values) for each in selector.match_expressions)
+    return count

@@ -66,9 +66,11 @@ def _without_rules(policy: networking_v1.NetworkPolicy, subject: Selector) -> Po
 
 def _subject(policy: networking_v1.NetworkPolicy) -> Selector:
     # A policy without a podSelector, as a server might send one, selects the whole namespace like an empty one.
-    selector = policy.spec.pod_selector
-    pods = _selector(selector) if selector else selectors.EVERYTHING
-    return Selector(pods, policy.metadata.namespace or "")
+    selector, namespace = policy.spec.pod_selector, policy.metadata.namespace or ""
+    if selector is None:
+        return Selector(namespace=namespace)
+    check_selector(selector)
+    return Selector(_selector(selector), namespace)
 
 
 def _types(spec: networking_v1.NetworkPolicySpec) -> list[str]:
@@ -101,8 +103,7 @@ def _peer(namespace: str, peer: networking_v1.NetworkPolicyPeer) -> Selector:
 
 
 def _selector(selector: meta_v1.LabelSelector) -> selectors.LabelSelector:
-    """Read a selector within its limits; PolicyError for a larger one."""
-    check_selector(selector)
+    """Read a selector, whose limits are checked."""
     found = selectors.from_label_selector(selector)
     found.matches({})  # the first comparison joins its requirements: now, rather than those of all policies with a pod
     return found
