@@ -2,82 +2,22 @@
 
 A delta names only what changed: a chain of a port's own is flushed and refilled in the same transaction, an entry in a
 shared chain is inserted or deleted by itself. iptables-restore takes each table in one transaction, so there is no
-moment with half of a change. nat goes before filter: a Service that gains its first endpoint is translated before the
-rule that rejects it goes, and one that loses its last falls from translation straight to a refusal.
+moment with half of a change.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
 
 from netproxy.iptables import names, static
 from netproxy.iptables.matches import Chain
+from netproxy.iptables.restore_text import Batches, Tables
 from netproxy.iptables.rules import Fragment
 
-TABLE_ORDER = ("mangle", "nat", "filter")
 MANY_DELETED = 100
 """Rules of a shared chain from which on it is written anew: iptables-nft searches the chain for each that it deletes, so that
 5 000 of 5 000 take 40 s, and to write them anew half a second."""
-Tables = dict[str, dict[str, list[str]]]
-"""table -> chain -> rules, as iptables-save prints them without "-A chain "."""
-
-
-def parse_save(text: str) -> Tables:
-    """Read the output of iptables-save."""
-    tables: Tables = {}
-    chains: dict[str, list[str]] = {}
-    for line in text.splitlines():
-        if line.startswith("*"):
-            chains = tables.setdefault(line[1:].strip(), {})
-        elif line.startswith(":"):
-            chains.setdefault(line[1:].split(" ", 1)[0], [])
-        elif line.startswith("-A "):
-            _, chain, rule = line.split(" ", 2)
-            chains.setdefault(chain, []).append(rule.rstrip())
-    return tables
-
-
-@dataclass(slots=True)
-class _Batch:
-    """The lines of one table, in the order in which they are safe: declare, fill, link, unlink, remove."""
-
-    declare: list[str] = field(default_factory=list)
-    fill: list[str] = field(default_factory=list)
-    delete: list[str] = field(default_factory=list)
-    insert: list[str] = field(default_factory=list)
-    remove: list[str] = field(default_factory=list)
-
-    def render(self, table: str) -> str:
-        # In order of names: iptables-nft 1.8 looks each new chain up in a list, three times as fast if neighbours in it
-        # were made one after the other (10 000 chains).
-        lines = [f"*{table}", *sorted(self.declare), *self.fill, *self.delete, *self.insert, *self.remove, "COMMIT", ""]
-        return "\n".join(lines)
-
-
-class _Batches:
-    def __init__(self) -> None:
-        self._tables: dict[str, _Batch] = {}
-
-    def __getitem__(self, table: str) -> _Batch:
-        return self._tables.setdefault(table, _Batch())
-
-    def rewrite(self, chain: Chain, rules: Iterable[str]) -> None:
-        """Make a chain hold exactly these rules, creating it where it is missing."""
-        table, name = chain
-        batch = self[table]
-        batch.declare.append(f":{name} - [0:0]")
-        batch.fill += [f"-A {name} {rule}" for rule in rules]
-
-    def drop(self, chain: Chain) -> None:
-        table, name = chain
-        self[table].declare.append(f":{name} - [0:0]")
-        self[table].remove.append(f"-X {name}")
-
-    def render(self) -> str:
-        order = [*TABLE_ORDER, *(table for table in self._tables if table not in TABLE_ORDER)]
-        return "".join(self._tables[table].render(table) for table in order if table in self._tables)
 
 
 class Shadow:
@@ -108,7 +48,7 @@ class Shadow:
 
         It changes nothing here: a thread may call it.
         """
-        batches = _Batches()
+        batches = Batches()
         gone: dict[Chain, None] = {}
         fresh: dict[Chain, tuple[str, ...]] = {}
         removed: dict[tuple[str, str, str], None] = {}
@@ -144,7 +84,7 @@ class Shadow:
         before, self.settings = self.settings, settings
         if self._layout.tail(before) != self._layout.tail(settings):
             return None
-        batches, old = _Batches(), self._layout.fixed(before)
+        batches, old = Batches(), self._layout.fixed(before)
         for chain, rules in self._layout.fixed(settings).items():
             if old.get(chain) != rules:
                 batches.rewrite(chain, rules)
@@ -174,7 +114,7 @@ class Shadow:
         Only chains of ours and our jumps in the kernel's chains are touched. Chains of the per-port kind that belong
         to no Service (left by an earlier life, or by another kube-proxy) and another mode's are removed.
         """
-        batches = _Batches()
+        batches = Batches()
         desired = self.desired()
         last = self._layout.tail(self.settings)
         for chain, rules in desired.items():
@@ -208,11 +148,10 @@ class Shadow:
                 held = actual.get(jump.table, {}).get(jump.chain, [])
                 batches[jump.table].delete += [f"-D {jump.chain} {jump.rule}"] * held.count(jump.rule)
         self._reconcile_jumps(batches, wanted, actual)
-        self._drop_empty(batches)
         return batches.render()
 
     @staticmethod
-    def _reconcile_jumps(batches: _Batches, wanted: list[static.Jump], actual: Tables) -> None:
+    def _reconcile_jumps(batches: Batches, wanted: list[static.Jump], actual: Tables) -> None:
         """Put our jumps back where one is missing, or they do not follow each other as they must: all of a chain's.
 
         The canonical text counts; another program's jump to the same chain, however written, is left alone.
@@ -227,7 +166,7 @@ class Shadow:
                 batches[table].insert += [f"-I {chain} 1 {rule}" for rule in rules]
 
     def _reconcile_shared(
-        self, batches: _Batches, chain: Chain, rules: tuple[str, ...], held: list[str], last: tuple[str, ...]
+        self, batches: Batches, chain: Chain, rules: tuple[str, ...], held: list[str], last: tuple[str, ...]
     ) -> None:
         table, name = chain
         ends_right = not last or tuple(held[-len(last) :]) == last
@@ -240,46 +179,6 @@ class Shadow:
             return
         batches[table].delete += [f"-D {name} {rule}" for rule in held if rule not in wanted]
         batches[table].insert += [f"-I {name} 1 {rule}" for rule in rules if rule not in there]
-
-    @staticmethod
-    def _drop_empty(batches: _Batches) -> None:
-        batches._tables = {
-            table: batch
-            for table, batch in batches._tables.items()
-            if batch.declare or batch.fill or batch.delete or batch.insert or batch.remove
-        }
-
-
-def chains_named(text: str, limit: int = 8) -> str:
-    """Name the chains that a text for iptables-restore touches, with their tables, for the log."""
-    found: dict[str, None] = {}
-    table = ""
-    for line in text.splitlines():
-        if line.startswith("*"):
-            table = line[1:]
-        elif line != "COMMIT":
-            words = line.split(" ", 2)
-            found[f"{table} {words[0][1:] if line.startswith(':') else words[1]}"] = None
-    shown = list(found)[:limit]
-    return ", ".join(shown) + (f" and {len(found) - limit} more" if len(found) > limit else "")
-
-
-def transactions(text: str) -> int:
-    """Return how many transactions a text for iptables-restore is: one a table."""
-    return text.count("\nCOMMIT\n")
-
-
-def lines_by_table(text: str) -> dict[str, int]:
-    """Count the rules that a text for iptables-restore writes or deletes, by table."""
-    counts: dict[str, int] = {}
-    table = ""
-    for line in text.splitlines():
-        if line.startswith("*"):
-            table = line[1:]
-            counts[table] = 0
-        elif line.startswith("-"):
-            counts[table] += 1
-    return counts
 
 
 def _count(fragment: Fragment) -> Counter[str]:
@@ -297,7 +196,7 @@ def _target(rule: str) -> str:
 
 def cleanup(actual: Tables) -> str:
     """Return the text that removes everything of ours, of every mode, from what the kernel holds."""
-    batches = _Batches()
+    batches = Batches()
     ours = static.known_chains()
     targets = {name for _, name in ours}
     for table, chains in actual.items():

@@ -14,7 +14,7 @@ from kube.clock import SYSTEM, Clock
 from netproxy import large_changes, metrics
 from netproxy.drift import DriftWatch
 from netproxy.errors import WriteError, WriteTimeout
-from netproxy.iptables import shadow, static
+from netproxy.iptables import restore_text, shadow, static
 from netproxy.iptables.packet_counters import PacketCounters
 from netproxy.iptables.rules import Fragment, fragment
 from netproxy.iptables.settings import RuleSettings
@@ -148,9 +148,9 @@ class IPTablesBackend:
             return
         started = self._clock.monotonic()
         try:
-            async with self._drift.writing(shadow.transactions(text)):
+            async with self._drift.writing(restore_text.transactions(text)):
                 await self._writer.apply(text)
-            for table, count in shadow.lines_by_table(text).items():
+            for table, count in restore_text.lines_by_table(text).items():
                 metrics.IPTABLES_LAST.labels(table, metrics.family_label(self.family)).set(count)
         except WriteTimeout:
             metrics.PARTIAL_RESTORE_FAILURES.labels(metrics.family_label(self.family)).inc()
@@ -198,7 +198,7 @@ class IPTablesBackend:
         text = self._shadow.reconcile(held)
         if text:
             try:
-                async with self._drift.writing(shadow.transactions(text), since=began[1]):
+                async with self._drift.writing(restore_text.transactions(text), since=began[1]):
                     await self._writer.apply(text)
             except WriteError:
                 self._torn = True
@@ -206,7 +206,7 @@ class IPTablesBackend:
                 raise
             if why == "check":
                 metrics.REPAIRS.inc()
-                log.warning("repaired rules that were changed by others, in %s", shadow.chains_named(text))
+                log.warning("repaired rules that were changed by others, in %s", restore_text.chains_named(text))
         else:
             self._drift.found_whole(began)
         self._torn = False

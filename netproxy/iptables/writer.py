@@ -20,7 +20,7 @@ from typing import Protocol
 
 from kube.process import CommandError, run
 from netproxy.errors import WriteError, WriteTimeout
-from netproxy.iptables.shadow import Tables, parse_save
+from netproxy.iptables.restore_text import Tables, parse_save
 
 
 class Writer(Protocol):

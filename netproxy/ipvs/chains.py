@@ -15,7 +15,7 @@ from netproxy.iptables import names, static
 from netproxy.iptables.matches import Chain, comment
 from netproxy.iptables.settings import RuleSettings
 from netproxy.iptables.static import Jump, Layout, StaticSettings
-from netproxy.ipvs.state import set_name
+from netproxy.ipvs.commands import set_name
 
 LOAD_BALANCER, NODE_PORT = "KUBE-LOAD-BALANCER", "KUBE-NODE-PORT"
 SOURCE_RANGES, FILTER, OUT_FILTER = "KUBE-SOURCE-RANGES-FIREWALL", "KUBE-IPVS-FILTER", "KUBE-IPVS-OUT-FILTER"

@@ -19,7 +19,8 @@ from kube.process import CommandError, run
 from netproxy import sysctl
 from netproxy.config import IPVSConfig
 from netproxy.errors import WriteError, WriteTimeout
-from netproxy.ipvs.state import SETS, Behaviour, Server, networks, option, set_name, within
+from netproxy.ipvs.commands import SETS, option, set_name
+from netproxy.ipvs.state import Behaviour, Server, networks, within
 
 DEVICE = "kube-ipvs0"
 PROC = Path("/proc/thread-self/net/ip_vs")

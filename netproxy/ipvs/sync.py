@@ -20,7 +20,7 @@ from netproxy.iptables.settings import RuleSettings
 from netproxy.iptables.static import StaticSettings
 from netproxy.iptables.sync import IPTablesBackend
 from netproxy.iptables.writer import Writer
-from netproxy.ipvs import state
+from netproxy.ipvs import commands, state
 from netproxy.ipvs.chains import IPVS, with_rules
 from netproxy.ipvs.kernel import Kernel
 from netproxy.ipvs.state import Settings, State
@@ -88,13 +88,13 @@ class IPVSBackend:
 
     async def _start(self, services: Mapping[str, tuple[ServicePort, ...]]) -> None:
         await self._kernel.prepare()
-        await self._kernel.change_sets(state.create_sets(self.family))
+        await self._kernel.change_sets(commands.create_sets(self.family))
         self._settings = await self._with_node_addresses()
         self._ports = {key: ports for key, ports in services.items() if ports}
         self._wanted = Wanted()
         await self._take_in(self._ports)
         held = await self._held()
-        held.servers = state.without_flags(held.servers)
+        held.servers = commands.without_flags(held.servers)
         await self._change(held, self._wanted.total, first=lambda: self._chains.start({}))
         self._compared_at = self._clock.monotonic()
 
@@ -147,12 +147,12 @@ class IPVSBackend:
         entries, flags = before.entries | after.entries, self._settings.scheduler_flags
 
         async def change_sets(old: set[tuple[str, str]], new: set[tuple[str, str]]) -> None:
-            text = await large_changes.made_of(size, lambda: state.set_commands(old, new, self.family))
+            text = await large_changes.made_of(size, lambda: commands.set_commands(old, new, self.family))
             if text:
                 await self._kernel.change_sets(text)
 
         async def change_servers(old: Servers, new: Servers, ending: Collection[tuple[state.Server, str]] = ()) -> None:
-            text = await large_changes.made_of(size, lambda: state.server_commands(old, new, ending, flags))
+            text = await large_changes.made_of(size, lambda: commands.server_commands(old, new, ending, flags))
             if text:
                 await self._kernel.change_servers(text)
 
@@ -218,7 +218,7 @@ class IPVSBackend:
         now = self._clock.monotonic()
         self._ending_since = {key: self._ending_since.get(key, now) for key in ending}
         lines = [
-            state.retire(*key)
+            commands.retire(*key)
             for key, connections in ending.items()
             if key[0] in self._wanted.total.servers and (not connections or now - self._ending_since[key] >= ENDING)
         ]

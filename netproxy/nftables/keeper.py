@@ -15,7 +15,8 @@ from netproxy import metrics
 from netproxy.drift import DriftWatch
 from netproxy.errors import UnansweredError, WriteError
 from netproxy.nftables.commands import Held
-from netproxy.nftables.writer import Contents, Writer
+from netproxy.nftables.listing import Contents
+from netproxy.nftables.writer import Writer
 
 log = logging.getLogger(__name__)
 

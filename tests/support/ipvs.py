@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from netproxy.errors import WriteError
+from netproxy.ipvs.commands import SETS
 from netproxy.ipvs.kernel import Entries, Table
-from netproxy.ipvs.state import SETS, Behaviour, Server
+from netproxy.ipvs.state import Behaviour, Server
 from tests.support.packet_tracer import ACCEPT, DROP, REJECT, Host, Outcome, Packet, RuleTracer, _State
 
 PROTOCOLS = {"-t": "tcp", "-u": "udp", "--sctp-service": "sctp"}

@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from netproxy.iptables.shadow import Tables
+from netproxy.iptables.restore_text import Tables
 from netproxy.model import ServicePort
 
 ACCEPT, DROP, REJECT = "accept", "drop", "reject"

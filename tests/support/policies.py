@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from kube.api import networking_v1
-from netproxy.nftables.writer import Contents
+from netproxy.nftables.listing import Contents
 from netproxy.policy.base_chains import HOOKS
 from netproxy.policy.objects import SlimContainer, SlimMeta, SlimPod, SlimPodIP, SlimPodSpec, SlimPodStatus, SlimPort
 

@@ -11,8 +11,9 @@ from netproxy.iptables.static import StaticSettings
 from netproxy.iptables.sync import IPTablesBackend, fragment
 from netproxy.iptables.writer import RestoreWriter
 from netproxy.ipvs.chains import IPVS, with_rules
+from netproxy.ipvs.commands import create_sets, set_commands
 from netproxy.ipvs.kernel import DEVICE, RealKernel
-from netproxy.ipvs.state import Settings, create_sets, plan, set_commands
+from netproxy.ipvs.state import Settings, plan
 from netproxy.model import ServicePort, plan_service
 from netproxy.nftables.elements import fragment as nft_fragment
 from netproxy.nftables.shadow import Shadow as NftShadow

@@ -29,9 +29,9 @@ import pytest
 
 from netproxy import pod_side, proxy
 from netproxy.config import DNSConfig, PodNetworkConfig, ProxyConfig
-from netproxy.iptables.shadow import parse_save
+from netproxy.iptables.restore_text import parse_save
 from netproxy.iptables.static import SHARED
-from netproxy.nftables.writer import parse
+from netproxy.nftables.listing import parse
 from tests.host.netproxy.conftest import NODE_IP, running
 from tests.support.api_churn import SERVICES, APIChurn
 from tests.support.memory_api import MemoryAPI

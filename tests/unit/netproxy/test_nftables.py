@@ -11,8 +11,9 @@ from netproxy.iptables.settings import RuleSettings
 from netproxy.iptables.static import StaticSettings
 from netproxy.model import ServicePort, plan_service
 from netproxy.nftables import chains
+from netproxy.nftables.listing import Contents, decode, parse
 from netproxy.nftables.sync import NFTablesBackend
-from netproxy.nftables.writer import Contents, RecordingWriter, decode, parse
+from netproxy.nftables.writer import RecordingWriter
 from tests.support.churn import Churn
 from tests.support.services import service, slice_of
 

@@ -9,7 +9,7 @@ import pytest
 from kube.clock import FakeClock
 from netproxy import large_changes
 from netproxy.errors import WriteError
-from netproxy.iptables import shadow, sync
+from netproxy.iptables import restore_text, shadow, sync
 from netproxy.iptables.rules import Fragment
 from netproxy.iptables.settings import RuleSettings
 from netproxy.iptables.static import StaticSettings
@@ -249,7 +249,7 @@ async def test_a_change_that_waits_its_turn_while_others_rules_are_compared_is_n
     await proxy.start({})
     good, may_go_on, reading = writer.read, asyncio.Event(), asyncio.Event()
 
-    async def slowly() -> shadow.Tables:
+    async def slowly() -> restore_text.Tables:
         held = await good()
         reading.set()
         await may_go_on.wait()
@@ -330,7 +330,7 @@ async def test_rules_become_lean_with_many_endpoints_where_a_change_copies_the_w
 
 def test_saved_rules_are_read_back() -> None:
     saved = "# comment\n*nat\n:PREROUTING ACCEPT [3:4]\n:KUBE-X - [0:0]\n-A KUBE-X -s 1.2.3.4/32 -j RETURN\nCOMMIT\n"
-    assert shadow.parse_save(saved) == {"nat": {"PREROUTING": [], "KUBE-X": ["-s 1.2.3.4/32 -j RETURN"]}}
+    assert restore_text.parse_save(saved) == {"nat": {"PREROUTING": [], "KUBE-X": ["-s 1.2.3.4/32 -j RETURN"]}}
 
 
 async def test_new_pod_ranges_rewrite_only_the_chains_that_depend_on_them() -> None:
