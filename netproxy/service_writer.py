@@ -13,18 +13,16 @@ others go before, but for a minute at most.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from kube.clock import Clock
 from netproxy.backend import Backend
 from netproxy.errors import WriteError, WriteTimeout
-from netproxy.model import ServicePort
+from netproxy.service_search import Found, Ports, search, size_of
 
 log = logging.getLogger(__name__)
 
-ATTEMPTS = 32
-"""Writes to find who is refused; one of 10 000 Services takes 27. Who is not tried by then has its turn at the next look."""
 FIRST_RETRY, LAST_RETRY = 10.0, 600.0
 """Seconds until a refused Service is tried again: the first time, or where it changed; and at most."""
 LATE_RETRY = 120.0
@@ -34,75 +32,6 @@ PATIENCE = 60.0
 `LATE_RETRY` seconds, for it may take half of them."""
 PLAIN_STARTS = 2
 """Failed starts after which Services are left out: until all are tried, those not yet taken have no rules."""
-
-Ports = tuple[ServicePort, ...]
-
-
-@dataclass(slots=True)
-class Found:
-    """What a search for refused Services came to; `untried` are those for which no attempt was left."""
-
-    taken: list[str] = field(default_factory=list)
-    refused: dict[str, str] = field(default_factory=dict)
-    late: dict[str, str] = field(default_factory=dict)
-    """Those that took too long alone."""
-    untried: list[str] = field(default_factory=list)
-
-
-async def search(
-    services: Mapping[str, Ports],
-    write: Callable[[Sequence[str], Found], Awaitable[None]],
-    late: WriteTimeout | None = None,
-) -> Found:
-    """Return which Services are taken and which refused; `write` tries some in addition to those taken so far.
-
-    `late` is what came of trying all.
-    """
-    found, parts, attempts = Found(), [list(services)], ATTEMPTS
-    if late is not None:
-        parts = _apart(list(services), services, found, late)
-    while parts:
-        part = parts.pop()
-        if not attempts:
-            found.untried += part
-            continue
-        attempts -= 1
-        try:
-            await write(part, found)
-        except WriteTimeout as error:
-            parts += _apart(part, services, found, error)
-        except WriteError as error:
-            if len(part) == 1:
-                found.refused[part[0]] = str(error)[:500]
-            else:
-                middle = len(part) // 2
-                parts += [part[middle:], part[:middle]]
-        else:
-            found.taken += part
-    return found
-
-
-def _apart(part: Sequence[str], services: Mapping[str, Ports], found: Found, error: WriteTimeout) -> list[list[str]]:
-    """Return the larger and the smaller Services of a part, about half of its rules each; note one that is alone."""
-    if len(part) == 1:
-        found.late[part[0]] = str(error)[:500]
-        return []
-    ordered = sorted(part, key=lambda key: _size(services[key]))
-    half, sum_, count = sum(_size(services[key]) for key in ordered) / 2, 0, 0
-    for key in ordered[:-1]:
-        sum_ += _size(services[key])
-        if count and sum_ > half:
-            break
-        count += 1
-    return [ordered[count:], ordered[:count]]
-
-
-def _size(ports: Ports) -> int:
-    """Return about how many rules ports take."""
-    return sum(
-        2 + len(port.endpoints) + len(port.local_endpoints) + len(port.external_ips) + len(port.load_balancer_ips)
-        for port in ports
-    )
 
 
 @dataclass(slots=True)
@@ -190,7 +119,7 @@ class ServiceWriter:
             refusal = self._refused.get(key)
             if refusal and not ports:
                 self._forget(key)
-            elif refusal and (refusal.late is None or _size(ports) <= refusal.late // 2):
+            elif refusal and (refusal.late is None or size_of(ports) <= refusal.late // 2):
                 refusal.retry_at = min(refusal.retry_at, refusal.tried_at + FIRST_RETRY)
         await self._try(self._due(late=False))
 
@@ -260,7 +189,7 @@ class ServiceWriter:
     def _refuse(self, key: str, ports: Ports, why: str, *, late: bool) -> None:
         now, known = self._clock.monotonic(), self._refused.get(key)
         delay = max(min(known.delay * 2, LAST_RETRY) if known else 0.0, LATE_RETRY if late else FIRST_RETRY)
-        self._refused[key] = _Refusal(now, delay, now + delay, _size(ports) if late else None)
+        self._refused[key] = _Refusal(now, delay, now + delay, size_of(ports) if late else None)
         self._behind[key] = ports
         (self._on_late if late else self._on_refused)(key, why)
 

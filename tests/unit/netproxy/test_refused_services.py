@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from kube.api import core_v1
 from kube.clock import FakeClock, settle
 from kube.process import CommandError, Result
-from netproxy import large_changes, metrics, service_writer
+from netproxy import large_changes, metrics, service_search
 from netproxy.backend import Backend
 from netproxy.errors import WriteError, WriteTimeout
 from netproxy.iptables.sync import IPTablesBackend
@@ -237,7 +237,7 @@ async def test_what_was_in_force_stays_while_the_kernel_takes_nothing(make: Make
 
 
 async def test_the_attempts_have_a_bound_and_all_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(service_writer, "ATTEMPTS", 4)
+    monkeypatch.setattr(service_search, "ATTEMPTS", 4)
     site = iptables(clock := FakeClock())
     writer = ServiceWriter(site.backend, clock)
     await writer.start({})
