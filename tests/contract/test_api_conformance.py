@@ -22,6 +22,7 @@ from cryptography.x509.oid import NameOID
 
 from control.auth.user import Credentials, UserInfo
 from control.server.exchange import Request, Response, Stream
+from control.server.pieces import Body, whole
 from control.server.yaml_body import load_yaml
 from kube.resources import RESOURCES, Resource
 from kube.schema import wire, wire_encode
@@ -66,8 +67,9 @@ def encoded(value: Object, encoding: str, kind: tuple[str, str]) -> bytes:
     return yaml.safe_dump(value).encode() if encoding == YAML else msgspec.json.encode(value)
 
 
-def decoded(data: bytes, content_type: str, module: str) -> Object:
+def decoded(body: Body, content_type: str, module: str) -> Object:
     """Read an answer; kinds of meta.k8s.io name their own module, lists are unpacked item by item."""
+    data = whole(body)
     if content_type.partition(";")[0] != PROTOBUF:
         found: Object = load_yaml(data) if content_type == YAML else msgspec.json.decode(data)
         return found
@@ -99,7 +101,7 @@ class Asked:
         answer = await self.raw(method, path, data, encoding, accept or self.accept)
         assert isinstance(answer, Response), answer
         wanted = (accept or self.accept).partition(";")[0]
-        assert answer.content_type.decode() == wanted, (answer.status, answer.body[:300])
+        assert answer.content_type.decode() == wanted, (answer.status, whole(answer.body)[:300])
         return answer.status, decoded(answer.body, wanted, kind[0])
 
     async def raw(self, method: str, path: str, body: bytes, content_type: str, accept: str) -> Response | Stream:
