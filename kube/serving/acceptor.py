@@ -16,6 +16,7 @@ import ssl
 from collections.abc import Callable
 
 from kube import tls_buffers
+from kube.serving import handshakes
 from kube.serving.limits import ServingLimits
 from kube.serving.table import Connection, ConnectionTable, Stage
 
@@ -131,7 +132,10 @@ class Acceptor:
                 tls = self._tls() if self._tls is not None else None
                 protocol = self._make(connection)
                 begun = True
-                await self._loop.connect_accepted_socket(lambda: protocol, accepted, ssl=tls)
+                if tls is not None:
+                    await handshakes.shake(protocol, accepted, tls, self._table.half_done, connection.peer)
+                else:
+                    await self._loop.connect_accepted_socket(lambda: protocol, accepted)
             connection.close = lambda: self._end(protocol)
             served = True
         except OSError as error:  # ssl.SSLError and TimeoutError are OSErrors

@@ -61,7 +61,8 @@ class ConnectionTable:
         self._answers: Budget[Connection] = Budget(unread, unread)
         self._stalled: Budget[Connection] = Budget(unread, unread // STALLED_SHARE)
         self.turns = Turns()
-        self.handshakes = Turns(newest=True)
+        self.handshakes, self.half_done = Turns(newest=True), Turns(newest=True)
+        """Turns of handshakes: to begin, and to go on."""
         self._large_heads = Rate(limits.head_burst, limits.head_rate)
         self.unauthenticated = self.authenticated = 0
         self.closed = 0

@@ -1,4 +1,4 @@
-"""Turns in which large answers are written and TLS handshakes begun: a few in each round of the event loop, by owner in turn.
+"""Turns in which large answers are written and TLS handshakes go on: a few in each round of the event loop, by owner in turn.
 
 To encrypt and write a piece takes a fraction of a millisecond, a handshake one or two. Where hundreds of clients have just
 begun a watch or connected, one round of the loop would do that for all of them, and every request would wait for several such
@@ -11,8 +11,8 @@ import asyncio
 from collections import deque
 
 ROUND = 4
-"""Pieces written, or handshakes begun, in one round of the loop. A handshake takes 0.8 ms, and later 1 ms more for a client
-certificate; with one a round new clients would wait too long where rounds are full of other work."""
+"""Pieces written, handshakes begun, or handshakes gone on with in one round of the loop. A handshake takes 0.8 ms, and later
+1 ms more for a client certificate; with one a round new clients would wait too long where rounds are full of other work."""
 
 
 class _Queue(deque[asyncio.Future[None]]):
@@ -28,8 +28,9 @@ class Turns:
     flood shares its address with others, these do not wait for all of the flood.
     """
 
-    def __init__(self, *, newest: bool = False) -> None:
-        self._left = ROUND
+    def __init__(self, most: int = ROUND, *, newest: bool = False) -> None:
+        """`most`: turns in a round of the loop."""
+        self._left = self._most = most
         self._newest = newest
         self._counting = False
         self._waiting: dict[str, _Queue] = {}
@@ -47,7 +48,7 @@ class Turns:
         await turn
 
     def _next_round(self) -> None:
-        self._left, self._counting = ROUND, False
+        self._left, self._counting = self._most, False
         while self._left and self._waiting:
             owner = next(iter(self._waiting))
             queue = self._waiting.pop(owner)

@@ -1,4 +1,4 @@
-"""TLS handshakes: a few are begun in a round of the event loop, addresses in turn; hundreds of clients may wait for theirs."""
+"""TLS handshakes: few are begun or gone on with in a round of the event loop; hundreds of clients may wait for theirs."""
 
 from __future__ import annotations
 
@@ -34,6 +34,11 @@ class Begun(ApiProtocol):
     """Notes whose connections are begun."""
 
     peers: list[str]
+    shaken: list[str]
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self.shaken.append(transport.get_extra_info("ssl_object").version())
 
     def admitted(self, connection: Any, *rest: Any) -> None:
         super().admitted(connection, *rest)
@@ -58,12 +63,13 @@ def contexts(tmp_path: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
 
 
 @contextlib.asynccontextmanager
-async def serving(tls: ssl.SSLContext, listening: socket.socket, **limits: Any) -> AsyncIterator[list[str]]:
-    """Serve; yields the addresses whose handshakes have been begun, in their order."""
+async def serving(
+    tls: ssl.SSLContext, listening: socket.socket, shaken: list[str] | None = None, **limits: Any
+) -> AsyncIterator[list[str]]:
+    """Serve; yields the addresses whose handshakes have been begun, in their order, and adds those done to `shaken`."""
     peers = list[str]()
-    config = Config(
-        application, http=type("Counted", (Begun,), {"peers": peers}), interface="asgi3", ws="none", lifespan="off"
-    )
+    noted = {"peers": peers, "shaken": [] if shaken is None else shaken}
+    config = Config(application, http=type("Counted", (Begun,), noted), interface="asgi3", ws="none", lifespan="off")
     config.load()
     server = BoundedServer(config, ServingLimits(**limits), lambda: tls)
     await server.startup([listening])
@@ -130,3 +136,83 @@ async def test_hundreds_of_clients_that_connect_at_the_same_moment_from_one_addr
     async with serving(contexts[0], listening), asyncio.timeout(120):
         answers = await asyncio.gather(*(ask() for _ in range(300)), return_exceptions=True)
         assert [each for each in answers if each != OK] == []
+
+
+class HalfDone:
+    """A client that is ready to send what ends its handshake, and does not."""
+
+    def __init__(self, tls: ssl.SSLContext, address: tuple[str, int]) -> None:
+        self.incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = tls.wrap_bio(self.incoming, self._outgoing, server_hostname="127.0.0.1")
+        self.socket = socket.create_connection(address)
+        self.socket.setblocking(False)
+        self._go_on()
+        self.socket.sendall(self._outgoing.read())
+
+    def _go_on(self) -> None:
+        with contextlib.suppress(ssl.SSLWantReadError):
+            self._tls.do_handshake()
+
+    async def answered(self) -> None:
+        """Read the server's answer, up to where it is the client's turn."""
+        while not self._outgoing.pending:
+            self.incoming.write(await asyncio.get_running_loop().sock_recv(self.socket, 65536))
+            self._go_on()
+
+    def finish(self, start: int = 0, end: int | None = None) -> None:
+        """Send what is held back, or a part of it."""
+        if not start:
+            self._held = self._outgoing.read()
+        self.socket.sendall(self._held[start:end])
+
+
+@pytest.mark.parametrize("newest", [ssl.TLSVersion.TLSv1_3, ssl.TLSVersion.TLSv1_2])
+async def test_few_handshakes_are_ended_in_a_round_of_the_loop(
+    contexts: tuple[ssl.SSLContext, ssl.SSLContext], newest: ssl.TLSVersion
+) -> None:
+    listening, shaken = socket.create_server(("127.0.0.1", 0), backlog=1000), list[str]()
+    contexts[1].maximum_version = newest
+    async with serving(contexts[0], listening, shaken), asyncio.timeout(60):
+        clients = [HalfDone(contexts[1], listening.getsockname()) for _ in range(50)]
+        for client in clients:
+            await client.answered()
+        for client in clients:
+            client.finish()
+        rounds = list[int]()
+        while len(shaken) < 50:
+            before = len(shaken)
+            await asyncio.sleep(0)
+            rounds.append(len(shaken) - before)
+        assert max(rounds) == ROUND
+        for client in clients:
+            client.socket.close()
+
+
+async def test_a_handshake_in_many_small_pieces_is_ended(contexts: tuple[ssl.SSLContext, ssl.SSLContext]) -> None:
+    listening, shaken = socket.create_server(("127.0.0.1", 0)), list[str]()
+    async with serving(contexts[0], listening, shaken), asyncio.timeout(60):
+        client = HalfDone(contexts[1], listening.getsockname())
+        await client.answered()
+        for start in range(0, 3000, 100):
+            client.finish(start, start + 100)
+            await asyncio.sleep(0.001)
+        while not shaken:
+            await asyncio.sleep(0)
+        client.socket.close()
+
+
+async def test_a_client_that_goes_within_its_handshake_leaves_nothing(
+    contexts: tuple[ssl.SSLContext, ssl.SSLContext],
+) -> None:
+    listening, shaken = socket.create_server(("127.0.0.1", 0)), list[str]()
+    async with serving(contexts[0], listening, shaken), asyncio.timeout(60):
+        clients = [HalfDone(contexts[1], listening.getsockname()) for _ in range(20)]
+        for client in clients:
+            await client.answered()
+        before = asyncio.all_tasks()
+        for client in clients:
+            client.finish(0, 100)
+            client.socket.close()
+        while asyncio.all_tasks() & before - {asyncio.current_task()}:
+            await asyncio.sleep(0)
+        assert shaken == [] and not [task for task in asyncio.all_tasks() if task.get_name() == "TLS handshake"]
