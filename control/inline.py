@@ -31,13 +31,23 @@ def limited(work: Callable[[], T]) -> T:
 
     Work inside of other limited work spends what that has left.
     """
-    if _here.left is not None:
-        return work()
-    _here.left = MOST
-    try:
-        return work()
-    finally:
-        _here.left = None
+    return work() if _here.left is not None else Allowance().limit(work)
+
+
+class Allowance:
+    """What several pieces of work may cost on the event loop together."""
+
+    def __init__(self) -> None:
+        self._left = MOST
+
+    def limit(self, work: Callable[[], T]) -> T:
+        """Return what `work` returns; raises TooMuchHere where it costs more than is left."""
+        outside = _here.left
+        _here.left = self._left
+        try:
+            return work()
+        finally:
+            self._left, _here.left = _here.left, outside
 
 
 def left() -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from control.scheduler.algorithm import Algorithm
@@ -31,6 +32,13 @@ class Failed:
     """Less important pods that had been nominated for the node."""
     acts: tuple[Act, ...] = ()
     """What plugins want done so that the pod may fit later."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deferred:
+    """Nothing is decided before `go_on` has worked out more; then the pod is decided anew."""
+
+    go_on: Callable[[], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,8 @@ class Rejection:
     plugin: str
     reasons: tuple[str, ...]
     unresolvable: bool = False
+    passing: bool = False
+    """The same question may have another answer a little later: the pod is tried again after its back-off."""
 
 
 class FilterPlugin(Protocol):
@@ -83,6 +85,17 @@ class BindingFailed(Exception):
 
 class PluginError(Exception):
     """A plugin cannot say whether a pod fits, so the try fails; the message says why."""
+
+
+class Unfinished(Exception):
+    """A plugin has more to work out for a pod than the event loop may be held up for: it decides nothing yet.
+
+    `go_on` works it out beside others; then the pod is decided anew.
+    """
+
+    def __init__(self, go_on: Callable[[], Awaitable[None]]) -> None:
+        super().__init__("more is to be worked out")
+        self.go_on = go_on
 
 
 class PreEnqueuePlugin(Protocol):

@@ -1,7 +1,8 @@
 """The scheduler: take the most urgent pod, choose a node, assume it there, bind in the background, go on.
 
-Choosing is synchronous and quick, so decisions never see a half-made change; binding is a request and many are under way
-at once. The scheduler knows the cluster through informers only and runs wherever a client can be made.
+Choosing is synchronous and quick, so decisions never see a half-made change; where plugins have to work for longer they do so
+beside, and the pod is decided anew. Binding is a request and many are under way at once. The scheduler knows the cluster
+through informers only and runs wherever a client can be made.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from control.scheduler.algorithm import Algorithm
 from control.scheduler.binding_cycle import BindingCycle
 from control.scheduler.cluster import Cluster
 from control.scheduler.configuration import DEFAULT_NAME, SchedulerConfig
-from control.scheduler.decisions import Failed, Placed, Served
+from control.scheduler.decisions import Deferred, Failed, Placed, Served
+from control.scheduler.deferring import Deferring
 from control.scheduler.devices.check import NAME as DEVICES_PLUGIN
 from control.scheduler.extender import Extender
 from control.scheduler.framework import Profile
@@ -120,6 +122,7 @@ class Scheduler:
         self._watching = Watching(gates, self.cluster, self.queue)
         self._slots = asyncio.Semaphore(BINDINGS)
         self._cycle = SchedulingCycle(self.cluster, self.queue, budgets.list, self._of)
+        self._deferring = Deferring(self._decide, self._cycle.failed, self._waits, self.queue, self._slots)
         self._binding = BindingCycle(self.cluster, self.queue, self._pods, self._extenders, self._slots, clock)
 
     def _labels_of_namespace(self, name: str) -> dict[str, str]:
@@ -164,9 +167,12 @@ class Scheduler:
             await self._slots.acquire()
             if queued.info.size >= offload.LARGE:
                 await self._prepare(queued)
-            asked = [extender for extender in self._extenders if extender.interested(queued.info)]
-            decision = await self._cycle.decide_with(asked, queued) if asked else self._cycle.decide(queued)
-            group.create_task(self._carry_out(queued, decision), name=f"schedule {queued.key}")
+            decision = await self._decide(queued)
+            if isinstance(decision, Deferred):
+                self._slots.release()
+                group.create_task(self._decide_later(queued, decision), name=f"decide about {queued.key}")
+            else:
+                group.create_task(self._carry_out(queued, decision), name=f"schedule {queued.key}")
             turn += 1
             if turn == TURN or loop.time() - began > TURN_SECONDS:
                 await asyncio.sleep(0)
@@ -176,6 +182,22 @@ class Scheduler:
         """Have a large pod made ready beside the loop; what is wrong with it shows when it is placed."""
         with contextlib.suppress(Exception):
             await offload.apart(queued.info.namespace, queued.info.prepare)
+
+    async def _decide(self, queued: QueuedPod) -> Placed | Failed | Deferred:
+        asked = [extender for extender in self._extenders if extender.interested(queued.info)]
+        return await self._cycle.decide_with(asked, queued) if asked else self._cycle.decide(queued)
+
+    async def _decide_later(self, queued: QueuedPod, deferred: Deferred) -> None:
+        decision = await self._deferring.decided(queued, deferred)
+        if decision is not None:
+            await self._carry_out(queued, decision)
+
+    def _waits(self, info: PodInfo) -> bool:
+        """True while a pod is there that is to be placed."""
+        pod = self._pods.get(info.key)
+        return (
+            pod is not None and same_pod(info, pod) and not pod.spec.node_name and not pod.metadata.deletion_timestamp
+        )
 
     # -- doing ------------------------------------------------------------------------------------------------------
     async def _carry_out(self, queued: QueuedPod, decision: Placed | Failed) -> None:

@@ -39,7 +39,7 @@ class PodTerms:
 
 
 class PodInfo:
-    """One pod, immutable; `node` is where it runs or is assumed to run."""
+    """One pod, immutable but for `cycle_state`; `node` is where it runs or is assumed to run."""
 
     def __init__(self, pod: core_v1.Pod) -> None:
         self.pod = pod
@@ -52,6 +52,8 @@ class PodInfo:
         self.cpu = self.requests.get("cpu", 0)
         self.memory = self.requests.get("memory", 0)
         self.others = {k: v for k, v in self.requests.items() if v and k not in ("cpu", "memory")}
+        self.cycle_state: dict[str, object] = {}
+        """What plugins have worked out in the attempt that is under way, by their names."""
         asked = pod_requests(pod, UNSET)
         self.score_cpu, self.score_memory = asked.get("cpu", 0), asked.get("memory", 0)
 

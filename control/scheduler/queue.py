@@ -51,7 +51,9 @@ class SchedulingQueue:
 
     # -- what informers say -----------------------------------------------------------------------------------------
     def add(self, info: PodInfo) -> None:
-        """Take in a new pod, or the new state of one that is here."""
+        """Take in a new pod, or the new state of one that is here; one that is being scheduled stays as it was."""
+        if info.uid in self._in_flight:
+            return
         known = self._pods.get(info.key)
         if known is not None and known.info.uid == info.uid:
             if not known.info.follow(info.pod):
@@ -66,8 +68,7 @@ class SchedulingQueue:
         """Take in a pod whose own spec or labels changed: it is worth another try."""
         known = self._pods.get(info.key)
         if known is None or known.info.uid != info.uid:
-            if info.uid not in self._in_flight:
-                self.add(info)
+            self.add(info)
             return
         known.info = info
         if info.key in self._unschedulable:

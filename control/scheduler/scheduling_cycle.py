@@ -10,10 +10,18 @@ from collections.abc import Callable, Sequence
 
 from control.scheduler import asking, preemption
 from control.scheduler.cluster import Cluster
-from control.scheduler.decisions import Failed, Placed, Served, unreserve
+from control.scheduler.decisions import Deferred, Failed, Placed, Served, unreserve
 from control.scheduler.extender import NAME as EXTENDER
 from control.scheduler.extender import Extender, ExtenderError
-from control.scheduler.framework import Act, BindingFailed, Diagnosis, PluginError, Unschedulable, fit_message
+from control.scheduler.framework import (
+    Act,
+    BindingFailed,
+    Diagnosis,
+    PluginError,
+    Unfinished,
+    Unschedulable,
+    fit_message,
+)
 from control.scheduler.podinfo import PodInfo, QueuedPod
 from control.scheduler.queue import SchedulingQueue
 from kube.api import policy_v1
@@ -35,32 +43,48 @@ class SchedulingCycle:
     ) -> None:
         self._cluster, self._queue, self._budgets, self._of = cluster, queue, budgets, of
 
-    def decide(self, queued: QueuedPod) -> Placed | Failed:
-        """Choose a node and count the pod there, or put it back; all in one go, so that nothing comes between."""
-        served = self._of(queued.info)
-        try:
-            return self._assume(queued, served, served.algorithm.place(queued.info))
-        except Unschedulable as refusal:
-            victims, why = self._room(served, queued.info, refusal.diagnosis)
-            return self._refuse(queued, refusal.diagnosis, victims, why)
-        except Exception as error:
-            return self._failed(queued, error)
+    def decide(self, queued: QueuedPod) -> Placed | Failed | Deferred:
+        """Choose a node and count the pod there, or put it back; all in one go, so that nothing comes between.
 
-    async def decide_with(self, extenders: Sequence[Extender], queued: QueuedPod) -> Placed | Failed:
+        Where plugins have more to work out than the event loop may be held up for, nothing is done yet.
+        """
+        info, served = queued.info, self._of(queued.info)
+        try:
+            try:
+                found: Placed | Failed = self._assume(queued, served, served.algorithm.place(info))
+            except Unschedulable as refusal:
+                victims, why = self._room(served, info, refusal.diagnosis)
+                found = self._refuse(queued, refusal.diagnosis, victims, why)
+        except Unfinished as more:
+            return Deferred(more.go_on)
+        except Exception as error:
+            found = self.failed(queued, error)
+        info.cycle_state.clear()
+        return found
+
+    async def decide_with(self, extenders: Sequence[Extender], queued: QueuedPod) -> Placed | Failed | Deferred:
         """Choose a node as extenders have it. The cluster may change while they are asked, so the node is checked again."""
         info, served = queued.info, self._of(queued.info)
         try:
-            for _ in range(TRIES):
-                node = await asking.place(info, served.algorithm, extenders)
-                found = self._cluster.nodes.get(node)
-                if found is not None and served.algorithm.fits_with_all(info, found):
-                    return self._assume(queued, served, node)
-            raise ExtenderError("the node that was chosen no longer fits")
-        except Unschedulable as refusal:
-            victims, why = await self._room_with(extenders, served, info, refusal.diagnosis)
-            return self._refuse(queued, refusal.diagnosis, victims, why)
+            try:
+                found: Placed | Failed = self._assume(queued, served, await self._asked(extenders, served, info))
+            except Unschedulable as refusal:
+                victims, why = await self._room_with(extenders, served, info, refusal.diagnosis)
+                found = self._refuse(queued, refusal.diagnosis, victims, why)
+        except Unfinished as more:
+            return Deferred(more.go_on)
         except Exception as error:
-            return self._failed(queued, error)
+            found = self.failed(queued, error)
+        info.cycle_state.clear()
+        return found
+
+    async def _asked(self, extenders: Sequence[Extender], served: Served, info: PodInfo) -> str:
+        for _ in range(TRIES):
+            node = await asking.place(info, served.algorithm, extenders)
+            found = self._cluster.nodes.get(node)
+            if found is not None and served.algorithm.fits_with_all(info, found):
+                return node
+        raise ExtenderError("the node that was chosen no longer fits")
 
     def _assume(self, queued: QueuedPod, served: Served, node: str) -> Placed:
         info = queued.info
@@ -75,7 +99,9 @@ class SchedulingCycle:
         self._queue.done(queued)
         return Placed(node)
 
-    def _failed(self, queued: QueuedPod, error: Exception) -> Failed:
+    def failed(self, queued: QueuedPod, error: Exception) -> Failed:
+        """Put a pod back whose attempt failed for another reason than lack of a node."""
+        queued.info.cycle_state.clear()
         if isinstance(error, ExtenderError | BindingFailed | PluginError):
             log.warning("scheduling %s: %s", queued.key, error)
         else:
@@ -129,7 +155,8 @@ class SchedulingCycle:
             self._cluster.withdraw(info.key)
         # What an extender has said may change without any sign of it here: every change is worth a try.
         plugins = diagnosis.plugins
-        self._queue.failed(queued, frozenset() if EXTENDER in plugins else plugins)
+        passing = any(rejection.passing for rejection in diagnosis.rejections.values())
+        self._queue.failed(queued, frozenset() if EXTENDER in plugins else plugins, error=passing)
         return Failed("Unschedulable", message, victims, hopeless, displaced, tuple(acts))
 
     def _post_filter(self, info: PodInfo) -> tuple[list[str], list[Act]]:

@@ -3,29 +3,49 @@
 For every claim each request in turn, of it the preferred alternative first, and of that as many devices as are wanted. A device
 is taken where the selectors of class and request match, its taints are tolerated, the claim's constraints hold, and nobody else
 has it, or its pool's counters. The first complete solution is the one. Upstream: dynamic-resource-allocation/structured.
+
+The search can take exponentially long. It goes on step by step, and stops where it has cost what it may on the event loop.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import partial
+from typing import TypeVar
 
-from control.cel import CompileError, EvaluationError
+from control import inline
 from control.scheduler.devices.book import Book
 from control.scheduler.devices.budget import Budget
 from control.scheduler.devices.capacity import consumption
 from control.scheduler.devices.constraints import Constraint, constraints
-from control.scheduler.devices.inventory import DeviceId, Inventory, Offer, Pool
-from control.scheduler.devices.requests import MOST_RESULTS, DeviceError, Need, Wanted
-from kube.api import core_v1
+from control.scheduler.devices.inventory import LOOK, DeviceId, Offer, Pool, View
+from control.scheduler.devices.requests import MOST_RESULTS, DeviceError, Need, Selector, Wanted
 from kube.device_taints import untolerated
 
 Offers = list[tuple[Offer, Pool]]
 ZERO = Decimal(0)
 STEPS = 256
 """The budget is looked at every so many devices, and before each evaluation of a selector."""
+CONSTRAINT = 2 * LOOK
+"""Units of cost to see whether a device goes with those taken before."""
+MOST = inline.MOST // 2
+"""The most that one step is said to cost, so that it can always be made."""
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a selector says of a device, which has to be known for the search to go on."""
+
+    selector: Selector
+    offer: Offer
+
+
+Steps = Generator[Question | None, None, T]
+"""Work that yields where it has cost too much on the event loop for now; what it yields is to be answered elsewhere."""
 
 
 class PoolNotReady(DeviceError):
@@ -44,16 +64,8 @@ class Taken:
 class Search:
     """The search for all claims of a pod on one node."""
 
-    def __init__(
-        self,
-        claims: Sequence[Wanted],
-        inventory: Inventory,
-        book: Book,
-        node: core_v1.Node,
-        budget: Budget,
-    ) -> None:
+    def __init__(self, claims: Sequence[Wanted], view: View, book: Book, budget: Budget) -> None:
         self._claims, self._book, self._budget = claims, book, budget
-        view = inventory.view(node)
         self._pools, self._offers = view.pools, view.offers
         self._constraints = [constraints(wanted.constraints) for wanted in claims]
         self._results: list[list[Taken]] = [[] for _ in claims]
@@ -64,44 +76,56 @@ class Search:
         """What is left of a pool's counters."""
         self._everything: dict[int, Offers] = {}
         self._steps = 0
+        self._question: Question | None = None
 
-    def run(self) -> list[list[Taken]] | None:
+    def steps(self) -> Steps[list[list[Taken]] | None]:
         """Return the devices of each claim; None where the node has not what they need.
 
         Raises DeviceError where a claim is wrong, SearchTimeout.
         """
-        with self._budget:
-            return self._results if self._request(0, 0) else None
+        return self._results if (yield from self._request(0, 0)) else None
+
+    def still(self, found: Sequence[Sequence[Taken]]) -> bool:
+        """Take what an earlier search found on the same view; False where it cannot be had any more."""
+        pools = {offer.id: pool for offer, pool in self._offers}
+        return all(
+            self._take(claim, taken.need, taken.offer, pools[taken.offer.id]) is not None
+            for claim, devices in enumerate(found)
+            for taken in devices
+        )
 
     # -- the search -------------------------------------------------------------------------------------------------
-    def _request(self, claim: int, request: int) -> bool:
+    def _request(self, claim: int, request: int) -> Steps[bool]:
         while claim < len(self._claims) and request == len(self._claims[claim].requests):
             claim, request = claim + 1, 0
         if claim == len(self._claims):
             return True
-        return any(self._alternative(claim, request, need) for need in self._claims[claim].requests[request])
+        for need in self._claims[claim].requests[request]:
+            if (yield from self._alternative(claim, request, need)):
+                return True
+        return False
 
-    def _alternative(self, claim: int, request: int, need: Need) -> bool:
-        offers = self._all(need) if need.everything else self._offers
+    def _alternative(self, claim: int, request: int, need: Need) -> Steps[bool]:
+        offers = (yield from self._all(need)) if need.everything else self._offers
         count = len(offers) if need.everything else need.count
-        return count > 0 and self._devices(claim, request, need, count, offers, 0)
+        return count > 0 and (yield from self._devices(claim, request, need, count, offers, 0))
 
-    def _devices(self, claim: int, request: int, need: Need, left: int, offers: Offers, start: int) -> bool:
+    def _devices(self, claim: int, request: int, need: Need, left: int, offers: Offers, start: int) -> Steps[bool]:
         """Take `left` more devices, from `start` on: in which order a request gets its devices does not matter."""
         if not left:
-            return self._request(claim, request + 1)
+            return (yield from self._request(claim, request + 1))
         for position in range(start, start + 1 if need.everything else len(offers)):
             offer, pool = offers[position]
-            undo = self._take(claim, need, offer, pool)
+            undo = yield from self._patiently(partial(self._take, claim, need, offer, pool))
             if undo is None:
                 continue
             again = offer.shared and not need.everything
-            if self._devices(claim, request, need, left - 1, offers, position if again else position + 1):
+            if (yield from self._devices(claim, request, need, left - 1, offers, position if again else position + 1)):
                 return True
             undo()
         return False
 
-    def _all(self, need: Need) -> Offers:
+    def _all(self, need: Need) -> Steps[Offers]:
         """Return every device that a request for all means; raises DeviceError while that cannot be said."""
         known = self._everything.get(id(need))
         if known is None:
@@ -112,13 +136,27 @@ class Search:
                     raise PoolNotReady(
                         f"request {need.name}: asks for all devices, but resource pool {name} is currently {state}"
                     )
-            known = [(offer, pool) for offer, pool in self._offers if self._selected(need, offer)]
+            known = []
+            for offer, pool in self._offers:
+                if (yield from self._patiently(partial(self._selected, need, offer))):
+                    known.append((offer, pool))
             self._everything[id(need)] = known
         return known
+
+    def _patiently(self, work: Callable[[], T]) -> Steps[T]:
+        """Return what `work` returns; where it costs too much for now it is begun anew later."""
+        while True:
+            try:
+                return work()
+            except inline.TooMuchHere:
+                self._budget.check()
+                yield self._question
 
     # -- one device -------------------------------------------------------------------------------------------------
     def _take(self, claim: int, need: Need, offer: Offer, pool: Pool) -> Callable[[], None] | None:
         """Take a device and return what gives it back; None where it cannot be had."""
+        self._question = None
+        inline.spent(min(offer.price + LOOK * len(need.capacity) + CONSTRAINT * len(self._constraints[claim]), MOST))
         self._steps += 1
         if self._steps % STEPS == 0:
             self._budget.check()
@@ -155,14 +193,19 @@ class Search:
         return undo
 
     def _selected(self, need: Need, offer: Offer) -> bool:
-        for expression, where in need.selectors:
-            try:
-                if not offer.matches(expression, self._budget):
-                    return False
-            except CompileError as error:
-                raise DeviceError(f"{where}: CEL compile error: {error}") from error
-            except EvaluationError as error:
-                raise DeviceError(f"{where}: CEL runtime error: {error}") from error
+        self._question = None
+        inline.spent(len(need.selectors))
+        for selector in need.selectors:
+            verdict = offer.verdict(selector)
+            if verdict is None:
+                self._budget.check()
+                self._question = Question(selector, offer)
+                verdict = offer.evaluate(selector, self._budget)
+            if isinstance(verdict, str):
+                raise DeviceError(f"{selector.where}: {verdict}")
+            if not verdict:
+                return False
+        self._question = None
         return True
 
     def _free(self, need: Need, offer: Offer, results: Sequence[Taken]) -> bool:
@@ -186,6 +229,7 @@ class Search:
             return True  # a shared device takes its counters once
         left = self._left.get(id(pool))
         if left is None:
+            inline.spent(min(len(pool.everything), MOST // 2))
             left = self._left[id(pool)] = dict(pool.counters)
             for other in pool.everything:
                 if other.id in self._book.taken:

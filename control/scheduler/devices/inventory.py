@@ -14,10 +14,12 @@ from decimal import Decimal
 from functools import cached_property
 from typing import Any
 
-from control.cel import EvaluationError
-from control.cel.devices import COST_LIMIT, compile_selector, device_value
+from control import inline
+from control.cel import CompileError, EvaluationError
+from control.cel.devices import COST_LIMIT, device_value
 from control.scheduler.devices.budget import Budget
-from control.scheduler.devices.verdicts import Verdicts
+from control.scheduler.devices.requests import Selector
+from control.scheduler.devices.verdicts import Verdict, Verdicts
 from kube import quantity
 from kube.api import core_v1, resource_v1
 from kube.informer import Change
@@ -25,6 +27,8 @@ from kube.node_affinity import term_matches
 
 DeviceId = tuple[str, str, str]
 """Driver, pool, device."""
+LOOK = 8
+"""Units of cost to look at a device: some microseconds."""
 
 
 class Offer:
@@ -46,20 +50,32 @@ class Offer:
     def _value(self) -> dict[str, Any]:
         return device_value(self.driver, self.device)
 
-    def matches(self, expression: str, budget: Budget) -> bool:
-        """Evaluate a selector; raises CompileError, EvaluationError, and SearchTimeout where the budget is spent."""
-        known = self._verdicts.get(expression)
-        if known is None:
-            budget.check()
-            try:
-                found = compile_selector(expression).evaluate({"device": self._value}, COST_LIMIT)
-            except EvaluationError as error:
-                budget.charge(error.cost)
-                raise
-            budget.charge(found.cost)
-            known = found.value is True
-            self._verdicts.put(expression, known)
-        return known
+    def verdict(self, selector: Selector) -> Verdict | None:
+        """Return what is remembered that a selector says of the device."""
+        return self._verdicts.get(selector.expression)
+
+    def evaluate(self, selector: Selector, budget: Budget) -> Verdict:
+        """Evaluate a selector and remember what it says; another thread may do it.
+
+        Raises TooMuchHere where it costs too much on the event loop.
+        """
+        found: Verdict
+        try:
+            result = selector.program().evaluate({"device": self._value}, COST_LIMIT)
+            budget.charge(result.cost)
+            found = result.value is True
+        except CompileError as error:
+            found = f"CEL compile error: {error}"
+        except EvaluationError as error:
+            budget.charge(error.cost)
+            found = f"CEL runtime error: {error}"
+        return self._verdicts.put(selector.expression, found)
+
+    @cached_property
+    def price(self) -> int:
+        """Units of cost to see whether a request can have the device, without its selectors."""
+        capacity = len(self.device.capacity) if self.shared else 0
+        return LOOK * (1 + capacity) + 4 * len(self.device.taints) + 2 * len(self.counters)
 
     @cached_property
     def capacity(self) -> dict[str, Decimal]:
@@ -173,7 +189,10 @@ class Inventory:
                 self._of_node.setdefault(name, set()).add(pool)
 
     def view(self, node: core_v1.Node) -> View:
-        """Return the pools with devices that a node can use, those whose devices need no preparation first."""
+        """Return the pools with devices that a node can use, those whose devices need no preparation first.
+
+        Raises TooMuchHere where that was much to put together; the next call has it at once.
+        """
         name, labels = node.metadata.name or "", node.metadata.labels
         known = self._views.get(name)
         if known is not None and known.version == self._version and known.labels == labels:
@@ -185,6 +204,7 @@ class Inventory:
         found.sort(key=lambda pool: any(offer.device.binding_conditions for offer in pool.offers))
         offers = [(offer, pool) for pool in found for offer in pool.offers]
         self._views[name] = view = View(self._version, labels, found, offers)
+        inline.spent(min(sum(len(pool.everything) for pool in found), inline.MOST))
         return view
 
     def _seen(self, name: tuple[str, str], node: core_v1.Node) -> Pool | None:

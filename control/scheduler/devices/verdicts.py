@@ -1,5 +1,7 @@
 """What selectors said of a device: remembered by a number for each selector's text, since users write those, up to 10 KB long.
 
+A verdict is whether the selector matches, or a text that says why it cannot be evaluated.
+
 The texts are kept once and not with each device. Both tables are emptied when they are full; numbers are not used again.
 """
 
@@ -7,7 +9,8 @@ from __future__ import annotations
 
 import itertools
 
-MOST_TEXTS, MOST_VERDICTS = 1024, 256
+MOST_TEXTS, MOST_VERDICTS, LONGEST_ERROR = 1024, 256, 1024
+Verdict = bool | str
 _numbers: dict[str, int] = {}
 _next = itertools.count()
 
@@ -27,17 +30,20 @@ class Verdicts:
     __slots__ = ("_known",)
 
     def __init__(self) -> None:
-        self._known: dict[int, bool] = {}
+        self._known: dict[int, Verdict] = {}
 
     def __len__(self) -> int:
         return len(self._known)
 
-    def get(self, expression: str) -> bool | None:
+    def get(self, expression: str) -> Verdict | None:
         """Return what a selector said, None where that is not known."""
         return self._known.get(_number(expression))
 
-    def put(self, expression: str, verdict: bool) -> None:
-        """Remember what a selector said."""
+    def put(self, expression: str, verdict: Verdict) -> Verdict:
+        """Remember what a selector said, and return it; a long text is cut."""
+        if isinstance(verdict, str):
+            verdict = verdict[:LONGEST_ERROR]
         if len(self._known) >= MOST_VERDICTS:
             self._known.clear()
         self._known[_number(expression)] = verdict
+        return verdict

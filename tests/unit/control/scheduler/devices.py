@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import yaml
 
 from control.scheduler.devices.allocation import Search, Taken
@@ -107,8 +108,18 @@ class Devices:
                 self.classes[name_of(found)] = found
 
     def search(self, *claims: resource_v1.ResourceClaim, on: core_v1.Node | None = None) -> list[list[Taken]] | None:
+        return self.search_within(Budget(), *claims, on=on)
+
+    def search_within(
+        self, budget: Budget, *claims: resource_v1.ResourceClaim, on: core_v1.Node | None = None
+    ) -> list[list[Taken]] | None:
+        """Search in one go, as where nothing limits what may be spent at once."""
         found = [wanted(one, self.classes) for one in claims]
-        return Search(found, self.inventory, self.book, on or node(), Budget()).run()
+        steps = Search(found, self.inventory.view(on or node()), self.book, budget).steps()
+        with budget, pytest.raises(StopIteration) as end:
+            next(steps)
+        result: list[list[Taken]] | None = end.value.value
+        return result
 
     def names(self, *claims: resource_v1.ResourceClaim, on: core_v1.Node | None = None) -> list[str] | None:
         """Return the devices that claims are given, None where they are given none."""

@@ -8,7 +8,7 @@ import math
 import pytest
 
 from control.scheduler.devices import requests
-from control.scheduler.devices.allocation import PoolNotReady, Search
+from control.scheduler.devices.allocation import PoolNotReady
 from control.scheduler.devices.budget import Budget, SearchTimeout
 from control.scheduler.devices.requests import DeviceError
 from control.scheduler.devices.verdicts import MOST_TEXTS, MOST_VERDICTS, Verdicts
@@ -343,7 +343,7 @@ def test_a_search_without_end_is_given_up() -> None:
     wish = claim(request("x", count=16), request("y", selector="false"))
     devices = Devices(many, class_of())
     with pytest.raises(SearchTimeout, match="timed out trying to allocate devices"):
-        Search([requests.wanted(wish, devices.classes)], devices.inventory, devices.book, node(), Budget(0.0)).run()
+        devices.search_within(Budget(0.0), wish)
 
 
 def racks(selectors: int, *, everything: bool = False) -> tuple[Devices, resource_v1.ResourceClaim]:
@@ -362,9 +362,8 @@ def test_the_time_is_looked_at_before_each_selector_is_evaluated(everything: boo
     devices, wish = racks(32, everything=everything)
     looks = itertools.count()
     budget = Budget(seconds=10.0, now=lambda: next(looks))
-    search = Search([requests.wanted(wish, devices.classes)], devices.inventory, devices.book, node(), budget)
     with pytest.raises(SearchTimeout):
-        search.run()
+        devices.search_within(budget, wish)
     assert next(looks) < 15
 
 
@@ -386,9 +385,8 @@ def test_selectors_that_cost_much_are_evaluated_over_several_attempts(everything
     devices, wish = racks(4, everything=everything)
     for attempt in itertools.count(1):
         budget = Budget(seconds=math.inf, cost=200)
-        search = Search([requests.wanted(wish, devices.classes)], devices.inventory, devices.book, node(), budget)
         try:
-            found = search.run()
+            found = devices.search_within(budget, wish)
             break
         except SearchTimeout:
             assert attempt < 80

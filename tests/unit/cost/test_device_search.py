@@ -1,0 +1,200 @@
+"""The search for devices gives the event loop back: what it costs in a round is counted, whatever a claim asks for."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from control import inline
+from control.cel.program import Program
+from control.scheduler.decisions import Failed, Placed
+from control.scheduler.devices.allocation import Search
+from control.scheduler.devices.inventory import LOOK
+from kube.api import core_v1, resource_v1
+from tests.support.scheduling import Bench
+from tests.unit.control.scheduler.clusters import node, pod
+from tests.unit.control.scheduler.devices import DRIVER, claim, class_of, device, request, slice_of
+
+NUMBER = f'device.attributes["{DRIVER}"].n'
+
+
+def dear(number: int, verdict: str = "") -> str:
+    """Return a selector that costs some 20 000 units, other than those of other numbers."""
+    outer = ", ".join(str(i) for i in range(50))
+    return f"[{outer}].all(x, [{outer}].all(y, x + y + {number} >= 0)) && {verdict or f'{NUMBER} >= 0'}"
+
+
+class Rounds:
+    """What is done on the event loop in each of its rounds: devices looked at, and cost of expressions."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.looks, self.costs, self.evaluated = [0], [0], 0
+        here, take, evaluate = threading.get_ident(), Search._take, Program.evaluate
+
+        def counted(search: Search, *args: Any) -> Any:
+            self.looks[-1] += threading.get_ident() == here
+            return take(search, *args)
+
+        def costed(program: Program, *args: Any) -> Any:
+            left = inline.left()
+            try:
+                found = evaluate(program, *args)
+            except inline.TooMuchHere:
+                self.costs[-1] += left or 0
+                raise
+            self.evaluated += 1
+            self.costs[-1] += found.cost if threading.get_ident() == here else 0
+            return found
+
+        monkeypatch.setattr(Search, "_take", counted)
+        monkeypatch.setattr(Program, "evaluate", costed)
+
+    async def count(self) -> None:
+        while True:
+            await asyncio.sleep(0)
+            self.looks.append(0)
+            self.costs.append(0)
+
+    def check(self) -> None:
+        """Two slices may meet in a round: one of a decision, one of a search."""
+        assert max(self.looks) <= 2 * inline.MOST // LOOK
+        assert max(self.costs) <= 2 * inline.MOST + 100
+
+
+class Running(Bench):
+    """A scheduler that decides, and writes nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.decisions: list[tuple[str, Placed | Failed]] = []
+
+        async def carry_out(queued: Any, decision: Placed | Failed) -> None:
+            self.decisions.append((queued.info.pod.metadata.name, decision))
+            self.scheduler._slots.release()
+
+        self.scheduler._carry_out = carry_out  # type: ignore[method-assign]
+
+    async def decided(self, number: int) -> dict[str, Placed | Failed]:
+        """Wait for so many decisions."""
+        async with asyncio.timeout(60):
+            while len(self.decisions) < number:
+                await asyncio.sleep(0.001)
+        return dict(self.decisions)
+
+
+@contextlib.asynccontextmanager
+async def running(monkeypatch: pytest.MonkeyPatch, *objects: Any) -> AsyncIterator[tuple[Running, Rounds]]:
+    bench, rounds = Running(), Rounds(monkeypatch)
+    bench.put(node("worker-1"), class_of(), *objects)
+    async with asyncio.TaskGroup() as group:
+        counting = group.create_task(rounds.count())
+        scheduling = group.create_task(asyncio.wait_for(_all(bench), 120))
+        try:
+            yield bench, rounds
+        finally:
+            counting.cancel()
+            scheduling.cancel()
+
+
+async def _all(bench: Running) -> None:
+    async with asyncio.TaskGroup() as group:
+        await bench.scheduler._schedule_all(group)
+
+
+def wanting(name: str, claim_name: str = "claim", **more: Any) -> core_v1.Pod:
+    entry = core_v1.PodResourceClaim(name="c", resource_claim_name=claim_name)
+    return pod(name, resource_claims=[entry], **more)
+
+
+def many(number: int) -> resource_v1.ResourceSlice:
+    return slice_of(*(device(f"d{i:03}", {"n": i, "group": f"g{i % 9}"}) for i in range(number)))
+
+
+def with_selectors(*expressions: str, **more: Any) -> dict[str, Any]:
+    wish = request(**more)
+    wish["exactly"]["selectors"] = [{"cel": {"expression": text}} for text in expressions]
+    return wish
+
+
+async def test_a_search_without_end_holds_up_neither_the_loop_nor_other_pods(monkeypatch: pytest.MonkeyPatch) -> None:
+    requests = [with_selectors(f"{NUMBER} >= 0", dear(0), name=f"r{number}", count=2) for number in range(16)]
+    endless = claim(*requests, constraints=[{"matchAttribute": f"{DRIVER}/group"}])
+    others = [pod(f"p{number}") for number in range(20)]
+    async with running(monkeypatch, many(128), endless, wanting("endless"), *others) as (bench, rounds):
+        found = await bench.decided(21)
+        assert [name for name, _ in bench.decisions][-1] == "endless"
+        failed = found["endless"]
+        assert isinstance(failed, Failed) and failed.reason == "Unschedulable"
+        assert failed.message.startswith("0/1 nodes are available: 1 timed out trying to allocate devices.")
+        assert bench.scheduler.queue.lengths() == (0, 1, 0), "it is tried again after its back-off"
+        assert sum(rounds.looks) > 10 * max(rounds.looks)
+        rounds.check()
+
+
+async def test_dear_selectors_are_evaluated_beside_the_loop_and_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    wish = with_selectors(*(dear(number) for number in range(4)), count=20)
+    wishes = [claim(wish, name="first"), claim(wish, name="second")]
+    async with running(monkeypatch, many(20), *wishes, wanting("p", "first")) as (bench, rounds):
+        assert await bench.decided(1) == {"p": Placed("worker-1")}
+        assert rounds.evaluated == 80
+        rounds.check()
+        bench.scheduler._devices.unreserve(bench.scheduler.cluster.pod("default/p"))
+        bench.put(wanting("q", "second"))
+        assert (await bench.decided(2))["q"] == Placed("worker-1")
+        assert rounds.evaluated == 80
+
+
+async def test_what_cannot_be_evaluated_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    wish = claim(with_selectors(dear(0, f"{NUMBER} / 0 == 1")))
+    async with running(monkeypatch, many(3), wish, wanting("p"), wanting("q")) as (bench, rounds):
+        for failed in (await bench.decided(2)).values():
+            assert isinstance(failed, Failed) and "selector #0: CEL runtime error: division by zero" in failed.message
+        assert sum(cost > 0 for cost in rounds.costs) <= 2
+        rounds.check()
+
+
+async def test_of_searches_that_find_the_same_device_one_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    wishes = [claim(with_selectors(dear(number)), name=f"c{number}") for number in range(3)]
+    pods = [wanting(f"p{number}", f"c{number}") for number in range(3)]
+    async with running(monkeypatch, many(2), *wishes, *pods) as (bench, _):
+        found = (await bench.decided(3)).values()
+        assert sum(isinstance(each, Placed) for each in found) == 2
+        [failed] = [each for each in found if isinstance(each, Failed)]
+        assert "1 cannot allocate all claims" in failed.message
+        assert len(bench.scheduler._devices.book.taken) == 2
+
+
+async def test_a_pod_that_goes_while_its_devices_are_searched_is_not_placed(monkeypatch: pytest.MonkeyPatch) -> None:
+    going = wanting("going")
+    async with running(monkeypatch, many(2), claim(with_selectors(dear(0))), going) as (bench, _):
+        while bench.scheduler.queue.lengths()[0]:
+            await asyncio.sleep(0)
+        bench.remove(going)
+        bench.put(pod("other"))
+        await bench.decided(1)
+        while bench.scheduler.queue._in_flight:
+            await asyncio.sleep(0.001)
+        assert [name for name, _ in bench.decisions] == ["other"]
+
+
+async def test_more_pods_than_have_a_place_are_decided_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    wishes = [claim(with_selectors(dear(number)), name=f"c{number}") for number in range(40)]
+    pods = [wanting(f"p{number}", f"c{number}") for number in range(40)]
+    async with running(monkeypatch, many(40), *wishes, *pods) as (bench, rounds):
+        assert all(isinstance(each, Placed) for each in (await bench.decided(40)).values())
+        rounds.check()
+
+
+async def test_a_node_that_must_be_made_room_on_is_searched_no_further(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Preemption asks plugins that were not asked before; what they cannot say fails the one pod."""
+    weak = pod("weak", cpu="4", node_name="worker-1")
+    strong = wanting("strong", cpu="4", priority=10)
+    wish = claim(with_selectors(f"{NUMBER} / 0 == 1"))
+    async with running(monkeypatch, many(1), wish, weak, strong) as (bench, _):
+        failed = (await bench.decided(1))["strong"]
+        assert isinstance(failed, Failed) and "division by zero" in failed.message
