@@ -20,8 +20,9 @@ from kube.api import core_v1
 
 _DEFAULT_REGISTRY = "docker.io"
 LONGEST, MOST = 512, 500
-"""Characters of an address, a host and a repository, and credentials that are compared with one image."""
-
+"""Characters of an address, a host and a repository, and credentials that are read of a file and compared with one image."""
+_KEYS = {"kubernetes.io/dockerconfigjson": ".dockerconfigjson", "kubernetes.io/dockercfg": ".dockercfg"}
+"""Where a secret of a type has its docker configuration."""
 
 NODE, SECRET, ACCOUNT = "node", "secret", "serviceaccount"
 
@@ -57,23 +58,30 @@ class Credential:
 
 
 def credentials(secrets: Iterable[core_v1.Secret]) -> list[Credential]:
-    """Read all credentials of the secrets; a secret of another type or form holds none."""
-    found: list[Credential] = []
-    for secret in secrets:
-        metadata = secret.metadata
-        source = Source(SECRET, metadata.uid or "", metadata.namespace or "", metadata.name or "")
-        try:
-            if secret.type == "kubernetes.io/dockerconfigjson":
-                found += docker_config(base64.b64decode(secret.data[".dockerconfigjson"]), source)
-            elif secret.type == "kubernetes.io/dockercfg":
-                found += _entries(json.loads(base64.b64decode(secret.data[".dockercfg"])), source)
-        except (KeyError, ValueError, AttributeError, TypeError, RecursionError):
-            continue
-    return found
+    """Read the credentials of the secrets; a secret of another type or form holds none."""
+    return [credential for secret in secrets for credential in of_secret(secret)]
+
+
+def text_of(secret: core_v1.Secret) -> str:
+    """Return a pull secret's docker configuration in base64, "" where it has none or is of another type."""
+    return (secret.data.get(_KEYS.get(secret.type or "", "")) or "") if secret.data else ""
+
+
+def of_secret(secret: core_v1.Secret) -> list[Credential]:
+    """Read the credentials of one secret, as `docker_config` does."""
+    metadata = secret.metadata
+    source = Source(SECRET, metadata.uid or "", metadata.namespace or "", metadata.name or "")
+    try:
+        text = base64.b64decode(text_of(secret))
+        if secret.type == "kubernetes.io/dockercfg":
+            return _entries(json.loads(text), source)
+    except (ValueError, AttributeError, TypeError, RecursionError):
+        return []
+    return docker_config(text, source)
 
 
 def docker_config(text: bytes, source: Source) -> list[Credential]:
-    """Read a docker configuration file; one that cannot be read holds none."""
+    """Read the first MOST entries of a docker configuration file; one that cannot be read holds none."""
     try:
         return _entries(json.loads(text).get("auths") or {}, source)
     except (ValueError, AttributeError, TypeError, RecursionError):
@@ -81,14 +89,22 @@ def docker_config(text: bytes, source: Source) -> list[Credential]:
 
 
 def _entries(entries: dict[str, Any], source: Source) -> list[Credential]:
-    return [_credential(address, entry, source) for address, entry in entries.items()]
+    read = (_credential(address, entry, source) for address, entry in islice(entries.items(), MOST))
+    return [credential for credential in read if credential is not None]
 
 
-def _credential(address: str, entry: dict[str, Any], source: Source) -> Credential:
-    username, password = entry.get("username", ""), entry.get("password", "")
-    if not username and entry.get("auth"):
-        username, _, password = base64.b64decode(entry["auth"]).decode().partition(":")
-    return Credential(normal(address), username, password, entry.get("identitytoken", ""), source)
+def _credential(address: str, entry: dict[str, Any], source: Source) -> Credential | None:
+    """Read an entry; None where it is of another form. Upstream fails the pull then, here the others are tried."""
+    try:
+        username, password = entry.get("username", ""), entry.get("password", "")
+        if not username and entry.get("auth"):
+            username, _, password = base64.b64decode(entry["auth"]).decode().partition(":")
+        token = entry.get("identitytoken", "")
+        for text in (username, password, token):
+            str.encode(text)  # JSON may hold other values than strings, and surrogates that cannot be sent
+    except (ValueError, AttributeError, TypeError):
+        return None
+    return Credential(normal(address), username, password, token, source)
 
 
 def normal(address: str) -> str:
