@@ -11,16 +11,17 @@ import contextlib
 import os
 import secrets
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 from agent.cgroups import swap
 from agent.images.manager import PresentImage
 from agent.lifecycle import Kind, Start
 from agent.pods import termination_messages as messages
+from agent.pods.container_environment import make_environment
 from agent.pods.references import ReferencesError
 from agent.pods.toolbox import Toolbox
-from agent.podspec import containers, dns, environment, hosts
-from agent.podspec.environment import Surroundings
+from agent.podspec import containers, dns, hosts
 from agent.podspec.sandbox import log_directory, sandbox_config
 from agent.podspec.security import AnyContainer, container_context, verify_user
 from agent.volumes.container_mounts import container_devices
@@ -35,6 +36,9 @@ _LISTS = {
     Kind.INIT: "spec.initContainers",
     Kind.EPHEMERAL: "spec.ephemeralContainers",
 }
+
+MANY = 2000
+"""Variables of a container that become messages of the runtime on the event loop: a few milliseconds."""
 
 
 def field_path(kind: Kind, name: str) -> str:
@@ -111,20 +115,11 @@ async def make_container_config(
     static: bool,
     target_id: str = "",
 ) -> ContainerConfig:
-    """Put together all that a container is made from. Raise environment.ConfigError."""
-    config, node = tools.config, tools.node
+    """Put together all that a container is made from. Raise environment.ConfigError, OSError."""
+    config = tools.config
     verify_user(pod, container, image.user)
-    namespace = pod.metadata.namespace or ""
-    links = pod.spec.enable_service_links is not False
-    around = Surroundings(
-        references=tools.references,
-        services=environment.service_variables(tools.services.list(), namespace, links),
-        pod_ips=pod_ips,
-        host_ips=node.host_ips,
-        allocatable=node.allocatable,
-    )
     extras = await tools.managers.extras(pod, container)
-    env = {**extras.env, **environment.environment(pod, container, around)}
+    env = {**extras.env, **await make_environment(tools, pod, container, pod_ips)}
     mounts = await tools.volumes.container_mounts(pod, container, mounted, env)
     mounts += await asyncio.to_thread(_managed_mounts, tools, pod, container, pod_ips)
     ids = tools.users.ids(pod)
@@ -132,7 +127,8 @@ async def make_container_config(
         # Files keep their owners on disk; the kernel shows them mapped.
         mount.uidMappings.extend(ids)
         mount.gidMappings.extend(ids)
-    made = containers.container_config(
+    make = partial(
+        containers.container_config,
         pod,
         container,
         start.restart_count,
@@ -149,6 +145,7 @@ async def make_container_config(
         ),
         resources=make_resources(tools, pod, container, static=static),
     )
+    made = make() if len(env) <= MANY else await asyncio.to_thread(make)
     made.devices.extend(container_devices(container, mounted))
     containers.add_extras(made, extras)
     return made

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -67,13 +67,15 @@ def environment(
         result.pop(variable.name, None)
         result[variable.name] = known[variable.name] = value
     for name, value in around.services.items():
-        result.setdefault(name, value)
+        if name not in result:
+            size = _grown(size, name, value)
+            result[name] = value
     return result
 
 
 def _grown(size: int, name: str, value: str) -> int:
     """Return the characters of an environment with one more variable. Raise ConfigError past LARGEST."""
-    size += len(name) + len(value)
+    size += len(name) + len(value) + EACH
     if size > LARGEST:
         raise ConfigError(f"the environment has more than {LARGEST} characters")
     return size
@@ -145,6 +147,8 @@ _REFERENCE = re.compile(r"\$(?:\$|\(([^()]*)\))")
 
 LARGEST = 4 * 1024 * 1024
 """Characters of a container's environment: the kernel takes fewer, and a pod of 20 KB may name a ConfigMap 300 times."""
+EACH = 10
+"""Characters that a variable counts beside its name and value: the kernel adds "=", NUL and a pointer."""
 LONGEST = 1024 * 1024
 """Characters that references may add to a container's variables, or to a text. The kernel takes 128 KiB of one argument."""
 
@@ -181,8 +185,8 @@ def expand_all(texts: Iterable[str], values: Mapping[str, str]) -> list[str]:
     return found
 
 
-def service_variables(services: Iterable[core_v1.Service], namespace: str, links: bool) -> dict[str, str]:
-    """Return the variables of the pod's Services (Docker's link form too), and always those of `kubernetes`."""
+def linked(services: Iterable[core_v1.Service], namespace: str, links: bool) -> list[core_v1.Service]:
+    """Return the Services that a namespace's pods have variables of, by name; `kubernetes` also without links."""
     chosen: dict[str, core_v1.Service] = {}
     for service in services:
         name, where = service.metadata.name or "", service.metadata.namespace or ""
@@ -192,32 +196,40 @@ def service_variables(services: Iterable[core_v1.Service], namespace: str, links
             chosen[name] = service
         elif where == "default" and name == "kubernetes":
             chosen.setdefault(name, service)
+    return [chosen[name] for name in sorted(chosen)]
+
+
+def service_variables(services: Iterable[core_v1.Service]) -> dict[str, str]:
+    """Return the variables of Services (Docker's link form too). Raise ConfigError as soon as they pass LARGEST."""
     result: dict[str, str] = {}
-    for name in sorted(chosen):
-        result.update(_service(chosen[name]))
+    size = 0
+    for service in services:
+        for name, value in _service(service):
+            size = _grown(size, name, value)
+            result[name] = value
     return result
 
 
-def _service(service: core_v1.Service) -> dict[str, str]:
+def _service(service: core_v1.Service) -> Iterator[tuple[str, str]]:
     name = _variable(service.metadata.name or "")
     address = service.spec.cluster_ip or ""
     shown = f"[{address}]" if ":" in address else address
     ports = service.spec.ports
-    result = {f"{name}_SERVICE_HOST": address, f"{name}_SERVICE_PORT": str(ports[0].port)}
+    yield f"{name}_SERVICE_HOST", address
+    yield f"{name}_SERVICE_PORT", str(ports[0].port)
     for port in ports:
         if port.name:
-            result[f"{name}_SERVICE_PORT_{_variable(port.name)}"] = str(port.port)
+            yield f"{name}_SERVICE_PORT_{_variable(port.name)}", str(port.port)
     for index, port in enumerate(ports):
         protocol = (port.protocol or "TCP").lower()
         url = f"{protocol}://{shown}:{port.port}"
         prefix = f"{name}_PORT_{port.port}_{protocol.upper()}"
         if index == 0:
-            result[f"{name}_PORT"] = url
-        result[prefix] = url
-        result[f"{prefix}_PROTO"] = protocol
-        result[f"{prefix}_PORT"] = str(port.port)
-        result[f"{prefix}_ADDR"] = address
-    return result
+            yield f"{name}_PORT", url
+        yield prefix, url
+        yield f"{prefix}_PROTO", protocol
+        yield f"{prefix}_PORT", str(port.port)
+        yield f"{prefix}_ADDR", address
 
 
 def _variable(name: str) -> str:

@@ -125,11 +125,11 @@ def test_services_of_the_namespace_become_variables_in_both_forms() -> None:
         service("headless", "shop", "None", ("", 1)),
         service("other", "elsewhere", "10.96.0.8", ("", 1)),
     ]
-    found = environment.service_variables(services, "shop", True)
+    found = environment.service_variables(environment.linked(services, "shop", True))
     assert found["MY_WEB_SERVICE_HOST"] == "10.96.0.7" and found["MY_WEB_SERVICE_PORT_HTTP"] == "80"
     assert found["MY_WEB_PORT_80_TCP"] == found["MY_WEB_PORT"] == "tcp://10.96.0.7:80"
     assert found["KUBERNETES_SERVICE_PORT"] == "443" and not any(k.startswith(("HEADLESS", "OTHER")) for k in found)
-    assert set(environment.service_variables(services, "shop", False)) == {
+    assert set(environment.service_variables(environment.linked(services, "shop", False))) == {
         k for k in found if k.startswith("KUBERNETES")
     }
 

@@ -1,0 +1,40 @@
+"""Makes a container's environment from what the agent knows, a large one in a thread.
+
+The Services of a namespace may have so many ports, and its ConfigMaps so many keys, that their variables take the event
+loop longer than other pods' probes may wait. Those of one namespace are made one after another.
+"""
+
+from __future__ import annotations
+
+from agent import threads
+from agent.pods.toolbox import Toolbox
+from agent.podspec import environment
+from agent.podspec.environment import Surroundings
+from agent.podspec.security import AnyContainer
+from kube.api import core_v1
+
+PORTS = 200
+"""Ports of a namespace's Services whose variables are made on the event loop: a millisecond."""
+
+
+async def make_environment(
+    tools: Toolbox, pod: core_v1.Pod, container: AnyContainer, pod_ips: tuple[str, ...]
+) -> dict[str, str]:
+    """Return the container's variables in order. Raise environment.ConfigError, OSError (EAGAIN)."""
+    namespace, node = pod.metadata.namespace or "", tools.node
+    services = environment.linked(tools.services.list(), namespace, pod.spec.enable_service_links is not False)
+
+    def make() -> dict[str, str]:
+        around = Surroundings(
+            references=tools.references,
+            services=environment.service_variables(services),
+            pod_ips=pod_ips,
+            host_ips=node.host_ips,
+            allocatable=node.allocatable,
+        )
+        return environment.environment(pod, container, around)
+
+    if sum(len(service.spec.ports) for service in services) <= PORTS and not container.env_from:
+        return make()
+    owner = threads.Owner(pod.metadata.uid or "", namespace)
+    return await threads.call(f"environment in {namespace}", make, owner=owner)
