@@ -15,7 +15,7 @@ from agent.cgroups import qos
 from agent.config import AgentConfig
 from agent.lifecycle import End, rejection
 from agent.node.extended_resources import is_extended
-from agent.pods import preemption
+from agent.pods import allocation, preemption, resource_state
 from agent.pods.preemption import Shortage
 from agent.pods.taken import Taken, ports_of
 from agent.pods.toolbox import NodeState
@@ -55,7 +55,9 @@ def admit(
     others = list(others)
     own = (pod.metadata.uid or "") in static
     critical = qos.is_critical(pod, static=own)
-    refused = _pressure(pod, node, critical) or _sysctls(pod, config) or _os(pod) or _groups_policy(pod, node)
+    refused = (
+        _pressure(pod, node, critical) or _sysctls(pod, config) or _os(pod) or _groups_policy(pod, node) or _size(pod)
+    )
     if refused:
         return Admission(rejection(*refused))
     short = _too_many(others, config) + _resources(pod, others, node)
@@ -112,6 +114,12 @@ def _groups_policy(pod: core_v1.Pod, node: NodeState) -> Refusal | None:
     if context is not None and context.supplemental_groups_policy == "Strict" and not node.supplemental_groups_policy:
         return "SupplementalGroupsPolicyNotSupported", "SupplementalGroupsPolicy=Strict is not supported in this node"
     return None
+
+
+def _size(pod: core_v1.Pod) -> Refusal | None:
+    """Refuse more names of resources than the node can note. Upstream has no such bound."""
+    refused = resource_state.refusal(pod.metadata.uid or "", allocation.sizes(pod), pod.spec.resources)
+    return ("PodResourcesTooLarge", refused) if refused else None
 
 
 def _too_many(others: list[Taken], config: AgentConfig) -> list[Shortage]:

@@ -3,13 +3,17 @@
 The files and their checksums are upstream's of v1.36 (pkg/kubelet/allocation/state), so an upstream kubelet that takes the
 node over restarts nothing for a size that it does not know of. Pods without any requests or limits need no note. A pod
 that is gone leaves memory at once and the file with the next note.
+
+Upstream's checksum is a step for each byte. So a pod's note has a bound, what was noted last comes last in the file, and
+only what follows the first change is summed anew, in a thread.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from itertools import takewhile
 from pathlib import Path
 
 import msgspec
@@ -23,8 +27,14 @@ log = logging.getLogger(__name__)
 
 ALLOCATED, ACTUATED = "allocated_pods_state", "actuated_pods_state"
 
+LARGEST = 64 * 1024
+"""Bytes of a pod's note: 300 containers with requests and limits of processors and memory."""
+
 Sizes = Mapping[str, core_v1.ResourceRequirements]
 """By container name."""
+
+_PRINTED, _HEAD, _TAIL = b"(string)", b'{"entries":{', b"}}"
+"""How Go prints the type of the data, and what is around the pods' notes in them."""
 
 
 class _Pod(msgspec.Struct):
@@ -43,6 +53,9 @@ class ResourceState:
         """Read what the last agent wrote. Raise StateError."""
         self._path = path
         self._pods = _load(path)
+        self._parts = {uid: _part(uid, pod) for uid, pod in self._pods.items()}
+        """By pod UID: what the file has of a pod. Changed pods move to the end."""
+        self._sum = _Sum()
         self._changed = False
         self._writing: asyncio.Task[None] | None = None
 
@@ -52,19 +65,25 @@ class ResourceState:
         return (found.ContainerResources or {}) if found is not None else {}
 
     def put(self, uid: str, sizes: Sizes, together: core_v1.ResourceRequirements | None) -> None:
-        """Note what a pod's containers have, and the pod itself."""
+        """Note what a pod's containers have, and the pod itself; not where that is more than LARGEST."""
         pod = _Pod(dict(sizes), together)
         sized = together is not None or any(size.limits or size.requests for size in sizes.values())
-        if self._pods.get(uid) != pod and (sized or uid in self._pods):
-            self._pods[uid] = pod
+        if self._pods.get(uid) == pod or not (sized or uid in self._pods):
+            return
+        part = _part(uid, pod)
+        self.forget(uid)
+        if len(part) <= LARGEST:
+            self._pods[uid], self._parts[uid] = pod, part
             self._changed = True
 
     def keep(self, uids: Collection[str]) -> None:
         """Forget all other pods."""
-        self._pods = {uid: pod for uid, pod in self._pods.items() if uid in uids}
+        for uid in [uid for uid in self._pods if uid not in uids]:
+            self.forget(uid)
 
     def forget(self, uid: str) -> None:
         self._pods.pop(uid, None)
+        self._parts.pop(uid, None)
 
     async def save(self) -> None:
         """Write what has changed; what cannot be written now is written the next time."""
@@ -76,13 +95,34 @@ class ResourceState:
     async def _write(self) -> None:
         while self._changed:  # what changes meanwhile is written with what others change
             self._changed = False
-            data = msgspec.json.encode(_Data(self._pods)).decode()
             try:
-                await asyncio.to_thread(state_files.write, self._path, {"data": data, "checksum": _checksum(data)})
+                await asyncio.to_thread(self._replace, list(self._parts.values()))
             except OSError as error:
                 self._changed = True
                 log.warning("writing %s: %s", self._path, error)
                 return
+
+    def _replace(self, parts: list[bytes]) -> None:
+        data = (_HEAD + b",".join(parts) + _TAIL).decode()
+        state_files.write(self._path, {"data": data, "checksum": self._sum.of(parts)})
+
+
+class _Sum:
+    """The checksum of a file that changes little, and mostly at its end."""
+
+    def __init__(self) -> None:
+        self._known: list[tuple[bytes, int]] = []
+        """The parts of the last file, with the checksum up to each one's end."""
+
+    def of(self, parts: Sequence[bytes]) -> int:
+        """Return the checksum of a file of these parts. The same object counts as the same part."""
+        same = sum(1 for _ in takewhile(lambda pair: pair[0][0] is pair[1], zip(self._known, parts, strict=False)))
+        del self._known[same:]
+        value = self._known[-1][1] if self._known else state_files.checksum(_PRINTED + _HEAD)
+        for part in parts[same:]:
+            value = state_files.checksum(b"," + part if self._known else part, value)
+            self._known.append((part, value))
+        return state_files.checksum(_TAIL, value)
 
 
 class PodResources:
@@ -112,9 +152,15 @@ def _load(path: Path) -> dict[str, _Pod]:
         if found is None:
             return {}
         data = str(found.get("data", ""))
-        state_files.check(found.get("checksum", 0), _checksum(data))
+        state_files.check(found.get("checksum", 0), state_files.checksum(_PRINTED + data.encode()))
         return msgspec.json.decode(data, type=_Data).entries or {}
 
 
-def _checksum(data: str) -> int:
-    return state_files.checksum(f"(string){data}")
+def _part(uid: str, pod: _Pod) -> bytes:
+    return msgspec.json.encode({uid: pod})[1:-1]
+
+
+def refusal(uid: str, sizes: Sizes, together: core_v1.ResourceRequirements | None) -> str:
+    """Return why a pod cannot have these sizes, "" where it can."""
+    size = len(_part(uid, _Pod(dict(sizes), together)))
+    return f"requests and limits of the pod take {size} bytes, {LARGEST} are allowed" if size > LARGEST else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from agent.kubelet_configuration import ConfigError
 from agent.managers import state_files
 from agent.pods.allocation import as_granted
-from agent.pods.resource_state import ACTUATED, ALLOCATED, PodResources
+from agent.pods.resource_state import ACTUATED, ALLOCATED, PodResources, _Sum, refusal
 from kube.api import core_v1
 from tests.unit.agent.pods import pod
 
@@ -131,3 +132,66 @@ def test_a_pod_begins_in_the_size_that_the_last_agent_granted_it() -> None:
     assert as_granted(wanted, {}) is wanted and as_granted(wanted, {"main": size("2")}) is wanted
     found = as_granted(wanted, {"main": size("1")})
     assert found.spec.containers[0].resources == size("1")
+
+
+@pytest.fixture
+def summed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """The thread and the number of bytes of each checksum."""
+    found, real = list[tuple[str, int]](), state_files.checksum
+
+    def counted(printed: str | bytes, value: int = 0x811C9DC5) -> int:
+        found.append((threading.current_thread().name, len(printed)))
+        return real(printed, value)
+
+    monkeypatch.setattr(state_files, "checksum", counted)
+    return found
+
+
+async def test_the_checksum_is_made_beside_the_loop_and_only_of_what_changed(
+    tmp_path: Path, summed: list[tuple[str, int]]
+) -> None:
+    state = PodResources(tmp_path).allocated
+    for number in range(100):
+        state.put(f"u{number}", {f"c{k}": size("1") for k in range(100)}, None)
+    await state.save()
+    file = tmp_path / ALLOCATED
+    assert sum(length for _, length in summed) > 300_000
+    for uid in ("u0", "u7", "new", "u0"):
+        summed.clear()
+        state.put(uid, {"c": size(str(len(state.of(uid)) + 2))}, None)
+        if uid == "u7":
+            continue
+        await state.save()
+    assert 0 < sum(length for _, length in summed) < 1000
+    assert threading.current_thread().name not in {name for name, _ in summed}
+    for gone in ("new", "u50"):
+        state.forget(gone)
+        state.put("u99", {"c": size(gone.removeprefix("u").replace("new", "3"))}, None)
+        await state.save()
+        again = PodResources(tmp_path).allocated  # which holds the checksum against the whole
+        assert again._pods == state._pods and len(again._pods) == 100 - (gone == "u50")
+    assert list(json.loads(json.loads(file.read_text())["data"])["entries"])[-1] == "u99"
+
+
+@pytest.mark.parametrize("uids", [[], ["a"], ["a", "b"], ["b", "a"], ["a", "c", "b"], ["c"], []])
+def test_the_checksum_goes_on_where_the_files_differ(uids: list[str]) -> None:
+    parts = {uid: f'"{uid}":{{}}'.encode() for uid in "abc"}
+    kept = _Sum()
+    for before in ([], ["a"], ["a", "b", "c"], ["b"]):
+        kept.of([parts[uid] for uid in before])
+        printed = '(string){"entries":{' + ",".join(f'"{uid}":{{}}' for uid in uids) + "}}"
+        assert kept.of([parts[uid] for uid in uids]) == state_files.checksum(printed)
+
+
+async def test_a_note_of_a_pod_has_a_bound(tmp_path: Path) -> None:
+    names: dict[str, str | int | float] = {f"x.io/a{number:05d}": "0" for number in range(16_000)}
+    large = core_v1.ResourceRequirements(requests=names, limits=names)
+    state = PodResources(tmp_path).allocated
+    state.put("small", {"c": size("1")}, None)
+    state.put("large", {"c": large}, None)
+    await state.save()
+    assert (tmp_path / ALLOCATED).stat().st_size < 1000 and state.of("large") == {}
+    state.put("small", {"c": large}, None)
+    assert state.of("small") == {}
+    assert "are allowed" in refusal("u", {"c": large}, None) and "are allowed" in refusal("u", {}, large)
+    assert refusal("u", {f"c{number}": size("1") for number in range(300)}, None) == ""
