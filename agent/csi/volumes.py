@@ -32,6 +32,7 @@ from kube.client import Client
 from kube.clock import Clock
 from kube.csi import unique_name
 from kube.errors import StatusError
+from kube.locks import Locks
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +65,7 @@ class CSIVolumes:
         self._client, self._drivers, self._attachments = client, drivers, attachments
         self._layout, self._publisher, self._expansion, self._clock = layout, publisher, expansion, clock
         self._unstaging = Unstaging(drivers, attachments, layout)
-        self._locks: dict[str, asyncio.Lock] = {}
+        self._locks = Locks()
         self._published: set[tuple[str, str]] = set()
         """Pod and volume name of what was published in this agent's life."""
         self._tried: dict[str, set[tuple[str, str]]] = {}
@@ -88,7 +89,7 @@ class CSIVolumes:
         uid = pod.metadata.uid or ""
         step = "MapVolume.SetUpDevice" if volume.block else "MountVolume.SetUp"
         try:
-            async with self._lock(volume.unique_name):
+            async with self._locks.of(volume.unique_name):
                 return await self._set_up(uid, pod, volume, bound)
         except CRIError as error:
             raise VolumeError(error.grpc_text(), step=step, name=volume.name) from error
@@ -173,13 +174,13 @@ class CSIVolumes:
         # What did not get as far as being noted may count as in use on this node, too.
         begun = set(self._tried.get(uid, ()))
         for published in await self._published_for(uid):
-            async with self._lock(unique_name(published.driver, published.handle)):
+            async with self._locks.of(unique_name(published.driver, published.handle)):
                 await self._unpublish(published)
             begun.add((published.driver, published.handle))
             # Tried again where the next step fails, although the note is gone by then.
             self._tried.setdefault(uid, set()).add((published.driver, published.handle))
         for driver, handle in sorted(begun):
-            async with self._lock(unique_name(driver, handle)):
+            async with self._locks.of(unique_name(driver, handle)):
                 await self._unstage(driver, handle, uid)
             self._tried[uid].discard((driver, handle))
         self._tried.pop(uid, None)
@@ -198,7 +199,7 @@ class CSIVolumes:
             log.warning("no volume is taken off the node while it is not known which are in use: %s", error)
             return
         for driver, handle in sorted(unused.difference(*self._tried.values())):
-            async with self._lock(unique_name(driver, handle)):
+            async with self._locks.of(unique_name(driver, handle)):
                 try:
                     await self._unstage(driver, handle)
                 except CleanupError as error:
@@ -225,9 +226,6 @@ class CSIVolumes:
         if any((name, handle) in tried for uid, tried in self._tried.items() if uid != leaving):
             return
         await self._unstaging.unstage(name, handle)
-
-    def _lock(self, name: str) -> asyncio.Lock:
-        return self._locks.setdefault(name, asyncio.Lock())
 
 
 def _check_ephemeral(name: str, about: storage_v1.CSIDriver | None) -> None:

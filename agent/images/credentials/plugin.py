@@ -6,7 +6,6 @@ where the plugin was given a token of one. Of several who ask for the same at on
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import hashlib
 import logging
@@ -25,6 +24,7 @@ from kube.api import core_v1
 from kube.client import Client
 from kube.clock import Clock
 from kube.errors import StatusError
+from kube.locks import Locks
 
 log = logging.getLogger(__name__)
 Tokens = Callable[[core_v1.Pod, str], Awaitable[str]]
@@ -68,7 +68,7 @@ class Plugin:
         self._client, self._token, self._clock = client, token, clock
         self._kept: dict[tuple[str, str], tuple[float, list[Credential]]] = {}
         """By the image, registry or "global", and the account: until when, and what."""
-        self._running: dict[tuple[str, str], asyncio.Lock] = {}
+        self._running = Locks()
 
     async def credentials(self, pod: core_v1.Pod, image: str) -> list[Credential]:
         """Return credentials for an image; none where the plugin is not for it, or has failed, which is logged."""
@@ -101,14 +101,9 @@ class Plugin:
 
     async def _ask_once(self, image: str, account: _Account | None) -> list[Credential]:
         whose = self._whose(account)
-        lock = self._running.setdefault((image, whose), asyncio.Lock())
-        async with lock:
+        async with self._running.of((image, whose)):
             known = self._known(image, whose)
-            if known is None:
-                known = await self._run(image, account, whose)
-        if not lock.locked():
-            self._running.pop((image, whose), None)
-        return known
+            return known if known is not None else await self._run(image, account, whose)
 
     def _whose(self, account: _Account | None) -> str:
         """Return what keeps one account's answers from another's."""

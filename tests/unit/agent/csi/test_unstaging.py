@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -144,6 +146,19 @@ async def test_a_damaged_staging_note_keeps_its_own_volume_and_no_other(node: No
     await node.volumes.release("uid")
     await node.volumes.release("another")
     assert node.driver.unstaged == ["h2"] and node.attachments.in_use() == [VOLUME.unique_name]
+
+
+async def test_no_lock_is_kept_of_a_volume_that_is_gone(node: Node) -> None:
+    def locks() -> int:
+        gc.collect()
+        return sum(isinstance(found, asyncio.Lock) for found in gc.get_objects())
+
+    await node.volumes.restore()
+    before = locks()
+    for number in range(20):
+        node.begin(f"pod{number}", Volume(name="v", driver="d", handle=f"h{number}", pod_volume="data"))
+        await node.volumes.release(f"pod{number}")
+    assert len(node.driver.unstaged) == 20 and locks() == before
 
 
 async def test_a_volume_that_is_mounted_elsewhere_is_not_unstaged(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,40 @@
+"""What is kept of a credential plugin's runs."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from pathlib import Path
+from typing import Any
+
+from agent.images.credentials.configuration import Provider
+from agent.images.credentials.plugin import Plugin, PluginError
+from kube.api import core_v1
+from kube.clock import FakeClock
+
+
+async def test_no_lock_is_kept_of_an_image_for_which_a_plugin_failed(tmp_path: Path, monkeypatch: Any) -> None:
+    provider = Provider(
+        name="vault",
+        match_images=("a.io",),
+        default_cache_duration="1m",
+        api_version="credentialprovider.kubelet.k8s.io/v1",
+    )
+    nothing: Any = None
+    plugin = Plugin(provider, tmp_path, nothing, nothing, FakeClock())
+    asked = []
+
+    async def fail(image: str, account: object) -> None:
+        asked.append(image)
+        raise PluginError("no")
+
+    monkeypatch.setattr(plugin, "_exec", fail)
+
+    def locks() -> int:
+        gc.collect()
+        return sum(isinstance(found, asyncio.Lock) for found in gc.get_objects())
+
+    before = locks()
+    for number in range(20):
+        assert await plugin.credentials(core_v1.Pod(), f"a.io/x:{number}") == []
+    assert len(asked) == 20 and locks() == before
