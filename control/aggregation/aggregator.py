@@ -19,7 +19,7 @@ from control.aggregation.merged_document import WholeDocument
 from control.aggregation.remote import Remote, identity, versions_in_order
 from control.server import encodings, query
 from control.server.discovery import aggregated_version
-from control.server.exchange import Answer, Request, Response
+from control.server.exchange import Answer, Request, Response, indented
 from control.server.negotiate import negotiate
 from control.server.passing import pass_on
 from control.server.pieces import whole
@@ -48,12 +48,27 @@ class Aggregator:
 
     async def finite(self, request: Request) -> Answer:
         """Serve discovery, OpenAPI and what else there is."""
+        remote = self._remote_of_document(request)
+        if remote is not None:
+            return await self._pass_on(remote, request)
+        answer = await self._local(request)
+        if request.pretty and isinstance(answer, Response) and request.path.startswith("/api"):
+            answer.body = indented(whole(answer.body), answer.content_type, True)
+        return answer
+
+    def _remote_of_document(self, request: Request) -> Remote | None:
+        """Return the extension server that a version's discovery or OpenAPI document is asked of, if any."""
+        parts = request.path.strip("/").split("/") if self.remotes else []
+        if len(parts) not in (3, 5) or "apis" not in parts:
+            return None
+        remote = self.remotes.get((parts[-2], parts[-1]))
+        return remote if remote is not None and (parts[0] == "apis" or remote.openapi) else None
+
+    async def _local(self, request: Request) -> Answer:
+        """Serve what this server knows, with what it has read of its extensions."""
         if not self.remotes or not request.path.startswith(("/apis", "/openapi/")):
             return await self._finite(request)
         parts = request.path.strip("/").split("/")
-        remote = self.remotes.get((parts[-2], parts[-1])) if len(parts) in (3, 5) and "apis" in parts else None
-        if remote is not None and (parts[0] == "apis" or remote.openapi):
-            return await self._pass_on(remote, request)
         remotes = versions_in_order(self.remotes.values())
         if parts == ["openapi", "v2"]:
             return await self._whole.answer(request, [r.part for r in remotes if r.part is not None])

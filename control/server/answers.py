@@ -91,7 +91,7 @@ async def written(request: Request, form: Form, outcome: Written, status: int) -
 
 
 def _pretty(request: Request, form: Form) -> bool:
-    return bool(request.query_string and request.flag("pretty") and form.wanted.content_type == JSON)
+    return request.pretty and form.wanted.content_type == JSON
 
 
 def _light(entries: Sequence[Entry]) -> bool:

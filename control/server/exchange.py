@@ -28,8 +28,9 @@ Header = tuple[bytes, bytes]
 JSON = b"application/json"
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 """What Go reads as one; Python would take underscores, blanks and other scripts' digits too."""
-
-
+_TRUE = frozenset(("1", "t", "T", "true", "TRUE", "True"))
+"""What Go's strconv.ParseBool takes for true."""
+_FOR_PEOPLE = (b"curl", b"Wget", b"Mozilla/5.0")
 MOST_OPTIONS = 2000
 """Options of a query, which is read before it is known who asks; the words of an exec's command are options, too."""
 
@@ -129,6 +130,18 @@ class Request:
         values = self.query.get(name) if self.query_string else None
         return None if not values else values[0].lower() not in ("false", "0")
 
+    @property
+    def pretty(self) -> bool:
+        """Say whether JSON is answered with line breaks: as the option says, else for curl, Wget and browsers.
+
+        Upstream: isPrettyPrint (apiserver/pkg/endpoints/handlers/negotiation). Raises nothing: an error's answer asks too.
+        """
+        if b"pretty" in self.query_string and self.query_string.count(b"&") < MOST_OPTIONS:
+            said = self.option("pretty")
+            if said:
+                return said in _TRUE
+        return self.headers.get(b"user-agent", b"").startswith(_FOR_PEOPLE)
+
     def number(self, name: str) -> int | None:
         """Return an integer query parameter; raises 400 where it is not one."""
         values = self.query.get(name) if self.query_string else None
@@ -173,10 +186,16 @@ class Request:
 def typed_response(request: Request, value: dict[str, Any], module: str, kind: str, status: int = 200) -> Response:
     """Return a value of a type (module "authentication_v1", "TokenRequest") as the client accepts it; raises 406."""
     wanted = negotiate(request.header(b"accept"), False, wire.known(module, kind))
-    return Response(status, encodings.write(value, wanted, module, kind), wanted.content_type)
+    body = encodings.write(value, wanted, module, kind)
+    return Response(status, indented(body, wanted.content_type, request.pretty), wanted.content_type)
 
 
-def error_response(error: errors.StatusError, accept: str = "") -> Response:
+def indented(body: bytes, content_type: bytes, pretty: bool) -> bytes:
+    """Return a JSON body with line breaks where they are wanted, any other as it is."""
+    return msgspec.json.format(body, indent=2) if pretty and body and content_type.startswith(JSON) else body
+
+
+def error_response(error: errors.StatusError, accept: str = "", pretty: bool = False) -> Response:
     """Write an error as its Status, with Retry-After where the client is to come back."""
     headers: list[Header] = []
     retry = error.details.get("retryAfterSeconds")
@@ -187,4 +206,4 @@ def error_response(error: errors.StatusError, accept: str = "") -> Response:
     # The frames that it came through hold the error and the request, all of which would wait for the garbage collector.
     error.__traceback__ = None
     body, content_type = encodings.status_bytes(error.to_status(), accept)
-    return Response(error.code, body, content_type, headers)
+    return Response(error.code, indented(body, content_type, pretty), content_type, headers)

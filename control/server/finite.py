@@ -61,7 +61,7 @@ def build(
     @app.get("/version")
     @app.get("/version/")
     async def get_version() -> Response:
-        return _json(version())
+        return _document(version())
 
     @app.get("/{root:path}")
     async def other(root: str, request: Request) -> Response:
@@ -78,7 +78,7 @@ def build(
         if path == "/openid/v1/jwks":
             return Response(msgspec.json.encode(signer.jwks()), media_type="application/jwk-set+json")
         if path == "/":
-            return _json({"paths": _paths(health, discovery)})
+            return _document({"paths": _paths(health, discovery)})
         raise HTTPException(404)
 
     return app
@@ -138,6 +138,11 @@ def _paths(health: Health, discovery: Discovery) -> list[str]:
     for root, checks in (("healthz", health.live), ("livez", health.live), ("readyz", health.ready)):
         paths |= {f"/{root}/{name}" for name in checks}
     return sorted(paths)
+
+
+def _document(value: Any) -> Response:
+    """Answer with line breaks, as upstream does here whoever asks."""
+    return Response(msgspec.json.format(msgspec.json.encode(value), indent=2), media_type="application/json")
 
 
 def _json(value: Any, status: int = 200) -> Response:

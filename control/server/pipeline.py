@@ -90,7 +90,7 @@ class Pipeline:
         except Exception as error:
             log.exception("%s %s (audit %s) failed", request.method, request.path, request.audit_id)
             refusal = errors.internal(f"{type(error).__name__} while serving the request")
-        return _finish(request, error_response(refusal, request.header(b"accept")))
+        return _finish(request, error_response(refusal, request.header(b"accept"), request.pretty))
 
     async def _answer(self, request: Request, credentials: Credentials, user: UserInfo | None) -> Answer:
         headers = request.headers

@@ -160,6 +160,45 @@ async def test_answers_are_indented_for_people(server: ApiUnderTest) -> None:
     assert pretty.body.startswith(b'{\n  "kind": "Namespace",\n') and pretty.json == plain.json
 
 
+PEOPLE = ("curl/8.5.0", "Wget/1.21", "Mozilla/5.0 (X11; Linux)")
+PROGRAMS = ("", "Mozilla/4.0", "libcurl/8", "kubectl/v1.36.2")
+
+
+@pytest.mark.parametrize(
+    ("agent", "option", "indented"),
+    [
+        *((agent, "", True) for agent in PEOPLE),
+        *((agent, "", False) for agent in PROGRAMS),
+        *(("curl/8", option, True) for option in ("pretty", "pretty=", "pretty=T", "pretty=1")),
+        *(("curl/8", option, False) for option in ("pretty=0", "pretty=no")),
+        *(("", option, True) for option in ("pretty=t", "pretty=True")),
+        *(
+            ("", option, False)
+            for option in ("pretty", "pretty=", "pretty=yes", "pretty=false", "&" * 3000 + "pretty=1")
+        ),
+    ],
+)
+async def test_answers_are_indented_for_programs_that_people_read(
+    server: ApiUnderTest, agent: str, option: str, indented: bool
+) -> None:
+    review = {"spec": {"user": "jane", "nonResourceAttributes": {"path": "/", "verb": "get"}}}
+    asked: list[tuple[str, str, Any]] = [
+        ("GET", "/api/v1/namespaces/default", None),
+        ("GET", "/api/v1/namespaces", None),
+        ("GET", "/api/v1/namespaces/none", None),
+        ("GET", "/apis", None),
+        ("GET", "/api/v1", None),
+        ("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", review),
+    ]
+    for method, path, body in asked:
+        answer = await server.request(method, f"{path}?{option}", body, headers={"User-Agent": agent})
+        assert answer.body.startswith(b'{\n  "' if indented else b'{"'), (path, answer.body[:80])
+
+
+async def test_the_version_is_indented_for_everybody(server: ApiUnderTest) -> None:
+    assert (await server.request("GET", "/version")).body.startswith(b'{\n  "major": "1",\n')
+
+
 async def test_pipelined_requests_are_answered_in_order(server: ApiUnderTest) -> None:
     context = server.tls(*ADMIN)
     port = server.api.listener.port
