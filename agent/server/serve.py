@@ -16,7 +16,7 @@ import uvicorn
 
 from agent.server.protocol import AgentProtocol
 from agent.server.sessions import Receive, Scope, Send, answer
-from kube import tls_settings
+from kube import client_authorities, tls_settings
 from kube.serving.limits import ServingLimits
 from kube.serving.protocol import BoundedProtocol
 from kube.serving.server import BoundedServer
@@ -66,8 +66,7 @@ def tls_context(listener: Listener) -> ssl.SSLContext:
     tls_settings.apply(context, listener.cipher_suites, listener.min_version)
     context.load_cert_chain(listener.cert_file, listener.key_file)
     if listener.client_ca_file is not None:
-        context.load_verify_locations(listener.client_ca_file)
-        context.verify_mode = ssl.CERT_OPTIONAL
+        client_authorities.accept(context, listener.client_ca_file)
     return context
 
 

@@ -17,7 +17,7 @@ from uvicorn.config import Config
 
 from control.config import ControlConfig
 from control.server.protocol import ApiProtocol
-from kube import tls_settings
+from kube import client_authorities, tls_settings
 from kube.serving.server import BoundedServer
 from kube.serving.table import ConnectionTable
 from kube.tls_files import TlsFiles
@@ -31,10 +31,8 @@ def tls_context(config: ControlConfig) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls_settings.apply(context, config.tls_cipher_suites, config.tls_min_version)
     context.load_cert_chain(config.cert_file, config.key_file)
-    context.load_verify_locations(config.client_ca_file)
-    if config.requestheader_client_ca_file is not None:
-        context.load_verify_locations(config.requestheader_client_ca_file)
-    context.verify_mode = ssl.CERT_OPTIONAL
+    authorities = (config.client_ca_file, config.requestheader_client_ca_file)
+    client_authorities.accept(context, *(file for file in authorities if file is not None))
     context.set_alpn_protocols(["http/1.1"])
     return context
 
