@@ -225,6 +225,20 @@ async def test_constraints_conditions_and_bindings_say_who_is_asked(
     assert (await create(server, "x", labels={"team": "b"})).status == (422 if asked else 201)
 
 
+@pytest.mark.parametrize("place", ["matchConstraints", "matchResources"])
+async def test_a_patch_cannot_label_a_namespace_past_a_policy(server: ApiUnderTest, place: str) -> None:
+    namespaces, rule = "/api/v1/namespaces", RULE | {"resources": ["namespaces"]}
+    name, chosen = f"by-{place.lower()}", {"namespaceSelector": {"matchLabels": {"env": "prod"}}}
+    assert (await server.request("POST", namespaces, {"metadata": {"name": name}})).status == 201
+    constraints = {"resourceRules": [rule], **(chosen if place == "matchConstraints" else {})}
+    policy = {"matchConstraints": constraints, "validations": [{"expression": "false"}]}
+    await establish(server, policy, {"matchResources": chosen} if place == "matchResources" else {})
+    for env, status in (("prod", 422), ("test", 200)):
+        patch, merge = {"metadata": {"labels": {"env": env}}}, {"Content-Type": "application/merge-patch+json"}
+        answer = await server.request("PATCH", f"{namespaces}/{name}", patch, headers=merge)
+        assert answer.status == status, answer.body
+
+
 async def test_an_expression_that_fails_counts_as_the_failure_policy_says(server: ApiUnderTest) -> None:
     broken = [{"expression": "object.data.missing == 'x'"}]
     await establish(server, {"validations": broken})

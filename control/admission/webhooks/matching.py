@@ -127,11 +127,15 @@ def _choosing(selector: Object | None) -> Object | None:
 
 
 async def _namespace(lookup: Lookup, attributes: Attributes) -> tuple[bool, Object | None]:
-    """Return whether the labels of a namespace count, and the namespace of the object, or the Namespace itself."""
+    """Return whether the labels of a namespace count, and the namespace whose labels they are.
+
+    A Namespace that is created or updated is judged as it is to be; a deletion or a subresource changes no labels, so the
+    stored one counts (apiserver/pkg/admission/plugin/webhook/predicates/namespace, GetNamespaceLabels).
+    """
+    if attributes.concern("namespaces", "CREATE", "UPDATE"):
+        return True, attributes.obj
     if attributes.resource.target == "namespaces":
-        if attributes.operation != "CREATE" and attributes.subresource == "":
-            return True, attributes.old or attributes.obj
-        return True, attributes.obj or attributes.old
+        return True, attributes.old or await find(lookup, "namespaces", "", attributes.name)
     if attributes.namespace:
         return True, await find(lookup, "namespaces", "", attributes.namespace)
     return False, None  # a cluster-scoped object is never passed over for a namespace's labels
