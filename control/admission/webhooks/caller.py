@@ -2,15 +2,18 @@
 
 A Service is dialled at one of its endpoints, and its certificate must be for NAME.NAMESPACE.svc. Redirects are not followed,
 and answers are limited, since what is called is somebody else's program. TLS contexts are kept by CA bundle:
-making one costs a millisecond, a call not much more.
+making one costs a millisecond, a call not much more. Each webhook has its own number of calls under way, so that one that
+does not answer takes no time from the others (upstream: a client for each, apiserver/pkg/util/webhook/client.go).
 """
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import functools
 import ssl
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -26,6 +29,8 @@ if TYPE_CHECKING:
 
 Object = dict[str, Any]
 ANSWER_LIMIT = 3 * 1024 * 1024
+CALLS = 100
+"""Calls of one webhook that are under way at a time. Others wait, within their timeout."""
 
 
 class CallFailed(Exception):
@@ -33,11 +38,13 @@ class CallFailed(Exception):
 
 
 class Caller:
-    """Posts JSON to webhooks. One pool of connections for all of them, made when the first one is called."""
+    """Posts JSON to webhooks. The pool of connections is made when the first one is called."""
 
     def __init__(self, lookup: Lookup) -> None:
         self._lookup = lookup
         self._session: aiohttp.ClientSession | None = None
+        self._turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        """By URL, for as long as a webhook is called."""
         self.credentials = Credentials()
 
     async def call(self, client: Object, body: Object, timeout: float) -> bytes:
@@ -50,16 +57,17 @@ class Caller:
             host = f"{service['name']}.{service['namespace']}.svc"
             port, path = service.get("port") or 443, service.get("path") or "/"
             shown = f"https://{host}:{port}{path if path.startswith('/') else '/' + path}"
-        query = f"timeout={int(timeout)}s"
-        shown += ("&" if "?" in shown else "?") + query
+        turn = self._turns.setdefault(shown, asyncio.Semaphore(CALLS))
+        shown += ("&" if "?" in shown else "?") + f"timeout={int(timeout)}s"
         try:
-            return await self._post(shown, service, client.get("caBundle") or "", body, timeout)
+            async with asyncio.timeout(timeout), turn:
+                return await self._post(shown, service, client.get("caBundle") or "", body)
         except TimeoutError as error:
             raise CallFailed(f'failed to call webhook: Post "{shown}": context deadline exceeded') from error
         except (aiohttp.ClientError, OSError, StatusError, ValueError) as error:
             raise CallFailed(f'failed to call webhook: Post "{shown}": {error}') from error
 
-    async def _post(self, url: str, service: Object | None, bundle: str, body: Object, timeout: float) -> bytes:
+    async def _post(self, url: str, service: Object | None, bundle: str, body: Object) -> bytes:
         import aiohttp
         from yarl import URL
 
@@ -80,7 +88,7 @@ class Caller:
             headers=headers,
             ssl=_context(bundle, credential),
             server_hostname=name,
-            timeout=aiohttp.ClientTimeout(total=timeout),
+            timeout=aiohttp.ClientTimeout(total=None),
             allow_redirects=False,
         ) as answer:
             read = await bounded_answer.read(answer, ANSWER_LIMIT)
@@ -93,7 +101,8 @@ class Caller:
 
         if self._session is None:
             self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(keepalive_timeout=30), headers={"User-Agent": "wherry-control"}
+                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=30),
+                headers={"User-Agent": "wherry-control"},
             )
         return self._session
 
