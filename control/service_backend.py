@@ -1,4 +1,4 @@
-"""Where a Service's traffic goes when the server itself is the client: one of its ready endpoints, taken at random.
+"""Where a Service's traffic goes when the server itself is the client: a ready endpoint of one of its slices, at random.
 
 The server dials endpoints and not the cluster IP, so it needs no proxy on its machine, only a way to the pods.
 """
@@ -16,7 +16,7 @@ SLICES = "endpointslices.discovery.k8s.io"
 SERVICE_NAME = "kubernetes.io/service-name"
 
 
-def backend(lookup: Lookup, namespace: str, name: str, port: str, *, only_pods: bool = False) -> tuple[str, int]:
+async def backend(lookup: Lookup, namespace: str, name: str, port: str, *, only_pods: bool = False) -> tuple[str, int]:
     """Return address and port for a Service's port, named by its name or number ("": its only one).
 
     Raises 404 where there is no such Service, and 503 where it has no such port or nobody to answer, or is an
@@ -28,11 +28,13 @@ def backend(lookup: Lookup, namespace: str, name: str, port: str, *, only_pods: 
         raise errors.not_found("", "services", name)
     if (service.get("spec") or {}).get("type") == "ExternalName":
         raise errors.unavailable('unsupported service type "ExternalName"')
-    ready = _endpoints(lookup, namespace, name, _port_name(service, port))
-    random.shuffle(ready)
-    for endpoint, address, number in ready:
-        if not only_pods or _is_pods(lookup, namespace, endpoint, address):
-            return address, number
+    port_name = _port_name(service, port)
+    async for found in lookup.indexed(SLICES, namespace, name):
+        ready = _endpoints(found, port_name)
+        random.shuffle(ready)
+        for endpoint, address, number in ready:
+            if not only_pods or _is_pods(lookup, namespace, endpoint, address):
+                return address, number
     raise errors.unavailable(f'no endpoints available for service "{name}"')
 
 
@@ -46,16 +48,13 @@ def _port_name(service: Object, wanted: str) -> str:
     raise errors.unavailable(f'no service port "{wanted}" found for service "{service["metadata"]["name"]}"')
 
 
-def _endpoints(lookup: Lookup, namespace: str, name: str, port_name: str) -> list[tuple[Object, str, int]]:
-    """Return the ready endpoints of a Service's port, each with an address and the port there."""
+def _endpoints(found: Object, port_name: str) -> list[tuple[Object, str, int]]:
+    """Return the ready endpoints that a slice has of a port, each with an address and the port there."""
     ready: list[tuple[Object, str, int]] = []
-    for found in lookup.list(SLICES, namespace):
-        if (found["metadata"].get("labels") or {}).get(SERVICE_NAME) != name:
-            continue
-        ports = [p["port"] for p in found.get("ports") or [] if p.get("name", "") == port_name and p.get("port")]
-        for endpoint in found.get("endpoints") or []:
-            if ports and (endpoint.get("conditions") or {}).get("ready", True):
-                ready += [(endpoint, address, ports[0]) for address in endpoint.get("addresses") or []]
+    ports = [p["port"] for p in found.get("ports") or [] if p.get("name", "") == port_name and p.get("port")]
+    for endpoint in (found.get("endpoints") or []) if ports else ():
+        if (endpoint.get("conditions") or {}).get("ready", True):
+            ready += [(endpoint, address, ports[0]) for address in endpoint.get("addresses") or []]
     return ready
 
 

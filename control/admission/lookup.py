@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any, Protocol
 
 from kube.resources import Resource
@@ -22,6 +22,10 @@ class Lookup(Protocol):
 
     def list(self, target: str, namespace: str = "") -> Iterable[Object]:
         """Return all objects of a namespace ("": of all) from memory."""
+        ...
+
+    def indexed(self, target: str, namespace: str, value: str) -> AsyncIterator[Object]:
+        """Give the objects of a namespace that are indexed by a value (EndpointSlices by their Service), in random order."""
         ...
 
     async def of_kind(self, api_version: str, kind: str) -> tuple[bool, Sequence[Object]] | None:

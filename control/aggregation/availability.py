@@ -12,7 +12,7 @@ from control.admission.lookup import Lookup
 from control.aggregation.discovery_document import DiscoveryDocument
 from control.aggregation.openapi_v2 import Part
 from control.aggregation.remote import Remote
-from control.service_backend import SERVICE_NAME, SLICES, backend
+from control.service_backend import SLICES, backend
 from kube.errors import StatusError
 
 log = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ async def check(remote: Remote, lookup: Lookup) -> Verdict:
 
     Whatever the server answers is a verdict on it: nothing but a cancellation is raised.
     """
-    problem = _unreachable(remote, lookup)
+    problem = await _unreachable(remote, lookup)
     if problem is not None:
         return problem
     group, version = remote.place
@@ -57,7 +57,7 @@ def _failed(shown: str, why: str) -> Verdict:
     return False, "FailedDiscoveryCheck", f"failing or missing response from {shown}: {why}"
 
 
-def _unreachable(remote: Remote, lookup: Lookup) -> Verdict | None:
+async def _unreachable(remote: Remote, lookup: Lookup) -> Verdict | None:
     where = remote.spec["service"]
     name, namespace, port = where["name"], where["namespace"], where.get("port") or 443
     service = lookup.get("services", namespace, name)
@@ -69,13 +69,10 @@ def _unreachable(remote: Remote, lookup: Lookup) -> Verdict | None:
     listening = [p for p in spec.get("ports") or () if p.get("port") == port]
     if not listening:
         return False, "ServicePortError", f'service/{name} in "{namespace}" is not listening on port {port}'
-    slices = [
-        s for s in lookup.list(SLICES, namespace) if (s["metadata"].get("labels") or {}).get(SERVICE_NAME) == name
-    ]
-    if not slices:
+    if await anext(aiter(lookup.indexed(SLICES, namespace, name)), None) is None:
         return False, "EndpointsNotFound", f'cannot find endpointslices for service/{name} in "{namespace}"'
     try:
-        backend(lookup, namespace, name, str(port))
+        await backend(lookup, namespace, name, str(port))
     except StatusError:
         port_name = listening[0].get("name", "")
         message = f'endpoints for service/{name} in "{namespace}" have no addresses with port name "{port_name}"'

@@ -98,7 +98,7 @@ class Remote:
     async def dial(self, lookup: Lookup) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Connect to one of the Service's endpoints; raises 503."""
         where = self.spec["service"]
-        address, port = backend(lookup, where["namespace"], where["name"], str(where.get("port") or 443))
+        address, port = await backend(lookup, where["namespace"], where["name"], str(where.get("port") or 443))
         try:
             async with asyncio.timeout(DIAL_SECONDS):
                 return await asyncio.open_connection(

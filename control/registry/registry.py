@@ -56,7 +56,10 @@ class Registry:
         prefix = resource.storage_prefix
         if prefix not in self._caches:
             strategy = self.strategy(resource)
-            self._caches[prefix] = self.cache.resource(prefix, resource.kind, resource.api_version, strategy.fields)
+            cached = self.cache.resource(prefix, resource.kind, resource.api_version, strategy.fields)
+            if strategy.index is not None:
+                cached.index_by(strategy.index)
+            self._caches[prefix] = cached
 
     def strategy(self, resource: Resource) -> Strategy:
         """Return the strategy of a resource, one for the server's life (of a custom one: for its definition's)."""

@@ -128,6 +128,8 @@ class Strategy:
     default_grace_period: int | None = None
     """Not None: deletion is graceful (see `deletion_grace`)."""
 
+    index: Callable[[bytes], str] | None = None
+    """What the watch cache indexes objects by: finds the value in an object's JSON, "" where it has none."""
     stored_as_served = True
     fields_by_webhook = False
     """Whether selectable fields may first appear when a webhook converts what is stored."""

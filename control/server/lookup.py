@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+import random
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import aclosing
 from typing import Any
 
 from control.auth.setup import Auth
 from control.custom.definitions import Definitions
 from control.custom.resource import CustomResource
+from control.pacing import Pace
 from control.registry.context import SERVER, Context
 from control.registry.registry import Registry
 from control.storage import codec
@@ -46,6 +48,16 @@ class Lookup:
         resource = BY_TARGET[target]
         folder = f"{resource.storage_prefix}{namespace}/" if namespace and resource.namespaced else ""
         return [entry.obj for entry in self.registry.cached(resource).list(folder).entries]
+
+    async def indexed(self, target: str, namespace: str, value: str) -> AsyncIterator[Object]:
+        """Give the objects of a namespace that are indexed by a value, in random order, with turns of others in between."""
+        resource = BY_TARGET[target]
+        pace = Pace()
+        entries = list(self.registry.cached(resource).indexed(f"{resource.storage_prefix}{namespace}/", value))
+        random.shuffle(entries)
+        for entry in entries:
+            await pace.step(len(entry.data))
+            yield entry.parts()
 
     async def of_kind(self, api_version: str, kind: str) -> tuple[bool, Sequence[Object]] | None:
         """Return (whether a kind is namespaced, all its objects), custom kinds too; None where there is no such kind."""

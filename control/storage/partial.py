@@ -6,6 +6,7 @@ megabyte has them in its first or last hundred bytes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -45,6 +46,22 @@ def head_of(obj: dict[str, Any]) -> Head:
     """Return a decoded object's name, namespace and labels."""
     metadata = obj.get("metadata") or {}
     return Head(metadata.get("name", ""), metadata.get("namespace", ""), metadata.get("labels"))
+
+
+def label_reader(label: str) -> Callable[[bytes], str]:
+    """Return what reads one label of an object ("": it has none) and makes nothing of the others."""
+    labels = msgspec.defstruct("_Labels", [("value", str, msgspec.field(default="", name=label))])
+    metadata = msgspec.defstruct("_Metadata", [("labels", labels | None, None)])
+    decoder = msgspec.json.Decoder(msgspec.defstruct("_Labelled", [("metadata", metadata | None, None)]))
+
+    def read(data: bytes) -> str:
+        try:
+            found: Any = decoder.decode(data)
+        except msgspec.ValidationError:  # values of other types, which other servers may have stored
+            return str((head_of(codec.decode(data)).labels or {}).get(label) or "")
+        return str(found.metadata.labels.value) if found.metadata and found.metadata.labels else ""
+
+    return read
 
 
 def lazily(data: bytes | msgspec.Raw) -> dict[str, Any]:

@@ -20,6 +20,7 @@ import msgspec
 from control.pacing import Pace
 from control.storage import codec
 from control.storage.entry import Entry, Fields, Predicate
+from control.storage.index import Index
 from control.storage.replay import replay
 from control.storage.selecting import chosen
 from control.storage.store import Compacted, Event, FutureRevision, Item, Store, Unreadable, prefix_end
@@ -70,10 +71,15 @@ class ResourceCache:
         self._watchers: dict[str, set[Watcher]] = {}
         self._turn = asyncio.Lock()
         """The turn of watchers whose predicates cost much."""
+        self._index: Index | None = None
         self.changed = 0
         """The revision of the last change to this resource."""
 
     # -- filling --------------------------------------------------------------------------------------------------
+    def index_by(self, read: Callable[[bytes], str]) -> None:
+        """Index the objects, before there are any, by what `read` finds in their JSON (`indexed`)."""
+        self._index = Index(read)
+
     def load(self, items: Sequence[Item], revision: int) -> None:
         """Start from a listing at a revision; watches opened before end with Compacted: changes may have passed them by."""
         self.end_watches(Compacted(self._floor, revision))
@@ -81,6 +87,10 @@ class ResourceCache:
         found = (self.readable(item.key, item.value, item.revision) for item in items if not item.failure)
         self._entries = {entry.key: entry for entry in found if entry is not None}
         self._keys = sorted(self._entries)
+        if self._index is not None:
+            self._index.clear()
+            for entry in self._entries.values():
+                self._index.put(entry)
         self._ring.clear()
         self._floor = self.changed = revision
 
@@ -109,12 +119,16 @@ class ResourceCache:
             if previous is None:
                 return
             del self._entries[key]
+            if self._index is not None:
+                self._index.drop(key)
             del self._keys[bisect_left(self._keys, key)]
         else:
             entry = self.readable(key, event.value, event.revision)
             if entry is None:
                 return
             self._entries[key] = entry
+            if self._index is not None:
+                self._index.put(entry)
             if previous is None:
                 insort(self._keys, key)
         self.changed = event.revision
@@ -146,6 +160,8 @@ class ResourceCache:
             if item.key not in self._entries:
                 insort(self._keys, item.key)
             self._entries[item.key] = entry
+            if self._index is not None:
+                self._index.put(entry)
         now = self._now()
         self.end_watches(Compacted(self._floor, now))
         self._ring.clear()
@@ -181,6 +197,12 @@ class ResourceCache:
         if self.unreadable:
             self._check_readable(key)
         return self._entries.get(key)
+
+    def indexed(self, folder: str, value: str) -> Sequence[Entry]:
+        """Return the objects of a folder that the index has under a value. Raises Unreadable as `list` does."""
+        if self.unreadable:
+            self._check_readable(folder)
+        return [self._entries[key] for key in self._index.keys(folder, value)] if self._index is not None else ()
 
     def __len__(self) -> int:
         return len(self._entries)

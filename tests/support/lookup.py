@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import Any
 
 from control.admission.plugin import Attributes, Operation
@@ -41,6 +41,11 @@ class Objects:
 
     def list(self, target: str, namespace: str = "") -> Iterable[Object]:
         return [o for (t, ns, _), o in self._objects.items() if t == target and namespace in ("", ns)]
+
+    async def indexed(self, target: str, namespace: str, value: str) -> AsyncIterator[Object]:
+        for obj in self.list(target, namespace):
+            if (obj["metadata"].get("labels") or {}).get("kubernetes.io/service-name") == value:
+                yield obj
 
     async def of_kind(self, api_version: str, kind: str) -> tuple[bool, Sequence[Object]] | None:
         resource = resources.by_kind(api_version, kind)

@@ -74,7 +74,7 @@ class Caller:
         target, name = URL(url), None
         if service:
             port = str(service.get("port") or 443)
-            address, number = backend(self._lookup, service["namespace"], service["name"], port)
+            address, number = await backend(self._lookup, service["namespace"], service["name"], port)
             name, target = target.host, target.with_host(check_address(address)).with_port(number)
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
         if name:

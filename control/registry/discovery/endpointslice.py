@@ -11,6 +11,7 @@ from control.registry.core.container_ports import PROTOCOLS
 from control.registry.core.endpoints import shortened
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age
+from control.storage import partial
 from kube import names
 from kube.errors import FieldError, duplicate, invalid_value, required, too_many
 
@@ -60,6 +61,7 @@ def _hints(hints: Object, path: str) -> list[FieldError]:
 
 
 class EndpointSliceStrategy(Strategy):
+    index = staticmethod(partial.label_reader("kubernetes.io/service-name"))
     columns = (
         NAME,
         Column("AddressType", description="Kind of the addresses."),

@@ -69,7 +69,7 @@ async def service(server: ResourceServer, request: Request, resource: Resource) 
     scheme, name, wanted = split_name(request.info.name)
     await server.registry.get(resource, request.info.namespace, name)
     await admit(server, request, resource)
-    address, port = backend(Lookup(server.registry), request.info.namespace, name, wanted, only_pods=True)
+    address, port = await backend(Lookup(server.registry), request.info.namespace, name, wanted, only_pods=True)
     return await _pass_on(server, request, scheme, address, port)
 
 

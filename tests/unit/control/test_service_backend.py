@@ -25,16 +25,18 @@ def objects(*slices: tuple[str, dict[str, Any]], **spec: Any) -> Objects:
     return Objects(("services", service), *slices)
 
 
-def test_a_ready_endpoint_is_taken_at_the_ports_target() -> None:
+async def test_a_ready_endpoint_is_taken_at_the_ports_target() -> None:
     found = objects(slice_("a", "10.1.0.1"), slice_("b", "10.1.0.2", ready=False), slice_("c", "10.1.0.3", service="x"))
-    assert {backend(found, "ns", "hook", port) for port in ("443", "https") for _ in range(20)} == {("10.1.0.1", 8443)}
+    assert {await backend(found, "ns", "hook", port) for port in ("443", "https") for _ in range(20)} == {
+        ("10.1.0.1", 8443)
+    }
 
 
 @pytest.mark.parametrize("name", ["hook.example.com", "192.0.2.7", "localhost"])
-def test_an_external_name_is_not_gone_to(name: str) -> None:
+async def test_an_external_name_is_not_gone_to(name: str) -> None:
     for port in ("443", "", "x", "99999"):
         with pytest.raises(StatusError) as caught:
-            backend(objects(slice_("a", "10.1.0.1"), type="ExternalName", externalName=name), "ns", "hook", port)
+            await backend(objects(slice_("a", "10.1.0.1"), type="ExternalName", externalName=name), "ns", "hook", port)
         assert (caught.value.code, caught.value.message) == (503, 'unsupported service type "ExternalName"')
 
 
@@ -49,7 +51,7 @@ def test_an_external_name_is_not_gone_to(name: str) -> None:
         (None, False),
     ],
 )
-def test_who_chooses_the_service_is_led_to_its_pods_alone(target: dict[str, str] | None, found: bool) -> None:
+async def test_who_chooses_the_service_is_led_to_its_pods_alone(target: dict[str, str] | None, found: bool) -> None:
     kind, made = slice_("a", "10.1.0.1")
     made["endpoints"][0]["targetRef"] = target
     pods = [
@@ -63,12 +65,12 @@ def test_who_chooses_the_service_is_led_to_its_pods_alone(target: dict[str, str]
     there = Objects(
         ("services", {"metadata": {"name": "hook", "namespace": "ns"}, "spec": {"ports": PORTS}}), (kind, made), *pods
     )
-    assert backend(there, "ns", "hook", "443") == ("10.1.0.1", 8443)
+    assert await backend(there, "ns", "hook", "443") == ("10.1.0.1", 8443)
     if found:
-        assert backend(there, "ns", "hook", "443", only_pods=True) == ("10.1.0.1", 8443)
+        assert await backend(there, "ns", "hook", "443", only_pods=True) == ("10.1.0.1", 8443)
     else:
         with pytest.raises(StatusError, match="no endpoints available"):
-            backend(there, "ns", "hook", "443", only_pods=True)
+            await backend(there, "ns", "hook", "443", only_pods=True)
 
 
 @pytest.mark.parametrize(
@@ -79,9 +81,9 @@ def test_who_chooses_the_service_is_led_to_its_pods_alone(target: dict[str, str]
         ("", "ServiceUnavailable", 'no service port "" found for service "hook"'),
     ],
 )
-def test_what_leads_nowhere_is_said(port: str, reason: str, message: str) -> None:
+async def test_what_leads_nowhere_is_said(port: str, reason: str, message: str) -> None:
     with pytest.raises(StatusError) as caught:
-        backend(objects(), "ns", "hook", port)
+        await backend(objects(), "ns", "hook", port)
     assert (caught.value.reason, caught.value.message) == (reason, message)
     with pytest.raises(StatusError, match='services "none" not found'):
-        backend(objects(), "ns", "none", port)
+        await backend(objects(), "ns", "none", port)
