@@ -13,6 +13,7 @@ from typing import NoReturn
 
 import msgspec
 
+from control import offload
 from control.controllers.autoscaling import behavior as shaping
 from control.controllers.autoscaling.calculate import Calculator, MetricFailed, Situation
 from control.controllers.autoscaling.measuring import Metrics
@@ -20,6 +21,8 @@ from control.controllers.autoscaling.replicas import Startup, Tolerances
 from control.controllers.autoscaling.status import Outlook
 from control.controllers.autoscaling.target import Targets, UnknownKind
 from control.controllers.context import Context
+from control.controllers.selecting import SelectorIndex
+from control.controllers.turns import Turn
 from kube.api import autoscaling_v1, autoscaling_v2, core_v1
 from kube.clock import format_time
 from kube.controller import Controller
@@ -58,7 +61,9 @@ class AutoscalingController:
         self._targets = Targets(context.client, context.clock)
         self._calculator = Calculator(Metrics(context.client, context.clock), self._targets)
         self._histories: dict[str, shaping.History] = {}
-        self._selectors: dict[str, LabelSelector] = {}
+        self._written: dict[str, str] = {}
+        """The selectors of the scales, by the autoscaler's key."""
+        self._selectors = SelectorIndex()
         self.controller = Controller("horizontalpodautoscaler", self.reconcile, workers=5, clock=context.clock)
         self._autoscalers.subscribe(self._changed)
 
@@ -69,7 +74,8 @@ class AutoscalingController:
     def _changed(self, change: Change[Autoscaler]) -> None:
         if change.type == "DELETED":
             self._histories.pop(change.key, None)
-            self._selectors.pop(change.key, None)
+            self._written.pop(change.key, None)
+            self._selectors.drop(change.key)
         elif change.old is None or change.old.spec != change.new.spec:
             self.controller.enqueue(change.key)
 
@@ -164,7 +170,7 @@ class AutoscalingController:
     ) -> tuple[int, str]:
         """Return the largest wish of all metrics, and which one it is of; raises _Failed where none can be trusted."""
         outlook.metrics = []
-        situation = self._situation(key, autoscaler, scale, outlook)
+        situation = await self._situation(key, autoscaler, scale, outlook)
         metrics = autoscaler.spec.metrics
         wish, name, failures = 0, "", []
         for metric in metrics:
@@ -189,22 +195,23 @@ class AutoscalingController:
         outlook.set("ScalingActive", True, "ValidMetricFound", found)
         return wish, name
 
-    def _situation(self, key: str, autoscaler: Autoscaler, scale: autoscaling_v1.Scale, outlook: Outlook) -> Situation:
+    async def _situation(
+        self, key: str, autoscaler: Autoscaler, scale: autoscaling_v1.Scale, outlook: Outlook
+    ) -> Situation:
         namespace, text = autoscaler.metadata.namespace or "", scale.status.selector or ""
         if not text:
             self._invalid(autoscaler, outlook, "SelectorRequired", "selector is required", _NO_SELECTOR)
         try:
-            selector = parse_labels(text)
+            selector = await self._selector(key, namespace, text)
         except SelectorError as error:
             why = f"couldn't convert selector into a corresponding internal selector object: {error}"
             self._invalid(autoscaler, outlook, "InvalidSelector", why, why)
-        self._selectors[key] = selector
-        pods = [p for p in self._pods.by_index("namespace", namespace) if selector.matches(p.metadata.labels)]
-        others = [
-            other
-            for other, theirs in self._selectors.items()
-            if other.partition("/")[0] == namespace and any(theirs.matches(pod.metadata.labels) for pod in pods)
-        ]
+        turn, pods = Turn(), list[core_v1.Pod]()
+        for pod in self._pods.by_index("namespace", namespace):
+            await turn.took()
+            if selector.matches(pod.metadata.labels):
+                pods.append(pod)
+        others = await self._measuring(namespace, pods, turn)
         if len(others) > 1:
             names = " ".join(sorted(others))
             why = f"pods by selector {text} are controlled by multiple HPAs: [{names}]"
@@ -219,6 +226,32 @@ class AutoscalingController:
             self._settings.startup,
             self._clock.now(),
         )
+
+    async def _selector(self, key: str, namespace: str, text: str) -> LabelSelector:
+        """Return the compiled selector of an autoscaler's scale, which is kept while it stays the same."""
+        known = self._selectors.get(key)
+        if known is not None and self._written.get(key) == text:
+            return known
+        selector = await offload.run(namespace, len(text), _compiled, text)
+        if self._autoscalers.get(key) is not None:
+            self._written[key] = text
+            self._selectors.put(key, namespace, selector)
+        return selector
+
+    async def _measuring(self, namespace: str, pods: list[core_v1.Pod], turn: Turn) -> set[str]:
+        """Return the autoscalers that measure any of these pods, at most two of them."""
+        found: set[str] = set()
+        for pod in pods:
+            labels = pod.metadata.labels
+            await turn.took(1 + len(labels))
+            for other in self._selectors.candidates(namespace, labels):
+                await turn.took()
+                selector = self._selectors.get(other)
+                if selector is not None and selector.matches(labels):
+                    found.add(other)
+                if len(found) > 1:
+                    return found
+        return found
 
     def _invalid(self, autoscaler: Autoscaler, outlook: Outlook, reason: str, message: str, condition: str) -> NoReturn:
         """Tell that the pods to measure cannot be told; raises _Failed."""
@@ -236,6 +269,12 @@ class AutoscalingController:
             return self._settings.tolerance if given is None else float(parse(given))
 
         return Tolerances(of(rules.scale_down), of(rules.scale_up))
+
+
+def _compiled(text: str) -> LabelSelector:
+    selector = parse_labels(text)
+    selector.matches({})  # one of many terms is made ready when it is first compared
+    return selector
 
 
 _UNABLE_TO_GET = "the HPA controller was unable to get the target's current scale"

@@ -5,18 +5,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import sys
+from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from control.controllers.autoscaling import AutoscalingController, AutoscalingSettings
+from control.controllers.autoscaling import controller as autoscaling
 from control.controllers.context import Context
+from control.controllers.turns import Turn
 from kube import serialize
 from kube.api import autoscaling_v2 as v2
 from kube.api import core_v1, meta_v1
 from kube.client import Response
 from kube.clock import FakeClock, format_time, settle
 from kube.errors import StatusError
+from kube.selectors import LabelSelector, parse_labels
 from tests.support.memory_api import MemoryAPI
 
 HPA = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers/web/status"
@@ -33,6 +40,8 @@ class World(MemoryAPI):
         self.measured = True
         self.refuse_scaling = False
         self.selector = "app=web"
+        self.scales: dict[str, dict[str, Any]] = {}
+        """The status of other deployments' scales."""
         self.events: list[tuple[str, str]] = []
         self.statuses: list[v2.HorizontalPodAutoscalerStatus] = []
         self.set_replicas(2)
@@ -58,6 +67,8 @@ class World(MemoryAPI):
         if method == "POST" and path.endswith("/events"):
             event = json.loads(body)
             self.events.append((event["reason"], event["message"]))
+        if path in self.scales and method == "GET":
+            return self._json({"metadata": {}, "spec": {"replicas": 1}, "status": self.scales[path]})
         if path == SCALE and method == "GET":
             return self._json({"metadata": {"name": "web"}, **self._scale()})
         if path == SCALE and method == "PUT":
@@ -249,3 +260,88 @@ async def test_a_changed_spec_is_acted_on_at_once() -> None:
         world.put(autoscaler(min_replicas=6))
         await settle(50)
         assert world.replicas == 6
+
+
+async def test_pods_that_two_autoscalers_measure_are_told_of() -> None:
+    other = autoscaler()
+    other.metadata.name = "other"
+    async with running() as (world, clock):
+        assert world.condition("ScalingActive") == ("True", "ValidMetricFound")
+        world.put(other)
+        await clock.advance(15)
+        await settle(50)
+        text = "pods by selector app=web are controlled by multiple HPAs: [default/other default/web]"
+        assert ("AmbiguousSelector", text) in world.events
+        assert world.condition("ScalingActive") == ("False", "AmbiguousSelector")
+        world.remove(other)
+        await clock.advance(15)
+        await settle(50)
+        assert world.condition("ScalingActive") == ("True", "ValidMetricFound")
+
+
+def another(world: World, number: int, labels: dict[str, str], selector: str) -> None:
+    """Add an autoscaler with a deployment of one pod."""
+    found = autoscaler()
+    assert found.spec.scale_target_ref is not None
+    found.metadata.name = found.spec.scale_target_ref.name = f"a{number}"
+    meta = meta_v1.ObjectMeta(name=f"p{number}", namespace="default", labels=labels)
+    world.put(core_v1.Pod(metadata=meta))
+    world.scales[SCALE.replace("web", f"a{number}")] = {"replicas": 1, "selector": selector}
+    world.put(found)
+
+
+@pytest.mark.parametrize("alike", [True, False])
+async def test_pods_are_compared_with_few_selectors_of_other_autoscalers(
+    alike: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared, original = Counter[str](), LabelSelector.matches
+
+    def matches(selector: LabelSelector, labels: Mapping[str, str]) -> bool:
+        compared[sys._getframe(1).f_code.co_name] += 1
+        return original(selector, labels)
+
+    monkeypatch.setattr(LabelSelector, "matches", matches)
+    many = 40
+    async with running() as (world, clock):
+        for number in range(many):
+            labels = {"app": "many"} if alike else {"app": "many", "tier": str(number)}
+            another(world, number, labels, ",".join(f"{key}={value}" for key, value in labels.items()))
+        await settle(many * 20)
+        compared.clear()
+        await clock.advance(15)
+        await settle(many * 20)
+    assert many <= compared["_measuring"] <= 4 * many
+
+
+async def test_a_namespace_of_many_pods_and_selectors_is_looked_at_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken = list[int]()
+    original = Turn.took
+
+    async def took(turn: Turn, steps: int = 1) -> None:
+        taken.append(steps)
+        await original(turn, steps)
+
+    monkeypatch.setattr(Turn, "took", took)
+    many = 20
+    async with running() as (world, clock):
+        for number in range(many):  # no label tells which of these selects a pod
+            another(
+                world, number, {"n": str(number)}, f"n,n notin ({','.join(str(n) for n in range(many) if n != number)})"
+            )
+        await settle(many * 20)
+        taken.clear()
+        await clock.advance(15)
+        await settle(many * 20)
+    assert sum(taken) >= 2 * many * many
+
+
+async def test_the_selector_of_a_scale_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = list[str]()
+    monkeypatch.setattr(autoscaling, "parse_labels", lambda text: (compiled.append(text), parse_labels(text))[1])
+    async with running() as (world, clock):
+        for selector in ("app=web", "app"):
+            world.selector = selector
+            for _ in range(3):
+                await clock.advance(15)
+                await settle(50)
+    assert compiled == ["app=web", "app"]

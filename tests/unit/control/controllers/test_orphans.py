@@ -79,7 +79,16 @@ def test_a_selector_is_found_by_any_label_and_follows_its_object() -> None:
     assert known.matching("here", {"in": "there"}) == ["here/s"]
     informer._remove("here/s", changed)
     assert known.matching("here", {"in": "there"}) == []
-    assert (known._known, known._places) == ({}, {})
+    assert (known._written, known._index._known, known._index._at) == ({}, {}, {})
+
+
+def test_selectors_that_share_a_label_are_found_by_another_one() -> None:
+    informer, known = informer_with_index()
+    for number in range(20):
+        found = selecting_object(apps_v1.DaemonSet, "here", f"s{number}", **HERE, tier=str(number))
+        informer._set(f"here/s{number}", found)
+    assert known.matching("here", {**HERE, "tier": "7"}) == ["here/s7"]
+    assert len(known._index.candidates("here", {**HERE, "tier": "7"})) <= 2
 
 
 @pytest.mark.parametrize("operator", ["NotIn", "DoesNotExist", "Exists", "In"])
