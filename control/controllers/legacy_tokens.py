@@ -9,12 +9,12 @@ Upstream: pkg/controller/serviceaccount/legacy_serviceaccount_token_cleaner.go.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from datetime import UTC, date, datetime, timedelta
 
 from control.auth.references import pod_secrets
 from control.auth.secret_tokens import INVALID_SINCE, LAST_USED, NAME_ANNOTATION, SECRET_TYPE, TRACKING, UID_ANNOTATION
+from control.controllers.at_once import for_each
 from control.controllers.context import Context
 from kube import serialize
 from kube.api import core_v1
@@ -81,17 +81,18 @@ class LegacyTokenCleaner:
         if not tracked_long_enough(tracking.data.get("since", ""), now, self._period):
             return
         mounted: dict[str, set[str]] = {}
-        async with asyncio.TaskGroup() as group:
-            for secret in self._secrets.list():
-                name, namespace = name_of(secret), namespace_of(secret)
-                account = self._accounts.get(f"{namespace}/{secret.metadata.annotations.get(NAME_ANNOTATION, '')}")
-                what = fate(secret, account, now, self._period)
-                if what == "keep":
-                    continue
-                if namespace not in mounted:
-                    mounted[namespace] = self._mounted(namespace)
-                if name not in mounted[namespace]:
-                    group.create_task(self._do(what, secret, now), name=f"token {namespace}/{name}")
+        unused: list[tuple[str, core_v1.Secret]] = []
+        for secret in self._secrets.list():
+            name, namespace = name_of(secret), namespace_of(secret)
+            account = self._accounts.get(f"{namespace}/{secret.metadata.annotations.get(NAME_ANNOTATION, '')}")
+            what = fate(secret, account, now, self._period)
+            if what == "keep":
+                continue
+            if namespace not in mounted:
+                mounted[namespace] = self._mounted(namespace)
+            if name not in mounted[namespace]:
+                unused.append((what, secret))
+        await for_each(unused, lambda each: self._do(*each, now))
 
     def _mounted(self, namespace: str) -> set[str]:
         """Return the names of the Secrets that the pods of a namespace refer to."""

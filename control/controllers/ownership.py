@@ -7,12 +7,12 @@ that no longer matches is released. Upstream: pkg/controller/controller_ref_mana
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 
+from control.controllers.at_once import for_each
 from kube import resources
 from kube.api import meta_v1
 from kube.client import STRATEGIC, Client, metadata_of, name_of, namespace_of
@@ -97,14 +97,19 @@ async def claim(
             adopt.append(child)
     if adopt:
         await _check_alive(client, owner)
-    changes = [_patch(client, child, _adoption(owner, child, finalizers)) for child in adopt]
-    changes += [_patch(client, child, _release(owner, child)) for child in release]
-    results = await asyncio.gather(*changes, return_exceptions=True)
-    failures = [result for result in results if isinstance(result, BaseException)]
-    claimed += [child for child, result in zip(adopt, results, strict=False) if result is True]
-    if failures:
-        raise failures[0]
-    return claimed
+    adopted: set[int] = set()
+
+    async def change(number: int) -> None:
+        if number >= len(adopt):
+            child = release[number - len(adopt)]
+            await _patch(client, child, _release(owner, child))
+        elif await _patch(client, adopt[number], _adoption(owner, adopt[number], finalizers)):
+            adopted.add(number)
+
+    failure = await for_each(range(len(adopt) + len(release)), change)
+    if failure is not None:
+        raise failure
+    return claimed + [adopt[number] for number in sorted(adopted)]
 
 
 async def _check_alive(client: Client, owner: Any) -> None:

@@ -6,10 +6,10 @@ vain and not thousands. Upstream: RealPodControl and slowStartBatch.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from control.controllers.at_once import for_each
 from control.controllers.ownership import controller_reference
 from kube import names
 from kube.api import core_v1, meta_v1
@@ -84,12 +84,9 @@ async def slow_start(count: int, act: Callable[[int], Awaitable[object]]) -> tup
     done, batch = 0, 1
     while done < count:
         size = min(batch, count - done)
-        results = await asyncio.gather(*(act(done + i) for i in range(size)), return_exceptions=True)
+        failure = await for_each(range(done, done + size), act)
         done += size
-        failures = [result for result in results if isinstance(result, BaseException)]
-        for failure in failures:
-            if not isinstance(failure, StatusError):
-                raise failure
+        if failure is not None:
             return done, failure
         batch *= 2
     return done, None

@@ -7,7 +7,6 @@ Upstream: pkg/controller/replicaset/replica_set.go.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,6 +15,7 @@ from typing import Any
 import msgspec
 
 from control.controllers import pods as pod_rules
+from control.controllers.at_once import for_each
 from control.controllers.context import Context
 from control.controllers.expectations import Expectations
 from control.controllers.ownership import by_controller_or_orphan, claim, claimable, controller_of, controller_uid
@@ -240,13 +240,7 @@ class ReplicaSetController:
                 if not error.not_found:
                     raise
 
-        results = await asyncio.gather(*(one(pod) for pod in doomed), return_exceptions=True)
-        for result in results:
-            if isinstance(result, StatusError):
-                return result
-            if isinstance(result, BaseException):
-                raise result
-        return None
+        return await for_each(doomed, one)
 
     async def _write_status(self, rs: Owner, wanted: Owner) -> None:
         if wanted.status == rs.status:

@@ -6,12 +6,11 @@ Upstream: pkg/controller/daemon/daemon_controller.go.
 
 from __future__ import annotations
 
-import asyncio
-
 import msgspec
 
 from control.controllers import history
 from control.controllers import pods as pod_rules
+from control.controllers.at_once import for_each
 from control.controllers.context import Context
 from control.controllers.daemonset.failing import Failures
 from control.controllers.daemonset.placement import Placement, pod_spec
@@ -165,12 +164,7 @@ class DaemonSetController:
         if doomed or wanted:
             self._expectations.expect(key, len(wanted), [pod.metadata.uid or "" for pod in doomed])
         if doomed:
-            results = await asyncio.gather(*(self._delete(key, ds, pod) for pod in doomed), return_exceptions=True)
-            for result in results:
-                if isinstance(result, StatusError):
-                    failure = result
-                elif isinstance(result, BaseException):
-                    raise result
+            failure = await for_each(doomed, lambda pod: self._delete(key, ds, pod))
         if wanted:
 
             async def one(number: int) -> None:

@@ -6,9 +6,9 @@ is all the batching that is needed.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable
 
+from control.controllers.at_once import for_each
 from control.controllers.context import Context
 from control.controllers.endpoints.backends import PAIR, ServicesOfPods, by_label_pair, follow_pods, pods_of
 from control.controllers.endpoints.slice_plan import MANAGED_BY, MANAGER, SERVICE_NAME, ZONE, plan
@@ -110,11 +110,13 @@ class EndpointSliceController:
     async def _apply(self, create: list[discovery_v1.EndpointSlice], update: list[discovery_v1.EndpointSlice]) -> None:
         for found in create:
             self._latest.wrote(await self._client.create(found))
-        results = await asyncio.gather(*(self._client.update(found) for found in update), return_exceptions=True)
-        for result in results:
-            if isinstance(result, BaseException):
-                raise result
-            self._latest.wrote(result)
+
+        async def write(found: discovery_v1.EndpointSlice) -> None:
+            self._latest.wrote(await self._client.update(found))
+
+        failure = await for_each(update, write)
+        if failure is not None:
+            raise failure
 
     async def _delete(self, doomed: list[discovery_v1.EndpointSlice]) -> None:
         for found in doomed:

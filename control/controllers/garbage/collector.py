@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from control.controllers.at_once import for_each
 from control.controllers.context import Context
 from control.controllers.discovery import Served, served
 from control.controllers.garbage.graph import FOREGROUND, ORPHAN, Graph, Item
@@ -257,8 +258,10 @@ class GarbageCollector:
                 self.controller.enqueue(dependent.uid)
 
     async def _orphan_dependents(self, item: Item) -> None:
-        changes = [self._drop_owners(dependent, {item.uid}) for dependent in self.graph.dependents(item.uid)]
-        await asyncio.gather(*changes)
+        dependents = self.graph.dependents(item.uid)
+        failure = await for_each(dependents, lambda dependent: self._drop_owners(dependent, {item.uid}))
+        if failure is not None:
+            raise failure
         await self._drop_finalizer(item, ORPHAN)
 
     # -- writing ----------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from control.controllers.at_once import for_each
 from control.controllers.context import Context
 from control.controllers.expectations import Expectations
 from control.controllers.job import tally
@@ -116,8 +117,7 @@ class JobController:
         self._backoffs[uid] = backoff  # not before: what is not written down is seen, and would be counted, again
         for type_, reason, message in todo.events:
             self._recorder.event(job, type_, reason, message)
-        await asyncio.gather(*(self._untrack(pod) for pod in todo.untrack))
-        failure = await self._apply(key, job, todo, pods)
+        failure = await for_each(todo.untrack, self._untrack) or await self._apply(key, job, todo, pods)
         if failure is not None:
             raise failure
         return todo.again
@@ -128,13 +128,9 @@ class JobController:
         if todo.delete:
             self._expectations.expect(key, deletions=[pod.metadata.uid or "" for pod in todo.delete])
             free = {pod.metadata.uid for pod in todo.untrack}
-            works = [self._delete(key, job, pod, pod.metadata.uid not in free) for pod in todo.delete]
-            results = await asyncio.gather(*works, return_exceptions=True)
-            for result in results:
-                if isinstance(result, StatusError):
-                    return result
-                if isinstance(result, BaseException):
-                    raise result
+            failure = await for_each(todo.delete, lambda pod: self._delete(key, job, pod, pod.metadata.uid not in free))
+            if failure is not None:
+                return failure
         if todo.create:
             return await self._create(key, job, todo.create, pods)
         return None

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import msgspec
 
 from control.controllers import pods as pod_rules
+from control.controllers.at_once import for_each
 from control.controllers.context import Context
 from control.controllers.nodes import health, zones
 from control.controllers.nodes.attendance import PULSE, Attendance
@@ -169,13 +170,11 @@ class NodeLifecycleController:
     async def _unready_pods(self, node: str) -> None:
         """A node that is not ready serves nothing: its pods leave their Services."""
         now = format_time(self._clock.now())
-        changes = []
-        for pod in self._pods.by_index(ON_NODE, node):
-            ready = pod_rules.condition(pod, "Ready")
-            if ready is None or ready.status != "True":
-                continue
-            changes.append(self._unready(pod, now))
-        await asyncio.gather(*changes)
+        conditions = ((pod, pod_rules.condition(pod, "Ready")) for pod in self._pods.by_index(ON_NODE, node))
+        ready = [pod for pod, condition in conditions if condition is not None and condition.status == "True"]
+        failure = await for_each(ready, lambda pod: self._unready(pod, now))
+        if failure is not None:
+            raise failure
 
     async def _unready(self, pod: core_v1.Pod, now: str) -> None:
         ready = {

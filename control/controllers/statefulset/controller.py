@@ -5,12 +5,11 @@ Upstream: pkg/controller/statefulset.
 
 from __future__ import annotations
 
-import asyncio
-
 import msgspec
 
 from control.controllers import history
 from control.controllers import pods as pod_rules
+from control.controllers.at_once import for_each
 from control.controllers.context import Context
 from control.controllers.expectations import Expectations
 from control.controllers.overlay import KEPT_SECONDS, Overlay
@@ -138,14 +137,9 @@ class StatefulSetController:
                 message = f"StatefulSet {key} is recreating terminated Pod {name_of(pod)}"
                 self._recorder.event(sts, "Normal", "RecreatingTerminatedPod", message)
         self._expectations.expect(key, len(todo.create), [pod.metadata.uid or "" for pod in todo.delete])
-        works = [self._delete(key, sts, pod) for pod in todo.delete]
-        works += [self._create(key, sts, ordinal, revisions[name]) for ordinal, name in todo.create]
-        for result in await asyncio.gather(*works, return_exceptions=True):
-            if isinstance(result, StatusError):
-                return result
-            if isinstance(result, BaseException):
-                raise result
-        return None
+        deletion = await for_each(todo.delete, lambda pod: self._delete(key, sts, pod))
+        creation = await for_each(todo.create, lambda new: self._create(key, sts, new[0], revisions[new[1]]))
+        return deletion or creation
 
     async def _create(
         self, key: str, sts: apps_v1.StatefulSet, ordinal: int, revision: apps_v1.ControllerRevision
