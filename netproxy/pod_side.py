@@ -172,21 +172,18 @@ def _network_policy(
         log.error("network policies are not enforced: the command nft is not installed (Debian: package nftables)")
         return None, []
 
-    def addresses_here() -> dict[str, str]:
-        settings = config.pod_network
-        results = cni_results.read_all(Path(settings.cni_results_dir), cni.NETWORK, settings.bridge)
-        return {address: port.pod_uid for _, port in results for address in port.addresses}
-
+    settings = config.pod_network
+    results = cni_results.Results(Path(settings.cni_results_dir), cni.NETWORK, settings.bridge)
     enforcer = PolicyEnforcer(
         client,
         node_name,
         backends,
-        bridge=config.pod_network.bridge,
+        bridge=settings.bridge,
         ipvs=ipvs,
         clock=clock,
         on_repair=on_repair,
         on_failed=on_failed,
-        addresses_here=addresses_here,
+        addresses_here=results.addresses,
     )
     return enforcer, []
 

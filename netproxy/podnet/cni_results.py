@@ -3,19 +3,24 @@
 The runtime's CNI library (libcni) writes each pod's result into one file when the last plugin is done, before anything of the
 pod runs, and removes it with the pod. Only root writes there. A pod cannot change what the file says of it, unlike what its
 own network namespace holds.
+
+A file that cannot be read is not passed over: the pod is there, and it is not known which port and addresses are its own. Its
+author shall gain nothing by that. One from before the machine's boot belongs to no pod, for no network namespace outlives that.
 """
 
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator
+import os
+import time
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
-LARGEST = 1 << 20
-"""Bytes of a result that are read."""
+LARGEST = 16 << 20
+"""Bytes of a result that are read. It holds what the runtime told the plugins, in containerd all annotations of the pod: up to
+256 KiB, of which Go's JSON makes six times as many at most ("<" is "\\u003c")."""
 POD_UID = "K8S_POD_UID"
 """The argument in which a runtime hands the pod's UID to CNI plugins."""
 
@@ -31,6 +36,12 @@ class PodPort(NamedTuple):
     """The IPv4 broadcast addresses of its networks."""
     pod_uid: str = ""
     """Empty where the runtime does not say whose it is."""
+
+
+class Unclear(NamedTuple):
+    """A result that is there and does not say which port and addresses are the pod's."""
+
+    why: str
 
 
 class _Interface(msgspec.Struct):
@@ -59,38 +70,78 @@ class _Cached(msgspec.Struct, rename={"network_name": "networkName", "arguments"
 _DECODER = msgspec.json.Decoder(_Cached)
 
 
-def parse(data: bytes, network: str, bridge: str) -> PodPort | None:
-    """Read one file; None where it is of another network, or says nothing of a port on the bridge."""
+def parse(data: bytes, network: str, bridge: str) -> PodPort | Unclear | None:
+    """Read one file; None where it is of another network or bridge."""
     try:
         cached = _DECODER.decode(data)
         found = [ipaddress.ip_interface(each.address) for each in cached.result.ips]
         gateways = tuple(str(ipaddress.ip_address(each.gateway)) for each in cached.result.ips if each.gateway)
-    except (msgspec.DecodeError, ValueError):
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        return Unclear(str(error))
+    if cached.network_name not in ("", network):
         return None
     addresses = tuple(str(each.ip) for each in found)
     broadcasts = tuple(str(each.network.broadcast_address) for each in found if each.version == 4)
-    if cached.network_name != network:
-        return None
     on_node = [each.name for each in cached.result.interfaces if not each.sandbox]
     in_pod = [each.mac.lower() for each in cached.result.interfaces if each.sandbox and each.mac]
     devices = [name for name in on_node if name and name != bridge]
-    if bridge not in on_node or len(devices) != 1 or len(in_pod) != 1 or not addresses:
+    if on_node and bridge not in on_node:
         return None
+    if len(devices) != 1 or len(in_pod) != 1 or not addresses:
+        return Unclear(f"it has {len(devices)} ports, {len(in_pod)} MACs and {len(addresses)} addresses")
     uid = dict(cached.arguments or ()).get(POD_UID, "")
     return PodPort(devices[0], in_pod[0], addresses, gateways, broadcasts, uid)
 
 
-def read(file: Path, network: str, bridge: str) -> PodPort | None:
-    """Read the file of one pod, None where it is gone or says nothing. Blocking."""
-    try:
-        with file.open("rb") as opened:
-            return parse(opened.read(LARGEST), network, bridge)
-    except OSError:
-        return None
+class Results:
+    """A folder's results, each read again when it has changed. Blocking, and for one thread at a time."""
+
+    def __init__(self, folder: Path, network: str, bridge: str) -> None:
+        self._folder, self._network, self._bridge = folder, network, bridge
+        self._known: dict[str, tuple[tuple[int, int, int], PodPort | Unclear | None]] = {}
+        """By file name: number, size and time of the file as it was read, and what it said."""
+
+    def look(self) -> dict[str, PodPort | Unclear]:
+        """Return what all files say, by name. Raise OSError where the folder cannot be listed."""
+        try:
+            names = sorted(os.listdir(self._folder))
+        except FileNotFoundError:
+            names = []
+        self._known = {name: self._known[name] for name in names if name in self._known}
+        return {name: found for name in names if (found := self.look_at(name)) is not None}
+
+    def look_at(self, name: str) -> PodPort | Unclear | None:
+        """Return what one file says; None where it is gone, or of another network or bridge."""
+        if not name.startswith(f"{self._network}-"):
+            return None
+        try:
+            with (self._folder / name).open("rb") as file:
+                at = os.fstat(file.fileno())
+                stamp = (at.st_ino, at.st_size, at.st_mtime_ns)
+                if name not in self._known or self._known[name][0] != stamp:
+                    self._known[name] = (stamp, self._parse(file.read(LARGEST + 1)))
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            return Unclear(str(error.strerror))
+        found = self._known[name][1]
+        return None if isinstance(found, Unclear) and at.st_mtime < _booted() else found
+
+    def _parse(self, data: bytes) -> PodPort | Unclear | None:
+        if len(data) > LARGEST:
+            return Unclear(f"it has more than {LARGEST} bytes")
+        return parse(data, self._network, self._bridge)
+
+    def addresses(self) -> dict[str, str]:
+        """Return the addresses that pods have, each with the pod's UID. Raise OSError where a result does not say."""
+        held: dict[str, str] = {}
+        for name, found in self.look().items():
+            if isinstance(found, Unclear):
+                raise OSError(f"{self._folder / name}: {found.why}")
+            held |= dict.fromkeys(found.addresses, found.pod_uid)
+        return held
 
 
-def read_all(folder: Path, network: str, bridge: str) -> Iterator[tuple[str, PodPort]]:
-    """Yield each pod's file name and port. Blocking."""
-    for file in sorted(folder.glob(f"{network}-*")):
-        if (port := read(file, network, bridge)) is not None:
-            yield file.name, port
+def _booted() -> float:
+    """Return the time of the machine's boot, in seconds since the epoch."""
+    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)

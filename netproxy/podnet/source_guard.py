@@ -4,12 +4,17 @@ A pod is in the table some milliseconds after its result is there, as a rule bef
 can send as no known pod. What is left of a pod that is gone harms nobody until host-local has given all other addresses
 of the range, for names of devices are not used again: it is taken out at the next look, not while other pods start. The table
 stays in force while this role is down, and no pod starts before it was first written since the machine's boot (cni.py).
+
+Of a result that cannot be read it is not known whose port it tells of. So while there is one, all veths of the bridge that no
+result names may send nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
+import re
 import socket
 from pathlib import Path
 
@@ -21,7 +26,7 @@ from netproxy.errors import WriteError
 from netproxy.nftables.keeper import TableKeeper
 from netproxy.nftables.writer import NftWriter, Writer
 from netproxy.podnet import cni, cni_results, source_rules
-from netproxy.podnet.cni_results import PodPort
+from netproxy.podnet.cni_results import PodPort, Unclear
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +39,10 @@ _BRIDGE_OPTIONS = ("group_fwd_mask", str(1 << 0xE), "no_linklocal_learn", "1")
 _KERNELS_OPTIONS = ("group_fwd_mask", "0", "no_linklocal_learn", "0")
 
 
+_WORD = re.compile(r"[A-Za-z_.][\w.-]*", re.ASCII)
+"""What nft reads as a name. The CNI plugin names ports "veth" and hexadecimal digits."""
+
+
 def writer() -> Writer:
     """Return what writes the table."""
     return NftWriter(source_rules.FAMILY, source_rules.NAME)
@@ -44,9 +53,13 @@ class SourceGuard:
 
     def __init__(self, folder: Path, bridge: str, *, to: Writer | None = None, clock: Clock = SYSTEM) -> None:
         self._folder, self._bridge, self._clock = folder, bridge, clock
+        self._results = cni_results.Results(folder, cni.NETWORK, bridge)
         self._rules = source_rules.SourceRules()
         self._keeper = TableKeeper(to or writer(), self._rules, clock)
         self._ports: dict[str, PodPort] = {}
+        self._unclear: set[str] = set()
+        """Files that cannot be read."""
+        self._logged: set[str] = set()
         self._complained = ""
         self._bridge_index = 0
         self.tried = asyncio.Event()
@@ -57,7 +70,7 @@ class SourceGuard:
         while True:
             try:
                 await self._follow()
-            except (WriteError, OSError) as error:
+            except (WriteError, CommandError, OSError) as error:
                 if str(error) != self._complained:
                     self._complained = str(error)
                     log.error("pods can send from addresses that are not theirs: %s", error)
@@ -67,7 +80,7 @@ class SourceGuard:
     async def _follow(self) -> None:
         with inotify.Watcher() as watcher:
             await self._look_anew(watcher)
-            self._rules.change(self._ports)
+            self._rules.change(self._ports, await self._closed())
             await self._keeper.take_over()
             await self._set_bridge()
             self._complained = ""
@@ -76,14 +89,14 @@ class SourceGuard:
             while True:
                 for name, _ in await watcher.wait(CHECK_PERIOD):
                     if name:
-                        self._read(name)
+                        self._take_in(name, await asyncio.to_thread(self._results.look_at, name))
                     else:  # events were lost, or the folder is gone
                         await self._look_anew(watcher)
                 await self._write()
                 if _index(self._bridge) != self._bridge_index:
                     await self._set_bridge()
                 if self._clock.monotonic() - checked >= CHECK_PERIOD:
-                    self._ports = await self._read_all()
+                    await self._read_all()
                     await self._write()
                     await self._keeper.verify()
                     await self._set_bridge()
@@ -93,24 +106,43 @@ class SourceGuard:
         """Watch the folder, which is made where there is none, and read all results."""
         await asyncio.to_thread(self._folder.mkdir, mode=0o700, parents=True, exist_ok=True)
         watcher.add(self._folder, _MASK)
-        self._ports = await self._read_all()
+        await self._read_all()
 
-    async def _read_all(self) -> dict[str, PodPort]:
+    async def _read_all(self) -> None:
         """Read all results; those of pods that are gone, or of another network namespace, are left out."""
-        found = await asyncio.to_thread(
-            lambda: dict(cni_results.read_all(self._folder, cni.NETWORK, self._bridge)),
-        )
-        return {name: port for name, port in found.items() if _exists(port.device)}
+        before, self._unclear = self._unclear, set()
+        self._ports = {}
+        for name, found in (await asyncio.to_thread(self._results.look)).items():
+            self._take_in(name, found)
+            if isinstance(found, Unclear) and name in before - self._logged:  # it is not just being written
+                log.error(
+                    "%s cannot be read: no port of %s without a result may send: %s",
+                    self._folder / name,
+                    self._bridge,
+                    found.why,
+                )
+                self._logged.add(name)
+        self._logged &= self._unclear
 
-    def _read(self, name: str) -> None:
-        """Read one result: a small file that was written just now."""
-        port = cni_results.read(self._folder / name, cni.NETWORK, self._bridge)
-        if port is not None and _exists(port.device):
-            self._ports[name] = port
+    def _take_in(self, name: str, found: PodPort | Unclear | None) -> None:
+        self._unclear.discard(name)
+        if isinstance(found, Unclear):
+            self._unclear.add(name)
+        elif found is not None and _exists(found.device):
+            self._ports[name] = found
+
+    async def _closed(self) -> list[str]:
+        """Return the ports that may be those of results that cannot be read. A result is written when its port is there."""
+        if not self._unclear or not _index(self._bridge):
+            return []
+        listed = await run(["ip", "-j", "link", "show", "master", self._bridge, "type", "veth"])
+        names = {each["ifname"] for each in json.loads(listed.stdout or "[]") if each}
+        known = {port.device for port in self._ports.values()}
+        return sorted(name for name in names - known if _WORD.fullmatch(name))
 
     async def _write(self) -> None:
         began = self._clock.monotonic()
-        text = self._rules.change(self._ports)
+        text = self._rules.change(self._ports, await self._closed())
         if text:
             await self._keeper.write(text)
             metrics.POD_SOURCES_SYNC.observe(self._clock.monotonic() - began)

@@ -4,7 +4,8 @@ Frames from a pod's port are looked at as they enter the bridge, before anything
 believe of addresses, network policies and Services is then never based on a borrowed one. No I/O.
 
 A port that is not in the sets is another program's, or a pod's whose result is not read yet (for milliseconds, or while this
-role is down). It may send what is nobody's: not with the addresses of known pods or their gateway.
+role is down). It may send what is nobody's: not with the addresses of known pods or their gateway. Only ports that may be those
+of a result that cannot be read are closed: such a one never will be known.
 
 What is forwarded to a pod's port must be for one of its addresses too. Policies judge addresses, and a frame with the pod's MAC
 gets to it whatever address is inside: one of another network in the pod, say, on which it listens as well.
@@ -34,6 +35,7 @@ HOOKS = {
 """Before br_netfilter hands frames to the rules for IP packets. Frames to link-local groups pass `input` alone."""
 SETS = {
     "ports": "type ifname",
+    "closed": "type ifname",
     "macs": "type ifname . ether_addr",
     "addresses4": "type ifname . ipv4_addr",
     "addresses6": "type ifname . ipv6_addr",
@@ -51,6 +53,7 @@ _SOLICIT, _ADVERT = "icmpv6 type nd-neighbor-solicit", "icmpv6 type nd-neighbor-
 _LISTENER = "mld-listener-report, mld-listener-done, mld2-listener-report"
 CHAINS: dict[str, tuple[str, ...]] = {
     "prerouting": (
+        "iifname @closed drop",
         'iifname != @ports meta iifkind "veth" goto sent-by-strangers',
         "iifname != @ports accept",
         "iifname . ether saddr != @macs drop",
@@ -60,6 +63,7 @@ CHAINS: dict[str, tuple[str, ...]] = {
         "drop",
     ),
     "input": (
+        "iifname @closed drop",
         # LLDP, LACP and the like (IEEE 802.1D): the bridge learns their senders, and the node takes in what they carry.
         "iifname @ports ether daddr & ff:ff:ff:ff:ff:f0 == 01:80:c2:00:00:00 drop",
     ),
@@ -166,14 +170,17 @@ class SourceRules:
 
     def __init__(self) -> None:
         self._ports: dict[str, PodPort] = {}
+        self._closed: tuple[str, ...] = ()
 
     @property
     def elements(self) -> Held:
-        return {key: data for port in self._ports.values() for key, data in elements_of(port).items()}
+        found = {key: data for port in self._ports.values() for key, data in elements_of(port).items()}
+        return found | {("closed", device): "" for device in self._closed}
 
-    def change(self, ports: Mapping[str, PodPort]) -> str:
-        """Take in all ports, by file, and return the text that leads there from the last ones."""
-        before, self._ports = self.elements, dict(ports)
+    def change(self, ports: Mapping[str, PodPort], closed: Iterable[str] = ()) -> str:
+        """Take in all ports, by file, and devices that may send nothing; return the text that leads there from before."""
+        before = self.elements
+        self._ports, self._closed = dict(ports), tuple(closed)
         lines = commands.change_elements(TABLE, before, self.elements)
         return "\n".join(lines) + "\n" if lines else ""
 

@@ -69,9 +69,8 @@ def test_the_runtime_names_the_pod_whose_addresses_cni_plugins_gave(shared: Clus
     apply(shared, ns, pod("named"))
     wait_running(shared, ns, "named")
     found = shared.get("pod", "named", "-n", ns)
-    results = cni_results.read_all(Path(PodNetworkConfig().cni_results_dir), cni.NETWORK, "cni0")
-    held = {(address, port.pod_uid) for _, port in results for address in port.addresses}
-    assert (found["status"]["podIP"], found["metadata"]["uid"]) in held
+    held = cni_results.Results(Path(PodNetworkConfig().cni_results_dir), cni.NETWORK, "cni0").addresses()
+    assert held[found["status"]["podIP"]] == found["metadata"]["uid"]
 
 
 def test_probes_reach_a_pod_that_nobody_else_may(shared: Cluster, ns: str) -> None:

@@ -205,15 +205,16 @@ def device(namespace: Namespace, name: str = "eth0") -> tuple[str, str]:
     return found["address"], next(a["local"] for a in found["addr_info"] if a["scope"] == "link")
 
 
-def write_result(site: Site, port: str, pod: Namespace, *addresses: str) -> None:
-    """Write what libcni keeps of a pod."""
+def write_result(site: Site, port: str, pod: Namespace, *addresses: str, annotation: str = "") -> None:
+    """Write what libcni keeps of a pod, as Go writes it: "<" as six characters."""
     interfaces = [{"name": "cni0"}, {"name": port}, {"name": "eth0", "mac": device(pod)[0], "sandbox": str(pod.path)}]
     ips = [{"address": each, "gateway": GATEWAY6 if ":" in each else GATEWAY} for each in addresses]
     result = {"cniVersion": "0.4.0", "interfaces": interfaces, "ips": ips}
     folder = Path(site.config.pod_network.cni_results_dir)
     folder.mkdir(exist_ok=True)
-    cached = {"kind": "cniCacheV1", "networkName": "wherry", "result": result}
-    (folder / f"wherry-{port}-eth0").write_text(json.dumps(cached))
+    annotations = {"io.kubernetes.cri.pod-annotations": {"x": annotation}}
+    cached = {"kind": "cniCacheV1", "networkName": "wherry", "capabilityArgs": annotations, "result": result}
+    (folder / f"wherry-{port}-eth0").write_text(json.dumps(cached).replace("<", "\\u003c"))
 
 
 def prepare(site: Site) -> None:
@@ -240,8 +241,10 @@ def arrived(site: Site) -> set[str]:
     return heard_of(site, sender, made, honest)
 
 
-def heard_of(site: Site, sender: Namespace, made: dict[str, bytes], honest: bytes) -> set[str]:
-    """Send frames and, until it is heard, one that may pass; return the names of those that pod-b heard."""
+def heard_of(
+    site: Site, sender: Namespace, made: dict[str, bytes], honest: bytes, witness: Namespace | None = None
+) -> set[str]:
+    """Send frames and, until it is heard, one that may pass (the witness does); return the names of those that pod-b heard."""
     receiver = site.pods["pod-b"]
     heard = site.folder / f"heard-{time.monotonic()}"
     process = receiver.start(sys.executable, "-I", "-c", HEAR, str(heard))
@@ -251,11 +254,13 @@ def heard_of(site: Site, sender: Namespace, made: dict[str, bytes], honest: byte
         time.sleep(0.02)
     # The last one says that all before it have come or will not.
     lines, last = [frame.hex() for frame in made.values()], honest.hex()
-    sender.run(sys.executable, "-I", "-c", SEND, input="\n".join([*lines, last]))
+    sender.run(sys.executable, "-I", "-c", SEND, input="\n".join(lines))
+    witness = witness or sender
+    witness.run(sys.executable, "-I", "-c", SEND, input=last)
     while last not in heard.read_text().split():
         assert time.monotonic() < deadline, "not even an honest frame arrives"
         time.sleep(0.1)
-        sender.run(sys.executable, "-I", "-c", SEND, input=last)
+        witness.run(sys.executable, "-I", "-c", SEND, input=last)
     process.kill()
     received = [bytes.fromhex(line) for line in heard.read_text().split()[1:]]
     return {name for name, frame in made.items() if any(is_of(name, frame, each) for each in received)}
@@ -380,6 +385,36 @@ def test_a_pod_whose_result_is_not_read_sends_as_no_known_pod(site: Site) -> Non
             assert passed == allowed
 
     prepare(site)
+    site.node.inside(check)
+
+
+@pytest.mark.parametrize("site", ["nftables"], indirect=True)
+def test_no_result_of_a_pod_lets_it_send_from_another_nodes_address(site: Site) -> None:
+    """Not with annotations as large as they may be, nor by a result that cannot be read."""
+    a, b = site.pods.values()
+    file = Path(site.config.pod_network.cni_results_dir) / "wherry-pod-a-eth0"
+
+    def passed(witness: Namespace) -> set[str]:
+        (own, _), (other, _), (third, _) = device(a), device(b), device(witness)
+        made = {
+            name: ether(own, other, 0x800, ip4(source, B, 17, udp(f"<{name}>".encode())))
+            for name, source in (("own", A), ("another node's", "10.244.2.5"))
+        }
+        return heard_of(site, a, made, ether(third, other, 0x800, ip4(C, B, 17, udp(b"<last>"))), witness)
+
+    async def check() -> None:
+        with third_pod(site) as witness:
+            write_result(site, "pod-c", witness, f"{C}/24")
+            async with running(site.config, populated()):
+                await until(lambda: guarded(site, *PODS, "pod-c"), "the pods are guarded")
+                assert await asyncio.to_thread(passed, witness) == {"own"}
+                await asyncio.to_thread(file.write_text, "{")
+                await until(lambda: passed(witness) == set(), "the port that nobody knows is closed")
+                write_result(site, "pod-a", a, f"{A}/24", f"{A6}/64", annotation="<" * (256 << 10))
+                await until(lambda: passed(witness) == {"own"}, "the pod sends from its own address again")
+
+    prepare(site)
+    write_result(site, "pod-a", a, f"{A}/24", f"{A6}/64", annotation="<" * (256 << 10))
     site.node.inside(check)
 
 

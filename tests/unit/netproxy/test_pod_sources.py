@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
 import socket
 from pathlib import Path
@@ -12,10 +13,11 @@ from typing import Any
 import pytest
 
 from kube import inotify
+from kube.process import Result
 from netproxy.errors import WriteError
 from netproxy.nftables.writer import RecordingWriter
 from netproxy.podnet import cni_results, source_guard, source_rules
-from netproxy.podnet.cni_results import PodPort
+from netproxy.podnet.cni_results import PodPort, Results, Unclear
 from netproxy.podnet.source_guard import SourceGuard
 from tests.unit.kube.test_inotify import Kernel
 
@@ -37,7 +39,7 @@ def result(device: str = "vetha", mac: str = MAC, network: str = "wherry", **cha
     return {"kind": "cniCacheV1", "containerId": "c1", "networkName": network, "ifName": "eth0", "result": found}
 
 
-def parse(document: Any) -> PodPort | None:
+def parse(document: Any) -> PodPort | Unclear | None:
     return cni_results.parse(json.dumps(document).encode(), "wherry", "cni0")
 
 
@@ -52,18 +54,93 @@ def test_a_result_says_which_port_is_whose() -> None:
     "document",
     [
         result(network="other"),
+        result(interfaces=[{"name": "cni1"}, {"name": "vetha"}, {"name": "eth0", "mac": MAC, "sandbox": "/x"}]),
+        result(interfaces=[{"name": "eth7"}, {"name": "eth0", "mac": MAC, "sandbox": "/x"}]),
+    ],
+)
+def test_pods_of_other_networks_and_bridges_are_left_out(document: Any) -> None:
+    assert parse(document) is None
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
         result(interfaces=[]),
+        result(interfaces=[{"name": "cni0"}, {"name": "a"}, {"name": "b"}, {"name": "e", "mac": MAC, "sandbox": "/x"}]),
         result(ips=[]),
         result(ips=[{"address": "nonsense"}]),
         result(ips=[{"address": "10.244.1.5/24", "gateway": "nonsense"}]),
-        result(interfaces=[{"name": "eth7"}, {"name": "eth0", "mac": MAC, "sandbox": "/x"}]),
         [],
+        {},
         {"result": 3},
     ],
 )
-def test_what_is_not_a_pod_on_the_bridge_is_left_out(document: Any) -> None:
-    assert parse(document) is None
-    assert cni_results.parse(b"{", "wherry", "cni0") is None
+def test_a_result_that_does_not_say_whose_a_port_is_is_unclear(document: Any) -> None:
+    assert isinstance(parse(document), Unclear)
+    assert isinstance(cni_results.parse(b"{", "wherry", "cni0"), Unclear)
+
+
+def annotated(document: dict[str, Any], length: int) -> str:
+    """Return a result as containerd and Go write it for a pod with an annotation of so many "<"."""
+    head, tail = dict(document), document["result"]
+    del head["result"]
+    head["capabilityArgs"] = {"io.kubernetes.cri.pod-annotations": {"x": "<" * length}}
+    return (json.dumps(head)[:-1] + ', "result": ' + json.dumps(tail) + "}").replace("<", "\\u003c")
+
+
+def test_a_pod_whose_annotations_are_as_large_as_they_may_be_is_known(tmp_path: Path) -> None:
+    text = annotated(result(), 256 << 10)
+    assert text.index('"result"') > 1 << 20
+    (tmp_path / "wherry-c1-eth0").write_text(text)
+    assert Results(tmp_path, "wherry", "cni0").look() == {"wherry-c1-eth0": PORT}
+
+
+def test_a_result_that_cannot_be_read_is_told_apart_from_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cni_results, "LARGEST", 10_000)
+    (tmp_path / "wherry-c1-eth0").write_text(annotated(result(), 2000))
+    (tmp_path / "wherry-c2-eth0").mkdir()
+    (tmp_path / "wherry-c3-eth0").write_text("")
+    (tmp_path / "other-c4-eth0").write_text("{")
+    results = Results(tmp_path, "wherry", "cni0")
+    assert {name: type(found) for name, found in results.look().items()} == {
+        f"wherry-c{number}-eth0": Unclear for number in (1, 2, 3)
+    }
+    assert results.look_at("wherry-c5-eth0") is None
+    assert Results(tmp_path / "none", "wherry", "cni0").look() == {}
+    with pytest.raises(NotADirectoryError):
+        Results(tmp_path / "wherry-c3-eth0", "wherry", "cni0").look()
+
+
+def test_who_asks_for_pods_addresses_hears_that_one_is_not_known(tmp_path: Path) -> None:
+    named = {**result(), "cniArgs": [["K8S_POD_UID", "u-1"]]}
+    (tmp_path / "wherry-c1-eth0").write_text(json.dumps(named))
+    results, torn = Results(tmp_path, "wherry", "cni0"), tmp_path / "wherry-c2-eth0"
+    assert results.addresses() == {"10.244.1.5": "u-1", "fd00:244:1::5": "u-1"}
+    torn.write_text("{")
+    with pytest.raises(OSError, match="wherry-c2-eth0"):
+        results.addresses()
+    os.utime(torn, (1, 1))  # from before the machine's boot
+    assert results.addresses().keys() == {"10.244.1.5", "fd00:244:1::5"}
+
+
+def test_a_result_is_read_again_only_when_it_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed: list[bytes] = []
+
+    def count(data: bytes, *known: str) -> PodPort | Unclear | None:
+        parsed.append(data)
+        return original(data, *known)
+
+    original = cni_results.parse
+    monkeypatch.setattr(cni_results, "parse", count)
+    file, results = tmp_path / "wherry-c1-eth0", Results(tmp_path, "wherry", "cni0")
+    file.write_text("")
+    assert isinstance(results.look()[file.name], Unclear)
+    file.write_text(json.dumps(result()))
+    for _ in range(3):
+        assert results.look() == {file.name: PORT} and results.look_at(file.name) == PORT
+    assert len(parsed) == 2
+    file.unlink()
+    assert results.look() == {}
 
 
 def test_a_port_may_send_from_its_own_addresses_and_advertise_them() -> None:
@@ -170,6 +247,48 @@ async def test_a_new_pod_is_seen_without_inotify_and_in_a_new_folder(
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_while_a_result_cannot_be_read_no_port_without_one_may_send(
+    tmp_path: Path, devices: set[str], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bridged = {"vetha", "vethb", "odd name;"}
+
+    async def listed(argv: list[str], **_: Any) -> Result:
+        assert argv == ["ip", "-j", "link", "show", "master", "cni0", "type", "veth"]
+        return Result(0, json.dumps([{}, *({"ifname": name} for name in sorted(bridged))]), "")
+
+    async def ignored(self: SourceGuard) -> None:
+        pass
+
+    devices.add("cni0")
+    monkeypatch.setattr(source_guard, "run", listed)
+    monkeypatch.setattr(SourceGuard, "_set_bridge", ignored)
+    torn, writer = tmp_path / "wherry-c2-eth0", RecordingWriter()
+    (tmp_path / "wherry-c1-eth0").write_text(json.dumps(result()))
+    task = asyncio.create_task(SourceGuard(tmp_path, "cni0", to=writer).run())
+
+    def held(name: str) -> set[str]:
+        return {key for kind, key in writer.contents.elements if kind == name}
+
+    def logged() -> int:
+        return sum("wherry-c2-eth0 cannot be read" in record.getMessage() for record in caplog.records)
+
+    try:
+        await until(lambda: held("ports") == {"vetha"})
+        assert not held("closed")
+        torn.write_text("{")
+        await until(lambda: held("closed") == {"vethb"})
+        await until(lambda: logged() == 1)
+        bridged.add("vethc")
+        await until(lambda: held("closed") == {"vethb", "vethc"})
+        assert held("ports") == {"vetha"}
+        torn.write_text(json.dumps(result("vethb", "02:00:00:00:00:02")))
+        await until(lambda: held("ports") == {"vetha", "vethb"} and not held("closed"))
+        assert logged() == 1
+    finally:
+        task.cancel()
+    assert writer.contents.rules["prerouting"][0] == writer.contents.rules["input"][0] == "iifname @closed drop"
 
 
 async def test_what_cannot_be_written_is_said_once_and_tried_again(
