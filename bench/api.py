@@ -37,6 +37,8 @@ from wherry import defaults
 
 OBJECTS = 500
 WATCHERS = 100
+SERVER = (sys.executable, "-m", "wherry.allocator", "bench.api")
+"""The server's command line, with the allocator that the control plane is started with."""
 UPDATES = 60
 CREATE = """
 local id = {id}
@@ -205,7 +207,7 @@ async def measure(seconds: int, on_etcd: bool, audited: bool) -> dict[str, objec
         if audited:
             (directory / "audit.yaml").write_bytes(defaults.AUDIT_POLICY.read_bytes())
         bench = Bench(directory, seconds)
-        argv = [sys.executable, "-m", "bench.api", "--serve", str(directory), "--port", str(bench.port)]
+        argv = [*SERVER, "--serve", str(directory), "--port", str(bench.port)]
         if not on_etcd:
             return await measure_server(bench, argv)
         from tests.support.etcd import etcd

@@ -13,7 +13,6 @@ import asyncio
 import contextlib
 import json
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
@@ -22,7 +21,7 @@ from pathlib import Path
 import uvloop
 
 from bench import signals
-from bench.api import Bench, configuration
+from bench.api import SERVER, Bench, configuration
 from control.storage import codec
 from control.storage.sqlite import SqliteStore
 from kube.api import core_v1, meta_v1
@@ -63,7 +62,7 @@ async def fill(path: Path, number: int) -> None:
 @contextlib.asynccontextmanager
 async def served(bench: Bench) -> AsyncIterator[subprocess.Popen[bytes]]:
     """Run the server until the block ends; it is ready inside."""
-    argv = [sys.executable, "-m", "bench.api", "--serve", str(bench.directory), "--port", str(bench.port)]
+    argv = [*SERVER, "--serve", str(bench.directory), "--port", str(bench.port)]
     with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:  # noqa: ASYNC220 - nothing else runs meanwhile
         try:
             await bench.until_ready()

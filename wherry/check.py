@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from kube.clock import SYSTEM
-from wherry import cni_plugins, firewall
+from wherry import allocator, cni_plugins, firewall
 from wherry.errors import WherryError
 from wherry.progress import errors
 from wherry.settings import Settings
@@ -62,6 +62,16 @@ def _programs(settings: Settings) -> Iterator[Finding]:
         yield _ok("the CNI plugins are there")
     else:
         yield _error("no CNI plugins", "apt-get install containernetworking-plugins")
+    if not settings.is_worker:
+        yield _allocator()
+
+
+def _allocator() -> Finding:
+    path = allocator.library()
+    if path is not None:
+        return _ok(f"{allocator.LIBRARY} is {path}")
+    what = f"no {allocator.LIBRARY}: after a load the control plane keeps twice the memory"
+    return Finding("warning", what, f"apt-get install {allocator.PACKAGE}, and start it anew")
 
 
 def _kernel() -> Iterator[Finding]:

@@ -45,7 +45,8 @@ def command_lines(settings: Settings) -> dict[str, list[str]]:
             raise WherryError("containerd is not installed: apt-get install containerd runc")
         found["containerd"] = [binary, "--config", str(settings.layout.containerd_configuration)]
     for daemon, role in roles(settings).items():
-        found[daemon] = [*PYTHON, "wherry.roles", role, "--prefix", settings.prefix]
+        through = ["wherry.allocator"] if role == "server" else []
+        found[daemon] = [*PYTHON, *through, "wherry.roles", role, "--prefix", settings.prefix]
     return found
 
 

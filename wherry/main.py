@@ -313,6 +313,10 @@ def main() -> None:
     from kube.process import CommandError
 
     if len(sys.argv) > 1 and sys.argv[1] in ("server", "agent", "proxy", "dns"):
+        if sys.argv[1] == "server":
+            from wherry import allocator
+
+            allocator.adopt()
         from wherry.roles import main as run_role
 
         run_role()

@@ -1,7 +1,7 @@
 """Gives free memory back to the kernel after a load.
 
-glibc keeps what was freed for the next need, unless it lies at the end of its heap; after a flood that is most of what the
-flood took. A look every ten seconds decides whether to have the pages given back: at glibc's own count of free bytes, and at
+The memory allocator keeps what was freed for the next need; after a flood that is most of what the flood took. A look every
+ten seconds decides whether to have the pages given back: at the allocator's own count of free bytes, and at
 the process's size for what a load between two looks has taken and left. The count and the giving back take some milliseconds
 where there are hundreds of MiB, and are done in a thread.
 """
@@ -9,13 +9,13 @@ where there are hundreds of MiB, and are done in a thread.
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import logging
 import os
 import time
 from pathlib import Path
 
 from kube import remembering
+from kube.serving import allocators
 
 log = logging.getLogger(__name__)
 
@@ -24,35 +24,22 @@ GROWN = 8 << 20
 """Bytes, of what has become free since the last time or of growth while as many are free, that are worth giving back."""
 
 
-class _Info(ctypes.Structure):
-    """struct mallinfo2 (mallinfo(3))."""
-
-    _fields_ = tuple(
-        (name, ctypes.c_size_t)
-        for name in (
-            *("arena", "ordblks", "smblks", "hblks", "hblkhd"),
-            *("usmblks", "fsmblks", "uordblks", "fordblks", "keepcost"),
-        )
-    )
-
-
 async def give_back() -> None:
-    """Give free memory back, until cancelled; returns at once where the C library is not glibc 2.33 or later."""
-    library = ctypes.CDLL(None)
-    if not hasattr(library, "mallinfo2"):
+    """Give free memory back, until cancelled; returns at once where the allocator is not one of `allocators`."""
+    allocator = allocators.own()
+    if allocator is None:
         return
-    library.mallinfo2.restype = _Info
     # What was given back still counts as free, so only what has become free since then is looked at.
     known, smallest = 0, _resident()
     while True:
         await asyncio.sleep(EVERY)
-        free: int = (await asyncio.to_thread(library.mallinfo2)).fordblks
+        free = await asyncio.to_thread(allocator.free)
         known, size = min(known, free), _resident()
         smallest = min(smallest, size)
         if free - known > GROWN or min(free, size - smallest) > GROWN:
             remembering.forget_all()
             start = time.perf_counter()
-            await asyncio.to_thread(library.malloc_trim, 0)
+            await asyncio.to_thread(allocator.trim)
             known, smallest = free, _resident()
             log.debug("%d MiB of memory given back in %.3f s", (size - smallest) >> 20, time.perf_counter() - start)
 

@@ -12,7 +12,7 @@ from wherry import daemons
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.parametrize("module", ["wherry.supervisor", "wherry.roles"])
+@pytest.mark.parametrize("module", ["wherry.supervisor", "wherry.roles", "wherry.allocator"])
 def test_daemons_run_no_modules_of_the_current_folder(tmp_path: Path, module: str) -> None:
     for name in ("signal", "json", "asyncio", "argparse"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('a module of the current folder was run')")

@@ -1,4 +1,4 @@
-"""Memory is given back to the kernel once it is free."""
+"""Memory is given back to the kernel once it is free, by either allocator."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ import asyncio
 import sys
 from pathlib import Path
 
+import pytest
+
 from kube.process import run
+from wherry import allocator
 
 _SCRIPT = """
 import asyncio, os, sys
 from pathlib import Path
+from kube import remembering
 from kube.serving import memory
 
 def resident():
@@ -19,6 +23,8 @@ def resident():
 async def main():
     memory.EVERY = 0.2
     task = asyncio.create_task(memory.give_back()) if sys.argv[1] == "on" else None
+    cache = {"key": "value"}
+    remembering.on_forget(cache.clear)
     before = resident()
     kept = []
     for pause in map(float, sys.argv[2:]):
@@ -27,26 +33,60 @@ async def main():
         kept += blocks[::1000]  # one in a hundred pages stays in use, so that the heap has no free end
         del blocks
         await asyncio.sleep(1)
-    print(resident() - before)
+    print(resident() - before, len(cache))
 
 asyncio.run(main())
+"""
+_OWN = """
+import sys
+from kube.serving import allocators
+
+found = allocators.own()
+before = found.free()
+blocks = [bytes(1000) for _ in range(100_000)]
+kept = blocks[::1000]
+full = found.free()
+del blocks
+freed = found.free()
+found.trim()
+print(type(found).__name__, full - before >> 20, freed - full >> 20, found.free() - freed >> 20)
 """
 
 
 ROOT = str(Path(__file__).resolve().parents[3])
 
 
-async def _left(mode: str, *pauses: str) -> int:
-    """Return the MiB that are left after loads of 100 MB, which last for so many seconds each."""
-    done = await run([sys.executable, "-c", _SCRIPT, mode, *pauses], env={"PYTHONPATH": ROOT})
-    return int(done.stdout)
+@pytest.fixture(params=["glibc", "jemalloc"])
+def variables(request: pytest.FixtureRequest) -> dict[str, str]:
+    """The environment of a process with an allocator."""
+    if request.param == "jemalloc" and not allocator.library():
+        pytest.skip(f"{allocator.PACKAGE} is not installed")
+    return {"PYTHONPATH": ROOT} | (allocator.variables() if request.param == "jemalloc" else {})
 
 
-async def test_what_was_freed_between_what_is_in_use_goes_back_to_the_kernel() -> None:
-    kept, given_back = await asyncio.gather(_left("off", "0.5"), _left("on", "0.5"))
-    assert kept > 80
-    assert given_back < 30
+async def _left(variables: dict[str, str], mode: str, *pauses: str) -> tuple[int, int]:
+    """Return the MiB that are left after loads of 100 MB, which last for so many seconds each, and the entries of a cache."""
+    done = await run([sys.executable, "-c", _SCRIPT, mode, *pauses], env=variables)
+    left, entries = map(int, done.stdout.split())
+    return left, entries
 
 
-async def test_what_a_load_between_two_looks_leaves_free_goes_back_too() -> None:
-    assert await _left("on", "0.5", "0") < 30
+async def test_what_was_freed_between_what_is_in_use_goes_back_to_the_kernel(variables: dict[str, str]) -> None:
+    kept, given_back = await asyncio.gather(_left(variables, "off", "0.5"), _left(variables, "on", "0.5"))
+    assert kept[0] > 80
+    assert given_back[0] < 30
+
+
+async def test_what_a_load_between_two_looks_leaves_free_goes_back_too(variables: dict[str, str]) -> None:
+    assert (await _left(variables, "on", "0.5", "0"))[0] < 30
+
+
+async def test_caches_are_emptied_after_a_load(variables: dict[str, str]) -> None:
+    assert (await _left(variables, "on", "0.5"))[1] == 0
+
+
+async def test_what_was_given_back_still_counts_as_free(variables: dict[str, str]) -> None:
+    done = await run([sys.executable, "-c", _OWN], env=variables)
+    name, taken, freed, given_back = done.stdout.split()
+    assert (name == "Jemalloc") == ("LD_PRELOAD" in variables)
+    assert int(taken) < 20 and int(freed) > 80 and abs(int(given_back)) < 10

@@ -25,7 +25,7 @@ def test_every_role_is_started_so(proxy: str, dns: str, expected: list[str]) -> 
     for daemon, argv in lines.items():
         if daemon != "containerd":
             assert tuple(argv[:3]) == daemons.PYTHON
-            ran = " ".join(["-P -m", *argv[3:5]])
+            ran = " ".join(["-P -m", *argv[3 : argv.index("--prefix")]])
             assert f" {ran}\n" in (units.FILES / units.UNITS[daemon]).read_text()
 
 
