@@ -26,6 +26,7 @@ from control.storage.selecting import chosen
 from control.storage.store import Compacted, Event, FutureRevision, Item, Store, Unreadable, prefix_end
 from control.storage.watcher import CHUNK, CHUNK_BYTES, QUEUE, QUEUE_BYTES, Change, Notice, Watcher
 from kube.clock import Clock
+from kube.shrinking import shrunk
 
 log = logging.getLogger(__name__)
 
@@ -121,6 +122,7 @@ class ResourceCache:
             del self._entries[key]
             if self._index is not None:
                 self._index.drop(key)
+            self._entries = shrunk(self._entries)
             del self._keys[bisect_left(self._keys, key)]
         else:
             entry = self.readable(key, event.value, event.revision)

@@ -31,6 +31,7 @@ from control.storage.on_disk import OnDisk
 from control.storage.reader import event_of
 from control.storage.requests import Answer, Compact, Outcome, Publish, Stop, Write
 from control.storage.store import Event, Item, KeyExists, KeyNotFound, RevisionConflict, StoreError
+from kube.shrinking import shrunk
 
 log = logging.getLogger(__name__)
 
@@ -157,6 +158,7 @@ class Writer:
                 assert head is not None
                 last = self._value(head.revision, fresh)
                 del self._heads[write.key]
+                self._heads = shrunk(self._heads)
                 rows.append((revision, write.key, head.create_revision, head.revision, 1, None, b""))
                 events.append(Event("DELETED", write.key, b"", revision, head.create_revision))
                 outcomes.append((write.answer, Item(write.key, last, revision, head.create_revision), None))

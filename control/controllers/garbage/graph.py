@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from control.controllers.discovery import Served
 from control.controllers.garbage.metadata import Owner
+from kube.shrinking import shrunk
 
 FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
 
@@ -108,6 +109,7 @@ class Graph:
     def remove(self, uid: str) -> set[str]:
         """Take an object out; return the UIDs to look at: its dependents, and its owners, who may wait for it."""
         item = self.items.pop(uid, None)
+        self.items = shrunk(self.items)
         if item is None:
             return set()
         for owner in item.owners:
