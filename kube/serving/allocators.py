@@ -57,20 +57,22 @@ class Glibc:
 class Jemalloc:
     """jemalloc(3): statistics and commands by name. Statistics are those of the last time that `epoch` was written."""
 
-    PURGE_ALL = b"arena.4096.purge"
-    """4096 is MALLCTL_ARENAS_ALL."""
+    DECAY, PURGE = b"arena.4096.decay", b"arena.4096.purge"
+    """Of all arenas: 4096 is MALLCTL_ARENAS_ALL."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._control = library.mallctl
         self._control.argtypes = [ctypes.c_char_p, *[ctypes.c_void_p] * 3, ctypes.c_size_t]
 
     def free(self) -> int:
+        """Return the bytes; give back what has not been used for ten seconds, which is else done as memory is asked for."""
+        self._control(self.DECAY, None, None, None, 0)
         epoch = ctypes.c_uint64(1)
         self._control(b"epoch", None, None, ctypes.byref(epoch), ctypes.sizeof(epoch))
         return self._read(b"stats.mapped") + self._read(b"stats.retained") - self._read(b"stats.allocated")
 
     def trim(self) -> None:
-        self._control(self.PURGE_ALL, None, None, None, 0)
+        self._control(self.PURGE, None, None, None, 0)
 
     def _read(self, name: bytes) -> int:
         value = ctypes.c_size_t()

@@ -52,6 +52,23 @@ found.trim()
 print(type(found).__name__, full - before >> 20, freed - full >> 20, found.free() - freed >> 20)
 """
 
+_AGED = """
+import os, time
+from pathlib import Path
+from kube.serving import allocators
+
+def resident():
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") >> 20
+
+found = allocators.own()
+blocks = [bytes(1000) for _ in range(100_000)]
+full = resident()
+del blocks
+for _ in range(20):
+    time.sleep(0.05)
+    found.free()
+print(full - resident())
+"""
 
 ROOT = str(Path(__file__).resolve().parents[3])
 
@@ -83,6 +100,14 @@ async def test_what_a_load_between_two_looks_leaves_free_goes_back_too(variables
 
 async def test_caches_are_emptied_after_a_load(variables: dict[str, str]) -> None:
     assert (await _left(variables, "on", "0.5"))[1] == 0
+
+
+@pytest.mark.skipif(not allocator.library(), reason=f"{allocator.PACKAGE} is not installed")
+async def test_jemalloc_gives_back_what_has_long_been_free_though_nothing_is_asked_of_it() -> None:
+    told = allocator.variables()
+    told["MALLOC_CONF"] += ",dirty_decay_ms:200"
+    done = await run([sys.executable, "-c", _AGED], env={"PYTHONPATH": ROOT} | told)
+    assert int(done.stdout) > 100
 
 
 async def test_what_was_given_back_still_counts_as_free(variables: dict[str, str]) -> None:
