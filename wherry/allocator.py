@@ -22,7 +22,7 @@ FOLDERS = (f"/usr/lib/{getattr(sys.implementation, '_multiarch', '')}", "/usr/li
 """Debian's folder for this architecture, and those of other distributions."""
 SETTINGS = {"PYTHONMALLOC": "malloc", "MALLOC_CONF": "narenas:1,thp:never"}
 """One arena, since one thread at a time has the interpreter's lock; and no huge pages, of which a block in use keeps 2 MiB.
-Blocks kept ready for each thread have the sizes of jemalloc's default (32 KiB): with fewer a create takes a third more time."""
+Blocks kept ready for each thread have the sizes of jemalloc's default (32 KiB): with fewer a create takes a fifth more time."""
 
 
 def library() -> Path | None:
