@@ -68,7 +68,7 @@ async def make(worker: PodWorker, attempt: int) -> bool:
         return False
     try:
         config = pod_setup.make_sandbox_config(tools, pod, attempt)
-    except HostnameError as error:
+    except (HostnameError, UserNamespaceError) as error:
         _failed(worker, f"Failed to create pod sandbox: {error}")
         return False
     for reason, text in pod_setup.dns_complaints(tools, pod):

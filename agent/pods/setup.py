@@ -47,6 +47,7 @@ def field_path(kind: Kind, name: str) -> str:
 
 
 def make_sandbox_config(tools: Toolbox, pod: core_v1.Pod, attempt: int) -> PodSandboxConfig:
+    """Put together what a sandbox is made from. Raise HostnameError, UserNamespaceError."""
     config = tools.config
     resolver = dns.for_pod(pod, tools.node.resolver, config.cluster_dns, config.cluster_domain)
     return sandbox_config(
@@ -72,6 +73,12 @@ async def give_users(tools: Toolbox, pod: core_v1.Pod, handler: str) -> None:
     """Give a pod that has a user namespace its IDs. Raise UserNamespaceError, OSError."""
     if pod.spec.host_users is False:
         await asyncio.to_thread(tools.users.ensure, pod, handler, tools.node.user_namespaces)
+
+
+async def find_users(tools: Toolbox, pod: core_v1.Pod) -> None:
+    """Read the IDs of a pod with a user namespace if they could not be read yet."""
+    if pod.spec.host_users is False:
+        await asyncio.to_thread(tools.users.look_again)
 
 
 async def make_folders(tools: Toolbox, pod: core_v1.Pod) -> None:
@@ -115,7 +122,7 @@ async def make_container_config(
     static: bool,
     target_id: str = "",
 ) -> ContainerConfig:
-    """Put together all that a container is made from. Raise environment.ConfigError, OSError."""
+    """Put together all that a container is made from. Raise environment.ConfigError, UserNamespaceError, OSError."""
     config = tools.config
     verify_user(pod, container, image.user)
     extras = await tools.managers.extras(pod, container)

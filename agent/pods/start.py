@@ -18,6 +18,7 @@ from agent.pods import setup as pod_setup
 from agent.pods.sandbox import was_lost
 from agent.podspec.environment import ConfigError
 from agent.podspec.security import AnyContainer
+from agent.podspec.userns import UserNamespaceError
 from agent.records import ContainerRecord, State
 from agent.status.container import Waiting
 from agent.volumes.image import pulled
@@ -44,8 +45,9 @@ async def start_container(worker: PodWorker, start: Start) -> bool:
     tools, pod = worker.tools, worker.allocated
     worker.crash_loop.count(start.name)
     tools.observed.started_containers.inc(_TYPES[kind])
-    config = worker.sandbox_config()
     try:
+        await pod_setup.find_users(tools, pod)
+        config = worker.sandbox_config()
         if start.restart_count:  # for another size of the pod, maybe: what is above a container must not be smaller
             await pod_setup.make_folders(tools, pod)
         secrets = await pod_setup.pull_secrets(tools, pod)
@@ -71,7 +73,7 @@ async def start_container(worker: PodWorker, start: Start) -> bool:
         worker.waiting[start.name] = Waiting(error.reason, error.message)
         worker.retry_at[start.name] = error.retry_at
         return False
-    except (ConfigError, OSError) as error:
+    except (ConfigError, UserNamespaceError, OSError) as error:
         return _failed(worker, start.name, "CreateContainerConfigError", str(error))
     try:
         container_id = await tools.runtime.create(sandbox.id, made, config)

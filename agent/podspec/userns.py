@@ -44,7 +44,7 @@ class _Mappings(msgspec.Struct):
 
 
 class UserNamespaces:
-    """The ranges of a node's pods, `length` IDs each out of `room`. `load` and `ensure` block."""
+    """The ranges of a node's pods, `length` IDs each out of `room`. `load`, `look_again` and `ensure` block."""
 
     def __init__(self, pods_dir: Path, room: IdRange, length: int = LENGTH) -> None:
         self._pods_dir, self._room, self._length = pods_dir, room, length
@@ -76,6 +76,12 @@ class UserNamespaces:
                 self._given[path.parent.name] = IdRange(found.uids[0].host_id, found.uids[0].length)
                 self._unknown.discard(path)
 
+    def look_again(self) -> None:
+        """Read what could not be read before."""
+        with self._lock:
+            for path in tuple(self._unknown):
+                self._read(path)
+
     def ensure(self, pod: core_v1.Pod, handler: str, supported: Mapping[str, bool]) -> None:
         """Give a pod its range if it wants one and has none. Raise UserNamespaceError, OSError.
 
@@ -88,9 +94,8 @@ class UserNamespaces:
             why = "" if handler in supported else f': the handler "{handler}" is not known'
             raise UserNamespaceError(f"{_CANNOT}{what} does not support user namespaces{why}")
         uid = pod.metadata.uid or ""
+        self.look_again()
         with self._lock:
-            for path in tuple(self._unknown):
-                self._read(path)
             if uid in self._given:
                 return
             if self._unknown:
@@ -114,9 +119,16 @@ class UserNamespaces:
         raise UserNamespaceError("create user namespace: could not find an empty slot to allocate a user namespace")
 
     def ids(self, pod: core_v1.Pod) -> list[IDMapping]:
-        """Return the mapping of a pod's IDs, the same for users and groups; none for one that is mapped to itself."""
-        given = self._given.get(pod.metadata.uid or "") if pod.spec.host_users is False else None
-        return [] if given is None else [IDMapping(host_id=given.first, container_id=0, length=given.count)]
+        """Return the mapping of a pod's IDs, the same for users and groups; none for one that is mapped to itself.
+
+        Raise UserNamespaceError where it is not known: without a mapping the pod would have the node's users.
+        """
+        if pod.spec.host_users is not False:
+            return []
+        given = self._given.get(pod.metadata.uid or "")
+        if given is None:
+            raise UserNamespaceError(f"{_CANNOT}the IDs that the pod was given are not known")
+        return [IDMapping(host_id=given.first, container_id=0, length=given.count)]
 
 
 def options(ids: list[IDMapping]) -> UserNamespace:

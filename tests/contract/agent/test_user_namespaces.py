@@ -7,7 +7,7 @@ import json
 from cri.fake import FakeRuntime
 from cri.messages import NamespaceMode, RuntimeHandler, RuntimeHandlerFeatures
 from kube.api import core_v1
-from tests.support.fake_node import calls, container, create
+from tests.support.fake_node import calls, container, create, waiting
 from tests.support.node import NodeUnderTest, eventually
 
 ROOM = 65536
@@ -88,3 +88,21 @@ async def test_a_runtime_that_cannot_is_not_asked(node: NodeUnderTest, runtime: 
 
     await eventually(refused, "the event does not say why")
     assert calls(runtime, "RunPodSandbox") == []
+
+
+async def test_no_container_starts_with_the_nodes_users_while_its_pods_ids_cannot_be_read(
+    node: NodeUnderTest, runtime: FakeRuntime
+) -> None:
+    await able(node, runtime)
+    pod = await create(node, "mapped", container("sleep 5; exit 1"), hostUsers=False)
+    await node.ready("mapped")
+    file = node.config.pods_dir / (pod.metadata.uid or "") / "userns"
+    whole = file.read_text()
+    await node.stop()
+    file.write_text("")
+    await node.start()
+    await node.wait("mapped", lambda found: waiting(found) == "CreateContainerConfigError")
+    file.write_text(whole)
+    await node.wait("mapped", lambda found: found.status.container_statuses[0].restart_count > 0)
+    made = [r.config.linux.security_context for r in calls(runtime, "CreateContainer")]
+    assert len(made) > 1 and all(c.namespace_options.userns_options.mode == NamespaceMode.POD for c in made)

@@ -160,3 +160,20 @@ def test_the_number_of_ids_is_a_multiple_of_65536() -> None:
     for count in (0, 1000, 65537, 1 << 32):
         with pytest.raises(ConfigError, match="idsPerPod"):
             built(count)
+
+
+def test_a_pod_whose_ids_are_not_known_is_not_mapped_to_the_nodes_users(tmp_path: Path) -> None:
+    given = first(UserNamespaces(tmp_path, IdRange()), "a")
+    file = tmp_path / "a" / "userns"
+    whole = file.read_text()
+    file.write_text("")
+    users = UserNamespaces(tmp_path, IdRange())
+    users.load()
+    for uid in ("a", "never"):
+        with pytest.raises(
+            UserNamespaceError, match=r"hostUsers: false`, the IDs that the pod was given are not known"
+        ):
+            users.ids(one(uid))
+    file.write_text(whole)
+    users.look_again()
+    assert [mapping.host_id for mapping in users.ids(one("a"))] == [given]
