@@ -73,7 +73,7 @@ class Access:
 
     # -- reading --------------------------------------------------------------------------------------------------
     def _read_authentication(self, text: bytes | None) -> Authentication:
-        closed = AnonymousPolicy(True, None if self._config.anonymous_auth else HEALTH_PATHS)
+        closed = AnonymousPolicy(True, None if self._open_to_anybody() else HEALTH_PATHS)
         if text is None:
             return Authentication(oidc_flags.authentication(self._config).issuers, closed)
         oidc_flags.authentication(self._config)
@@ -82,6 +82,16 @@ class Access:
         except ConfigurationError as error:
             raise ConfigurationError(f"{self._config.authentication_config_file}: {error}") from error
         return Authentication(found.issuers, found.anonymous or closed)
+
+    def _open_to_anybody(self) -> bool:
+        """Say whether requests without credentials go on to authorization, which must not allow everything then.
+
+        Upstream: BuiltInAuthenticationOptions.ApplyAuthorization (pkg/kubeapiserver/options).
+        """
+        if self._config.anonymous_auth and "AlwaysAllow" in self._config.authorization_modes:
+            log.warning("anonymous-auth is off: the authorization mode AlwaysAllow would let anybody do everything")
+            return False
+        return self._config.anonymous_auth
 
     def _read_authorization(self, text: bytes) -> tuple[Entry, ...]:
         try:

@@ -405,3 +405,20 @@ async def test_a_local_review_asks_about_its_namespace_alone(api: ApiUnderTest) 
     refused = await api.request("POST", path, review, user=JANE)
     assert refused.status == 422
     assert "spec.nonResourceAttributes: Invalid value" in refused.json["message"]
+
+
+@pytest.mark.parametrize(
+    ("anonymous", "modes", "status"),
+    [
+        (True, ("RBAC", "AlwaysAllow"), 401),
+        (True, ("AlwaysAllow",), 401),
+        (True, ("RBAC",), 403),
+        (False, ("AlwaysAllow",), 401),
+    ],
+)
+async def test_nobody_without_credentials_comes_to_an_authorizer_that_allows_everything(
+    tmp_path: Path, anonymous: bool, modes: tuple[str, ...], status: int
+) -> None:
+    async with api_server(tmp_path, anonymous_auth=anonymous, authorization_modes=modes) as server:
+        assert (await server.request("GET", "/api/v1/secrets", user=("", ()))).status == status
+        assert (await server.request("GET", "/readyz", user=("", ()))).status == 200
