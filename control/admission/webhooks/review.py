@@ -7,10 +7,9 @@ failed call: whether that refuses the request is the webhook's failurePolicy.
 from __future__ import annotations
 
 import base64
-import binascii
 import uuid
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -23,6 +22,25 @@ from kube.resources import Resource
 
 Object = dict[str, Any]
 _VERSIONS = ("v1", "v1beta1")
+
+
+class _Status(msgspec.Struct):
+    code: Annotated[int, msgspec.Meta(ge=-(2**31), lt=2**31)] | None = None
+    message: str | None = None
+    reason: str | None = None
+    details: Object | None = None
+
+
+class _Response(msgspec.Struct):
+    """The types of an AdmissionResponse's fields."""
+
+    uid: str | None = None
+    allowed: bool | None = None
+    status: _Status | None = None
+    patch: str | None = None
+    patchType: str | None = None
+    warnings: list[str | None] | None = None
+    auditAnnotations: dict[str, str | None] | None = None
 
 
 class BadAnswer(Exception):
@@ -102,7 +120,7 @@ def read(answer: bytes, sent: Object) -> Verdict:
     """Read the webhook's answer to a review."""
     try:
         review = msgspec.json.decode(answer)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise BadAnswer(f"couldn't get version/kind; json parse error: {error}") from error
     version = sent["apiVersion"]
     if not isinstance(review, dict) or review.get("kind") != "AdmissionReview" or review.get("apiVersion") != version:
@@ -114,15 +132,18 @@ def read(answer: bytes, sent: Object) -> Verdict:
     response = review.get("response")
     if not isinstance(response, dict):
         raise BadAnswer("webhook response was absent")
+    try:
+        typed = msgspec.convert(response, _Response)
+    except msgspec.ValidationError as error:
+        raise BadAnswer(f"the response cannot be read: {error}") from error
     if version.endswith("/v1") and response.get("uid") != sent["request"]["uid"]:
         raise BadAnswer(f"expected response.uid={sent['request']['uid']!r}, got {response.get('uid')!r}")
-    status = response.get("status")
     return Verdict(
-        bool(response.get("allowed")),
-        status if isinstance(status, dict) else {},
+        bool(typed.allowed),
+        response.get("status") or {},
         _patch(response, version),
-        tuple(str(text) for text in response.get("warnings") or ()),
-        {str(k): str(v) for k, v in (response.get("auditAnnotations") or {}).items()},
+        tuple(text or "" for text in typed.warnings or ()),
+        {key: value or "" for key, value in (typed.auditAnnotations or {}).items()},
     )
 
 
@@ -136,7 +157,7 @@ def _patch(response: Object, version: str) -> list[Any]:
         raise BadAnswer(f'webhook returned response.patch, but response.patchType must be "JSONPatch", not {kind!r}')
     try:
         patch = msgspec.json.decode(base64.b64decode(encoded, validate=True))
-    except (binascii.Error, msgspec.DecodeError, TypeError) as error:
+    except (ValueError, RecursionError) as error:
         raise BadAnswer(f"webhook returned a patch that cannot be read: {error}") from error
     if not isinstance(patch, list):
         raise BadAnswer("webhook returned a patch that is not an array of operations")

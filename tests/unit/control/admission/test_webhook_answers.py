@@ -1,0 +1,58 @@
+"""Answers of webhooks that are no AdmissionReview: failed calls, whatever their fields hold."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import msgspec
+import pytest
+
+from control.admission.webhooks.review import BadAnswer, read
+
+SENT = {"apiVersion": "admission.k8s.io/v1", "request": {"uid": "1"}}
+
+
+def answer(**response: Any) -> bytes:
+    review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": {"uid": "1", **response}}
+    return msgspec.json.encode(review)
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        {"allowed": False, "status": {"code": "never"}},
+        {"allowed": False, "status": {"code": [1]}},
+        {"allowed": False, "status": {"code": 403.5}},
+        {"allowed": False, "status": {"code": 1 << 40}},
+        {"allowed": False, "status": {"code": True}},
+        {"allowed": False, "status": {"message": 7}},
+        {"allowed": False, "status": {"reason": {}}},
+        {"allowed": False, "status": {"details": "x"}},
+        {"allowed": False, "status": "no"},
+        {"allowed": "false"},
+        {"allowed": True, "warnings": 7},
+        {"allowed": True, "warnings": [{}]},
+        {"allowed": True, "auditAnnotations": ["a"]},
+        {"allowed": True, "auditAnnotations": {"a": 1}},
+        {"allowed": True, "patchType": "JSONPatch", "patch": 7},
+        {"allowed": True, "patchType": "JSONPatch", "patch": "é"},
+        {"allowed": True, "patchType": "JSONPatch", "patch": base64.b64encode(b"[" * 100_000).decode()},
+    ],
+)
+def test_a_field_of_another_type_is_a_bad_answer(response: dict[str, Any]) -> None:
+    with pytest.raises(BadAnswer):
+        read(answer(**response), SENT)
+
+
+def test_an_answer_nested_without_end_is_a_bad_one() -> None:
+    with pytest.raises(BadAnswer):
+        read(b"[" * 100_000, SENT)
+
+
+def test_fields_that_are_null_are_absent() -> None:
+    nothing = dict.fromkeys(("status", "warnings", "auditAnnotations", "patch", "patchType"))
+    found = read(answer(allowed=True, **nothing), SENT)
+    assert (found.allowed, found.status, found.patch, found.warnings, found.annotations) == (True, {}, [], (), {})
+    assert read(answer(allowed=False, status={"code": None}), SENT).status == {"code": None}
+    assert not read(answer(), SENT).allowed
