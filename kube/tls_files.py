@@ -34,14 +34,22 @@ class FromFiles(Generic[T]):
             except (OSError, ValueError) as error:
                 if self._made is None:
                     raise
-                # A certificate without its key yet, as while both are written. Tried again when one of them changes.
+                # A certificate without its key yet, as while both are written. Tried again when one of them changes,
+                # and each time where it is not for what they contain.
                 log.warning("TLS files %s: %s", ", ".join(map(str, self._files)), error)
+                if _passing(error):
+                    return self._made
             self._stamps = stamps
         return self._made
 
 
 TlsFiles = FromFiles[ssl.SSLContext]
 """TLS settings for new connections."""
+
+
+def _passing(error: Exception) -> bool:
+    """Say whether the files may be usable all the same, as where the process has no descriptor left."""
+    return isinstance(error, OSError) and not isinstance(error, (ssl.SSLError, FileNotFoundError))
 
 
 def _stamp(path: Path) -> Stamp | None:

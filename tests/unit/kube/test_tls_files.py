@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import ssl
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 from control.aggregation.remote import FrontProxy, Remote
 from kube import pki
-from kube.tls_files import TlsFiles
+from kube.tls_files import FromFiles, TlsFiles
 
 
 def pair(directory: Path, authority: pki.KeyPair) -> tuple[Path, Path]:
@@ -68,3 +69,35 @@ def test_an_extension_is_shown_the_front_proxy_certificate_as_it_is_now(tmp_path
     assert remote.context() is first
     pair(tmp_path, authority)
     assert remote.context() is not first
+
+
+@pytest.mark.parametrize(
+    ("failure", "again"),
+    [
+        (OSError(errno.EMFILE, "Too many open files"), True),
+        (PermissionError(errno.EACCES, "Permission denied"), True),
+        (ssl.SSLError("KEY_VALUES_MISMATCH"), False),
+        (FileNotFoundError(errno.ENOENT, "No such file"), False),
+        (ValueError("not a key"), False),
+    ],
+)
+def test_a_failure_that_is_not_for_the_files_is_tried_again_without_a_change(
+    tmp_path: Path, failure: Exception, again: bool
+) -> None:
+    file, failing, made = tmp_path / "file", list[Exception](), list[str]()
+
+    def make() -> str:
+        if failing:
+            raise failing[0]
+        made.append(file.read_text())
+        return made[-1]
+
+    file.write_text("old")
+    found = FromFiles(make, [file])
+    assert found.current() == "old"
+    file.write_text("the new one")
+    failing.append(failure)
+    assert found.current() == "old"
+    failing.clear()
+    assert found.current() == ("the new one" if again else "old")
+    assert found.current() == made[-1] and len(made) == (2 if again else 1), "made once"
