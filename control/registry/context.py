@@ -91,6 +91,12 @@ class Allocation:
     async def current(self) -> None:
         await self._registry.cache.wait_current()
 
+    def find(self, group: str, version: str, plural: str, namespace: str, name: str) -> Object | None:
+        resource = by_path(group, version, plural)
+        assert resource is not None
+        entry = self._registry.peek(resource, namespace, name)
+        return None if entry is None else entry.obj
+
     def objects(self, group: str, version: str, plural: str) -> Iterable[Object]:
         resource = by_path(group, version, plural)
         assert resource is not None

@@ -61,6 +61,10 @@ class Context(Protocol):
         """Wait until `objects` shows all that was written, by whichever server, before the call."""
         ...
 
+    def find(self, group: str, version: str, plural: str, namespace: str, name: str) -> Object | None:
+        """Return an object from memory, None where it is not there."""
+        ...
+
     def objects(self, group: str, version: str, plural: str) -> Iterable[Object]:
         """Return all objects of a resource, from the watch cache (or the store); they are read-only."""
         ...

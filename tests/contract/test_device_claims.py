@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
+from control.storage import codec
+from kube import remembering
 from kube.api import core_v1, resource_v1
 from kube.client import Client, metadata_of, name_of
 from kube.errors import StatusError
@@ -248,7 +250,9 @@ async def test_selectors_are_checked_when_they_are_written(tmp_path: Path, expre
         assert f'spec.selectors[0].cel.expression: Invalid value: "{expression}": {message}' in str(refusal.value)
 
 
-async def test_administrators_access_needs_a_label_on_the_namespace(tmp_path: Path) -> None:
+async def test_administrators_access_needs_a_label_on_the_namespace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with api_server(tmp_path) as server:
         client = server.client()
         exactly = resource_v1.ExactDeviceRequest(device_class_name="c", admin_access=True)
@@ -257,8 +261,22 @@ async def test_administrators_access_needs_a_label_on_the_namespace(tmp_path: Pa
             spec=resource_v1.ResourceClaimSpec(devices=resource_v1.DeviceClaim(requests=[request]))
         )
         wish.metadata.name, wish.metadata.namespace = "monitor", "default"
+        for number in range(10):
+            other = core_v1.Namespace()
+            other.metadata.name = f"other-{number}"
+            await client.create(other)
+        read, decode = list[str](), codec.decode
+
+        def noted(data: bytes) -> Any:
+            found = decode(data)
+            read.extend([found["metadata"]["name"]] if found.get("kind") == "Namespace" else [])
+            return found
+
+        monkeypatch.setattr(codec, "decode", noted)
+        remembering.forget_all()
         with pytest.raises(StatusError, match="admin access to devices requires the"):
             await client.create(wish)
+        assert set(read) == {"default"}
         label = {"metadata": {"labels": {"resource.kubernetes.io/admin-access": "true"}}}
         await client.patch(core_v1.Namespace, "default", "", label)
         assert (await client.create(wish)).metadata.name == "monitor"

@@ -28,10 +28,9 @@ def _check_admin(kind: str, obj: Object, spec: Object, path: str, context: Conte
     if not asked:
         return
     metadata = obj.get("metadata", {})
-    for namespace in context.objects("", "v1", "namespaces"):
-        found = namespace["metadata"]
-        if found["name"] == metadata.get("namespace") and (found.get("labels") or {}).get(ADMIN_LABEL) == "true":
-            return
+    namespace = context.find("", "v1", "namespaces", "", metadata.get("namespace", ""))
+    if namespace is not None and (namespace["metadata"].get("labels") or {}).get(ADMIN_LABEL) == "true":
+        return
     errors = [forbidden_field(f"{path}.{where}", _NOT_ADMIN) for where in asked]
     raise invalid("resource.k8s.io", kind, metadata.get("name", ""), errors)
 

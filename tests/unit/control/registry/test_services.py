@@ -61,6 +61,9 @@ class Cluster:
     async def current(self) -> None:
         """All there is is shown at once."""
 
+    def find(self, group: str, version: str, plural: str, namespace: str, name: str) -> Object | None:
+        return None
+
     def objects(self, group: str, version: str, plural: str) -> list[Object]:
         if plural == "ipaddresses":
             return list(self.records.values())
