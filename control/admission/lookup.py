@@ -5,10 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable
 from typing import Any, Protocol
 
 from kube.resources import Resource
+from kube.selectors import LabelSelector
 
 Object = dict[str, Any]
 
@@ -28,8 +29,13 @@ class Lookup(Protocol):
         """Give the objects of a namespace that are indexed by a value (EndpointSlices by their Service), in random order."""
         ...
 
-    async def of_kind(self, api_version: str, kind: str) -> tuple[bool, Sequence[Object]] | None:
-        """Return (whether a kind is namespaced, all its objects), custom kinds too; None where there is no such kind."""
+    def select(
+        self, user: str, resource: Resource, namespace: str, chosen: str | LabelSelector
+    ) -> AsyncIterator[Object]:
+        """Give the object of a name, or those of a namespace that a selector matches; custom ones, too.
+
+        Each is decoded when it is asked for, a large one at the user's turn.
+        """
         ...
 
     def resource_of(self, api_version: str, kind: str) -> Resource | None:

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import aclosing
 from typing import Any
 
+from control import offload
 from control.auth.setup import Auth
 from control.custom.definitions import Definitions
 from control.custom.resource import CustomResource
@@ -20,8 +21,10 @@ from control.pacing import Pace
 from control.registry.context import SERVER, Context
 from control.registry.registry import Registry
 from control.storage import codec
+from control.storage.entry import Entry
 from control.storage.following import follow
 from kube.resources import RESOURCES, Resource, by_kind
+from kube.selectors import LabelSelector
 
 log = logging.getLogger(__name__)
 Object = dict[str, Any]
@@ -59,15 +62,25 @@ class Lookup:
             await pace.step(len(entry.data))
             yield entry.parts()
 
-    async def of_kind(self, api_version: str, kind: str) -> tuple[bool, Sequence[Object]] | None:
-        """Return (whether a kind is namespaced, all its objects), custom kinds too; None where there is no such kind."""
-        resource = self.resource_of(api_version, kind)
-        if resource is None:
-            return None
+    async def select(
+        self, user: str, resource: Resource, namespace: str, chosen: str | LabelSelector
+    ) -> AsyncIterator[Object]:
+        """Give the object of a name, or those of a namespace that a selector matches; custom ones, too.
+
+        Each is decoded when it is asked for, a large one at the user's turn.
+        """
         if self.custom is not None and isinstance(resource, CustomResource):
             await self.custom.ready(resource)
-        entries = await self.registry.strategy(resource).view(self.registry.cached(resource).list().entries)
-        return resource.namespaced, [entry.obj for entry in entries]
+        for entry in await self.registry.strategy(resource).view(await self._chosen(resource, namespace, chosen)):
+            yield await offload.run(user, entry.undecoded, _decoded, entry)
+
+    async def _chosen(self, resource: Resource, namespace: str, chosen: str | LabelSelector) -> Sequence[Entry]:
+        if isinstance(chosen, str):
+            entry = self.registry.peek(resource, namespace, chosen)
+            return [] if entry is None else [entry]
+        folder = f"{resource.storage_prefix}{namespace}/" if resource.namespaced else ""
+        cached, labels = self.registry.cached(resource), chosen
+        return (await cached.choose(folder, lambda entry: labels.matches(entry.labels), 0, "", False)).entries
 
     def resource_of(self, api_version: str, kind: str) -> Resource | None:
         """Return the resource whose objects are of a kind, custom ones too; None where there is none."""
@@ -100,6 +113,10 @@ class Lookup:
             Context(SERVER), resource, meta.get("namespace", ""), meta["name"], change, subresource="status"
         )
         return codec.decode(written.data)
+
+
+def _decoded(entry: Entry) -> Object:
+    return entry.obj
 
 
 async def follow_auth(auth: Auth, registry: Registry, started: asyncio.Event) -> None:

@@ -95,6 +95,11 @@ class Entry:
         return 0 if read else len(self.data)
 
     @property
+    def undecoded(self) -> int:
+        """Bytes that `obj` has to decode: none where that is kept."""
+        return len(self.data) if self._obj is None else 0
+
+    @property
     def labels(self) -> dict[str, str]:
         if self._labels is None:
             self._labels = self.head().labels or _NONE

@@ -10,6 +10,8 @@ import pytest
 import pytest_asyncio
 
 from control.cel import Program, Result
+from control.storage import codec
+from kube import remembering
 from tests.support.control import ApiUnderTest, api_server
 from tests.support.webhook import webhook
 
@@ -148,6 +150,52 @@ async def test_parameters_by_name_and_by_selector_and_their_absence(server: ApiU
     await establish(server, spec, {"paramRef": {"name": "none", "parameterNotFoundAction": "Deny"}}, name="absent")
     refused = await create(server, "x", {"a": ""})
     assert "no params found for policy binding with `Deny` parameterNotFoundAction" in refused.json["message"]
+
+
+@pytest.mark.parametrize(
+    ("chosen", "decoded"),
+    [({"name": "limits"}, {"limits"}), ({"selector": {"matchLabels": {"role": "chosen"}}}, {"limits", "more-limits"})],
+)
+async def test_only_the_parameters_that_a_binding_names_are_decoded(
+    server: ApiUnderTest, monkeypatch: pytest.MonkeyPatch, chosen: Object, decoded: set[str]
+) -> None:
+    for namespace in ("params", "another"):
+        await server.request("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
+        maps = [
+            (name, "chosen") for name in ("limits", "more-limits", "elsewhere")[: 2 if namespace == "params" else 3]
+        ]
+        for name, role in [*maps, *((f"{namespace}-{number}", "other") for number in range(8))]:
+            filler = {f"k{number}": "x" * 20 for number in range(400)}
+            body = {"metadata": {"name": name, "labels": {"role": role}}, "data": {"most": "5", **filler}}
+            await server.request("POST", f"/api/v1/namespaces/{namespace}/configmaps", body)
+    spec = {
+        "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
+        "matchConstraints": {"resourceRules": [RULE | {"resources": ["secrets"]}]},
+        "validations": [{"expression": "params.data.most == '5'"}],
+    }
+    await establish(server, spec, {"paramRef": {**chosen, "namespace": "params", "parameterNotFoundAction": "Deny"}})
+    read, decode = list[str](), codec.decode
+
+    def noted(data: bytes) -> Any:
+        found = decode(data)
+        read.extend([found["metadata"]["name"]] if found.get("kind") == "ConfigMap" else [])
+        return found
+
+    monkeypatch.setattr(codec, "decode", noted)
+    remembering.forget_all()
+    secrets = "/api/v1/namespaces/default/secrets?dryRun=All"
+    for _ in range(2):
+        made = await server.request("POST", secrets, {"metadata": {"name": "x"}})
+        assert made.status == 201, made.body
+    assert sorted(read) == sorted(decoded), "each once: what was decoded is kept"
+
+
+async def test_a_cluster_scoped_kind_has_no_parameters_in_a_namespace(server: ApiUnderTest) -> None:
+    spec = {"paramKind": {"apiVersion": "v1", "kind": "Namespace"}, "validations": [{"expression": "true"}]}
+    ref = {"name": "default", "namespace": "default", "parameterNotFoundAction": "Allow"}
+    await establish(server, spec, {"paramRef": ref})
+    refused = await create(server, "x")
+    assert "paramRef.namespace must not be provided for a cluster-scoped `paramKind`" in refused.json["message"]
 
 
 async def test_a_custom_kind_can_be_the_parameter(server: ApiUnderTest) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable
 from typing import Any
 
 from control.admission.plugin import Attributes, Operation
 from control.auth.user import UserInfo
 from kube import errors, resources
+from kube.selectors import LabelSelector
 
 Object = dict[str, Any]
 
@@ -47,9 +48,13 @@ class Objects:
             if (obj["metadata"].get("labels") or {}).get("kubernetes.io/service-name") == value:
                 yield obj
 
-    async def of_kind(self, api_version: str, kind: str) -> tuple[bool, Sequence[Object]] | None:
-        resource = resources.by_kind(api_version, kind)
-        return None if resource is None else (resource.namespaced, list(self.list(resource.target)))
+    async def select(
+        self, user: str, resource: resources.Resource, namespace: str, chosen: str | LabelSelector
+    ) -> AsyncIterator[Object]:
+        for obj in self.list(resource.target, namespace):
+            found = obj["metadata"]
+            if found["name"] == chosen if isinstance(chosen, str) else chosen.matches(found.get("labels") or {}):
+                yield obj
 
     def resource_of(self, api_version: str, kind: str) -> resources.Resource | None:
         return resources.by_kind(api_version, kind)

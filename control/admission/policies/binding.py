@@ -12,6 +12,7 @@ from control.admission.plugin import Attributes
 from control.admission.policies.compiled import Policy, Prepared
 from control.admission.webhooks.matching import matching_version, selected
 from kube.resources import Resource
+from kube.selectors import LabelSelector
 
 Object = dict[str, Any]
 
@@ -54,7 +55,7 @@ async def concerns(
                 continue
             policy = prepared.of(source)
             try:
-                for params in await _params(lookup, spec, binding, attributes):
+                async for params in _params(lookup, spec, binding, attributes):
                     yield Concern(policy, binding, resource, params)
             except Misconfigured as problem:
                 yield Concern(policy, binding, resource, None, problem)
@@ -81,33 +82,37 @@ def _named(rules: list[Object] | None, attributes: Attributes) -> list[Object]:
     return [rule for rule in rules or () if not rule.get("resourceNames") or attributes.name in rule["resourceNames"]]
 
 
-async def _params(lookup: Lookup, spec: Object, binding: Object, attributes: Attributes) -> list[Object | None]:
+async def _params(
+    lookup: Lookup, spec: Object, binding: Object, attributes: Attributes
+) -> AsyncIterator[Object | None]:
+    """Give the parameters of a binding, one after the other (upstream: plugin/policy/generic, CollectParams)."""
     kind, ref = spec.get("paramKind"), (binding.get("spec") or {}).get("paramRef")
-    if kind is None:
-        return [None]
-    if ref is None:
-        return [None]
-    api_version, name = kind.get("apiVersion", ""), kind.get("kind", "")
-    namespace = ref.get("namespace") or ""
-    known = await lookup.of_kind(api_version, name)
-    if known is None:
-        raise Misconfigured(f"failed to find resource referenced by paramKind: '{api_version}, Kind={name}'")
-    namespaced, objects = known
-    if namespaced and not namespace:
-        if not attributes.namespace:
-            raise Misconfigured(
-                "cannot use namespaced paramRef in policy binding that matches cluster-scoped resources"
-            )
-        namespace = attributes.namespace
-    if namespaced:
-        objects = [obj for obj in objects if obj["metadata"].get("namespace") == namespace]
-    if ref.get("name"):
-        chosen = [obj for obj in objects if obj["metadata"]["name"] == ref["name"]]
-    else:
-        wanted = ref.get("selector") or {}
-        user, meta = attributes.user.name, binding["metadata"]
-        selector = await compiled_selectors.kept.of(user, meta, "paramRef.selector", lambda: wanted)
-        chosen = [obj for obj in objects if selector.matches(obj["metadata"].get("labels") or {})]
-    if not chosen and ref.get("parameterNotFoundAction") != "Allow":
+    if kind is None or ref is None:
+        yield None
+        return
+    resource = lookup.resource_of(kind.get("apiVersion", ""), kind.get("kind", ""))
+    if resource is None:
+        named = f"'{kind.get('apiVersion', '')}, Kind={kind.get('kind', '')}'"
+        raise Misconfigured(f"failed to find resource referenced by paramKind: {named}")
+    namespace = _namespace_of_params(resource, ref, attributes)
+    chosen: str | LabelSelector = ref.get("name") or ""
+    if not chosen:
+        wanted, user, meta = ref.get("selector") or {}, attributes.user.name, binding["metadata"]
+        chosen = await compiled_selectors.kept.of(user, meta, "paramRef.selector", lambda: wanted)
+    none = True
+    async for params in lookup.select(attributes.user.name, resource, namespace, chosen):
+        none = False
+        yield params
+    if none and ref.get("parameterNotFoundAction") != "Allow":
         raise Misconfigured("no params found for policy binding with `Deny` parameterNotFoundAction")
-    return list(chosen)
+
+
+def _namespace_of_params(resource: Resource, ref: Object, attributes: Attributes) -> str:
+    namespace = str(ref.get("namespace") or "")
+    if not resource.namespaced:
+        if namespace:
+            raise Misconfigured("paramRef.namespace must not be provided for a cluster-scoped `paramKind`")
+        return ""
+    if not namespace and not attributes.namespace:
+        raise Misconfigured("cannot use namespaced paramRef in policy binding that matches cluster-scoped resources")
+    return namespace or attributes.namespace
