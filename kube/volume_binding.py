@@ -1,17 +1,10 @@
-"""Which PersistentVolume fits a claim. Pure; the binder and the scheduler ask the same question.
-
-A volume that names the claim is its own; else class, mode, access modes, size and selector must fit, and of those that do the
-smallest is taken. Upstream: component-helpers/storage/volume (FindMatchingVolume).
-"""
+"""What of a PersistentVolume and a claim tells whether they fit. Pure; the binder and the scheduler ask the same questions."""
 
 from __future__ import annotations
-
-from collections.abc import Callable, Iterable
 
 from kube import quantity
 from kube.api import core_v1, storage_v1
 from kube.node_affinity import term_matches
-from kube.selectors import from_label_selector
 
 BIND_COMPLETED, BOUND_BY_CONTROLLER = "pv.kubernetes.io/bind-completed", "pv.kubernetes.io/bound-by-controller"
 PROVISIONER, SELECTED_NODE = "volume.kubernetes.io/storage-provisioner", "volume.kubernetes.io/selected-node"
@@ -67,7 +60,7 @@ def mismatch(volume: core_v1.PersistentVolume, claim: core_v1.PersistentVolumeCl
     """Return why a volume will not do for a claim that names it; "" where it will. Upstream: checkVolumeSatisfyClaim."""
     if volume.metadata.deletion_timestamp is not None:
         return f'the volume is marked for deletion "{volume.metadata.name}"'
-    if _storage(volume.spec.capacity) < _storage(claim.spec.resources.requests if claim.spec.resources else {}):
+    if size_of(volume) < wanted_size(claim):
         return "requested PV is too small"
     if class_of(volume) != class_of(claim):
         return "storageClassName does not match"
@@ -78,42 +71,14 @@ def mismatch(volume: core_v1.PersistentVolume, claim: core_v1.PersistentVolumeCl
     return ""
 
 
-def find_match(
-    claim: core_v1.PersistentVolumeClaim,
-    volumes: Iterable[core_v1.PersistentVolume],
-    *,
-    node: core_v1.Node | None = None,
-    taken: Callable[[str], bool] = lambda name: False,
-) -> core_v1.PersistentVolume | None:
-    """Return the volume that a claim should get; with a node, one that is reachable from there."""
-    spec = claim.spec
-    wanted = _storage(spec.resources.requests if spec.resources else {})
-    selector = from_label_selector(spec.selector) if spec.selector is not None else None
-    best: core_v1.PersistentVolume | None = None
-    best_size = 0
-    for volume in volumes:
-        size = _storage(volume.spec.capacity)
-        if other_mode(volume, claim):
-            continue
-        if volume.metadata.deletion_timestamp is not None or (node is not None and not node_fits(volume, node)):
-            continue
-        if meant_for(volume, claim):
-            if size >= wanted:
-                return volume
-            continue
-        if (
-            volume.spec.claim_ref is not None
-            or volume.status.phase not in ("Available", None)
-            or taken(volume.metadata.name or "")
-            or class_of(volume) != class_of(claim)
-            or not set(spec.access_modes) <= set(volume.spec.access_modes)
-            or size < wanted
-            or (selector is not None and not selector.matches(volume.metadata.labels))
-        ):
-            continue
-        if best is None or size < best_size:
-            best, best_size = volume, size
-    return best
+def size_of(volume: core_v1.PersistentVolume) -> int:
+    """Return the bytes that a volume has."""
+    return _storage(volume.spec.capacity)
+
+
+def wanted_size(claim: core_v1.PersistentVolumeClaim) -> int:
+    """Return the bytes that a claim asks for."""
+    return _storage(claim.spec.resources.requests) if claim.spec.resources else 0
 
 
 def _storage(amounts: dict[str, str | int | float]) -> int:

@@ -13,6 +13,7 @@ import msgspec
 
 from control.controllers.context import Context
 from control.controllers.persistent_volumes.default_class import default_class
+from control.controllers.persistent_volumes.matching import find_match
 from control.controllers.persistent_volumes.waiting import unplaced, waits_for
 from kube.api import core_v1, storage_v1
 from kube.client import key_of, name_of
@@ -29,7 +30,6 @@ from kube.volume_binding import (
     PROVISIONER,
     SELECTED_NODE,
     class_of,
-    find_match,
     is_bound,
     meant_for,
     mismatch,
@@ -116,8 +116,9 @@ class PersistentVolumeController:
                 await self._client.update(msgspec.structs.replace(claim, spec=spec))
                 return None
         storage_class = self._classes.get(class_of(claim)) if class_of(claim) else None
-        match = find_match(claim, self._volumes.list())
-        if waits_for_pod(storage_class) and not (match is not None and meant_for(match, claim)):
+        waits = waits_for_pod(storage_class)
+        match = await find_match(claim, self._volumes.list(), only_named=waits)
+        if waits and match is None:
             if SELECTED_NODE not in claim.metadata.annotations:
                 self._recorder.event(claim, "Normal", *waits_for(self._pods.by_index(UNPLACED, key)))
                 return RESYNC_SECONDS

@@ -1,7 +1,7 @@
 """The volumes that a pod's waiting claims can get on a node: sorted once a pod, then looked up by the node's labels.
 
-What kube.volume_binding.find_match says of one claim and node, for all claims of a pod and many nodes: the volume that names
-the claim, else the smallest of those that fit.
+What the controllers' persistent_volumes/matching.py says of one claim, for all claims of a pod and many nodes: the volume that
+names the claim, else the smallest of those that fit.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ import msgspec
 
 from control.scheduler.node_selection import NodeTerms, is_large
 from control.scheduler.steps import Steps
-from kube import quantity
 from kube.api import core_v1
 from kube.client import key_of
 from kube.informer import Change
 from kube.selectors import from_label_selector
-from kube.volume_binding import class_of, meant_for, node_fits, other_mode
+from kube.volume_binding import class_of, meant_for, node_fits, other_mode, size_of, wanted_size
 
 Claim = core_v1.PersistentVolumeClaim
 Volume = core_v1.PersistentVolume
@@ -121,7 +120,7 @@ class Choice:
     def _own(self, claim: Claim, node: core_v1.Node) -> str:
         for volume in self._named.get(key_of(claim), ()):
             self._steps.take()
-            large = _size(volume.spec.capacity) >= _wanted(claim)
+            large = size_of(volume) >= wanted_size(claim)
             if (
                 large
                 and meant_for(volume, claim)
@@ -132,7 +131,7 @@ class Choice:
         return ""
 
     def _free(self, claim: Claim, pool: _Pool, node: core_v1.Node, taken: set[str]) -> str:
-        for volume in pool.near(node, _wanted(claim)):
+        for volume in pool.near(node, wanted_size(claim)):
             self._steps.take()
             name = volume.metadata.name or ""
             if name not in taken and not self._taken(name) and self._reaches.of(volume).includes(node):
@@ -145,14 +144,14 @@ class _Pool:
 
     def __init__(self, claim: Claim, free: Sequence[Volume], reaches: Reaches) -> None:
         modes = set(claim.spec.access_modes)
-        selector = from_label_selector(claim.spec.selector) if claim.spec.selector is not None else None
         fitting = [
-            (_size(volume.spec.capacity), volume)
+            (size_of(volume), volume)
             for volume in free
-            if not other_mode(volume, claim)
-            and modes <= set(volume.spec.access_modes)
-            and (selector is None or selector.matches(volume.metadata.labels))
+            if not other_mode(volume, claim) and modes <= set(volume.spec.access_modes)
         ]
+        if claim.spec.selector is not None and fitting:
+            selector = from_label_selector(claim.spec.selector)
+            fitting = [pair for pair in fitting if selector.matches(pair[1].metadata.labels)]
         fitting.sort(key=lambda pair: pair[0])
         self._sizes, self._volumes = [size for size, _ in fitting], [volume for _, volume in fitting]
         self._anywhere: list[int] = []
@@ -175,11 +174,3 @@ class _Pool:
 
 def _from(ranks: Sequence[int], start: int) -> Iterator[int]:
     return (ranks[position] for position in range(start, len(ranks)))
-
-
-def _wanted(claim: Claim) -> int:
-    return _size(claim.spec.resources.requests) if claim.spec.resources else 0
-
-
-def _size(amounts: Mapping[str, str | int | float]) -> int:
-    return quantity.value(amounts["storage"]) if "storage" in amounts else 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 from datetime import timedelta
@@ -11,16 +12,19 @@ from typing import Any
 import msgspec
 import pytest
 
+from control import compiled_selectors
 from control.admission import quota as quotas
 from control.controllers import disruption, namespace, resource_quota, role_aggregation, token_cleaner
 from control.controllers import ttl_after_finished as ttl
 from control.controllers.certificates import cleaner
+from control.controllers.persistent_volumes.matching import find_match
 from control.controllers.quota_totals import Totals
+from control.controllers.turns import STEPS_A_TURN
 from kube.api import batch_v1, certificates_v1, core_v1, meta_v1, policy_v1, rbac_v1
 from kube.client import Response
-from kube.clock import format_time
+from kube.clock import format_time, settle
 from kube.errors import StatusError
-from kube.volume_binding import find_match, mismatch
+from kube.volume_binding import mismatch
 from tests.support.memory_api import MemoryAPI
 
 from .makers import NOW, ago, pod
@@ -285,17 +289,44 @@ SIZES = [volume("one", "1Gi"), volume("ten", "10Gi"), volume("three", "3Gi")]
         (claim("1Gi", selector=meta_v1.LabelSelector(match_labels={"disk": "ten"})), "ten"),
     ],
 )
-def test_the_smallest_volume_that_fits_is_taken(wish, found) -> None:
-    match = find_match(wish, SIZES)
+async def test_the_smallest_volume_that_fits_is_taken(wish, found) -> None:
+    match = await find_match(wish, SIZES)
     assert (match.metadata.name if match else None) == found
 
 
-def test_a_volume_that_names_the_claim_comes_first_and_one_that_names_another_never() -> None:
+async def test_the_selector_of_a_claim_is_compiled_once_and_only_for_a_volume_that_fits_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compiled, original = [], compiled_selectors.from_label_selector
+    monkeypatch.setattr(compiled_selectors, "from_label_selector", lambda s: (compiled.append(s), original(s))[1])
+    compiled_selectors.kept.forget()
+    selector = meta_v1.LabelSelector(
+        match_expressions=[meta_v1.LabelSelectorRequirement(key=f"k{n}", operator="DoesNotExist") for n in range(3000)]
+    )
+    for wish in (claim("11Gi", selector=selector), claim(storage_class_name="other", selector=selector)):
+        assert await find_match(wish, SIZES) is None
+    assert await find_match(claim(selector=selector), SIZES, only_named=True) is None
+    assert not compiled
+    for _ in range(3):
+        assert (await find_match(claim(selector=selector), SIZES)).metadata.name == "three"
+    assert len(compiled) == 1
+
+
+async def test_many_volumes_are_compared_with_a_claim_in_turns() -> None:
+    task = asyncio.create_task(find_match(claim(), [volume(f"v{n}", "10Gi") for n in range(4 * STEPS_A_TURN)]))
+    await settle(3)
+    assert not task.done()
+    assert (await task).metadata.name == "v0"
+
+
+async def test_a_volume_that_names_the_claim_comes_first_and_one_that_names_another_never() -> None:
     mine = volume("mine", "100Gi", claim_ref=core_v1.ObjectReference(namespace="default", name="c"))
-    assert find_match(claim(), [*SIZES, mine]).metadata.name == "mine"
+    assert (await find_match(claim(), [*SIZES, mine])).metadata.name == "mine"
+    assert (await find_match(claim(), [*SIZES, mine], only_named=True)).metadata.name == "mine"
+    assert await find_match(claim(), SIZES, only_named=True) is None
     other = volume("other", "2Gi", claim_ref=core_v1.ObjectReference(namespace="default", name="d"))
     before = volume("before", "2Gi", claim_ref=core_v1.ObjectReference(namespace="default", name="c", uid="old"))
-    assert find_match(claim(), [other, before]) is None
+    assert await find_match(claim(), [other, before]) is None
 
 
 @pytest.mark.parametrize(
