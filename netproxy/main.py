@@ -1,7 +1,7 @@
 """The node's network role as a process: proxy, cluster DNS and pod network on one watch.
 
 The order at the start is what keeps packets inside: routes for the cluster's ranges, then rules (with the guard against
-packets to 127.0.0.0/8 among them), then route_localnet, then everything that answers. A process that ends
+packets to 127.0.0.0/8 among them), then route_localnet (localnet.py), then everything that answers. A process that ends
 leaves rules, routes and addresses in force, so Services keep answering while it is replaced; DNS answers stop
 for that moment, and clients ask again.
 """
@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-import ipaddress
 import logging
 from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
@@ -24,7 +23,7 @@ from kube.informer import Change
 from kube.process import CommandError
 from kube.serving.aiohttp_runner import BoundedRunner
 from kube.serving.daemon import daemon
-from netproxy import health, modes, pod_side, sysctl
+from netproxy import health, localnet, modes, pod_side, sysctl
 from netproxy.access import connected
 from netproxy.assembly import Parts, build, of_family, removers, static_settings
 from netproxy.backend import Remover
@@ -104,6 +103,9 @@ async def cleanup(config: ProxyConfig, *, everything: bool = False) -> None:
 
 async def remove_services() -> None:
     """Remove the rules of Services alone, of every mode and family, for another proxy to begin on clean tables."""
+    if not localnet.switch_off():
+        log.error("the rules of Services stay, for the guard of route_localnet is among them")
+        return
     await _remove([(f"IPv{family} tables", each) for family in (4, 6) for each in removers(family).values()])
 
 
@@ -144,8 +146,7 @@ async def _run_parts(
         await _prepare(config, parts)
         group.create_task(_proxy(parts), name="proxy")
         group.create_task(parts.proxy.verify_forever(), name="verify rules")
-        group.create_task(_remove_stale(parts), name="remove stale rules")
-        group.create_task(_open_localnet(config, mode, parts.proxy), name="localhost node ports")
+        group.create_task(_settle_past(config, mode, parts), name="remove stale rules")
         group.create_task(_tell_ready(parts.proxy, ready), name="readiness")
         group.create_task(_follow_node(config, mode, parts, node_known, clock), name="configure this node")
         for name, work in (*parts.pods.tasks(clock), *(parts.dns.tasks() if parts.dns is not None else ())):
@@ -195,21 +196,17 @@ async def _proxy(parts: Parts) -> None:
     await parts.proxy.run()
 
 
-async def _remove_stale(parts: Parts) -> None:
+async def _settle_past(config: ProxyConfig, mode: str, parts: Parts) -> None:
+    """Have 127.0.0.1 lead to node ports, or no longer, and then remove what an earlier life wrote elsewhere."""
     await parts.proxy.started.wait()
+    if localnet.is_wanted(config, mode):
+        localnet.switch_on()
+    elif not localnet.switch_off():
+        log.error("rules of another mode stay, for the guard of route_localnet is among them")
+        return
     await pod_side.remove_stale(parts.stale)
 
 
 async def _tell_ready(proxy: ServiceProxy, ready: Callable[[], None]) -> None:
     await proxy.started.wait()
     ready()
-
-
-async def _open_localnet(config: ProxyConfig, mode: str, proxy: ServiceProxy) -> None:
-    """Let 127.0.0.1 reach node ports, only once the guard is in force (CVE-2020-8558)."""
-    await proxy.started.wait()
-    loopback = ipaddress.ip_address("127.0.0.1")
-    ranges = [cidr for cidr in config.node_port_addresses if cidr != "primary"]
-    served = not config.node_port_addresses or any(loopback in ipaddress.ip_network(cidr) for cidr in ranges)
-    if mode == "iptables" and config.localhost_node_ports and served:
-        sysctl.ensure("net/ipv4/conf/all/route_localnet", "1")

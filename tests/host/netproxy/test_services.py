@@ -2,12 +2,17 @@
 
 import asyncio
 import collections
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from netproxy import main
 from netproxy.iptables.names import FORWARD, LOCALHOST_NODE_PORTS
 from netproxy.iptables.writer import RestoreWriter
 from tests.host.netproxy.conftest import CLIENT_IP, NODE_IP, PODS, Site, populated, running, until
+from tests.support.memory_api import MemoryAPI
+from tests.support.netns import Namespace
 from tests.support.services import endpoint, port, service, slice_of
 
 
@@ -145,17 +150,10 @@ def test_packets_from_outside_to_the_loopback_range_are_dropped(site: Site) -> N
     async def check() -> None:
         api = populated(service("web", "10.96.5.1"), slice_of("web", PODS["pod-a"]))
         site.node.start("busybox", "httpd", "-f", "-p", "127.0.0.1:9999", "-h", str(site.folder / "pod-a"))
-        site.client.run("sysctl", "-qw", "net.ipv4.conf.all.route_localnet=1")
-        site.client.run("ip", "route", "add", "127.0.0.5/32", "via", NODE_IP, "dev", "eth0", "src", CLIENT_IP)
-        site.client.run("ip", "rule", "add", "pref", "1000", "to", "127.0.0.5", "lookup", "main")
-        site.client.run("ip", "rule", "add", "pref", "2000", "lookup", "local")
-        site.client.run("ip", "rule", "del", "pref", "0")
+        send_loopback_to(site.client, NODE_IP, CLIENT_IP)
         async with running(site.config, api):
             await until(lambda: site.fetch(site.node, "10.96.5.1") == "pod-a", "the proxy serves")
-            await until(
-                lambda: site.node.run("sysctl", "-n", "net.ipv4.conf.all.route_localnet").strip() == "1",
-                "localnet opens",
-            )
+            await until(lambda: route_localnet(site) == "1", "localnet opens")
             site.node.start("busybox", "httpd", "-f", "-p", "127.0.0.5:9998", "-h", str(site.folder / "pod-a"))
             await until(lambda: site.fetch(site.node, "127.0.0.5", 9998) == "pod-a", "the local server answers locally")
             assert await asyncio.to_thread(site.fetch, site.client, "127.0.0.5", 9998, 2) == ""
@@ -166,6 +164,66 @@ def test_packets_from_outside_to_the_loopback_range_are_dropped(site: Site) -> N
             assert dropped > 0
 
     site.node.inside(check)
+
+
+def send_loopback_to(namespace: Namespace, gateway: str, own: str) -> None:
+    """Have a namespace send what is for 127.0.0.5 to a neighbour."""
+    namespace.run("sysctl", "-qw", "net.ipv4.conf.all.route_localnet=1")
+    namespace.run("ip", "route", "add", "127.0.0.5/32", "via", gateway, "dev", "eth0", "src", own)
+    namespace.run("ip", "rule", "add", "pref", "1000", "to", "127.0.0.5", "lookup", "main")
+    namespace.run("ip", "rule", "add", "pref", "2000", "lookup", "local")
+    namespace.run("ip", "rule", "del", "pref", "0")
+
+
+def route_localnet(site: Site) -> str:
+    return site.node.run("sysctl", "-n", "net.ipv4.conf.all.route_localnet").strip()
+
+
+@pytest.mark.parametrize("then", ["nftables", "removed", "no node ports on 127.0.0.1"])
+@pytest.mark.parametrize("site", ["nft", "legacy"], indirect=True)
+def test_the_loopback_range_stays_closed_when_its_guard_goes(site: Site, then: str) -> None:
+    """But for what the machine's owner has opened, which shows that packets come that far."""
+    pod = site.pods["pod-b"]
+
+    def guarded() -> bool:
+        tool = f"iptables-{site.config.iptables_flavour}"
+        return "block incoming localnet" in site.node.run(tool, "-S", "KUBE-FIREWALL", check=False)
+
+    def readers() -> list[str]:
+        """Return who reads a page of a server on 127.0.0.5 of the node."""
+        found = {"client": site.client, "pod-b": pod}
+        return [name for name, each in found.items() if site.fetch(each, "127.0.0.5", 9998, 2) == "pod-a"]
+
+    async def go_on(api: MemoryAPI, setting: str) -> None:
+        """Have come what comes after the iptables mode, and wait until all is as it must be."""
+        if then == "removed":
+            await main.remove_services()
+        else:
+            off = then.startswith("no")
+            config = replace(site.config, **({"localhost_node_ports": False} if off else {"mode": then}))
+            async with running(config, api):
+                await until(lambda: site.fetch(site.node, "10.96.5.1") == "pod-a", "the proxy serves")
+                await until(lambda: route_localnet(site) == setting, "the setting is the owner's")
+                await until(lambda: guarded() == off, "the other mode's rules are gone")
+
+    async def check() -> None:
+        api = populated(service("web", "10.96.5.1"), slice_of("web", PODS["pod-a"]))
+        send_loopback_to(site.client, NODE_IP, CLIENT_IP)
+        send_loopback_to(pod, "10.244.1.1", PODS["pod-b"])
+        site.node.start("busybox", "httpd", "-f", "-p", "127.0.0.5:9998", "-h", str(site.folder / "pod-a"))
+        await until(lambda: site.fetch(site.node, "127.0.0.5", 9998) == "pod-a", "the local server answers locally")
+        for opened in (False, True):
+            site.node.run("sysctl", "-qw", f"net.ipv4.conf.all.route_localnet={int(opened)}")
+            async with running(site.config, api):
+                await until(lambda: site.fetch(site.node, "10.96.5.1") == "pod-a", "the proxy serves")
+                await until(lambda: guarded() and route_localnet(site) == "1", "localnet opens")
+                assert await asyncio.to_thread(readers) == []
+            await go_on(api, str(int(opened)))
+            assert route_localnet(site) == str(int(opened))
+            assert await asyncio.to_thread(readers) == (["client", "pod-b"] if opened and not guarded() else [])
+
+    site.node.inside(check)
+    assert not (Path("/run") / f"wherry-route-localnet-{site.node.path.stat().st_ino}").exists()
 
 
 @pytest.mark.parametrize("site", ["nft"], indirect=True)
