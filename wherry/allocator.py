@@ -39,7 +39,7 @@ def variables() -> dict[str, str]:
 def adopt() -> None:
     """Begin this process anew with jemalloc; return where it has it already, or is not to have it."""
     wanted = variables()
-    if wanted and not wanted.keys() & os.environ.keys():
+    if wanted and LIBRARY not in Path("/proc/self/maps").read_text() and not wanted.keys() & os.environ.keys():
         with contextlib.suppress(OSError):
             argv = [sys.executable, *sys.orig_argv[1:]]
             os.execve(sys.executable, argv, os.environ | wanted)  # noqa: S606 - there is no shell

@@ -51,6 +51,11 @@ def test_the_process_itself_has_it_and_no_process_that_it_starts(tmp_path: Path)
     assert started(tmp_path, "-m", "wherry.allocator") == (True, "True False --one two")
 
 
+@needs_library
+def test_asked_twice_a_process_begins_anew_once(tmp_path: Path) -> None:
+    assert started(tmp_path, "-m", "wherry.allocator", "wherry.allocator") == (True, "True False --one two")
+
+
 def test_without_the_library_all_is_as_before(tmp_path: Path) -> None:
     assert started(tmp_path, "-c", BARE) == (True, "False False --one two")
 
