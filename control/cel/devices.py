@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from control import inline
 from control.cel import functions
 from control.cel.errors import CompileError, Issue, no_overload
 from control.cel.kubernetes import quantity, semver
@@ -23,6 +24,8 @@ COST_LIMIT = 1_000_000
 """What one selector may cost on one device (CELSelectorExpressionMaxCost)."""
 MAX_LENGTH = 10 * 1024
 """Bytes of a selector at most."""
+COMPILING = 40
+"""Units of cost for a character of a selector that is compiled: at most 20 µs."""
 _MOST, _LONGEST = 32, 64
 """Attributes and capacities of a device together; characters of an attribute's value."""
 
@@ -67,7 +70,11 @@ _DECLARATIONS = Declarations(
 
 @remembered(256, longest=10 * 1024)
 def compile_selector(expression: str) -> Program:
-    """Compile a selector; raises CompileError where it is wrong or does not give a bool."""
+    """Compile a selector; raises CompileError where it is wrong or does not give a bool.
+
+    Raises TooMuchHere where that costs too much on the event loop.
+    """
+    inline.spent(COMPILING * len(expression))
     program = compile(expression, _DECLARATIONS)
     if program.result.kind not in ("bool", "dyn"):
         text = f"must evaluate to bool or the unknown type, not {program.result}"

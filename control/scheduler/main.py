@@ -174,7 +174,7 @@ class Scheduler:
             else:
                 group.create_task(self._carry_out(queued, decision), name=f"schedule {queued.key}")
             turn += 1
-            if turn == TURN or loop.time() - began > TURN_SECONDS:
+            if isinstance(decision, Deferred) or turn == TURN or loop.time() - began > TURN_SECONDS:
                 await asyncio.sleep(0)
                 turn, began = 0, loop.time()
 

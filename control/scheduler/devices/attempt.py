@@ -118,7 +118,7 @@ class Attempt:
                 await _turn(self._namespace)
             answer = self._advance(node, steps, inline.Allowance())
         self._keep(answer)
-        self._here = inline.Allowance()
+        await self._rest()
 
 
 async def _turn(namespace: str) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 
-from control import inline
 from control.cel.devices import compile_selector
 from control.cel.program import Program
 from kube import quantity
@@ -16,8 +15,6 @@ ALL = "All"
 MOST_RESULTS = 32
 """Devices of one claim (AllocationResultsMaxSize)."""
 MOST_ALTERNATIVES = 8
-COMPILING = 40
-"""Units of cost for a character of an expression that is compiled: at most 20 µs."""
 
 
 class DeviceError(Exception):
@@ -40,7 +37,6 @@ class Selector:
     def program(self) -> Program:
         """Return the expression compiled; raises CompileError, and TooMuchHere where that costs too much on the event loop."""
         if self._program is None:
-            inline.spent(COMPILING * len(self.expression))
             self._program = compile_selector(self.expression)
         return self._program
 

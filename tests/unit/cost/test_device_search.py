@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
-from control import inline
+from control import inline, offload
+from control.cel import program
 from control.cel.program import Program
+from control.registry.resource.selectors import validate_selectors
 from control.scheduler.decisions import Failed, Placed
 from control.scheduler.devices.allocation import Search
 from control.scheduler.devices.inventory import LOOK
@@ -147,6 +149,23 @@ async def test_dear_selectors_are_evaluated_beside_the_loop_and_once(monkeypatch
         bench.put(wanting("q", "second"))
         assert (await bench.decided(2))["q"] == Placed("worker-1")
         assert rounds.evaluated == 80
+
+
+async def test_long_selectors_are_compiled_beside_the_loop_when_they_are_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compiled = list[int]()
+
+    def compile(*args: Any) -> Program:
+        compiled.append(threading.get_ident())
+        return program.compile(*args)
+
+    monkeypatch.setattr("control.cel.devices.compile", compile)
+    expression = " && ".join(f"{NUMBER} >= -{number}" for number in range(100))
+    assert (
+        await offload.evaluate("ann", 0, validate_selectors, [{"cel": {"expression": expression}}], "selectors") == []
+    )
+    assert len(compiled) == 1 and compiled[0] != threading.get_ident()
 
 
 async def test_what_cannot_be_evaluated_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
