@@ -14,15 +14,13 @@ from control.controllers.turns import Turn
 from kube.api import core_v1
 from kube.volume_binding import class_of, meant_for, other_mode, size_of, wanted_size
 
-Claim, Volume = core_v1.PersistentVolumeClaim, core_v1.PersistentVolume
-
 
 async def find_match(
     claim: core_v1.PersistentVolumeClaim, volumes: Iterable[core_v1.PersistentVolume], *, only_named: bool = False
 ) -> core_v1.PersistentVolume | None:
     """Return the volume that a claim should get; `only_named`: one that names it."""
     turn, wanted, modes = Turn(), wanted_size(claim), set(claim.spec.access_modes)
-    fitting: list[tuple[int, Volume]] = []
+    fitting: list[tuple[int, core_v1.PersistentVolume]] = []
     for volume in volumes:
         await turn.took()
         if other_mode(volume, claim) or volume.metadata.deletion_timestamp is not None:
