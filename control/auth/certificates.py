@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID as EKU
@@ -45,19 +46,41 @@ _EXTENDED = {
 }
 _SIGNED = (x509.DNSName, x509.IPAddress, x509.RFC822Name, x509.UniformResourceIdentifier)
 """The kinds of names that are looked at, and so may be signed."""
+_UNREADABLE = (
+    UnsupportedAlgorithm,
+    x509.DuplicateExtension,
+    x509.InvalidVersion,
+    x509.UnsupportedGeneralNameType,
+)
+"""What cryptography says of a request's parts, besides ValueError."""
 _BASIC = {"digital signature", "key encipherment"}
 
 
-def decode_request(text: str) -> x509.CertificateSigningRequest:
-    """Read spec.request (base64 of PEM); ValueError with upstream's words where it is not a signed PKCS#10 request."""
+def parse_request(text: str) -> x509.CertificateSigningRequest:
+    """Read spec.request (base64 of PEM), with its key and extensions; ValueError where it is no PKCS#10 request."""
     try:
         pem = base64.b64decode(text, validate=True)
     except binascii.Error as error:
         raise ValueError("request is not base64") from error
     if b"-----BEGIN CERTIFICATE REQUEST-----" not in pem:
         raise ValueError("PEM block type must be CERTIFICATE REQUEST")
-    request = x509.load_pem_x509_csr(pem)
-    if not request.is_signature_valid:
+    try:
+        request = x509.load_pem_x509_csr(pem)
+        request.public_key()
+        _ = request.extensions  # kept by the request once they are read
+    except _UNREADABLE as error:
+        raise ValueError(str(error)) from error
+    return request
+
+
+def decode_request(text: str) -> x509.CertificateSigningRequest:
+    """Read a request as `parse_request` does; ValueError also where its signature is not that of its key."""
+    request = parse_request(text)
+    try:
+        valid = request.is_signature_valid
+    except UnsupportedAlgorithm as error:
+        raise ValueError(str(error)) from error
+    if not valid:
         raise ValueError("the request's signature is not that of its key")
     return request
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from cryptography import x509
 
-from control.auth.certificates import AMBIGUOUS, LEGACY_UNKNOWN, SIGNERS
+from control.auth.certificates import AMBIGUOUS, LEGACY_UNKNOWN, SIGNERS, parse_request
 from control.registry.cells import AGE, NAME, NONE, Column, created, name_of
 from control.registry.checks import each, repeated
 from control.registry.naming import path_segment
@@ -206,12 +206,17 @@ def _request(encoded: str, signer: str) -> list[FieldError]:
     """Check that a request can be read, and that signers of ours and other programs read the same user in it."""
     try:
         pem = base64.b64decode(encoded, validate=True)
-        request = x509.load_pem_x509_csr(pem)
-        ambiguous = signer in SIGNERS and subjects.ambiguous(request.subject)
-    except ValueError:
-        pem, ambiguous = b"", False
+        x509.load_pem_x509_csr(pem)
+    except (ValueError, x509.InvalidVersion):
+        pem = b""
     if b"-----BEGIN CERTIFICATE REQUEST-----" not in pem:
         return [invalid_value("spec.request", encoded, "PEM block type must be CERTIFICATE REQUEST")]
+    if signer not in SIGNERS:
+        return []
+    try:
+        ambiguous = subjects.ambiguous(parse_request(encoded).subject)
+    except ValueError as error:
+        return [invalid_value("spec.request", encoded, str(error))]
     return [invalid_value("spec.request", encoded, AMBIGUOUS)] if ambiguous else []
 
 

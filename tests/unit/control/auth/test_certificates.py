@@ -7,10 +7,14 @@ from typing import Any
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from control.auth import certificates
-from kube import pki, subjects
+from control.registry.strategies import strategy_for
+from control.registry.strategy import Settings
+from kube import pki, resources, subjects
+from kube.api import certificates_v1
 
 NOW = datetime(2026, 5, 1, tzinfo=UTC)
 CLIENT_USAGES = ["digital signature", "client auth"]
@@ -111,3 +115,49 @@ def test_only_names_that_a_signer_looks_at_are_signed() -> None:
 def test_what_is_no_request_is_told_so(text: str) -> None:
     with pytest.raises(ValueError):
         certificates.decode_request(text)
+
+
+def odd_request(kind: str) -> bytes:
+    """Return a request that cryptography has an error of its own for."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "jane")])
+    builder = x509.CertificateSigningRequestBuilder().subject_name(name)
+    first, second = (x509.ObjectIdentifier(f"1.2.3.4.{number}") for number in (5, 6))
+    if kind == "extension twice":
+        for oid in (first, second):
+            builder = builder.add_extension(x509.UnrecognizedExtension(oid, b"\x05\x00"), critical=False)
+    if kind == "name of an EDI party":
+        names = x509.ObjectIdentifier("2.5.29.17")
+        value = bytes.fromhex("3006a504a1020c00")
+        builder = builder.add_extension(x509.UnrecognizedExtension(names, value), critical=False)
+    der = builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.DER)
+    changes = {
+        "extension twice": ("06042a030406", "06042a030405"),
+        "unknown curve": ("06082a8648ce3d030107", "06082a8648ce3d030106"),
+        "unknown signature": ("06082a8648ce3d040302", "06082a8648ce3d04037f"),
+        "unknown version": ("020100", "020107"),
+    }
+    old, new = (bytes.fromhex(text) for text in changes.get(kind, ("", "")))
+    der = der.replace(old, new, 1) if old else der
+    text = base64.encodebytes(der).decode()
+    return f"-----BEGIN CERTIFICATE REQUEST-----\n{text}-----END CERTIFICATE REQUEST-----\n".encode()
+
+
+ODD = ["extension twice", "name of an EDI party", "unknown curve", "unknown signature", "unknown version"]
+
+
+@pytest.mark.parametrize("kind", ODD)
+def test_a_request_that_cannot_be_read_is_a_value_error(kind: str) -> None:
+    text = base64.b64encode(odd_request(kind)).decode()
+    with pytest.raises(ValueError) as caught:
+        certificates.decode_request(text)
+    assert type(caught.value) is ValueError and str(caught.value)
+    with pytest.raises(ValueError):
+        certificates.sign_request(pki.new_ca("kubernetes", NOW), spec(certificates.CLIENT, odd_request(kind), []), NOW)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in ODD if kind != "unknown signature"])
+def test_a_request_that_cannot_be_read_is_invalid_for_signers_of_ours(kind: str) -> None:
+    strategy = strategy_for(resources.of(certificates_v1.CertificateSigningRequest), Settings())
+    errors = strategy.validate({"spec": spec(certificates.CLIENT, odd_request(kind), CLIENT_USAGES)})
+    assert [error.path for error in errors] == ["spec.request"]
