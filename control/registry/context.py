@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
@@ -12,6 +12,7 @@ from control.admission.plugin import Attributes
 from control.auth.user import AuthzAttributes, UserInfo
 from control.registry.deletion import DeleteOptions
 from control.storage import codec
+from control.storage.entry import Entry
 from control.storage.store import KeyNotFound, Store
 from kube.errors import StatusError, internal
 from kube.resources import Resource, by_kind, by_path
@@ -97,10 +98,13 @@ class Allocation:
         entry = self._registry.peek(resource, namespace, name)
         return None if entry is None else entry.obj
 
-    def objects(self, group: str, version: str, plural: str) -> Iterable[Object]:
+    def entries(self, group: str, version: str, plural: str) -> Sequence[Entry]:
         resource = by_path(group, version, plural)
         assert resource is not None
-        return [entry.obj for entry in self._registry.cached(resource).list().entries]
+        return self._registry.cached(resource).list().entries
+
+    def objects(self, group: str, version: str, plural: str) -> Iterable[Object]:
+        return [entry.obj for entry in self.entries(group, version, plural)]
 
     async def create(self, obj: Object) -> Object:
         resource = by_kind(obj["apiVersion"], obj["kind"])

@@ -40,6 +40,16 @@ Finish = Callable[[Outcome], Awaitable[None]]
 """Called once after a write that `allocate` prepared."""
 
 
+class Stored(Protocol):
+    """An object under its key, as JSON."""
+
+    @property
+    def key(self) -> str: ...
+
+    @property
+    def data(self) -> bytes: ...
+
+
 class Context(Protocol):
     """What a strategy may know of the request and of other objects while it allocates."""
 
@@ -63,6 +73,10 @@ class Context(Protocol):
 
     def find(self, group: str, version: str, plural: str, namespace: str, name: str) -> Object | None:
         """Return an object from memory, None where it is not there."""
+        ...
+
+    def entries(self, group: str, version: str, plural: str) -> Sequence[Stored]:
+        """Return all objects of a resource as `objects` does, none of them decoded."""
         ...
 
     def objects(self, group: str, version: str, plural: str) -> Iterable[Object]:

@@ -13,22 +13,20 @@ import logging
 from collections.abc import Iterable
 from datetime import timedelta
 
-from control.registry.core.claims import Claims, owner_of, refuse
+from control.pacing import Pace
+from control.registry.core.claims import HEADLESS, Claims, family_of, owner_of, refuse
 from control.registry.core.pools import Exhausted, OutOfRange, Pool, Taken, address_offset
+from control.registry.core.stored_services import Held, record_of
 from control.registry.strategy import Context, Object
 from kube.clock import parse_time
 from kube.errors import StatusError, internal, invalid_value
 from kube.remembering import remembered
 
 log = logging.getLogger(__name__)
-HEADLESS = "None"
 MANAGED_BY = "ipallocator.k8s.io"
 MANAGED_BY_LABEL = "ipaddress.kubernetes.io/managed-by"
+_RECORDS = ("networking.k8s.io", "v1", "ipaddresses")
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
-
-
-def family_of(address: str) -> str:
-    return "IPv6" if ":" in address else "IPv4"
 
 
 class Addresses:
@@ -47,18 +45,21 @@ class Addresses:
         for owners in self._owners.values():
             owners.clear()
 
-    def note(self, address: str, owner: str) -> None:
-        """Record an address of a stored Service."""
-        self._owners[family_of(address)].setdefault(int(ipaddress.ip_address(address)), owner)
+    def note(self, held: Held) -> None:
+        """Record the addresses of a Service."""
+        for family, number in held.numbers:
+            self._owners[family].setdefault(number, held.owner)
 
     async def forget_orphans(self, known: set[str], context: Context, age: timedelta) -> None:
         """Delete the records older than `age` that a crash between claim and Service has left."""
-        for record in list(context.objects("networking.k8s.io", "v1", "ipaddresses")):
-            metadata = record.get("metadata") or {}
-            if (metadata.get("labels") or {}).get(MANAGED_BY_LABEL) != MANAGED_BY or metadata.get("name") in known:
+        pace = Pace()
+        for entry in context.entries(*_RECORDS):  # as of now: the records of later claims are none of these
+            await pace.step(len(entry.data))
+            metadata = record_of(entry).metadata
+            if (metadata.labels or {}).get(MANAGED_BY_LABEL) != MANAGED_BY or metadata.name in known:
                 continue
-            if not age or context.now - parse_time(metadata["creationTimestamp"]) > age:
-                await context.delete("networking.k8s.io", "v1", "ipaddresses", "", metadata.get("name", ""))
+            if not age or context.now - parse_time(metadata.creation_timestamp or "") > age:
+                await context.delete(*_RECORDS, "", metadata.name)
 
     def follow(self, context: Context) -> None:
         """Take the ranges as they are now."""
@@ -193,31 +194,31 @@ class Addresses:
         if context.dry_run:
             return
         try:
-            await context.create(_record_of(obj, ip))
+            await context.create(_record_of(owner_of(obj), ip))
         except StatusError as error:
             if error.already_exists:
                 raise Taken from error
             raise
         claims.records.append(ip)
 
-    async def restore_records(self, services: Iterable[Object], context: Context) -> None:
+    async def restore_records(self, services: Iterable[Held], context: Context) -> None:
         """Record the addresses of stored Services that have no record; say so where one is recorded for another."""
-        records = {
-            record["metadata"]["name"]: (record.get("spec") or {}).get("parentRef")
-            for record in context.objects("networking.k8s.io", "v1", "ipaddresses")
-        }
+        pace, records = Pace(), dict[str, Object | None]()
+        for entry in context.entries(*_RECORDS):
+            await pace.step(len(entry.data))
+            record = record_of(entry)
+            records[record.metadata.name] = record.spec.parent_ref
         for service in services:
-            for ip in (service.get("spec") or {}).get("clusterIPs") or ():
-                if ip == HEADLESS:
-                    continue
-                wanted = _record_of(service, ip)
+            await pace.step()
+            for ip in service.addresses:
+                wanted = _record_of(service.owner, ip)
                 parent = records.get(wanted["metadata"]["name"])
                 if parent is None:
-                    log.warning("the address %s of Service %s had no record", ip, owner_of(service))
+                    log.warning("the address %s of Service %s had no record", ip, service.owner)
                     with contextlib.suppress(StatusError):
                         await context.create(wanted)
                 elif parent != wanted["spec"]["parentRef"]:
-                    log.error("the address %s of Service %s is recorded for %s", ip, owner_of(service), parent)
+                    log.error("the address %s of Service %s is recorded for %s", ip, service.owner, parent)
 
     async def give_back(self, claims: Claims, context: Context) -> None:
         for ip in claims.records:
@@ -231,10 +232,10 @@ class Addresses:
                 del owners[number]
 
 
-def _record_of(service: Object, ip: str) -> Object:
-    metadata = service.get("metadata") or {}
+def _record_of(owner: str, ip: str) -> Object:
+    namespace, _, name = owner.partition("/")
     labels = {"ipaddress.kubernetes.io/ip-family": family_of(ip), MANAGED_BY_LABEL: MANAGED_BY}
-    parent = {"resource": "services", "namespace": metadata.get("namespace", ""), "name": metadata.get("name", "")}
+    parent = {"resource": "services", "namespace": namespace, "name": name}
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "IPAddress",

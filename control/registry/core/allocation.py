@@ -1,7 +1,8 @@
 """What a Service is given: cluster addresses, node ports, a health check port.
 
-The state is the stored Services: it is read from them when the first Service is written, and kept by this server's own
-writes from then on; where servers share a store it is read anew for each write, and what is under way here is added. A
+The state is the stored Services: it is taken from them when the first Service is written, and kept by this server's own
+writes from then on; where servers share a store it is taken anew for each write, from what was read once for each change of a
+Service (stored_services.py), and what is under way here is added. A
 claim is made before anything is awaited and taken back if the write fails, so concurrent creates cannot collide. Between
 servers the store decides: addresses are records in it in any case, ports are entered in a ledger where it is shared.
 """
@@ -12,10 +13,11 @@ import copy
 from collections.abc import Iterable
 from datetime import timedelta
 
-from control.registry.core.addresses import HEADLESS, Addresses
+from control.registry.core.addresses import Addresses
 from control.registry.core.claims import Claims, owner_of
 from control.registry.core.node_ports import NodePorts
 from control.registry.core.port_ledger import PortLedger
+from control.registry.core.stored_services import Held, StoredServices, held_by
 from control.registry.strategy import Context, Finish, Object, Outcome
 
 ELSEWHERE = "another server"
@@ -31,13 +33,14 @@ class ServiceAllocator:
         self._shared, self._loaded = shared, False
         self._ledger = PortLedger(node_ports)
         self._pending: list[Claims] = []
+        self._stored = StoredServices()
 
     async def allocate(self, obj: Object, old: Object | None, context: Context) -> Finish:
         """Fill in a Service's addresses and ports; raises StatusError where something is taken or none is left."""
         await self._load(context)
         self.addresses.follow(context)
         claims, before = Claims(owner_of(obj)), (old or {}).get("spec") or {}
-        held_addresses, held_ports = _held(before)
+        held_addresses, held_ports = held_by(before)
         self._pending.append(claims)
         try:
             self.addresses.choose_families(obj["spec"])
@@ -56,7 +59,7 @@ class ServiceAllocator:
             if outcome is Outcome.NOT_STORED:
                 await self._give_back(claims, context)
             elif outcome is Outcome.STORED and old is not None:
-                addresses, ports = _held(obj.get("spec") or {})
+                addresses, ports = held_by(obj.get("spec") or {})
                 gone = [a for a in held_addresses if a not in addresses]
                 given = [p for p in held_ports if p not in ports]
                 left = Claims(claims.owner, gone, given, gone, given)
@@ -67,7 +70,7 @@ class ServiceAllocator:
     async def release(self, obj: Object, context: Context) -> None:
         """Take back everything that a deleted Service had."""
         await self._load(context)
-        addresses, ports = _held(obj.get("spec") or {})
+        addresses, ports = held_by(obj.get("spec") or {})
         await self._give_back(Claims(owner_of(obj), addresses, ports, addresses, ports), context)
 
     async def _assign_recorded_ports(self, obj: Object, held: set[int], claims: Claims, context: Context) -> None:
@@ -92,9 +95,12 @@ class ServiceAllocator:
     async def _load(self, context: Context) -> None:
         if self._loaded and not self._shared:
             return
-        first, self._loaded = not self._loaded, True
+        await self._stored.read(context)
         if self._shared:
             await context.current()
+        elif self._loaded:
+            return  # by a write that came meanwhile
+        first, self._loaded = not self._loaded, True
         known = self._take_stock(context)
         if first:
             await self.addresses.forget_orphans(known, context, ORPHAN_AFTER if self._shared else timedelta())
@@ -105,45 +111,28 @@ class ServiceAllocator:
         What a write of unknown outcome left is given back, what a Service has without its record is recorded. Upstream:
         pkg/registry/core/service/ipallocator/controller/repairip.go.
         """
+        await self._stored.read(context)
         await context.current()
         known = self._take_stock(context)
         await self.addresses.forget_orphans(known, context, ORPHAN_AFTER)
-        await self.addresses.restore_records(context.objects("", "v1", "services"), context)
+        await self._stored.read(context)
+        await self.addresses.restore_records(self._stored.all(context), context)
 
     def _take_stock(self, context: Context) -> set[str]:
         """Note what stored Services and writes under way have, and nothing else; return the stored addresses."""
         known: set[str] = set()
         self.addresses.clear()
         self.ports.clear()
-        for service in context.objects("", "v1", "services"):
-            addresses, ports = _held(service.get("spec") or {})
-            known.update(addresses)
-            self._note(owner_of(service), addresses, ports)
-        for claims in self._pending:
-            self._note(claims.owner, claims.addresses, claims.ports)
-            known.update(claims.addresses)
+        pending = [Held(claims.owner, claims.addresses, claims.ports) for claims in self._pending]
+        for held in self._stored.all(context) + pending:
+            known.update(held.addresses)
+            self.addresses.note(held)
+            for port in held.ports:
+                self.ports.ports.note(port, held.owner)
         return known
-
-    def _note(self, owner: str, addresses: list[str], ports: list[int]) -> None:
-        for address in addresses:
-            self.addresses.note(address, owner)
-        for port in ports:
-            self.ports.ports.note(port, owner)
 
     async def _give_back(self, claims: Claims, context: Context) -> None:
         self.ports.give_back(claims)
         await self.addresses.give_back(claims, context)
         if self._shared and not context.dry_run:
             await self._ledger.release(context.store, claims.port_records)
-
-
-def _held(spec: Object) -> tuple[list[str], list[int]]:
-    """Return the addresses and ports that a stored Service has."""
-    if spec.get("type") == "ExternalName":
-        return [], []
-    ips = spec.get("clusterIPs") or ([spec["clusterIP"]] if spec.get("clusterIP") else [])
-    addresses = [ip for ip in ips if ip and ip != HEADLESS]
-    ports = [p["nodePort"] for p in spec.get("ports") or () if p.get("nodePort")]
-    if spec.get("healthCheckNodePort"):
-        ports.append(spec["healthCheckNodePort"])
-    return addresses, list(dict.fromkeys(ports))

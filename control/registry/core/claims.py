@@ -7,6 +7,12 @@ from dataclasses import dataclass, field
 from control.registry.strategy import Object
 from kube.errors import FieldError, StatusError, invalid
 
+HEADLESS = "None"
+
+
+def family_of(address: str) -> str:
+    return "IPv6" if ":" in address else "IPv4"
+
 
 @dataclass(slots=True)
 class Claims:

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import asyncio
 import copy
+import json
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from control.auth.user import UserInfo
+from control.registry.core import stored_services
 from control.registry.core.allocation import ServiceAllocator
 from control.registry.core.pools import Pool, Taken, address_offset, port_offset
 from control.registry.strategy import Outcome
@@ -46,6 +49,11 @@ class Values:
         return self.items[key]
 
 
+class Stored(NamedTuple):
+    key: str
+    data: bytes
+
+
 class Cluster:
     """Objects in memory, as an allocation sees them; what another server has claimed is in `foreign`."""
 
@@ -63,6 +71,10 @@ class Cluster:
 
     def find(self, group: str, version: str, plural: str, namespace: str, name: str) -> Object | None:
         return None
+
+    def entries(self, group: str, version: str, plural: str) -> list[Stored]:
+        found = self.objects(group, version, plural)
+        return [Stored(f"/{plural}/{obj['metadata']['name']}", json.dumps(obj).encode()) for obj in found]
 
     def objects(self, group: str, version: str, plural: str) -> list[Object]:
         if plural == "ipaddresses":
@@ -209,6 +221,40 @@ async def test_where_servers_share_a_store_each_knows_what_the_others_gave_and_t
     await one.release(gone, cluster)
     again = named("b", clusterIP="10.96.0.10", type="NodePort", ports=copy.deepcopy(ports))
     assert (await stored(other, cluster, again))["spec"]["clusterIP"] == "10.96.0.10"
+
+
+async def test_each_service_is_read_once_for_the_writes_of_others_where_servers_share_a_store(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read, original = list[bytes](), stored_services._held
+    monkeypatch.setattr(stored_services, "_held", lambda data: (read.append(data), original(data))[1])
+    cluster = Cluster(*(named(f"s{number}", clusterIP=f"10.96.0.{number + 1}") for number in range(50)))
+    found = ServiceAllocator(("10.96.0.0/24",), range(30000, 30100), shared=True)
+    for number in range(3):
+        cluster.services.append(await stored(found, cluster, named(f"new-{number}")))
+    await found.repair(cluster)
+    assert len(read) == 53
+    cluster.services[0]["spec"]["clusterIP"] = "10.96.0.200"
+    cluster.records.pop(cluster.services.pop(1)["spec"]["clusterIP"])
+    again = await stored(found, cluster, named("again", clusterIP="10.96.0.2"))
+    assert (len(read), again["spec"]["clusterIP"]) == (54, "10.96.0.2")
+    with pytest.raises(StatusError, match="already allocated"):
+        await found.allocate(named("taken", clusterIP="10.96.0.200"), None, cluster)
+    assert len(found._stored._known) == 52
+
+
+@pytest.mark.parametrize("shared", [True, False])
+async def test_many_services_are_read_in_turns_and_no_write_overtakes_the_first_that_reads_them(shared: bool) -> None:
+    notes = {"annotations": {"note": "x" * 9000}}
+    services = [named(f"s{number}", clusterIP=f"10.96.0.{number + 1}") for number in range(60)]
+    for each in services:
+        each["metadata"] |= notes
+    cluster, found = Cluster(*services), ServiceAllocator(("10.96.0.0/26",), range(30000, 30100), shared=shared)
+    tasks = [asyncio.create_task(stored(found, cluster, named(f"new-{number}"))) for number in range(2)]
+    await asyncio.sleep(0)
+    assert not any(task.done() for task in tasks) and not found._loaded
+    given = {(await task)["spec"]["clusterIP"] for task in tasks}
+    assert given == {"10.96.0.61", "10.96.0.62"}
 
 
 async def test_what_is_under_way_counts_when_the_state_is_read_anew() -> None:
