@@ -37,6 +37,8 @@ PATCH = "io.k8s.apimachinery.pkg.apis.meta.v1.Patch"
 PATCH_TYPES = [APPLY, JSON_PATCH, MERGE, STRATEGIC]
 CUSTOM_PATCH_TYPES = [APPLY, JSON_PATCH, MERGE]
 
+_PRETTY = ("pretty", "string")
+"""Every operation takes it."""
 _WRITE = (("dryRun", "string"), ("fieldManager", "string"), ("fieldValidation", "string"))
 _LIST = (
     ("allowWatchBookmarks", "boolean"),
@@ -97,7 +99,7 @@ def of(resource: Resource, style: Style) -> Paths:
     named = {"name": f"name of the {resource.kind}"}
     where = in_namespace if resource.namespaced else {}
     collection = resource.path("{namespace}" if resource.namespaced else "")
-    add(collection, _collection(resource, kind, f"{suffix}{scope}{resource.kind}"), where)
+    add(collection, _collection(resource, kind, suffix, f"{scope}{resource.kind}"), where)
     add(f"{collection}/{{name}}", _item(resource, kind, f"{suffix}{scope}{resource.kind}"), {**named, **where})
     if resource.namespaced and "list" in resource.verbs:
         every = Operation("get", "list", f"list{suffix}{resource.kind}ForAllNamespaces", _LIST, answer=f"{kind}List")
@@ -106,7 +108,10 @@ def of(resource: Resource, style: Style) -> Paths:
         if sub in ("status", "scale", "resize", "ephemeralcontainers", "approval", "finalize"):
             body, shown = (SCALE, SCALE_KIND) if sub == "scale" else (kind, None)
             name = f"{suffix}{scope}{resource.kind}{_camel(sub)}"
-            add(f"{collection}/{{name}}/{sub}", _part(resource, body, name, shown), {**named, **where})
+            part = list(_part(resource, body, name, shown))
+            if sub == "finalize":
+                part = [operation for operation in part if operation.method == "put"]
+            add(f"{collection}/{{name}}/{sub}", iter(part), {**named, **where})
         elif sub in POSTED:
             body, shown = POSTED[sub]
             name = f"create{suffix}{scope}{resource.kind}{_camel(sub)}"
@@ -115,15 +120,16 @@ def of(resource: Resource, style: Style) -> Paths:
     return paths
 
 
-def _collection(resource: Resource, kind: str, name: str) -> Iterator[Operation]:
+def _collection(resource: Resource, kind: str, version: str, type_: str) -> Iterator[Operation]:
+    name = version + type_
     if "list" in resource.verbs:
         yield Operation("get", "list", f"list{name}", _LIST, answer=f"{kind}List")
     if "create" in resource.verbs:
         yield Operation("post", "post", f"create{name}", _WRITE, kind, answer=kind, codes=(200, 201, 202))
     if "deletecollection" in resource.verbs:
-        yield Operation(
-            "delete", "deletecollection", f"deleteCollection{name}", _DELETE + _LIST[:-1], DELETE_OPTIONS, answer=STATUS
-        )
+        # Upstream's names have the version behind the verb, and the verb is "delete".
+        name = f"delete{version}Collection{type_}"
+        yield Operation("delete", "deletecollection", name, _DELETE + _LIST[1:-1], DELETE_OPTIONS, answer=STATUS)
 
 
 def _item(resource: Resource, kind: str, name: str) -> Iterator[Operation]:
@@ -152,7 +158,7 @@ def _camel(text: str) -> str:
 
 
 def _render(operation: Operation, resource: Resource, style: Style) -> dict[str, Any]:
-    parameters = [_parameter(name, "query", type_, style) for name, type_ in operation.query]
+    parameters = [_parameter(name, "query", type_, style) for name, type_ in (*operation.query, _PRETTY)]
     if style == "v2" and operation.body:
         body = {"$ref": f"#/definitions/{operation.body}"}
         parameters.append({"name": "body", "in": "body", "required": True, "schema": body})

@@ -134,3 +134,26 @@ def test_a_client_that_reads_a_document_and_writes_it_again_has_the_same(root: s
 
 def test_the_v2_document_has_no_empty_parts_either() -> None:
     assert empty(msgspec.json.decode(DOCUMENTS.v2())) == []
+
+
+@pytest.mark.parametrize("version", ["v2", "v3"])
+def test_every_operation_of_a_resource_takes_the_option_pretty(version: str) -> None:
+    raw = DOCUMENTS.v2() if version == "v2" else DOCUMENTS.v3("api/v1")
+    paths = msgspec.json.decode(raw or b"")["paths"]
+    operations = [(path, method, of) for path, found in paths.items() for method, of in found.items()]
+    named = [(p, m, {x["name"] for x in of["parameters"]}) for p, m, of in operations if m != "parameters"]
+    assert len(named) > 100
+    assert not [(path, method) for path, method, options in named if "pretty" not in options]
+
+
+def test_the_deletion_of_a_collection_has_upstreams_name_and_options() -> None:
+    paths = msgspec.json.decode(DOCUMENTS.v3("apis/apps/v1") or b"")["paths"]
+    operation = paths["/apis/apps/v1/namespaces/{namespace}/deployments"]["delete"]
+    assert operation["operationId"] == "deleteAppsV1CollectionNamespacedDeployment"
+    options = {parameter["name"] for parameter in operation["parameters"]}
+    assert {"continue", "propagationPolicy"} <= options and not options & {"allowWatchBookmarks", "watch"}
+
+
+def test_a_namespace_is_finalized_by_an_update_alone() -> None:
+    paths = msgspec.json.decode(DOCUMENTS.v3("api/v1") or b"")["paths"]
+    assert set(paths["/api/v1/namespaces/{name}/finalize"]) == {"put", "parameters"}
