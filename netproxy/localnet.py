@@ -18,6 +18,8 @@ from netproxy.config import ProxyConfig
 log = logging.getLogger(__name__)
 SETTING = "net/ipv4/conf/all/route_localnet"
 RUN = Path("/run")
+MARK = "wherry-route-localnet-"
+"""The mark's name, before the number of the network namespace."""
 
 
 def is_wanted(config: ProxyConfig, mode: str) -> bool:
@@ -58,4 +60,4 @@ def switch_off(root: Path = sysctl.ROOT, run: Path = RUN) -> bool:
 
 def _mark(run: Path) -> Path:
     """Return the mark of this network namespace, to which the setting belongs."""
-    return run / f"wherry-route-localnet-{os.stat('/proc/thread-self/ns/net').st_ino}"
+    return run / f"{MARK}{os.stat('/proc/thread-self/ns/net').st_ino}"

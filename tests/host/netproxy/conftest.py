@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from netproxy import main
+from netproxy import localnet, main
 from netproxy.config import DNSConfig, PodNetworkConfig, ProxyConfig
 from netproxy.modes import IPVS_TABLE
 from tests.support import services
@@ -109,7 +109,11 @@ def build_site(mode: str, tmp_path: Path) -> Iterator[Site]:
                 cni_results_dir=str(tmp_path / "results"),
             ),
         )
-        yield Site(node, client, dict(zip(PODS, pods, strict=True)), tmp_path, config)
+        mark = localnet.RUN / f"{localnet.MARK}{node.path.stat().st_ino}"
+        try:
+            yield Site(node, client, dict(zip(PODS, pods, strict=True)), tmp_path, config)
+        finally:
+            mark.unlink(missing_ok=True)  # a later namespace may get the number
 
 
 def serve_http(pod: Namespace, folder: Path, text: str, port: int = 8080) -> subprocess.Popen[bytes]:

@@ -3,11 +3,10 @@
 import asyncio
 import collections
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from netproxy import main
+from netproxy import localnet, main
 from netproxy.iptables.names import FORWARD, LOCALHOST_NODE_PORTS
 from netproxy.iptables.writer import RestoreWriter
 from tests.host.netproxy.conftest import CLIENT_IP, NODE_IP, PODS, Site, populated, running, until
@@ -223,7 +222,7 @@ def test_the_loopback_range_stays_closed_when_its_guard_goes(site: Site, then: s
             assert await asyncio.to_thread(readers) == (["client", "pod-b"] if opened and not guarded() else [])
 
     site.node.inside(check)
-    assert not (Path("/run") / f"wherry-route-localnet-{site.node.path.stat().st_ino}").exists()
+    assert not (localnet.RUN / f"{localnet.MARK}{site.node.path.stat().st_ino}").exists()
 
 
 @pytest.mark.parametrize("site", ["nft"], indirect=True)
