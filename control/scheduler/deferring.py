@@ -51,6 +51,7 @@ class Deferring:
                 self._queue.done(queued)
                 self._slots.release()
                 return None
+            self._queue.refresh(queued)
             decision = await self._decide(queued)
             if not isinstance(decision, Deferred):
                 return decision

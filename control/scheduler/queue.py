@@ -35,6 +35,8 @@ class SchedulingQueue:
         self._unschedulable: dict[str, QueuedPod] = {}
         self._pods: dict[str, QueuedPod] = {}
         self._in_flight: dict[str, set[str]] = {}
+        self._newer: dict[str, PodInfo] = {}
+        """New states of pods in flight, by UID."""
         """UIDs of pods being scheduled, with the events that came meanwhile."""
         self._numbers = itertools.count()
         self._ready = asyncio.Event()
@@ -51,8 +53,9 @@ class SchedulingQueue:
 
     # -- what informers say -----------------------------------------------------------------------------------------
     def add(self, info: PodInfo) -> None:
-        """Take in a new pod, or the new state of one that is here; one that is being scheduled stays as it was."""
+        """Take in a new pod, or the new state of one that is here; that of one being scheduled is kept for later."""
         if info.uid in self._in_flight:
+            self._newer[info.uid] = info
             return
         known = self._pods.get(info.key)
         if known is not None and known.info.uid == info.uid:
@@ -115,15 +118,24 @@ class SchedulingQueue:
     def done(self, pod: QueuedPod) -> None:
         """The pod was placed (or is gone)."""
         self._in_flight.pop(pod.info.uid, None)
+        self._newer.pop(pod.info.uid, None)
+
+    def refresh(self, pod: QueuedPod) -> bool:
+        """Take in the new state of a pod in flight; return whether it is to be decided about anew."""
+        newer = self._newer.pop(pod.info.uid, None)
+        if newer is None or pod.info.follow(newer.pod):
+            return False
+        pod.info = newer
+        return True
 
     def failed(self, pod: QueuedPod, rejected_by: frozenset[str], *, error: bool = False) -> None:
         """No node fits, or something went wrong: keep the pod for later."""
-        events = self._in_flight.pop(pod.info.uid, set())
+        events, changed = self._in_flight.pop(pod.info.uid, set()), self.refresh(pod)
         if pod.key in self._pods:
             return  # a new pod of that name came meanwhile
         pod.rejected_by, pod.error = rejected_by, error
         self._pods[pod.key] = pod
-        if error or (rejected_by & events):
+        if error or changed or (rejected_by & events):
             self._requeue(pod)
         else:
             self._unschedulable[pod.key] = pod

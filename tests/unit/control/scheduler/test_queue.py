@@ -120,3 +120,25 @@ async def test_a_changed_spec_frees_a_waiting_pod() -> None:
     await clock.advance(2)
     queue.update(info("p", 3))
     assert (await queue.get()).info.priority == 3
+
+
+async def test_a_change_of_a_pod_during_its_try_is_kept_and_frees_it() -> None:
+    clock = FakeClock()
+    queue = SchedulingQueue(clock)
+    queue.add(info("p"))
+    taken = await queue.get()
+    queue.update(info("p", 3))
+    await clock.advance(2)
+    queue.failed(taken, FIT)
+    assert (await queue.get()).info.priority == 3
+
+
+async def test_a_deferred_pod_is_decided_about_as_it_is_by_then() -> None:
+    queue = SchedulingQueue(FakeClock())
+    queue.add(info("p"))
+    taken = await queue.get()
+    queue.update(info("p", 3))
+    assert queue.refresh(taken) and taken.info.priority == 3
+    assert not queue.refresh(taken)
+    queue.failed(taken, FIT)
+    assert queue.lengths() == (0, 0, 1), "the change was taken in: nothing else frees it"
