@@ -20,6 +20,8 @@ from kube.serving.turns import Turns
 
 STALLED_SHARE = 8
 """What part of all unread answers may be of one address or user that does not read at all."""
+HANDSHAKE_SHARE = 0.004
+"""Seconds of a round for each handshake of the next one: a quarter to a half of the processor."""
 
 
 class Stage(IntEnum):
@@ -61,7 +63,7 @@ class ConnectionTable:
         self._answers: Budget[Connection] = Budget(unread, unread)
         self._stalled: Budget[Connection] = Budget(unread, unread // STALLED_SHARE)
         self.turns = Turns()
-        self.handshakes, self.half_done = Turns(newest=True), Turns(newest=True)
+        self.handshakes, self.half_done = (Turns(newest=True, each=HANDSHAKE_SHARE) for _ in range(2))
         """Turns of handshakes: to begin, and to go on."""
         self._large_heads = Rate(limits.head_burst, limits.head_rate)
         self.unauthenticated = self.authenticated = 0

@@ -14,6 +14,9 @@ ROUND = 4
 """Pieces written, handshakes begun, or handshakes gone on with in one round of the loop. A handshake takes 0.8 ms, and later
 1 ms more for a client certificate; with one a round new clients would wait too long where rounds are full of other work."""
 
+LONG_ROUND = 64
+"""The same in a round that follows one which took long."""
+
 
 class _Queue(deque[asyncio.Future[None]]):
     """The waiting of one owner; `from_end`: the last one has the next turn."""
@@ -28,18 +31,24 @@ class Turns:
     flood shares its address with others, these do not wait for all of the flood.
     """
 
-    def __init__(self, most: int = ROUND, *, newest: bool = False) -> None:
-        """`most`: turns in a round of the loop."""
+    def __init__(self, most: int = ROUND, *, newest: bool = False, each: float = 0.0) -> None:
+        """`most`: turns in a round of the loop.
+
+        With `each`, in seconds, there is one for each of these spans that the round before took, if that is more, up to
+        `LONG_ROUND`: what waits keeps its share of the processor where rounds are long.
+        """
         self._left = self._most = most
-        self._newest = newest
+        self._newest, self._each = newest, each
+        self._began = 0.0
         self._counting = False
         self._waiting: dict[str, _Queue] = {}
 
     async def take(self, owner: str) -> None:
         """Return at once, or in a later round where this one has had enough."""
         if not self._counting:
-            self._counting = True
-            asyncio.get_running_loop().call_soon(self._next_round)
+            loop = asyncio.get_running_loop()
+            self._counting, self._began = True, loop.time()
+            loop.call_soon(self._next_round)
         if self._left > 0 and not self._waiting:
             self._left -= 1
             return
@@ -48,7 +57,11 @@ class Turns:
         await turn
 
     def _next_round(self) -> None:
+        loop = asyncio.get_running_loop()
+        took, self._began = loop.time() - self._began, loop.time()
         self._left, self._counting = self._most, False
+        if self._each:
+            self._left = max(self._most, min(int(took / self._each), LONG_ROUND))
         while self._left and self._waiting:
             owner = next(iter(self._waiting))
             queue = self._waiting.pop(owner)
@@ -61,4 +74,4 @@ class Turns:
                 self._left -= 1
         if self._waiting:
             self._counting = True
-            asyncio.get_running_loop().call_soon(self._next_round)
+            loop.call_soon(self._next_round)

@@ -1,8 +1,9 @@
 """Large answers are written a few pieces a round of the event loop, owners in turn."""
 
 import asyncio
+import time
 
-from kube.serving.turns import ROUND, Turns
+from kube.serving.turns import LONG_ROUND, ROUND, Turns
 
 
 async def test_a_round_of_the_loop_has_a_limited_number_of_turns() -> None:
@@ -56,3 +57,20 @@ async def test_the_last_of_an_owner_has_every_second_turn_and_the_first_the_othe
     await asyncio.gather(*waiting)
     first, last = ROUND, ROUND + 6
     assert begun == [*range(ROUND), first, last, first + 1, last - 1, first + 2, last - 2, first + 3]
+
+
+async def test_after_a_long_round_there_are_turns_for_what_it_took() -> None:
+    turns, begun = Turns(each=0.004), list[int]()
+
+    async def begin(number: int) -> None:
+        await turns.take("ann")
+        begun.append(number)
+
+    waiting = [asyncio.ensure_future(begin(number)) for number in range(100)]
+    await asyncio.sleep(0)
+    before = len(begun)
+    time.sleep(0.1)  # noqa: ASYNC251 - other work of the round
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert 25 <= len(begun) - before <= 2 * LONG_ROUND
+    await asyncio.gather(*waiting)
