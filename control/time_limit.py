@@ -7,6 +7,7 @@ may change nothing that others see before it is done.
 from __future__ import annotations
 
 import ctypes
+import gc
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -38,6 +39,7 @@ class Limited:
                 with self._lock:  # from here on nothing is raised in this thread, which goes on with other work
                     self._thread = 0
         except _TooLong:
+            gc.enable()  # it may have come where collections were to be turned on again
             raise errors.timeout("request did not complete within the allotted timeout") from None
 
     def stop(self) -> None:
