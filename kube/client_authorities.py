@@ -16,6 +16,7 @@ import sys
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 
 MOST_BYTES = 32 * 1024
 """Of names; all of a longer list are left out. A handshake's message takes 64 KiB, and each client is sent the list."""
@@ -31,7 +32,13 @@ def accept(context: ssl.SSLContext, *files: Path) -> None:
     context.verify_mode = ssl.CERT_OPTIONAL
     found = context.get_ca_certs(binary_form=True)
     library = _openssl()
-    if library is not None and _names_size(found) <= MOST_BYTES:
+    if library is None:
+        return
+    try:
+        size = _names_size(found)
+    except (ValueError, UnsupportedAlgorithm, x509.InvalidVersion):
+        return  # OpenSSL takes more than cryptography reads
+    if size <= MOST_BYTES:
         _name(library, context, found)
 
 

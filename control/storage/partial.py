@@ -58,7 +58,8 @@ def label_reader(label: str) -> Callable[[bytes], str]:
         try:
             found: Any = decoder.decode(data)
         except msgspec.ValidationError:  # values of other types, which other servers may have stored
-            return str((head_of(codec.decode(data)).labels or {}).get(label) or "")
+            found = head_of(codec.decode(data)).labels
+            return str(found.get(label) or "") if isinstance(found, dict) else ""
         return str(found.metadata.labels.value) if found.metadata and found.metadata.labels else ""
 
     return read

@@ -27,6 +27,8 @@ def entry(name: str, app: str, namespace: str = "ns") -> Entry:
         (b"{}", ""),
         (b'{"metadata":{"labels":{"example.com/app":7}}}', "7"),
         (b'{"metadata":{"labels":{"example.com/app":null}}}', ""),
+        (b'{"metadata":{"labels":"web"}}', ""),
+        (b'{"metadata":{"labels":["web"]}}', ""),
     ],
 )
 def test_one_label_is_read(text: bytes, value: str) -> None:
