@@ -32,6 +32,7 @@ class Reading(HandlerSupport):
             entry = await self.registry.get(resource, self._namespace(request, resource), request.info.name)
         if (
             (accept is None or accept == b"application/json")
+            and not request.pretty
             and not request.query_string
             and conversion(resource) is None
         ):

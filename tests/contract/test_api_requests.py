@@ -195,6 +195,12 @@ async def test_answers_are_indented_for_programs_that_people_read(
         assert answer.body.startswith(b'{\n  "' if indented else b'{"'), (path, answer.body[:80])
 
 
+async def test_an_object_is_indented_for_curl_also_where_it_asks_for_json(server: ApiUnderTest) -> None:
+    headers = {"User-Agent": "curl/8", "Accept": "application/json"}
+    answer = await server.request("GET", "/api/v1/namespaces/default", headers=headers)
+    assert answer.body.startswith(b'{\n  "')
+
+
 async def test_the_version_is_indented_for_everybody(server: ApiUnderTest) -> None:
     assert (await server.request("GET", "/version")).body.startswith(b'{\n  "major": "1",\n')
 
