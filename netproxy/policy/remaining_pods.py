@@ -64,6 +64,7 @@ class RemainingPods:
         """By UID."""
         self._crowded: float | None = None
         """When a pod was last one too many."""
+        self._trouble = ""
         self._look = asyncio.Event()
 
     def pod_changes(self, key: str, facts: PodFacts | None, *, deleted: bool) -> bool:
@@ -100,8 +101,11 @@ class RemainingPods:
             try:
                 held = await asyncio.to_thread(self._addresses_here)
             except OSError as error:
-                log.error("results of CNI plugins cannot be read: %s", error)
+                if str(error) != self._trouble:
+                    log.error("results of CNI plugins cannot be read: %s", error)
+                self._trouble = str(error)
                 continue
+            self._trouble = ""
             settled = asyncio.Event()
             self._turns.add(lambda held=held, settled=settled: self._settle(held, settled))  # type: ignore[misc]
             await settled.wait()
