@@ -124,9 +124,9 @@ OTHERS = (
     ),
     Mutant(
         "a body's name takes the path's place",
-        _WRITING + "update",
-        'metadata.match_name(obj.setdefault("metadata", {}), name, namespace)',
-        'name = obj.setdefault("metadata", {}).get("name") or name',
+        "control.server.replacing:read",
+        "metadata.match_name(meta, name, namespace)",
+        'object.__setattr__(request.info, "name", meta.get("name") or name)',
         ("replace",),
     ),
     Mutant(

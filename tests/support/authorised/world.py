@@ -22,6 +22,7 @@ from control.assembly import ApiServer
 from control.auth.authorizers import Link
 from control.auth.user import Credentials, UserInfo
 from control.server.exchange import Request, Response, Stream, Upgrade
+from control.server.pieces import whole
 from control.storage import codec
 from control.storage.store import KeyNotFound, RevisionConflict
 from tests.support.authorised.backends import dialled
@@ -111,7 +112,7 @@ class World:
             await touching
             answer = Response(answer.status, chunks, answer.content_type, answer.headers)
         shown = b"\n".join(name + b": " + value for name, value in answer.headers)
-        return Sent(answer.status, answer.body, shown)
+        return Sent(answer.status, whole(answer.body), shown)
 
     async def _touch(self, request: Request) -> None:
         """Write all objects of the kind that a request watches once more, as they are, for the watch to show or not."""
