@@ -15,7 +15,6 @@ the disk takes them; what is asked for in between waits for that one attempt (se
 from __future__ import annotations
 
 import contextlib
-import heapq
 import logging
 import queue
 import sqlite3
@@ -26,6 +25,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from control.storage import history, recovery, schema
+from control.storage.expiries import Expiries
 from control.storage.high_water import HighWaterMark
 from control.storage.on_disk import OnDisk
 from control.storage.reader import event_of
@@ -55,7 +55,7 @@ class Writer:
         self._queue: queue.SimpleQueue[Write | Compact | Stop] = queue.SimpleQueue()
         self._connection: sqlite3.Connection | None = None
         self._heads: dict[str, _Head] = {}
-        self._expiries: list[tuple[float, str, int]] = []
+        self._expiries = Expiries()
         self._sweeping = True
         self.revision = 0
         self.trouble: str | None = None
@@ -109,14 +109,10 @@ class Writer:
             if self._connection is None:
                 time.sleep(max(self._failed_at + RETRY_SECONDS - time.monotonic(), 0.0))
             elif not self._sweeping:
-                batch.append(self._queue.get(True, self._until_expiry()))
+                batch.append(self._queue.get(True, self._expiries.until_next()))
             while len(batch) < (BATCH if self._connection else WAITING):
                 batch.append(self._queue.get_nowait())
         return batch
-
-    def _until_expiry(self) -> float | None:
-        """Return the seconds until the next key expires, an hour at most; None where none will."""
-        return min(max(self._expiries[0][0] - time.time(), 0.0), 3600.0) if self._expiries else None
 
     def _work(self, batch: Sequence[Write | Compact | Stop]) -> None:
         """Do what is asked for; raises sqlite3.Error, OSError where the disk does not take it."""
@@ -171,7 +167,7 @@ class Writer:
             events.append(Event("MODIFIED" if head else "ADDED", write.key, write.value, revision, created))
             outcomes.append((write.answer, Item(write.key, write.value, revision, created), None))
             if write.expires is not None:
-                heapq.heappush(self._expiries, (write.expires, write.key, revision))
+                self._expiries.add(write.key, revision, write.expires)
         return rows, events, outcomes
 
     def _check(self, write: Write, head: _Head | None, fresh: dict[int, bytes]) -> None:
@@ -196,8 +192,8 @@ class Writer:
     def _expired(self) -> list[Write]:
         """Return deletions of the keys whose time is over and which were not written since."""
         writes: list[Write] = []
-        while self._expiries and self._expiries[0][0] <= time.time() and len(writes) < BATCH:
-            _, key, revision = heapq.heappop(self._expiries)
+        while len(writes) < BATCH and (due := self._expiries.due()):
+            key, revision = due
             if (head := self._heads.get(key)) and head.revision == revision:
                 writes.append(Write("delete", key, b"", revision, None, _ignore))
         return writes
@@ -247,8 +243,7 @@ class Writer:
         for key, revision, create_revision, expires in connection.execute(newest):
             self._heads[key] = _Head(revision, create_revision)
             if expires is not None:
-                self._expiries.append((expires, key, revision))
-        heapq.heapify(self._expiries)
+                self._expiries.add(key, revision, expires)
         newest_revision, known = schema.newest_revision(connection), self._mark.read()
         if newest_revision < known:
             newest_revision = self._skip_past(connection, known)

@@ -181,7 +181,7 @@ class ApiUnderTest:
 
 
 @contextlib.asynccontextmanager
-async def api_server(directory: Path, **changes: Any) -> AsyncIterator[ApiUnderTest]:
+async def api_server(directory: Path, clock: Clock = SYSTEM, **changes: Any) -> AsyncIterator[ApiUnderTest]:
     """Start a server with its state under `directory`; `changes` replace fields of its configuration.
 
     Controllers and scheduler run only where `enable_controllers` and `enable_scheduler` are set. Whatever the test is about, no
@@ -208,7 +208,7 @@ async def api_server(directory: Path, **changes: Any) -> AsyncIterator[ApiUnderT
         enable_scheduler=False,
     )
     config = dataclasses.replace(config, **changes)
-    async with ApiServer.open(config, SYSTEM) as api:
+    async with ApiServer.open(config, clock) as api:
         under_test = ApiUnderTest(api, keys, directory)
         beside = [asyncio.create_task(work, name=name) for name, work in api.companions()]
         try:
