@@ -156,8 +156,8 @@ def annotation_keys(found: Mapping[str, str] | None, path: str) -> Errors:
     return errors
 
 
-def label_selector(selector: Object | None, path: str) -> Errors:
-    """Check a LabelSelector (metav1 validation)."""
+def label_selector(selector: Object | None, path: str, check_values: bool = True) -> Errors:
+    """Check a LabelSelector (metav1 validation); the values of its expressions only where `check_values`."""
     if selector is None:
         return []
     errors = labels(selector.get("matchLabels"), f"{path}.matchLabels")
@@ -175,7 +175,7 @@ def label_selector(selector: Object | None, path: str) -> Errors:
             errors.append(invalid_value(f"{where}.operator", operator, "not a valid selector operator"))
         key = expression.get("key") or ""
         errors += each(f"{where}.key", key, names.qualified_name(key))
-        for number, value in enumerate(values or ()):
+        for number, value in enumerate(values or () if check_values else ()):
             errors += each(f"{where}.values[{number}]", value, names.label_value(value))
     return errors
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import urllib.parse
 
 from control.registry.checks import Errors, each
@@ -10,6 +11,8 @@ from kube import names
 from kube.errors import invalid_value, required
 
 _FORM = "; desired format: https://host[/path]"
+_PORT = re.compile(r"(?:[^@]*@)?(?:\[[^]]*\]|[^:]*)(:\d*[^\d].*)")
+"""A host whose port is not a number; group 1 is the port with its colon."""
 
 
 def validate_client(client: Object, path: str) -> Errors:
@@ -21,20 +24,19 @@ def validate_client(client: Object, path: str) -> Errors:
     where, errors = f"{path}.service", []
     for key in ("name", "namespace"):
         if not service.get(key):
-            errors.append(required(f"{where}.{key}", f"service {key} is required"))
-    port = service.get("port") or 443
-    problems = names.port_number(port)
-    if problems:
-        errors.append(invalid_value(f"{where}.port", port, "port is not valid: " + ",".join(problems)))
+            errors.append(required(f"{where}.{key}"))
+    port = service.get("port")
+    if port is not None and (problems := names.port_number(port)):
+        errors.append(invalid_value(f"{where}.port", port, "port is not valid: " + ", ".join(problems)))
     return errors + _path(service.get("path"), f"{where}.path")
 
 
 def _path(text: str | None, path: str) -> Errors:
     if not text or text == "/":
         return []
-    if not text.startswith("/"):
-        return [invalid_value(path, text, "must start with a '/'")]
     errors: Errors = []
+    if not text.startswith("/"):
+        errors.append(invalid_value(path, text, "must start with a '/'"))
     steps = text[1:].removesuffix("/").split("/")
     for index, step in enumerate(steps):
         if not step:
@@ -49,13 +51,16 @@ def _url(url: str, path: str) -> Errors:
         parts = urllib.parse.urlsplit(url)
     except ValueError as error:
         return [required(path, f"url must be a valid URL: {error}{_FORM}")]
+    if problem := _PORT.fullmatch(parts.netloc):
+        detail = f'parse "{url}": invalid port "{problem[1]}" after host'
+        return [required(path, f"url must be a valid URL: {detail}{_FORM}")]
     errors: Errors = []
     if parts.scheme != "https":
         errors.append(invalid_value(path, parts.scheme, f"'https' is the only allowed URL scheme{_FORM}"))
-    user, _, host = parts.netloc.rpartition("@")
+    user, at, host = parts.netloc.rpartition("@")
     if not host:
         errors.append(invalid_value(path, host, f"host must be specified{_FORM}"))
-    if user:
+    if at:
         errors.append(invalid_value(path, user, "user information is not permitted in the URL"))
     if parts.fragment:
         errors.append(invalid_value(path, parts.fragment, "fragments are not permitted in the URL"))

@@ -104,6 +104,11 @@ def match_conditions(
     seen: set[str] = set()
     for index, condition in enumerate(conditions or ()):
         where, name = f"{path}[{index}]", condition.get("name") or ""
+        expression = (condition.get("expression") or "").strip()
+        if expression:
+            found += _check(expression, f"{where}.expression", declared or declarations(), ("bool",))
+        else:
+            found.append(required(f"{where}.expression"))
         if not name:
             found.append(required(f"{where}.name"))
         else:
@@ -111,7 +116,6 @@ def match_conditions(
         if name and name in seen:
             found.append(duplicate(f"{where}.name", name))
         seen.add(name)
-        found += _check(condition.get("expression"), f"{where}.expression", declared or declarations(), ("bool",))
     return found
 
 

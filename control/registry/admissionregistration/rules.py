@@ -52,7 +52,7 @@ def _resources(resources: list[str], path: str) -> Errors:
             continue
         resource, slash, part = text.partition("/")
         if not slash:
-            plain = plain or text != "*"
+            plain = text != "*"  # upstream judges by the last such resource alone
             continue
         if resource in whole:
             detail = f"if '{resource}/*' is present, must not specify {text}"

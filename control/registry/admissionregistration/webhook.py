@@ -1,7 +1,12 @@
-"""Webhook configurations: whom the server asks before it stores something."""
+"""Defaults and validation of webhook configurations.
+
+Upstream: pkg/apis/admissionregistration/v1/defaults.go, and validation/validation.go, in its order. An update may keep what was
+valid when it was stored: each rule of `Leniency` holds only where the stored object keeps to it.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -9,16 +14,22 @@ from control.registry.admissionregistration.client_config import validate_client
 from control.registry.admissionregistration.expressions import match_conditions
 from control.registry.admissionregistration.rules import validate_rules
 from control.registry.cells import AGE, NAME, Column, created, name_of
-from control.registry.checks import each, label_selector, one_of, repeated
+from control.registry.checks import each, label_selector, repeated
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age
 from kube import names
 from kube.errors import FieldError, duplicate, invalid_value, not_supported, required
 
+_ACCEPTED = {"v1", "v1beta1"}
+"""Versions of AdmissionReview that the server speaks."""
+_NO_SIDE_EFFECTS = ("None", "NoneOnDryRun")
+_SIDE_EFFECTS = ("None", "NoneOnDryRun", "Some", "Unknown")
+_SELECTORS = ("namespaceSelector", "objectSelector")
+
 
 def default_rules(rules: list[Object] | None) -> None:
     for rule in rules or ():
-        if not rule.get("scope"):
+        if rule.get("scope") is None:
             rule["scope"] = "*"
 
 
@@ -26,14 +37,40 @@ def qualified_webhook_name(name: str, path: str) -> list[FieldError]:
     """Check a name of at least three parts, a.b.c."""
     if not name:
         return [required(path)]
-    errors = each(path, name, names.dns1123_subdomain(name))
-    if not errors and name.count(".") < 2:
-        errors.append(invalid_value(path, name, "should be a domain with at least three segments separated by dots"))
-    return errors
+    if problems := names.dns1123_subdomain(name):
+        return [invalid_value(path, name, ",".join(problems))]
+    if name.count(".") < 2:
+        return [invalid_value(path, name, "should be a domain with at least three segments separated by dots")]
+    return []
 
 
-def _versions(versions: list[str], path: str) -> list[FieldError]:
-    """Check the versions of AdmissionReview that a webhook understands."""
+@dataclass(frozen=True)
+class Leniency:
+    """Rules that an update need not keep, since the stored object does not."""
+
+    side_effects: bool = False
+    review_versions: bool = False
+    unique_names: bool = False
+    selectors: bool = False
+    match_conditions: bool = False
+
+    @classmethod
+    def of(cls, new: list[Object], old: list[Object]) -> Leniency:
+        """Find what the webhooks of a stored object do not keep to, and whether the match conditions stay the same."""
+        stored = [webhook.get("admissionReviewVersions") or [] for webhook in old]
+        selectors = [webhook.get(key) for webhook in old for key in _SELECTORS]
+        return cls(
+            side_effects=any(webhook.get("sideEffects") not in _NO_SIDE_EFFECTS for webhook in old),
+            review_versions=any(versions and not _ACCEPTED & {*versions} for versions in stored),
+            unique_names=bool(repeated([webhook.get("name") or "" for webhook in old])),
+            selectors=any(label_selector(selector, "") for selector in selectors),
+            match_conditions=[w.get("matchConditions") or [] for w in new]
+            == [w.get("matchConditions") or [] for w in old],
+        )
+
+
+def _versions(versions: list[str], path: str, lenient: bool) -> list[FieldError]:
+    """Check the versions of AdmissionReview that a webhook accepts."""
     if not versions:
         return [required(path, "must specify one of v1, v1beta1")]
     errors: list[FieldError] = []
@@ -43,30 +80,36 @@ def _versions(versions: list[str], path: str) -> list[FieldError]:
             errors.append(invalid_value(f"{path}[{index}]", version, "duplicate version"))
         else:
             errors += each(f"{path}[{index}]", version, names.dns1035_label(version))
-    if not {"v1", "v1beta1"} & set(versions):
+    if not lenient and not _ACCEPTED & set(versions):
         errors.append(invalid_value(path, versions, "must include at least one of v1, v1beta1"))
     return errors
 
 
-def _validate_webhook(webhook: Object, path: str) -> list[FieldError]:
+def _supported(value: str | None, allowed: tuple[str, ...], path: str) -> list[FieldError]:
+    return [] if value is None or value in allowed else [not_supported(path, value, allowed)]
+
+
+def _validate_webhook(webhook: Object, path: str, lenient: Leniency) -> list[FieldError]:
     errors = qualified_webhook_name(webhook.get("name") or "", f"{path}.name")
-    errors += label_selector(webhook.get("namespaceSelector"), f"{path}.namespaceSelector")
-    errors += label_selector(webhook.get("objectSelector"), f"{path}.objectSelector")
     errors += validate_rules(webhook.get("rules"), f"{path}.rules")
-    errors += one_of(webhook.get("failurePolicy"), ("Fail", "Ignore"), f"{path}.failurePolicy", needed=False)
-    errors += one_of(webhook.get("matchPolicy"), ("Equivalent", "Exact"), f"{path}.matchPolicy", needed=False)
-    effects = ("None", "NoneOnDryRun")
-    errors += one_of(webhook.get("sideEffects"), effects, f"{path}.sideEffects")
+    errors += _supported(webhook.get("failurePolicy"), ("Fail", "Ignore"), f"{path}.failurePolicy")
+    errors += _supported(webhook.get("matchPolicy"), ("Equivalent", "Exact"), f"{path}.matchPolicy")
+    effects = _SIDE_EFFECTS if lenient.side_effects else _NO_SIDE_EFFECTS
+    if webhook.get("sideEffects") is None:
+        errors.append(required(f"{path}.sideEffects", f"must specify one of {', '.join(effects)}"))
+    errors += _supported(webhook.get("sideEffects"), effects, f"{path}.sideEffects")
     seconds = webhook.get("timeoutSeconds")
     if seconds is not None and not 1 <= seconds <= 30:
         detail = "the timeout value must be between 1 and 30 seconds"
         errors.append(invalid_value(f"{path}.timeoutSeconds", seconds, detail))
-    policy = webhook.get("reinvocationPolicy")
-    if policy not in (None, "IfNeeded", "Never"):
-        errors.append(not_supported(f"{path}.reinvocationPolicy", policy, ("IfNeeded", "Never")))
-    errors += _versions(webhook.get("admissionReviewVersions") or [], f"{path}.admissionReviewVersions")
-    errors += match_conditions(webhook.get("matchConditions"), f"{path}.matchConditions")
-    return errors + validate_client(webhook.get("clientConfig") or {}, f"{path}.clientConfig")
+    for key in _SELECTORS:
+        errors += label_selector(webhook.get(key), f"{path}.{key}", check_values=not lenient.selectors)
+    errors += _supported(webhook.get("reinvocationPolicy"), ("IfNeeded", "Never"), f"{path}.reinvocationPolicy")
+    errors += validate_client(webhook.get("clientConfig") or {}, f"{path}.clientConfig")
+    if not lenient.match_conditions:
+        errors += match_conditions(webhook.get("matchConditions"), f"{path}.matchConditions")
+    versions = webhook.get("admissionReviewVersions") or []
+    return errors + _versions(versions, f"{path}.admissionReviewVersions", lenient.review_versions)
 
 
 class WebhookConfigurationStrategy(Strategy):
@@ -76,12 +119,12 @@ class WebhookConfigurationStrategy(Strategy):
     def default(self, obj: Object) -> None:
         for webhook in obj.get("webhooks") or ():
             for key, value in (("failurePolicy", "Fail"), ("matchPolicy", "Equivalent"), ("timeoutSeconds", 10)):
-                if webhook.get(key) in (None, ""):
+                if webhook.get(key) is None:
                     webhook[key] = value
             for key in ("namespaceSelector", "objectSelector"):
                 if webhook.get(key) is None:
                     webhook[key] = {}
-            if self.resource.kind.startswith("Mutating") and not webhook.get("reinvocationPolicy"):
+            if self.resource.kind.startswith("Mutating") and webhook.get("reinvocationPolicy") is None:
                 webhook["reinvocationPolicy"] = "Never"
             service = (webhook.get("clientConfig") or {}).get("service")
             if service is not None and service.get("port") is None:
@@ -89,14 +132,21 @@ class WebhookConfigurationStrategy(Strategy):
             default_rules(webhook.get("rules"))
 
     def validate(self, obj: Object) -> list[FieldError]:
+        return self._validate(obj, Leniency())
+
+    def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
+        return self._validate(obj, Leniency.of(obj.get("webhooks") or [], old.get("webhooks") or []))
+
+    def _validate(self, obj: Object, lenient: Leniency) -> list[FieldError]:
         errors: list[FieldError] = []
         seen: set[str] = set()
         for index, webhook in enumerate(obj.get("webhooks") or ()):
             path, name = f"webhooks[{index}]", webhook.get("name") or ""
-            errors += _validate_webhook(webhook, path)
-            if name in seen:
+            errors += _validate_webhook(webhook, path, lenient)
+            if name in seen and not lenient.unique_names:
                 errors.append(duplicate(f"{path}.name", name))
-            seen.add(name)
+            if name:
+                seen.add(name)
         return errors
 
     def row(self, obj: Object, now: datetime) -> list[Any]:

@@ -85,6 +85,7 @@ def runtime(**parts: Any) -> Object:
     return obj("node.k8s.io/v1", "RuntimeClass", handler="runc", **parts)
 
 
+ODD_VALUE = {"key": "a", "operator": "In", "values": ["not a value"]}
 W, R, F = "webhooks[0]", "webhooks[0].rules[0]", "spec.rules[0]"
 REFUSED = [
     (
@@ -106,7 +107,27 @@ REFUSED = [
     (at("https://u@a"), f'{W}.clientConfig.url: Invalid value: "u": user information is not permitted in the URL'),
     (at("https://a?b=c"), f'{W}.clientConfig.url: Invalid value: "b=c": query parameters are not permitted in the URL'),
     (at("https://a#b"), f'{W}.clientConfig.url: Invalid value: "b": fragments are not permitted in the URL'),
-    (to_service(name=""), f"{W}.clientConfig.service.name: Required value: service name is required"),
+    (
+        at("https://a:b"),
+        f"{W}.clientConfig.url: Required value: url must be a valid URL: "
+        f'parse "https://a:b": invalid port ":b" after host; {FORM}',
+    ),
+    (to_service(name=""), f"{W}.clientConfig.service.name: Required value"),
+    (
+        to_service(port=0),
+        f"{W}.clientConfig.service.port: Invalid value: 0: port is not valid: must be between 1 and 65535, inclusive",
+    ),
+    (webhook(sideEffects=None), f"{W}.sideEffects: Required value: must specify one of None, NoneOnDryRun"),
+    (
+        webhook(sideEffects="Some"),
+        f'{W}.sideEffects: Unsupported value: "Some": supported values: "None", "NoneOnDryRun"',
+    ),
+    (webhook(failurePolicy=""), f'{W}.failurePolicy: Unsupported value: "": supported values: "Fail", "Ignore"'),
+    (
+        rule(resources=["*", "pods"]),
+        f'{R}.resources: Invalid value: ["*","pods"]: '
+        "if '*' is present, must not specify other resources without subresources",
+    ),
     (
         to_service(port=70000),
         f"{W}.clientConfig.service.port: Invalid value: 70000: port is not valid: must be between 1 and 65535, inclusive",
@@ -258,6 +279,7 @@ def test_a_bad_object_is_refused_in_upstreams_words(found: Object, message: str)
 GOOD = [
     rule(resources=["pods", "pods/*", "*/scale"]),
     rule(resources=["*", "*/*"][:1]),
+    rule(resources=["pods", "*"]),
     to_service(path="/a/b/"),
     to_service(path=""),
     chosen({"kind": "ServiceAccount", "serviceAccount": {"name": "*", "namespace": "n"}}),
@@ -288,6 +310,23 @@ UPDATES = [
         ["parameters: Forbidden: updates to parameters are forbidden."],
     ),
     (storage_class(), storage_class(allowVolumeExpansion=True), []),
+    (webhook(sideEffects="Some"), webhook(sideEffects="Unknown"), []),
+    (
+        webhook(),
+        webhook(sideEffects="Some"),
+        [f'{W}.sideEffects: Unsupported value: "Some": supported values: "None", "NoneOnDryRun"'],
+    ),
+    (webhook(admissionReviewVersions=["v9"]), webhook(admissionReviewVersions=["v8"]), []),
+    (
+        webhook(objectSelector={"matchExpressions": [ODD_VALUE]}),
+        webhook(objectSelector={"matchExpressions": [ODD_VALUE] * 2}),
+        [],
+    ),
+    (
+        webhook(matchConditions=[{"name": "a", "expression": "wrong("}]),
+        webhook(matchConditions=[{"name": "a", "expression": "wrong("}], timeoutSeconds=3),
+        [],
+    ),
     (node(), node(allocatable={"count": 3}), []),
     (
         node(),
