@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from kube import tls_settings
 from kube.tls_files import TlsFiles
 
 
@@ -47,7 +48,7 @@ class Access:
     def ssl_context(self) -> ssl.SSLContext:
         """Build the TLS settings; a bad certificate or key raises ssl.SSLError."""
         ca = Path(self.ca_file).read_bytes() if self.ca_file else self.ca
-        context = ssl.create_default_context(cadata=ca.decode() if ca else None)
+        context = tls_settings.verifying(cadata=ca.decode() if ca else None)
         if self.insecure:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE

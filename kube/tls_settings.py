@@ -1,5 +1,5 @@
 """TLS versions and cipher suites of the ports that the roles serve, under the names of upstream's flags and files; and the
-settings of clients that check nothing.
+settings of clients.
 
 `tls-cipher-suites` and `tls-min-version` (kube-apiserver, kube-controller-manager, kube-scheduler) and `tlsCipherSuites`
 and `tlsMinVersion` (KubeletConfiguration) take Go's names; OpenSSL has names of its own. As in Go, the suites of TLS 1.3
@@ -12,6 +12,9 @@ from __future__ import annotations
 import functools
 import ssl
 from collections.abc import Sequence
+from pathlib import Path
+
+from kube import tls_groups
 
 TLS13 = frozenset({"TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"})
 STRONG = {
@@ -96,6 +99,23 @@ def apply(context: ssl.SSLContext, suites: Sequence[str] = (), minimum: str = ""
     context.set_ciphers(":".join(dict.fromkeys(chosen or STRONG.values())))
     context.options |= ssl.OP_NO_RENEGOTIATION
     context.num_tickets = 0
+    tls_groups.limit(context, tls_groups.SERVED)
+
+
+def _limit_client(context: ssl.SSLContext) -> None:
+    """Offer elliptic curves alone, as Go's clients: a server could choose a DHE group that takes seconds to compute."""
+    context.set_ciphers(":".join(dict.fromkeys(SUITES.values())))
+    tls_groups.limit(context, tls_groups.OFFERED)
+
+
+def verifying(cafile: str | Path | None = None, cadata: str | None = None) -> ssl.SSLContext:
+    """Return the settings of a client that verifies servers by these authorities, or by the machine's without any.
+
+    Raises ssl.SSLError and ValueError where the authorities cannot be read, OSError where the file cannot.
+    """
+    context = ssl.create_default_context(cafile=None if cafile is None else str(cafile), cadata=cadata)
+    _limit_client(context)
+    return context
 
 
 @functools.cache
@@ -106,4 +126,5 @@ def unchecked() -> ssl.SSLContext:
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    _limit_client(context)
     return context

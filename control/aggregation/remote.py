@@ -24,7 +24,7 @@ from control.server import relay
 from control.server.exchange import Header
 from control.server.nodes import check_address
 from control.service_backend import backend
-from kube import errors
+from kube import errors, tls_settings
 from kube.tls_files import TlsFiles
 
 Object = dict[str, Any]
@@ -87,7 +87,7 @@ class Remote:
     def _make(self) -> ssl.SSLContext:
         bundle = self.spec.get("caBundle")
         trusted = base64.b64decode(bundle).decode("ascii") if bundle else None
-        context = ssl.create_default_context(cadata=trusted)
+        context = tls_settings.verifying(cadata=trusted)
         if self.spec.get("insecureSkipTLSVerify"):
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import ssl
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +19,7 @@ import jwt
 from control import bounded_answer, offload
 from control.auth.user import Credentials, UserInfo, user_info
 from control.cel import EvaluationError, Program
+from kube import tls_settings
 from kube.clock import Clock
 from kube.errors import unauthorized
 
@@ -96,7 +96,7 @@ class KeySet:
         import aiohttp  # where no issuer is believed, its 150 ms of start-up are for nothing
 
         issuer = self._issuer
-        context = ssl.create_default_context(cadata=issuer.authority or None)
+        context = tls_settings.verifying(cadata=issuer.authority or None)
         where = issuer.discovery_url or issuer.url.rstrip("/") + "/.well-known/openid-configuration"
         timeout = aiohttp.ClientTimeout(total=FETCH_SECONDS)
         try:

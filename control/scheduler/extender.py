@@ -21,6 +21,7 @@ from control.scheduler.framework import MAX_SCORE, Diagnosis, Rejection
 from control.scheduler.nodeinfo import NodeInfo
 from control.scheduler.podinfo import PodInfo
 from control.scheduler.preemption import Victims
+from kube import tls_settings
 from kube.tls_files import TlsFiles
 
 NAME = "Extender"
@@ -148,7 +149,7 @@ class Extender:
 
     def _settings(self) -> ssl.SSLContext:
         config = self.config
-        context = ssl.create_default_context(cafile=config.ca_file or None)
+        context = tls_settings.verifying(cafile=config.ca_file or None)
         if config.insecure:
             context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         if config.cert_file:

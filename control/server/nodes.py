@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from control.config import ControlConfig
-from kube import errors
+from kube import errors, tls_settings
 from kube.errors import StatusError
 from kube.ip_addresses import reached
 from kube.tls_files import TlsFiles
@@ -76,7 +76,7 @@ class NodeDialer:
         self._tls = TlsFiles(self._make, [self._authority, *self._shown])
 
     def _make(self) -> ssl.SSLContext:
-        context = ssl.create_default_context(cafile=str(self._authority))
+        context = tls_settings.verifying(cafile=self._authority)
         if len(self._shown) == 2:
             context.load_cert_chain(self._shown[0], self._shown[1])
         context.set_alpn_protocols(["http/1.1"])

@@ -13,6 +13,11 @@ def shake(
     client.maximum_version = newest
     if suites:
         client.set_ciphers(suites)
+    return between(client, server)
+
+
+def between(client: ssl.SSLContext, server: ssl.SSLContext) -> tuple[str, str]:
+    """Return version and cipher suite of a handshake; raises ssl.SSLError of the side that refuses."""
     up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
     ends = [client.wrap_bio(down, up, server_hostname="localhost"), server.wrap_bio(up, down, server_side=True)]
     for _ in range(4):

@@ -22,6 +22,7 @@ from control.admission.lookup import Lookup
 from control.admission.webhooks.credentials import Credential, Credentials
 from control.server.nodes import check_address
 from control.service_backend import backend
+from kube import tls_settings
 from kube.errors import StatusError
 
 if TYPE_CHECKING:
@@ -116,6 +117,6 @@ class Caller:
 def _context(bundle: str, credential: Credential) -> ssl.SSLContext:
     """Return a context that trusts a CA bundle (base64 of PEM), or the machine's authorities without one."""
     data = base64.b64decode(bundle).decode("ascii") if bundle else None
-    context = ssl.create_default_context(cadata=data)
+    context = tls_settings.verifying(cadata=data)
     credential.show(context)
     return context

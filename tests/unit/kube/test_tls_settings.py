@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kube import pki, tls_settings
-from tests.support.handshake import shake
+from kube import pki, tls_groups, tls_settings
+from tests.support.handshake import between, shake
 
 NOW = datetime.now(UTC)
 
@@ -97,3 +97,80 @@ def test_every_name_of_openssl_is_one_that_openssl_knows() -> None:
         if "RC4" not in name and "DES" not in name:
             context.set_ciphers(name)
             assert name in [suite["name"] for suite in context.get_ciphers()]
+
+
+@pytest.mark.parametrize("group", ["ffdhe2048", "ffdhe8192"])
+def test_a_server_computes_no_finite_field_exchange(server: ssl.SSLContext, group: str) -> None:
+    tls_settings.apply(server)
+    with pytest.raises(ssl.SSLError, match="NO_SUITABLE_KEY_SHARE"):
+        between(offering(group), server)
+
+
+@pytest.mark.parametrize("group", ["X25519", "P-256", "P-384"])
+def test_a_server_takes_each_usual_curve(server: ssl.SSLContext, group: str) -> None:
+    tls_settings.apply(server)
+    between(offering(group), server)
+
+
+@pytest.mark.parametrize("client", ["unchecked", "verifying"])
+@pytest.mark.parametrize(
+    ("version", "groups", "suites"),
+    [
+        (ssl.TLSVersion.TLSv1_3, "ffdhe8192", ""),
+        (ssl.TLSVersion.TLSv1_2, "X25519", "DHE-RSA-AES128-GCM-SHA256:DHE-RSA-AES256-GCM-SHA384"),
+    ],
+)
+def test_a_client_computes_no_finite_field_exchange(
+    server: ssl.SSLContext, client: str, version: ssl.TLSVersion, groups: str, suites: str
+) -> None:
+    server.maximum_version = version
+    tls_groups.limit(server, groups)
+    if suites:
+        server.set_ciphers(suites)
+    with pytest.raises(ssl.SSLError, match=r"NO_SUITABLE|NO_SHARED"):
+        between(tls_settings.unchecked() if client == "unchecked" else tls_settings.verifying(), server)
+
+
+def test_where_openssl_cannot_be_asked_for_a_list_p_256_is_left(
+    server: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tls_groups, "_control", lambda: None)
+    tls_settings.apply(server)
+    monkeypatch.undo()
+    between(offering("P-256"), server)
+    with pytest.raises(ssl.SSLError, match="NO_SUITABLE_KEY_SHARE"):
+        between(offering("X25519"), server)
+
+
+def test_all_tls_settings_are_made_where_groups_are_limited() -> None:
+    """Others would offer OpenSSL's defaults."""
+    root = Path(tls_settings.__file__).parents[1]
+    allowed = {
+        "kube/tls_settings.py",
+        "agent/probes/http.py",
+        "control/auth/configuration.py",  # reads a certificate
+        "control/admission/webhooks/credentials.py",  # tries a certificate
+        "wherry/security/ports.py",  # looks at what ports take
+        "wherry/security/gather.py",
+    }
+    found = set()
+    for folder in ("agent", "control", "cri", "kube", "netproxy", "wherry"):
+        for file in (root / folder).rglob("*.py"):
+            text = file.read_text()
+            made = (
+                "create_default_context(" in text
+                or "SSLContext(ssl.PROTOCOL_TLS_CLIENT)" in text
+                or "ssl=False" in text
+            )
+            served = "SSLContext(ssl.PROTOCOL_TLS_SERVER)" in text and "tls_settings.apply(" not in text
+            if made or served:
+                found.add(str(file.relative_to(root)))
+    assert found <= allowed
+
+
+def offering(groups: str) -> ssl.SSLContext:
+    """Return a client's settings that offer these groups and verify nothing."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    tls_groups.limit(context, groups)
+    return context
