@@ -1,31 +1,20 @@
-"""Where an alias of the zone (ExternalName) leads outside: stub resolvers do not follow it themselves.
-
-Only here are names in an answer decompressed; the library for it is loaded when that first happens.
-"""
+"""Follows an alias of the zone (ExternalName) to names outside: stub resolvers do not follow it themselves."""
 
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
 
-from netproxy.dns import wire
+from netproxy.dns import resolved, wire
 from netproxy.dns.forward import Forwarder
 from netproxy.dns.kept import Bounded
 from netproxy.dns.wire import Record
 
-if TYPE_CHECKING:
-    import dns.message
-    import dns.name
-
 log = logging.getLogger(__name__)
 
 LONGEST = 8192
-"""Bytes of an answer that is read: it takes some 2.5 ms a kilobyte."""
+"""Bytes of an answer that is read."""
 RECORDS = 20
 """Bytes that what was read of an answer takes for each of its bytes."""
-ALIASES = 8
-"""Aliases that are followed one after the other."""
-
 
 Found = tuple[tuple[Record, ...], bool]
 
@@ -55,34 +44,14 @@ class Follower:
             return (), False
         found = self._read.get(reply)
         if found is None:
-            found = _records(name, reply), bool(reply[2] << 8 & wire.TC)
+            found = _records(owner, kind, reply), bool(reply[2] << 8 & wire.TC)
             self._read.put(reply, found, RECORDS * len(reply))
         return found
 
 
-def _records(name: str, reply: bytes) -> tuple[Record, ...]:
-    import dns.exception
-    import dns.message
-    import dns.name
-
+def _records(owner: bytes, kind: int, reply: bytes) -> tuple[Record, ...]:
     try:
-        return _chain(dns.message.from_wire(reply), dns.name.from_text(name))
-    except (dns.exception.DNSException, ValueError) as error:
-        log.info("cannot follow %s: %s", name, error)
+        return resolved.records(reply, owner, kind)
+    except wire.Malformed as error:
+        log.info("cannot follow an alias: %s", error)
         return ()
-
-
-def _chain(found: dns.message.Message, name: dns.name.Name) -> tuple[Record, ...]:
-    """Return the records of a name, through its aliases; others that an answer brings along are none of its business."""
-    records: list[Record] = []
-    names = [name]
-    for name in names:  # grows with each alias
-        sets = [rrset for rrset in found.answer if rrset.name == name]
-        records += [
-            Record(rdata.rdtype, rdata.to_wire() or b"", rrset.name.to_wire() or b"", rrset.ttl)
-            for rrset in sets
-            for rdata in rrset
-        ]
-        targets = [rrset[0].target for rrset in sets if rrset.rdtype == wire.CNAME]
-        names += [target for target in targets if target not in names and len(names) < ALIASES]
-    return tuple(records)

@@ -359,14 +359,13 @@ async def test_an_answer_that_would_take_long_to_read_is_not_read(monkeypatch: p
 
 
 async def test_the_same_answer_behind_an_alias_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """To read one of 70 addresses takes 3 ms."""
     Resolver(monkeypatch)
     server, read = outside(), Counter[bytes]()
     original = following._records
 
-    def counting(name: str, reply: bytes) -> tuple[wire.Record, ...]:
+    def counting(owner: bytes, kind: int, reply: bytes) -> tuple[wire.Record, ...]:
         read[reply] += 1
-        return original(name, reply)
+        return original(owner, kind, reply)
 
     monkeypatch.setattr(following, "_records", counting)
     for number in range(20):
