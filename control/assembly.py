@@ -131,7 +131,7 @@ class ApiServer:
         resources.parts.update(auth=self.auth, config=config)
         self.custom = resources.custom = self.lookup.custom = Definitions(self.registry, self.webhooks)
         self.mounted = Mounted(self.health, self._finite_routes)
-        self.aggregator = Aggregator(self.lookup, resources, self.mounted, config.max_body_bytes)
+        self.aggregator = Aggregator(self.lookup, resources, self.mounted)
         self.pipeline = Pipeline(config, self.auth, self.aggregator.resources, self.aggregator.finite)
         self.mounted.debug = lambda request: fairness_debug.dump(
             request.path, self.pipeline.fairness, bool(request.option("includeRequestDetails"))

@@ -32,8 +32,8 @@ JSON = b"application/json"
 class Aggregator:
     """Handlers for resource paths and for all others, before the local ones."""
 
-    def __init__(self, lookup: Lookup, resources: Handler, finite: Handler, max_body: int) -> None:
-        self.lookup, self.max_body = lookup, max_body
+    def __init__(self, lookup: Lookup, resources: Handler, finite: Handler) -> None:
+        self.lookup = lookup
         self._resources, self._finite = resources, finite
         self.remotes: dict[tuple[str, str], Remote] = {}
         self._whole = WholeDocument(finite)
@@ -129,7 +129,7 @@ class Aggregator:
             return Response(503, b"service unavailable\n", b"text/plain; charset=utf-8")
         told = identity(request.user)
         dial = functools.partial(remote.dial, self.lookup)
-        return await pass_on(request, dial, _target(request), remote.host, self.max_body, told)
+        return await pass_on(request, dial, _target(request), remote.host, told)
 
 
 def _target(request: Request) -> str:

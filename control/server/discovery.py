@@ -121,10 +121,11 @@ class Discovery:
 
     def document(self, path: str, aggregated: str = "") -> tuple[bytes, str] | None:
         """Return a document and its ETag, None where nothing is there. `aggregated`: "", "v2" or "v2beta1"."""
+        path = "/" + path.strip("/")  # each spelling of a path is one document
         key = f"{path}#{aggregated}"
         _ = self.by_version  # forgets documents that are no longer true
         if key not in self._documents:
-            made = self._make(path.rstrip("/"), aggregated)
+            made = self._make(path, aggregated)
             if made is None:
                 return None
             data = msgspec.json.encode(made)

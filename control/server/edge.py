@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
@@ -25,6 +25,7 @@ Scope = dict[str, Any]
 Message = dict[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
+_LEFT = "the client went away in the middle of its request"
 
 
 class Edge:
@@ -44,7 +45,9 @@ class Edge:
         cycle: RequestResponseCycle | None = scope.pop(CYCLE, None)
         body = _Body(headers, receive, cycle, self.pipeline.config.request_timeout)
         request = Request(scope["method"], scope["path"], scope["query_string"], headers, body.read)
-        request.left = body.left
+        request.left, request.read_parts = body.left, body.parts
+        if protocol is not None:
+            request.until_left = protocol.until_lost
         request.extensions["headers"] = pairs
         request.extensions["scope"] = scope
         if protocol is not None and not protocol.connection.user:
@@ -91,6 +94,9 @@ class Edge:
         if scope["http_version"] != "1.1" or scope["method"] == "HEAD":
             protocol = None  # no chunks there
         headers = [(b"content-type", answer.content_type), *answer.headers]
+        if not body.done:
+            # What was not read cannot be told from the next request.
+            headers.append((b"connection", b"close"))
         await send({"type": "http.response.start", "status": answer.status, "headers": headers})
 
         async def pump() -> None:
@@ -161,7 +167,7 @@ class _Body:
             message = await self._receive()
             if message["type"] == "http.disconnect":
                 # Half a body must not be taken for a whole one: a DELETE would lose its preconditions.
-                raise errors.bad_request("the client went away in the middle of its request")
+                raise errors.bad_request(_LEFT)
             parts.append(message.get("body", b""))
             size += len(parts[-1])
             if size > limit:
@@ -169,6 +175,18 @@ class _Body:
             more = bool(message.get("more_body"))
         self.done = True
         return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    async def parts(self) -> AsyncIterator[bytes]:
+        """Yield the body as it comes, without a limit; raises 400 where the client leaves in the middle of it."""
+        if not self.done:
+            self.begun()
+        while not self.done:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise errors.bad_request(_LEFT)
+            self.done = not message.get("more_body")
+            if part := message.get("body"):
+                yield part
 
     async def drain(self) -> None:
         """Take the end of an empty body off the channel, so that what comes next is the client's going away."""

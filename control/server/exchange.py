@@ -6,7 +6,9 @@ come; watches and logs), or an `Upgrade` (the connection itself is handed over).
 
 from __future__ import annotations
 
+import asyncio
 import re
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -68,6 +70,10 @@ def _stays() -> bool:
     return False
 
 
+async def _never() -> None:
+    await asyncio.get_running_loop().create_future()
+
+
 class Request:
     """One request. `user` is filled in on the way; `warnings` become Warning headers."""
 
@@ -84,6 +90,8 @@ class Request:
         "path",
         "query_string",
         "read_body",
+        "read_parts",
+        "until_left",
         "user",
         "warnings",
     )
@@ -109,6 +117,10 @@ class Request:
         self.extensions: dict[str, Any] = {}
         self.left: Callable[[], bool] = _stays
         """Tells whether the client has closed its connection; long work for its answer then ends."""
+        self.until_left: Callable[[], Awaitable[None]] = _never
+        """Waits until the client has closed its connection."""
+        self.read_parts: Callable[[], AsyncIterator[bytes]] | None = None
+        """Yields the body as it comes; raises 400 where the client leaves in the middle of it."""
         self.flow: Flow | None = None
         """What the request belongs to in priority and fairness, once that is known."""
 
@@ -174,6 +186,14 @@ class Request:
         if self._body is None:
             self._body = await self.read_body(limit)
         return self._body
+
+    async def parts(self) -> AsyncIterator[bytes]:
+        """Yield the body as it comes, without a limit; raises 400 where the client leaves in the middle of it."""
+        if self._body is None and self.read_parts is not None:
+            async for part in self.read_parts():
+                yield part
+        elif body := await self.body(sys.maxsize):
+            yield body
 
     async def document(self, limit: int) -> bytes:
         """Return the whole body for a decoder, with large YAML read already; raises 413 past `limit` bytes."""

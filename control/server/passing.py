@@ -6,15 +6,13 @@ request asks for an upgrade and gets it.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
 
 from control.server import links, relay
+from control.server.backend_exchange import Dial, exchange
 from control.server.exchange import Answer, Header, Request, Response, Stream, Upgrade
 from control.server.protocol import ApiProtocol
 from control.server.subresources.kubelet import headers_of, wants_upgrade
-
-Dial = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
 
 
 async def pass_on(
@@ -22,7 +20,6 @@ async def pass_on(
     dial: Dial,
     target: str,
     host: str,
-    max_body: int,
     added: Iterable[Header] = (),
     relinked: bool = False,
 ) -> Answer:
@@ -34,27 +31,17 @@ async def pass_on(
     if wants_upgrade(request):
 
         async def splice(protocol: ApiProtocol) -> Response | None:
-            reader, writer = await dial()
-            writer.write(relay.request_head(request.method, target, host, headers_of(request), True, added=told))
-            try:
-                head = await relay.read_head(reader, upgrade=True)
-            except BaseException:
-                writer.close()
-                raise
+            sent = relay.request_head(request.method, target, host, headers_of(request), True, added=told)
+            head, reader, writer = await exchange(request, dial, sent, upgrade=True)
             if head.status != 101:
                 return relay.as_response(head, await relay.whole(head, reader, writer, relay.ERROR_LIMIT))
             await relay.splice(protocol, head, reader, writer)
             return None
 
         return Upgrade(splice)
-    body = await request.body(max_body)
-    reader, writer = await dial()
-    writer.write(relay.request_head(request.method, target, host, headers_of(request), False, body, told))
-    try:
-        head = await relay.read_head(reader)
-    except BaseException:
-        writer.close()
-        raise
+    length = relay.body_length(request.headers)
+    sent = relay.request_head(request.method, target, host, headers_of(request), False, length, told)
+    head, reader, writer = await exchange(request, dial, sent, body=length != 0)
     if relinked:
         return links.relink(request, head, relay.body_chunks(head, reader, writer), host)
     answer = relay.as_response(head, b"")

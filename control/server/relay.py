@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import re
 import ssl
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import httptools
@@ -63,10 +63,13 @@ def request_head(
     host: str,
     headers: list[Header],
     upgrade: bool,
-    body: bytes = b"",
+    length: int | None = 0,
     added: Iterable[Header] = (),
 ) -> bytes:
-    """Write a request for an agent: the client's headers without its credentials, and what is `added` to them."""
+    """Write a request's head for an agent: the client's headers without its credentials, and what is `added` to them.
+
+    `length` bytes of body follow, or chunks (None).
+    """
     lines = [f"{method} {target} HTTP/1.1\r\nHost: {host}\r\n".encode("latin-1")]
     for name, value in headers:
         lowered = name.lower()
@@ -76,11 +79,18 @@ def request_head(
             continue
         lines.append(b"%b: %b\r\n" % (name, value))
     lines += [b"%b: %b\r\n" % header for header in added]
-    if body or not upgrade:
-        lines.append(b"Content-Length: %d\r\n" % len(body))
+    if length is None:
+        lines.append(b"Transfer-Encoding: chunked\r\n")
+    elif length or not upgrade:
+        lines.append(b"Content-Length: %d\r\n" % length)
     if not upgrade:
         lines.append(b"Connection: close\r\n")
-    return b"".join(lines) + b"\r\n" + body
+    return b"".join(lines) + b"\r\n"
+
+
+def body_length(headers: Mapping[bytes, bytes]) -> int | None:
+    """Return how many bytes of body follow a request's head, None where they come in chunks."""
+    return None if b"transfer-encoding" in headers else int(headers.get(b"content-length") or 0)
 
 
 async def read_head(reader: asyncio.StreamReader, upgrade: bool = False) -> Head:

@@ -89,7 +89,7 @@ async def _pass_on(server: ResourceServer, request: Request, scheme: str, addres
     if request.query_string:
         path += "?" + request.query_string.decode("latin-1")
     host = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
-    return await pass_on(request, lambda: _dial(scheme, address, port), path, host, server.max_body, relinked=True)
+    return await pass_on(request, lambda: _dial(scheme, address, port), path, host, relinked=True)
 
 
 async def _dial(scheme: str, address: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import quote, unquote, urlencode
 
 from control.server import links, relay
+from control.server.backend_exchange import exchange
 from control.server.exchange import Answer, Header, Request, Response, Stream, Upgrade
 from control.server.nodes import Endpoint, NodeDialer, endpoint_of
 from control.server.protocol import ApiProtocol
@@ -37,16 +38,10 @@ async def log(server: ResourceServer, request: Request, resource: Resource) -> A
     endpoint = await _endpoint(server, pod)
     query = [(name, request.option(name)) for name in _LOG_OPTIONS if request.option(name)]
     path = _agent_path("containerLogs", pod, container, query)
-    dialer = _dialer(server)
-    reader, writer = await dialer.dial(endpoint)
-    writer.write(relay.request_head("GET", path, _host(endpoint), [], upgrade=False))
-    try:
-        head = await relay.read_head(reader)
-        if head.status != 200:
-            raise await _refusal(head, reader, writer, request.info.name)
-    except BaseException:
-        writer.close()
-        raise
+    sent = relay.request_head("GET", path, _host(endpoint), [], upgrade=False)
+    head, reader, writer = await exchange(request, lambda: _dialer(server).dial(endpoint), sent)
+    if head.status != 200:
+        raise await _refusal(head, reader, writer, request.info.name)
     kind = next((value for name, value in head.headers if name == b"content-type"), b"text/plain")
     stream = Stream(relay.body_chunks(head, reader, writer), kind)
     turns = server.parts.setdefault("session_turns", SessionTurns())
@@ -137,14 +132,9 @@ async def proxy(server: ResourceServer, request: Request, endpoint: Endpoint) ->
         return _upgraded(server, request, endpoint, path)
     if (moved := links.to_the_root(request)) is not None:
         return moved
-    body = await request.body(server.max_body)
-    reader, writer = await _dialer(server).dial(endpoint)
-    writer.write(relay.request_head(request.method, path, _host(endpoint), headers_of(request), False, body))
-    try:
-        head = await relay.read_head(reader)
-    except BaseException:
-        writer.close()
-        raise
+    length = relay.body_length(request.headers)
+    sent = relay.request_head(request.method, path, _host(endpoint), headers_of(request), False, length)
+    head, reader, writer = await exchange(request, lambda: _dialer(server).dial(endpoint), sent, body=length != 0)
     return links.relink(request, head, relay.body_chunks(head, reader, writer), _host(endpoint))
 
 
@@ -161,13 +151,8 @@ def _upgraded(server: ResourceServer, request: Request, endpoint: Endpoint, path
     dialer = _dialer(server)
 
     async def splice(protocol: ApiProtocol) -> Response | None:
-        reader, writer = await dialer.dial(endpoint)
-        writer.write(relay.request_head(request.method, path, _host(endpoint), headers_of(request), upgrade=True))
-        try:
-            head = await relay.read_head(reader, upgrade=True)
-        except BaseException:
-            writer.close()
-            raise
+        sent = relay.request_head(request.method, path, _host(endpoint), headers_of(request), upgrade=True)
+        head, reader, writer = await exchange(request, lambda: dialer.dial(endpoint), sent, upgrade=True)
         if head.status != 101:
             return relay.as_response(head, await relay.whole(head, reader, writer, relay.ERROR_LIMIT))
         await relay.splice(protocol, head, reader, writer)

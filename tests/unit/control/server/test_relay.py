@@ -60,5 +60,5 @@ async def test_a_head_is_read_and_what_went_before_it_passed_over() -> None:
 
 
 def test_the_client_is_not_asked_to_wait_for_a_body_that_is_there() -> None:
-    sent = relay.request_head("POST", "/", "h", [(b"Expect", b"100-continue"), (b"A", b"b")], False, b"x")
+    sent = relay.request_head("POST", "/", "h", [(b"Expect", b"100-continue"), (b"A", b"b")], False, 1)
     assert b"expect" not in sent.lower() and b"A: b" in sent
