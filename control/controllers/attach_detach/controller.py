@@ -139,7 +139,7 @@ class AttachDetachController:
         now = self._clock.monotonic()
         decision = plan.decide(
             unique,
-            [node for node in pods if node in nodes and _is_managed(nodes[node])],
+            [node for node in pods if node not in nodes or _is_managed(nodes[node])],
             attachments,
             nodes,
             shared=volume is None or plan.is_shared(volume),

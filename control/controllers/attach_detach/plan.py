@@ -1,9 +1,9 @@
 """Which nodes a volume is to be attached to and detached from. Pure.
 
 A volume is wanted on each node that has a pod with it that has not ended. It is detached from a node that does not want it once
-the node says that it is not in use there. A node that is out of service is not waited for, one that is not ready for
-six minutes (pkg/controller/volume/attachdetach: maxWaitForUnmountDuration). A volume for one node only is not attached to
-a second before the first has let go.
+the node says that it is not in use there. A node that is out of service is not waited for; one that is not ready, or whose
+object was deleted while its machine may run on, for six minutes (pkg/controller/volume/attachdetach:
+maxWaitForUnmountDuration). A volume for one node only is not attached to a second before the first has let go.
 """
 
 from __future__ import annotations
@@ -67,7 +67,9 @@ def decide(
 
 def _seconds_to_wait(name: str, node: core_v1.Node | None, waited: float) -> float | None:
     """Return for how long not to detach yet: 0 for now, None until the node says something."""
-    if node is None or name not in node.status.volumes_in_use:
+    if node is None:
+        return max(0.0, FORCE_SECONDS - waited)
+    if name not in node.status.volumes_in_use:
         return 0
     if any(taint.key == OUT_OF_SERVICE for taint in node.spec.taints):
         return 0

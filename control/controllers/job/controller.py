@@ -58,7 +58,7 @@ class JobController:
     # -- events -----------------------------------------------------------------------------------------------------
     def _job_changed(self, change: Change[batch_v1.Job]) -> None:
         if change.type == "DELETED":
-            self._expectations.forget(change.key)
+            self._expectations.forget(change.new.metadata.uid or "")
             self._backoffs.pop(change.new.metadata.uid or "", None)
             for pod in self._pods.by_index("claim", change.new.metadata.uid or ""):
                 self.orphans.enqueue(key_of(pod))
@@ -77,16 +77,16 @@ class JobController:
             if tally.FINALIZER in pod.metadata.finalizers and change.type != "DELETED":
                 self.orphans.enqueue(change.key)
             return
+        if change.type == "ADDED":
+            self._expectations.creation_observed(reference.uid)
+        if change.type == "DELETED" or pod.metadata.deletion_timestamp is not None:
+            self._expectations.deletion_observed(reference.uid, pod.metadata.uid or "")
         key = f"{pod.metadata.namespace}/{reference.name}"
         job = self._jobs.get(key)
         if job is None or job.metadata.uid != reference.uid:
             if change.type != "DELETED":
                 self.orphans.enqueue(change.key)
             return
-        if change.type == "ADDED":
-            self._expectations.creation_observed(key)
-        if change.type == "DELETED" or pod.metadata.deletion_timestamp is not None:
-            self._expectations.deletion_observed(key, pod.metadata.uid or "")
         self.controller.enqueue(key)
 
     def _takers(self, pod: core_v1.Pod) -> list[batch_v1.Job]:
@@ -110,35 +110,35 @@ class JobController:
         now = self._clock.now()
         uid = job.metadata.uid or ""
         backoff = backoff_after(self._backoffs.get(uid, Backoff()), job, tally.tally(job, pods), now)
-        todo = plan(job, pods, self._expectations.satisfied(key), backoff, now)
+        todo = plan(job, pods, self._expectations.satisfied(uid), backoff, now)
         if not same_status(job.status, todo.status):
             job = await self._client.update_status(msgspec.structs.replace(job, status=todo.status))
             self._latest.wrote(job)
         self._backoffs[uid] = backoff  # not before: what is not written down is seen, and would be counted, again
         for type_, reason, message in todo.events:
             self._recorder.event(job, type_, reason, message)
-        failure = await for_each(todo.untrack, self._untrack) or await self._apply(key, job, todo, pods)
+        failure = await for_each(todo.untrack, self._untrack) or await self._apply(job, todo, pods)
+        if (known := self._jobs.get(key)) is None or known.metadata.uid != uid:
+            self._expectations.forget(uid)  # the Job was deleted meanwhile
         if failure is not None:
             raise failure
         return todo.again
 
-    async def _apply(
-        self, key: str, job: batch_v1.Job, todo: JobPlan, pods: Sequence[core_v1.Pod]
-    ) -> StatusError | None:
+    async def _apply(self, job: batch_v1.Job, todo: JobPlan, pods: Sequence[core_v1.Pod]) -> StatusError | None:
+        uid = job.metadata.uid or ""
         if todo.delete:
-            self._expectations.expect(key, deletions=[pod.metadata.uid or "" for pod in todo.delete])
+            self._expectations.expect(uid, deletions=[pod.metadata.uid or "" for pod in todo.delete])
             free = {pod.metadata.uid for pod in todo.untrack}
-            failure = await for_each(todo.delete, lambda pod: self._delete(key, job, pod, pod.metadata.uid not in free))
+            failure = await for_each(todo.delete, lambda pod: self._delete(job, pod, pod.metadata.uid not in free))
             if failure is not None:
                 return failure
         if todo.create:
-            return await self._create(key, job, todo.create, pods)
+            return await self._create(job, todo.create, pods)
         return None
 
-    async def _create(
-        self, key: str, job: batch_v1.Job, wanted: list[int], pods: Sequence[core_v1.Pod]
-    ) -> StatusError | None:
-        self._expectations.expect(key, len(wanted))
+    async def _create(self, job: batch_v1.Job, wanted: list[int], pods: Sequence[core_v1.Pod]) -> StatusError | None:
+        uid = job.metadata.uid or ""
+        self._expectations.expect(uid, len(wanted))
         failed = tally.latest_failures(job, pods)
 
         async def one(number: int) -> None:
@@ -146,22 +146,22 @@ class JobController:
             try:
                 await self._control.create(pod_of(job, index, failed.get(index)), job)
             except StatusError as error:
-                self._expectations.creation_observed(key)
+                self._expectations.creation_observed(uid)
                 if not namespace_terminating(error):
                     raise
 
         tried, failure = await slow_start(len(wanted), one)
-        self._expectations.creation_observed(key, len(wanted) - tried)
+        self._expectations.creation_observed(uid, len(wanted) - tried)
         return failure
 
-    async def _delete(self, key: str, job: batch_v1.Job, pod: core_v1.Pod, tracked: bool) -> None:
+    async def _delete(self, job: batch_v1.Job, pod: core_v1.Pod, tracked: bool) -> None:
         """Let go of a pod and delete it: one that we delete has not failed (upstream: deleteJobPods)."""
         try:
             if tracked and tally.FINALIZER in pod.metadata.finalizers:
                 await self._untrack(pod)
             await self._control.delete(pod, job)
         except StatusError as error:
-            self._expectations.deletion_observed(key, pod.metadata.uid or "")
+            self._expectations.deletion_observed(job.metadata.uid or "", pod.metadata.uid or "")
             if not error.not_found:
                 raise
 

@@ -135,9 +135,11 @@ class NodeLifecycleController:
                 node = await self._client.update_status(msgspec.structs.replace(node, status=status))
                 if was_ready == "True":
                     self._recorder.event(node, "Normal", "NodeNotReady", f"Node {key} status is now: NodeNotReady")
+        wait = await self._taint(
+            node
+        )  # before the pods: a status that is refused must not keep a dead node without taints
         if health.readiness(node) != "True":
             await self._unready_pods(key)
-        wait = await self._taint(node)
         again = [grace if silent >= grace else grace - silent]
         return min([*again, wait] if wait else again)
 

@@ -79,8 +79,10 @@ def test_a_node_is_waited_for_as_long_as_it_can_answer(
     assert decide([], ["a"], {"a": node(**given)}, waited=waited) == decision
 
 
-def test_a_node_that_is_gone_is_not_waited_for() -> None:
-    assert decide([], ["a"], {}) == plan.Decision(detach=("a",))
+def test_a_node_whose_object_is_gone_is_waited_for_as_one_that_is_not_ready() -> None:
+    """Its machine may run on, with the volume mounted."""
+    assert decide([], ["a"], {}) == plan.Decision(again=360.0, waiting=frozenset(["a"]))
+    assert decide([], ["a"], {}, waited=360) == plan.Decision(detach=("a",))
 
 
 def test_who_has_the_volume_is_told_without_names_of_other_namespaces() -> None:

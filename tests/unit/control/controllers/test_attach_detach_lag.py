@@ -9,6 +9,7 @@ import msgspec
 
 from control.controllers.attach_detach import AttachDetachController
 from control.controllers.attach_detach.controller import MANAGED, RETRY_SECONDS
+from control.controllers.attach_detach.plan import FORCE_SECONDS
 from kube.api import core_v1, storage_v1
 from kube.client import Response
 from kube.clock import FakeClock, settle
@@ -183,3 +184,21 @@ async def test_a_node_that_uses_a_volume_keeps_it_also_when_the_persistent_volum
         assert world.on == ["a"]
         await world.uses(False)
         assert world.on == []
+
+
+async def test_a_volume_stays_with_the_pods_of_a_node_whose_object_was_deleted_until_they_had_time_to_end() -> None:
+    world, clock = World(), FakeClock()
+    async with working(world, clock, AttachDetachController):
+        world.told = lambda node: []  # type: ignore[method-assign]
+        await world.pod("first", "a")
+        await world.attached()
+        await world.uses(True)
+        await world.client().delete(Node, "a")
+        await world.pod("second", "b")
+        await clock.advance(2 * FORCE_SECONDS)
+        assert world.on == ["a"], "the pod is there"
+        await world.gone("first")
+        await clock.advance(FORCE_SECONDS - 1)
+        assert world.on == ["a"]
+        await clock.advance(2)
+        assert world.on == ["b"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator
@@ -31,18 +32,21 @@ class World(MemoryAPI):
         self.made = 0
         self.refused = 0
         """So many writes of the Job's status are still to be refused."""
+        self.answering = asyncio.Event()
+        """Cleared: patches of pods wait for their answer."""
+        self.answering.set()
 
-    def place(self, **spec: Any) -> None:
+    def place(self, uid: str = "uid-j", **spec: Any) -> None:
         """Make the Job, or give it another spec."""
         self.put(
             batch_v1.Job(
-                metadata=meta_v1.ObjectMeta(name="j", namespace="default", uid="uid-j"),
+                metadata=meta_v1.ObjectMeta(name="j", namespace="default", uid=uid),
                 spec=batch_v1.JobSpec(
                     template=template(),
                     selector=meta_v1.LabelSelector(match_labels={"app": "web"}),
                     **{"parallelism": 1, "completions": 1, "backoff_limit": 6, **spec},
                 ),
-                status=self.job.status if JOBS in self.objects else batch_v1.JobStatus(),
+                status=self.job.status if self.objects.get(JOBS) else batch_v1.JobStatus(),
             )
         )
 
@@ -82,6 +86,7 @@ class World(MemoryAPI):
             return Response(201, {}, serialize.encode(pod))
         pod = next(found for found in self.pods if path.endswith(f"/{found.metadata.name}"))
         if method == "PATCH":
+            await self.answering.wait()
             gone = json.loads(body)["metadata"]["$deleteFromPrimitiveList/finalizers"]
             pod.metadata.finalizers = [kept for kept in pod.metadata.finalizers if kept not in gone]
             if pod.metadata.deletion_timestamp and not pod.metadata.finalizers:
@@ -133,3 +138,18 @@ async def test_a_pod_that_somebody_else_deletes_is_a_failure() -> None:
         made._delete(made.pods[0])
         await made.clock.advance(1)
         assert made.job.status.failed == 1 and "Failed" in [c.type for c in made.job.status.conditions]
+
+
+async def test_a_job_made_anew_while_the_old_one_is_reconciled_gets_its_pods_at_once() -> None:
+    async with world(parallelism=2, completions=4) as made:
+        made.answering.clear()
+        made.move(made.pods[0], "Succeeded")
+        await made.clock.advance(1)
+        made.remove(made.job)
+        await made.clock.advance(1)
+        made.answering.set()  # the reconcile of the old Job goes on, and makes a pod
+        await made.clock.advance(1)
+        made.place(uid="uid-of-the-new", parallelism=2, completions=4)
+        await made.clock.advance(10)
+        owners = [reference.uid for pod in made.pods for reference in pod.metadata.owner_references]
+        assert owners.count("uid-of-the-new") == 2
