@@ -84,16 +84,18 @@ async def stop(settings: Settings) -> bool:
     if uses_systemd(settings):
         return await units.stop(command_lines(settings))
     pid = supervisor_pid(settings)
-    if not pid:
-        return False
-    os.kill(pid, signal.SIGTERM)
-    try:
-        async with asyncio.timeout(STOP_SECONDS):
-            while _runs(pid, "wherry.supervisor"):
-                await asyncio.sleep(0.05)
-    except TimeoutError as error:
-        raise WherryError(f"the supervisor (process {pid}) does not end; see {settings.layout.logs}") from error
-    return True
+    if pid:
+        os.kill(pid, signal.SIGTERM)
+        try:
+            async with asyncio.timeout(STOP_SECONDS):
+                while _runs(pid, "wherry.supervisor"):
+                    await asyncio.sleep(0.05)
+        except TimeoutError as error:
+            raise WherryError(f"the supervisor (process {pid}) does not end; see {settings.layout.logs}") from error
+    # Those of a supervisor that was killed run on.
+    left = supervisor.left_behind(settings.layout.run, command_lines(settings))
+    await asyncio.to_thread(supervisor.end, left)
+    return bool(pid or left)
 
 
 def supervisor_pid(settings: Settings) -> int:

@@ -3,7 +3,8 @@
 It is a process of its own with nothing but the interpreter in it (one loop in waitpid, no packages), so it costs little
 and does not fall with what it watches. A daemon that ends is started again at once, and never given up; one that ends within
 three seconds of its start, again and again, waits longer each time, from 0.2 s to 10 s. SIGTERM stops all of them, last
-started first; containers live on, since each has a shim of its own.
+started first; containers live on, since each has a shim of its own. Daemons of a supervisor that was killed are ended before
+their successors start.
 
     python -m wherry.supervisor PLAN.json      (see `write_plan`)
 """
@@ -130,6 +131,36 @@ def supervise(daemons: list[Daemon]) -> None:
                 daemon.note()
 
 
+def left_behind(run: Path, command_lines: dict[str, list[str]]) -> list[int]:
+    """Return the process IDs that `run` names whose processes still have the command line of their daemon."""
+    found = []
+    for name, argv in command_lines.items():
+        with contextlib.suppress(OSError, ValueError):
+            pid = int((run / f"{name}.pid").read_text())
+            if Path(f"/proc/{pid}/cmdline").read_bytes() == b"".join(os.fsencode(word) + b"\0" for word in argv):
+                found.append(pid)
+    return found
+
+
+def end(pids: list[int]) -> None:
+    """End processes that may be nobody's children: SIGTERM, and SIGKILL for those that take longer than `STOP_SECONDS`."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+        deadline = time.monotonic() + STOP_SECONDS
+        while (pids := [pid for pid in pids if _lives(pid)]) and time.monotonic() < deadline:
+            time.sleep(0.05)
+
+
+def _lives(pid: int) -> bool:
+    """Tell whether a process has not ended; a zombie has."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
 def reap(daemons: list[Daemon]) -> None:
     while True:
         try:
@@ -165,6 +196,7 @@ def main() -> None:
     mine = run / "supervisor.pid"
     mine.write_text(f"{os.getpid()}\n")
     try:
+        end(left_behind(run, {d["name"]: d["argv"] for d in plan["daemons"]}))
         supervise([Daemon(d["name"], d["argv"], run, logs) for d in plan["daemons"]])
     finally:
         with contextlib.suppress(OSError):

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import signal
 import subprocess
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from wherry import daemons
+from wherry.settings import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -21,3 +26,63 @@ def test_daemons_run_no_modules_of_the_current_folder(tmp_path: Path, module: st
         argv, cwd=tmp_path, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False
     )
     assert done.returncode != 0 and "current folder" not in done.stderr, done.stderr
+
+
+@pytest.fixture
+async def orphaned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Settings, list[int]]]:
+    """Run two daemons whose supervisor was killed; with their process IDs."""
+    lines = {name: ["/bin/sleep", f"{number}.{os.getpid()}"] for number, name in enumerate(("control", "agent"), 7001)}
+    monkeypatch.setattr(daemons, "uses_systemd", lambda settings: False)
+    monkeypatch.setattr(daemons, "command_lines", lambda settings: lines)
+    settings = Settings(prefix=str(tmp_path), node_name="n")
+    await daemons.start(settings)
+    pids = await running(settings)
+    os.kill(daemons.supervisor_pid(settings), signal.SIGKILL)
+    while daemons.supervisor_pid(settings):
+        await asyncio.sleep(0.01)
+    try:
+        yield settings, pids
+    finally:
+        await daemons.stop(settings)
+        for pid in pids:
+            assert not daemons._runs(pid, "")
+
+
+async def running(settings: Settings) -> list[int]:
+    async with asyncio.timeout(20):
+        while not all(found := (await daemons.running(settings)).values()):
+            await asyncio.sleep(0.02)
+    return sorted(found)
+
+
+async def test_daemons_of_a_supervisor_that_was_killed_are_stopped(orphaned: tuple[Settings, list[int]]) -> None:
+    settings, pids = orphaned
+    assert await daemons.stop(settings)
+    assert not any(daemons._runs(pid, "") for pid in pids)
+    assert not await daemons.stop(settings)
+
+
+async def test_daemons_of_a_supervisor_that_was_killed_end_before_others_start(
+    orphaned: tuple[Settings, list[int]],
+) -> None:
+    settings, pids = orphaned
+    await daemons.start(settings)
+    async with asyncio.timeout(20):
+        while set(await running(settings)) & set(pids):
+            await asyncio.sleep(0.02)
+    assert not any(daemons._runs(pid, "") for pid in pids)
+
+
+async def test_a_process_that_has_got_the_number_of_a_daemon_is_left_alone(
+    orphaned: tuple[Settings, list[int]],
+) -> None:
+    settings, _ = orphaned
+    other = await asyncio.create_subprocess_exec("/bin/sleep", "60")
+    try:
+        await daemons.stop(settings)
+        (settings.layout.run / "agent.pid").write_text(f"{other.pid}\n")
+        assert not await daemons.stop(settings)
+        assert other.returncode is None
+    finally:
+        other.kill()
+        await other.wait()
