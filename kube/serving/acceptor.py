@@ -13,6 +13,7 @@ import errno
 import logging
 import socket
 import ssl
+import traceback
 from collections.abc import Callable
 
 from kube import tls_buffers
@@ -140,8 +141,10 @@ class Acceptor:
             served = True
         except OSError as error:  # ssl.SSLError and TimeoutError are OSErrors
             log.debug("connection from %s: %s", connection.peer, error)
-        except Exception:
+            _clear_frames(error)
+        except Exception as error:
             log.exception("connection from %s", connection.peer)
+            _clear_frames(error)
         finally:
             if not served:
                 self._table.remove(connection)
@@ -160,3 +163,13 @@ class Acceptor:
             await ready
         finally:
             self._loop.remove_reader(accepted)
+
+
+def _clear_frames(error: BaseException | None) -> None:
+    """Break the circle of an exception, its frames, and the future in them that has the exception.
+
+    Otherwise the buffers of each handshake that failed, 100 KB and more, stay until the garbage collector runs.
+    """
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__context__

@@ -63,6 +63,8 @@ class _Paced(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.stop()
         self._inner.connection_lost(exc)
+        # An error's traceback leads here, and here the future that has the error: a circle with all buffers.
+        self._inner = self._transport = self._done = None  # type: ignore[assignment]
 
     def get_buffer(self, sizehint: int) -> Any:
         return self._inner.get_buffer(sizehint)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import math
 import socket
 import ssl
@@ -17,7 +18,7 @@ from uvicorn.config import Config
 
 from control.server.protocol import ApiProtocol
 from kube import pki
-from kube.serving import table
+from kube.serving import handshakes, table
 from kube.serving.limits import ServingLimits
 from kube.serving.server import BoundedServer
 from kube.serving.turns import ROUND
@@ -226,3 +227,36 @@ async def test_a_client_that_goes_within_its_handshake_leaves_nothing(
         while asyncio.all_tasks() & before - {asyncio.current_task()}:
             await asyncio.sleep(0)
         assert shaken == [] and not [task for task in asyncio.all_tasks() if task.get_name() == "TLS handshake"]
+
+
+ENDS = {
+    "a ClientHello": client_hello(),
+    "half of a ClientHello": client_hello()[:100],
+    "no TLS": b"GET / HTTP/1.1\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("sent", ENDS.values(), ids=ENDS.keys())
+@pytest.mark.parametrize("limit", [30.0, 0.2], ids=["the client leaves", "the time is over"])
+async def test_handshakes_that_fail_leave_nothing_to_the_garbage_collector(
+    contexts: tuple[ssl.SSLContext, ssl.SSLContext], sent: bytes, limit: float
+) -> None:
+    """Each would keep its buffers, 100 KB and more, until the collector's next run, which may be minutes later."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    gc.collect()
+    gc.disable()
+    try:
+        async with serving(contexts[0], listening, head_timeout=limit) as begun, asyncio.timeout(5):
+            made = [socket.create_connection(listening.getsockname()) for _ in range(20)]
+            for each in made:
+                each.sendall(sent)
+            while len(begun) < 20:
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(0.3)
+            for each in made:
+                each.close()
+            while left := sum(isinstance(each, handshakes._Paced) for each in gc.get_objects()):
+                await asyncio.sleep(0.05)
+            assert not left
+    finally:
+        gc.enable()
