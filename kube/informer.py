@@ -93,6 +93,8 @@ class Informer(Generic[T]):
         self._synced = asyncio.Event()
         self._revision = ""
         self._delay, self._problem = FIRST_RETRY, ""
+        self._expired = 0
+        """Watches that were refused as too old since the last event of one."""
 
     # -- reading --------------------------------------------------------------------------------------------------
     @property
@@ -156,6 +158,11 @@ class Informer(Generic[T]):
             except StatusError as error:
                 if error.expired or error.code == 410:
                     self._revision = ""
+                    self._expired += 1
+                    if self._expired > 1:  # each list may be too old again by the time that its watch begins
+                        await self._clock.sleep(
+                            min(FIRST_RETRY * 2**self._expired, LAST_RETRY) * random.uniform(0.8, 1.2)
+                        )
                     continue
                 if error.revision_too_large:
                     # The server's store is older than what it once showed (a restored disk): what is known is no past of it.
@@ -205,6 +212,7 @@ class Informer(Generic[T]):
         )
         async for event in watch:
             self._recovered()
+            self._expired = 0
             if event.type == "DELETED":
                 self._remove(key_of(event.object), event.object)
             elif event.type != "BOOKMARK":

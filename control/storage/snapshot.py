@@ -58,7 +58,10 @@ def restore(snapshot: Path, path: Path) -> int:
             connection.execute("UPDATE marks SET revision = ? WHERE name = 'compacted'", (revision,))
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         if path.exists():
-            os.replace(path, path.with_name(path.name + ".replaced"))
+            # A link, so that there is a database under the name at every moment: a server that finds none makes an empty one.
+            kept = path.with_name(path.name + ".replaced")
+            kept.unlink(missing_ok=True)
+            os.link(path, kept)
         for suffix in ("-wal", "-shm"):
             path.with_name(path.name + suffix).unlink(missing_ok=True)
             staged.with_name(staged.name + suffix).unlink(missing_ok=True)

@@ -25,6 +25,9 @@ from control.storage.snapshot import write_snapshot
 from control.storage.store import Event, Item, Page, Unavailable
 from control.storage.writer import Writer
 
+MOST_WAITING = 10_000
+"""Writes that wait for the disk; more are refused. A busy server has some hundreds, a disk that hangs makes them grow."""
+
 
 class SqliteStore:
     """One database file, owned by this process. Open it with `await SqliteStore.open(path)`."""
@@ -82,6 +85,8 @@ class SqliteStore:
     async def _write(
         self, kind: Literal["create", "update", "delete"], key: str, value: bytes, expected: int, ttl: int
     ) -> Item:
+        if self._writer.waiting >= MOST_WAITING:
+            raise Unavailable("the disk has not taken the writes before this one")
         answered: asyncio.Future[Item | None] = self._future()
         # Wall-clock time, because the deadline must hold across a restart.
         expires = time.time() + ttl if ttl else None

@@ -84,6 +84,11 @@ class Writer:
         """Queue a request from any thread."""
         self._queue.put(request)
 
+    @property
+    def waiting(self) -> int:
+        """How many requests wait."""
+        return self._queue.qsize()
+
     def stop(self) -> None:
         """Finish what is queued, then end the thread and close the connection. Blocks."""
         self._queue.put(Stop())

@@ -21,7 +21,7 @@ class FakeAPI:
         self.watchers: list[asyncio.Queue[bytes | None]] = []
         self.requests: list[tuple[str, str, dict[str, str], Any]] = []
         self.away = False
-        self.too_old = False
+        self.too_old = self.always_too_old = False
         self.refused = ""
         """Why the server refuses every request; empty where it does not."""
 
@@ -96,7 +96,7 @@ class FakeAPI:
         self.requests.append(("WATCH", path, dict(query or {}), None))
         if self.away:
             raise StatusError(503, "ServiceUnavailable", "away")
-        if self.too_old:
+        if self.too_old or self.always_too_old:
             self.too_old = False
             raise expired()
         if int((query or {}).get("resourceVersion") or 0) > self.revision:

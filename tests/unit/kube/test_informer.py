@@ -88,6 +88,21 @@ async def test_an_expired_watch_lists_again_and_tells_the_difference() -> None:
         assert sorted(informer.keys()) == ["default/b", "default/c"]
 
 
+async def test_a_server_that_refuses_every_watch_as_too_old_is_asked_with_growing_pauses() -> None:
+    api, clock = FakeAPI(), FakeClock()
+    async with following(api, clock):
+        asked = len(api.requests)
+        api.always_too_old = True
+        api.drop_watches()
+        await clock.advance(60)
+        assert len(api.requests) - asked < 60
+        api.always_too_old = False
+        await clock.advance(6)
+        api.put(f"{PODS}/b", pod("b"))
+        await settle()
+        assert api.watchers
+
+
 async def test_a_server_whose_revisions_went_back_is_listed_anew() -> None:
     api, clock = FakeAPI(), FakeClock()
     for name in "abc":

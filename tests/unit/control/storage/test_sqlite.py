@@ -7,14 +7,15 @@ import os
 import shutil
 import sqlite3
 import stat
+import threading
 from collections.abc import Callable
 from contextlib import aclosing, closing
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
-from control.storage import feed, history, schema
+from control.storage import feed, history, schema, sqlite
 from control.storage.compactor import Compactor
 from control.storage.snapshot import LEAP, restore
 from control.storage.sqlite import SqliteStore
@@ -300,4 +301,55 @@ async def test_the_compactor_bounds_how_much_is_kept(tmp_path: Path) -> None:
             await clock.advance(30)
             await asyncio.sleep(0.005)
     task.cancel()
+    await store.close()
+
+
+async def test_a_killed_restore_leaves_the_old_database_or_the_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, saved = tmp_path / "state.db", tmp_path / "saved.db"
+    store = await SqliteStore.open(path)
+    await store.create("/a", b"1")
+    await store.snapshot(saved)
+    await store.create("/b", b"2")
+    await store.close()
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", killed)
+    with pytest.raises(KeyboardInterrupt):
+        restore(saved, path)
+    monkeypatch.undo()
+    store = await SqliteStore.open(path)
+    assert [item.key for item in (await store.list("/")).items] == ["/a", "/b"]
+    await store.close()
+    restore(saved, path)
+    store = await SqliteStore.open(path)
+    assert [item.key for item in (await store.list("/")).items] == ["/a"]
+    await store.close()
+
+
+async def test_writes_beyond_those_that_may_wait_for_a_hung_disk_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite, "MOST_WAITING", 10)
+    store = await SqliteStore.open(tmp_path / "state.db")
+    disk, commit = threading.Event(), store._writer._commit
+
+    def hung(writes: Any) -> None:
+        disk.wait(20)
+        commit(writes)
+
+    monkeypatch.setattr(store._writer, "_commit", hung)
+    first = asyncio.create_task(store.create("/first", b"1"))
+    while store._writer.waiting or not store._writer._queue.empty():
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(0.05)
+    waiting = [asyncio.create_task(store.create(f"/{number}", b"1")) for number in range(20)]
+    refused, _ = await asyncio.wait(waiting, timeout=1, return_when=asyncio.FIRST_EXCEPTION)
+    disk.set()
+    outcomes = await asyncio.gather(first, *waiting, return_exceptions=True)
+    assert sum(isinstance(each, Unavailable) for each in outcomes) == 10 and refused
+    assert len((await store.list("/")).items) == 11
     await store.close()
