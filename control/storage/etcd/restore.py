@@ -1,4 +1,4 @@
-"""Snapshots of etcd and what is restored into it, through the API that everybody has: keys, not files of a member.
+"""Restores a snapshot into etcd, through the API that everybody has: keys, not files of a member.
 
 A restore makes the keys what the snapshot has and leaves etcd's revisions to rise as they do. Only where the snapshot has
 seen more revisions than etcd (it was taken from SQLite, or from an etcd that is lost) revisions are counted from past the
@@ -15,11 +15,11 @@ from control.storage import archive
 from control.storage.archive import Entry
 from control.storage.etcd.coordinates import Coordinates
 from control.storage.etcd.messages import Compare, PutRequest, RangeRequest, RequestOp, TxnRequest, TxnResponse
+from control.storage.etcd.save import everything
 from control.storage.etcd.store import EtcdStore
 from control.storage.snapshot import LEAP
 from control.storage.store import Item, KeyNotFound, Unavailable
 
-FOLDER = "/registry/"
 SERVERS = "/registry/masterleases/"
 """Where API servers say that they run (control/server_addresses.py)."""
 MOMENTARY = (
@@ -29,19 +29,8 @@ MOMENTARY = (
 )
 """What tells of servers that ran when the snapshot was taken; restored it would only keep the next one waiting."""
 FORGOTTEN_SECONDS = 18
-PAGE = 1000
 TOGETHER = 64
 """Writes under way at once."""
-
-
-async def save(store: EtcdStore, path: Path) -> None:
-    """Write what etcd has of this cluster, as of now, to a new file."""
-    items, revision = await _everything(store)
-    lifetimes = await store.lifetimes(FOLDER)
-    try:
-        await asyncio.to_thread(archive.write, path, items, revision, lifetimes)
-    except OSError as error:
-        raise Unavailable(f"cannot write the snapshot {path}: {error}") from error
 
 
 async def restore(store: EtcdStore, snapshot: Path, *, empty: bool = False) -> int:
@@ -51,7 +40,7 @@ async def restore(store: EtcdStore, snapshot: Path, *, empty: bool = False) -> i
     """
     seen, entries = await asyncio.to_thread(archive.read, snapshot)
     await _alone(store)
-    present, revision = await _everything(store)
+    present, revision = await everything(store)
     entries = [entry for entry in entries if not entry.key.startswith(MOMENTARY)]
     if empty and present:
         raise Unavailable(f"etcd already holds {len(present)} keys under {store.at.prefix}")
@@ -75,15 +64,6 @@ async def _alone(store: EtcdStore) -> None:
         await store.clock.sleep(1)
     names = ", ".join(item.key.removeprefix(SERVERS) for item in servers)
     raise Unavailable(f"API servers run on this etcd ({names}): stop them first")
-
-
-async def _everything(store: EtcdStore) -> tuple[list[Item], int]:
-    page = await store.list(FOLDER, limit=PAGE)
-    items = list(page.items)
-    while page.more:
-        page = await store.list(FOLDER, page.revision, items[-1].key, PAGE)
-        items += page.items
-    return items, page.revision
 
 
 async def _count_from(store: EtcdStore, offset: int) -> None:
