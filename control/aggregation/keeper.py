@@ -19,7 +19,7 @@ from control.aggregation import availability, registrations
 from control.aggregation.aggregator import Aggregator
 from control.aggregation.checks import Checks
 from control.aggregation.remote import FrontProxy, Remote
-from control.registry import tending
+from control.registry import removal, tending
 from control.registry.context import SERVER, Context
 from control.registry.deletion import DeleteOptions
 from control.registry.registry import Registry
@@ -116,7 +116,7 @@ class Keeper:
         wanted = registrations.custom(tending.stored(self.registry, DEFINITIONS).values())
         kept = {obj["metadata"]["name"] for obj in (*self._built_in, *wanted)}
         surplus = [
-            self.registry.delete(Context(SERVER), SERVICES, "", name, DeleteOptions(grace_period=0))
+            removal.delete(self.registry, Context(SERVER), SERVICES, "", name, DeleteOptions(grace_period=0))
             for name, obj in tending.stored(self.registry, SERVICES).items()
             if (obj["metadata"].get("labels") or {}).get(registrations.AUTOMANAGED) == registrations.ALWAYS
             and name not in kept

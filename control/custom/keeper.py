@@ -17,6 +17,7 @@ from control.custom.approval import approval_condition
 from control.custom.definitions import DEFINITIONS, Definitions, holds
 from control.custom.marking import FINALIZER
 from control.custom.resource import CustomResource
+from control.registry import removal, updating
 from control.registry.context import SERVER, Context
 from control.registry.deletion import DeleteOptions
 from control.storage.following import follow
@@ -107,8 +108,14 @@ class Keeper:
             return {**old, "status": status}
 
         try:
-            await self.registry.update(
-                Context(SERVER, field_manager=MANAGER), DEFINITIONS, "", name, change, subresource="status"
+            await updating.update(
+                self.registry,
+                Context(SERVER, field_manager=MANAGER),
+                DEFINITIONS,
+                "",
+                name,
+                change,
+                subresource="status",
             )
         except StatusError as error:
             if not (error.conflict or error.not_found):
@@ -148,7 +155,8 @@ class Keeper:
                 continue
             try:
                 namespace = metadata.get("namespace", "")
-                await self.registry.delete(
+                await removal.delete(
+                    self.registry,
                     Context(SERVER, field_manager=MANAGER),
                     resource,
                     namespace,
@@ -187,8 +195,8 @@ class Keeper:
             old["metadata"]["finalizers"] = finalizers
             return old
 
-        await self.registry.update(
-            Context(SERVER, field_manager=MANAGER), DEFINITIONS, "", name, change, subresource="status"
+        await updating.update(
+            self.registry, Context(SERVER, field_manager=MANAGER), DEFINITIONS, "", name, change, subresource="status"
         )
         if done:
-            await self.registry.update(Context(SERVER, field_manager=MANAGER), DEFINITIONS, "", name, release)
+            await updating.update(self.registry, Context(SERVER, field_manager=MANAGER), DEFINITIONS, "", name, release)

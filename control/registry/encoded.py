@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -21,13 +21,11 @@ from control.custom.resource import CustomResource
 from control.registry import creation
 from control.registry.context import Context, Written
 from control.registry.conversion import conversion
+from control.registry.registry import Registry
 from control.registry.storing import encode, limited
 from control.registry.strategy import Settings, Strategy
 from kube.errors import StatusError
 from kube.resources import Resource
-
-if TYPE_CHECKING:
-    from control.registry.registry import Registry
 
 Object = dict[str, Any]
 Begun = tuple[bytes, str, str, bool, list[str]]

@@ -1,8 +1,7 @@
-"""The one path that every resource takes between its handlers and the store: reads from the cache, writes through their steps.
+"""What the registry's verbs share: the store, the watch cache, a strategy and a cache for each resource, admission, the clock.
 
-What kinds differ in is asked of their `Strategy`; what all share (system fields, name and namespace rules, optimistic
-concurrency, admission in its place, finalizers and grace) is in creation, updating and removal. The cache is current when a
-write's caller goes on, so reads see their own writes.
+Reads are methods here. Writes are functions over a `Registry`: `creation.create`, `updating.update` and `removal.delete`. What
+kinds differ in is asked of their `Strategy`. The cache is current when a write's caller goes on, so reads see their own writes.
 """
 
 from __future__ import annotations
@@ -12,9 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from control.custom.resource import CustomResource
-from control.registry import creation, removal, updating
-from control.registry.context import Admission, Change, Context, Projection, Written
-from control.registry.deletion import DeleteOptions
+from control.registry.context import Admission
 from control.registry.strategies import strategy_for
 from control.registry.strategy import Settings, Strategy
 from control.storage.cache import WatchCache
@@ -25,7 +22,6 @@ from kube import errors
 from kube.clock import Clock
 from kube.resources import RESOURCES, Resource
 
-Object = dict[str, Any]
 EVENT_TTL = 3600
 
 
@@ -118,43 +114,3 @@ class Registry:
             raise errors.not_found(resource.group, resource.plural, name)
         strategy = self.strategy(resource)
         return entry if strategy.stored_as_served else (await strategy.view((entry,)))[0]
-
-    # -- writes ---------------------------------------------------------------------------------------------------
-    async def create(self, context: Context, resource: Resource, namespace: str, obj: Object) -> Written:
-        """Store a new object; raises 409 AlreadyExists, 422, or what admission says."""
-        return await creation.create(self, context, resource, namespace, obj)
-
-    async def update(
-        self,
-        context: Context,
-        resource: Resource,
-        namespace: str,
-        name: str,
-        change: Change,
-        *,
-        subresource: str = "",
-        create_missing: bool | None = None,
-        projection: Projection | None = None,
-    ) -> Written:
-        """Change an object with `change`, again and again until nobody came between; raises 404, 409, 422.
-
-        `subresource` is the part that the change is limited to by the strategy; a `projection` is what admission sees in
-        place of the object. `create_missing` None: as the strategy says.
-        """
-        return await updating.update(
-            self,
-            context,
-            resource,
-            namespace,
-            name,
-            change,
-            subresource=subresource,
-            create_missing=create_missing,
-            projection=projection,
-        )
-
-    async def delete(
-        self, context: Context, resource: Resource, namespace: str, name: str, options: DeleteOptions
-    ) -> tuple[Written | None, bool, Object]:
-        """Delete an object or mark it for deletion. Returns (what to show or None, whether it is gone, the object)."""
-        return await removal.delete(self, context, resource, namespace, name, options)

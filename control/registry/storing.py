@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from control.custom.resource import CustomResource
+from control.registry.registry import Registry
 from control.registry.strategy import Strategy
 from control.storage import codec
 from control.storage.listing import too_large
@@ -16,9 +17,6 @@ from control.storage.store import FutureRevision, Item, NoSpace, StoreError, Una
 from kube import errors
 from kube.errors import FieldError, StatusError
 from kube.resources import Resource
-
-if TYPE_CHECKING:
-    from control.registry.registry import Registry
 
 log = logging.getLogger(__name__)
 Object = dict[str, Any]

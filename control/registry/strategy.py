@@ -50,8 +50,8 @@ class Stored(Protocol):
     def data(self) -> bytes: ...
 
 
-class Context(Protocol):
-    """What a strategy may know of the request and of other objects while it allocates."""
+class ReleaseContext(Protocol):
+    """What a strategy may know of the request and of other objects while it takes back what it has handed out."""
 
     @property
     def user(self) -> UserInfo: ...
@@ -83,12 +83,16 @@ class Context(Protocol):
         """Return all objects of a resource, from the watch cache (or the store); they are read-only."""
         ...
 
-    async def create(self, obj: Object) -> Object:
-        """Create another built-in object (apiVersion and kind say which) as the server itself."""
-        ...
-
     async def delete(self, group: str, version: str, plural: str, namespace: str, name: str) -> None:
         """Delete another built-in object as the server itself; gone already is no error."""
+        ...
+
+
+class Context(ReleaseContext, Protocol):
+    """What a strategy may know of the request and of other objects while it allocates."""
+
+    async def create(self, obj: Object) -> Object:
+        """Create another built-in object (apiVersion and kind say which) as the server itself."""
         ...
 
 
@@ -217,7 +221,7 @@ class Strategy:
         """
         return None
 
-    async def release(self, obj: Object, context: Context) -> None:
+    async def release(self, obj: Object, context: ReleaseContext) -> None:
         """Take back what `allocate` handed out; runs once an object is gone from the store."""
 
     def name_errors(self, name: str, prefix: bool = False) -> list[str]:

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from control import offload
 from control.admission.plugin import Attributes
 from control.auth.user import UserInfo
-from control.registry import deletion, encoded, metadata
-from control.registry.context import Allocation, Change, Context, Projection, Written
+from control.registry import creation, deletion, encoded, metadata
+from control.registry.context import Change, Context, Projection, Written
+from control.registry.creation import Allocation
 from control.registry.managed import track
 from control.registry.outcome import OutcomeUnknown, carry_out, delete_stored, newest, settle
 from control.registry.ratcheting import problems_of_change
+from control.registry.registry import Registry
 from control.registry.storing import always_status, encode, landed, merge_problems, storage_error, ttl
 from control.registry.strategy import Finish, Outcome, Strategy
 from control.storage import codec
@@ -29,9 +31,6 @@ from control.weight import weight
 from kube import errors
 from kube.errors import StatusError
 from kube.resources import Resource
-
-if TYPE_CHECKING:
-    from control.registry.registry import Registry
 
 Object = dict[str, Any]
 _SILENT = frozenset({"status", "binding"})
@@ -71,7 +70,7 @@ async def update(
             obj = await change(None)
             obj.setdefault("metadata", {})["name"] = name
             obj["metadata"].pop("resourceVersion", None)
-            return await registry.create(context, resource, namespace, obj)
+            return await creation.create(registry, context, resource, namespace, obj)
         work = _update_once(
             registry, context, strategy, entry, namespace, name, change, subresource, projection, current=current
         )

@@ -18,6 +18,7 @@ from control.auth.setup import Auth
 from control.custom.definitions import Definitions
 from control.custom.resource import CustomResource
 from control.pacing import Pace
+from control.registry import creation, updating
 from control.registry.context import SERVER, Context
 from control.registry.registry import Registry
 from control.storage import codec
@@ -99,7 +100,7 @@ class Lookup:
         """Create an object as the server itself; raises 409 where it is there."""
         namespace = obj["metadata"].get("namespace", "")
         fresh = codec.decode(codec.encode(obj))
-        written = await self.registry.create(Context(SERVER), BY_TARGET[target], namespace, fresh)
+        written = await creation.create(self.registry, Context(SERVER), BY_TARGET[target], namespace, fresh)
         return codec.decode(written.data)
 
     async def update_status(self, target: str, obj: Object) -> Object:
@@ -109,8 +110,14 @@ class Lookup:
         async def change(old: Object | None) -> Object:
             return codec.decode(codec.encode(obj)) | {"metadata": dict(meta)}
 
-        written = await self.registry.update(
-            Context(SERVER), resource, meta.get("namespace", ""), meta["name"], change, subresource="status"
+        written = await updating.update(
+            self.registry,
+            Context(SERVER),
+            resource,
+            meta.get("namespace", ""),
+            meta["name"],
+            change,
+            subresource="status",
         )
         return codec.decode(written.data)
 

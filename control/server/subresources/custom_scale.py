@@ -8,6 +8,7 @@ import msgspec
 
 from control.custom import jsonpath
 from control.custom.strategy import CustomStrategy
+from control.registry import updating
 from control.registry.context import Projection
 from control.server import patching
 from control.server.exchange import Answer, Request
@@ -66,8 +67,8 @@ async def update(server: ResourceServer, request: Request, resource: Resource) -
         assert obj is not None
         return _scaled(obj, scale, name, paths)
 
-    written = await server.registry.update(
-        context, resource, request.info.namespace, name, change, projection=projection
+    written = await updating.update(
+        server.registry, context, resource, request.info.namespace, name, change, projection=projection
     )
     return shown(server, request, scale_of(msgspec.json.decode(written.data), paths))
 
@@ -87,8 +88,8 @@ async def patch(server: ResourceServer, request: Request, resource: Resource) ->
         place = jsonpath.plain(paths["specReplicasPath"])
         return _scaled(obj, await changed_scale(found, context, obj, scale_of(obj, paths), place), name, paths)
 
-    written = await server.registry.update(
-        context, resource, request.info.namespace, name, change, projection=projection
+    written = await updating.update(
+        server.registry, context, resource, request.info.namespace, name, change, projection=projection
     )
     return shown(server, request, scale_of(msgspec.json.decode(written.data), paths))
 

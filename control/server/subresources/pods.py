@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from control.registry import deletion, metadata
+from control.registry import deletion, metadata, removal, updating
 from control.registry.context import SERVER, Context
 from control.registry.metadata import precondition
 from control.server.decode import Decoder, directive
@@ -87,7 +87,7 @@ async def assign(
         return pod
 
     context.admitted, context.size = True, weight(request.sent, request.header(b"content-type"))
-    await server.registry.update(context, pods, namespace, name, change, subresource="binding")
+    await updating.update(server.registry, context, pods, namespace, name, change, subresource="binding")
     return typed_response(request, success({}) | {"code": 201}, "meta_v1", "Status", 201)
 
 
@@ -133,7 +133,7 @@ async def evict(server: ResourceServer, request: Request, resource: Resource) ->
         options.preconditions = {"uid": pod["metadata"]["uid"], **(options.preconditions or {})}
     if not options.dry_run:
         await _mark_evicted(server, resource, namespace, name, options)
-    await server.registry.delete(context, resource, namespace, name, options)
+    await removal.delete(server.registry, context, resource, namespace, name, options)
     return typed_response(request, success({}) | {"code": 201}, "meta_v1", "Status", 201)
 
 
@@ -164,7 +164,7 @@ async def _mark_evicted(
         return pod
 
     context = Context(SERVER, admitted=True)
-    written = await server.registry.update(context, resource, namespace, name, change, subresource="status")
+    written = await updating.update(server.registry, context, resource, namespace, name, change, subresource="status")
     if (options.preconditions or {}).get("resourceVersion"):
         version = codec.decode(written.data)["metadata"]["resourceVersion"]
         options.preconditions = {**(options.preconditions or {}), "resourceVersion": version}

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from control.patch.apply.scaling import REPLICAS, to_parent, to_scale
+from control.registry import updating
 from control.registry.context import Context, Projection
 from control.registry.strategy import AGE, NAME, Column, Strategy
 from control.registry.tables import age
@@ -91,8 +92,8 @@ async def update(server: ResourceServer, request: Request, resource: Resource) -
         assert obj is not None
         return _scaled(obj, scale, name)
 
-    written = await server.registry.update(
-        context, resource, request.info.namespace, name, change, projection=projection
+    written = await updating.update(
+        server.registry, context, resource, request.info.namespace, name, change, projection=projection
     )
     return _shown(server, request, written.data)
 
@@ -112,8 +113,8 @@ async def patch(server: ResourceServer, request: Request, resource: Resource) ->
         scale = await changed_scale(found, context, obj, scale_of(obj), REPLICAS)
         return _scaled(obj, scale, name)
 
-    written = await server.registry.update(
-        context, resource, request.info.namespace, name, change, projection=projection
+    written = await updating.update(
+        server.registry, context, resource, request.info.namespace, name, change, projection=projection
     )
     return _shown(server, request, written.data)
 

@@ -32,7 +32,7 @@ from tests.support.authorised.recording import (
     RecordingAdmission,
     RecordingAuthorizer,
     RecordingStore,
-    identify_writers,
+    writers_identified,
 )
 from tests.support.authorised.targets import BOATS, BY_NAME, CREW, TARGETS, Target, definition
 from tests.support.control import ApiUnderTest, api_server
@@ -225,7 +225,7 @@ async def world(directory: Path) -> AsyncIterator[World]:
 
     availability.check = available
     try:
-        with dialled():
+        with dialled(), writers_identified():
             plugins = ("OwnerReferencesPermissionEnforcement",)
             async with api_server(directory, enabled_admission=plugins, **HEADERS) as under_test:
                 api, authorizer = under_test.api, RecordingAuthorizer()
@@ -236,7 +236,6 @@ async def world(directory: Path) -> AsyncIterator[World]:
                 api.cache.wait_fresh = functools.partial(api.cache.wait_fresh, timeout=FRESH_SECONDS)  # type: ignore[method-assign]
                 api.registry.store = RecordingStore(api.store)  # type: ignore[assignment]
                 api.registry.admission = RecordingAdmission(api.registry.admission)
-                identify_writers(api.registry)
                 await made.seed()
                 yield made
     finally:
