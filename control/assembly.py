@@ -49,10 +49,12 @@ from control.server.inprocess import InProcessTransport
 from control.server.listing import Listing
 from control.server.lookup import BY_TARGET, Lookup, follow_auth
 from control.server.mounted import Mounted
+from control.server.nodes import NodeDialer
 from control.server.pipeline import Pipeline
 from control.server.resources import ResourceServer
 from control.server.serve import Listener
-from control.server.subresources import Subresources
+from control.server.subresources.table import handlers
+from control.server.verbs import Verbs
 from control.server.zpages import ZPages
 from control.server_addresses import ServerAddresses
 from control.server_identity import ServerIdentity
@@ -126,10 +128,9 @@ class ApiServer:
         self.health.expect(*start_steps.STEPS)
         self.health.add("shutdown", lambda: "process is shutting down" if self.stopping else None)
         self.listing = Listing(self.registry, config.min_watch_timeout)
-        others = Subresources()
-        resources = ResourceServer(self.registry, self.listing, config.max_body_bytes, others, others.review)
-        resources.parts.update(auth=self.auth, config=config)
-        self.custom = resources.custom = self.lookup.custom = Definitions(self.registry, self.webhooks)
+        verbs = Verbs(self.registry, self.listing, config.max_body_bytes, self.auth.authorizer)
+        self.custom = self.lookup.custom = Definitions(self.registry, self.webhooks)
+        resources = ResourceServer(verbs, handlers(verbs, self.auth, NodeDialer(config)), self.custom)
         self.mounted = Mounted(self.health, self._finite_routes)
         self.aggregator = Aggregator(self.lookup, resources, self.mounted, config.max_body_bytes)
         self.pipeline = Pipeline(config, self.auth, self.aggregator.resources, self.aggregator.finite)

@@ -7,7 +7,6 @@ looked at. Errors are metrics-server's.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -34,63 +33,63 @@ from control.storage.selecting import chosen
 from kube import errors
 from kube.resources import Resource, by_path
 
-if TYPE_CHECKING:
-    from control.server.resources import ResourceServer
-
 BODY_LIMIT = 8 * 1024 * 1024
 _STRATEGIES = {resource.plural: MetricsStrategy(resource) for resource in RESOURCES}
 
 
-async def answer(server: ResourceServer, request: Request) -> Answer:
-    """Answer a request for the group; raises 404, 405."""
-    info = request.info
-    strategy = _STRATEGIES.get(info.resource)
-    if strategy is None or info.version != strategy.resource.version or info.subresource:
-        raise errors.path_not_found()
-    resource = strategy.resource
-    if bool(info.namespace) != resource.namespaced and (info.namespace or info.verb == "get"):
-        raise errors.path_not_found()
-    if info.verb not in resource.verbs:
-        raise errors.method_not_allowed()
-    # These kinds have no protobuf form; clients that prefer it name JSON after it.
-    accept = ",".join(clause for clause in request.header(b"accept").split(",") if "protobuf" not in clause)
-    form = Form(negotiate(accept), strategy, request.option("includeObject"), server.registry.clock)
-    options = read_options(request, frozenset())
-    # A list's name is that of its field selector, which is applied as one.
-    name = info.name if info.verb == "get" else ""
-    objects = await _measured(server, resource, info.namespace, name, options)
-    if name:
-        if not objects:
-            shown = f"{info.namespace}/{name}" if resource.namespaced else name
-            raise errors.not_found(GROUP, resource.kind.lower(), shown)
-        return Response(200, form.object(msgspec.json.encode(objects[0])), form.wanted.content_type)
-    entries = [Entry(obj["metadata"]["name"], 0, msgspec.json.encode(obj), lambda obj: {}) for obj in objects]
-    return Response(200, form.list(entries, {}), form.wanted.content_type)
+class ResourceMetrics:
+    """Answers requests for the group from what nodes' agents measure; `dialer` reaches them."""
 
+    def __init__(self, registry: Registry, dialer: NodeDialer) -> None:
+        self._registry = registry
+        self._scraper = Scraper(_Fetch(registry, dialer), registry.clock)
 
-async def _measured(
-    server: ResourceServer, resource: Resource, namespace: str, name: str, options: ListOptions
-) -> list[Object]:
-    """Return the metrics of what is asked for, as far as there are any."""
-    registry = server.registry
-    core = by_path("", "v1", resource.plural)
-    assert core is not None
-    outlines = await _outlines(registry, core, namespace, name, options)
-    scraper = scraper_of(server)
-    now = registry.clock.now()
-    if resource.plural == "nodes":
-        usages = await scraper.usage(node["metadata"]["name"] for node in outlines)
-        found = [(node, usages.get(node["metadata"]["name"])) for node in outlines]
-        return [node_metrics(node, used.node, now) for node, used in found if used is not None and used.node]
-    running = [pod for pod in outlines if _runs(pod)]
-    usages = await scraper.usage(sorted({pod["spec"]["nodeName"] for pod in running}))
-    shown = []
-    for pod in running:
-        usage = usages.get(pod["spec"]["nodeName"])
-        metrics = pod_metrics(pod, usage.containers, now) if usage is not None else None
-        if metrics is not None:
-            shown.append(metrics)
-    return shown
+    async def answer(self, request: Request) -> Answer:
+        """Answer a request for the group; raises 404, 405."""
+        info = request.info
+        strategy = _STRATEGIES.get(info.resource)
+        if strategy is None or info.version != strategy.resource.version or info.subresource:
+            raise errors.path_not_found()
+        resource = strategy.resource
+        if bool(info.namespace) != resource.namespaced and (info.namespace or info.verb == "get"):
+            raise errors.path_not_found()
+        if info.verb not in resource.verbs:
+            raise errors.method_not_allowed()
+        # These kinds have no protobuf form; clients that prefer it name JSON after it.
+        accept = ",".join(clause for clause in request.header(b"accept").split(",") if "protobuf" not in clause)
+        form = Form(negotiate(accept), strategy, request.option("includeObject"), self._registry.clock)
+        options = read_options(request, frozenset())
+        # A list's name is that of its field selector, which is applied as one.
+        name = info.name if info.verb == "get" else ""
+        objects = await self._measured(resource, info.namespace, name, options)
+        if name:
+            if not objects:
+                shown = f"{info.namespace}/{name}" if resource.namespaced else name
+                raise errors.not_found(GROUP, resource.kind.lower(), shown)
+            return Response(200, form.object(msgspec.json.encode(objects[0])), form.wanted.content_type)
+        entries = [Entry(obj["metadata"]["name"], 0, msgspec.json.encode(obj), lambda obj: {}) for obj in objects]
+        return Response(200, form.list(entries, {}), form.wanted.content_type)
+
+    async def _measured(self, resource: Resource, namespace: str, name: str, options: ListOptions) -> list[Object]:
+        """Return the metrics of what is asked for, as far as there are any."""
+        registry = self._registry
+        core = by_path("", "v1", resource.plural)
+        assert core is not None
+        outlines = await _outlines(registry, core, namespace, name, options)
+        now = registry.clock.now()
+        if resource.plural == "nodes":
+            usages = await self._scraper.usage(node["metadata"]["name"] for node in outlines)
+            found = [(node, usages.get(node["metadata"]["name"])) for node in outlines]
+            return [node_metrics(node, used.node, now) for node, used in found if used is not None and used.node]
+        running = [pod for pod in outlines if _runs(pod)]
+        usages = await self._scraper.usage(sorted({pod["spec"]["nodeName"] for pod in running}))
+        shown = []
+        for pod in running:
+            usage = usages.get(pod["spec"]["nodeName"])
+            metrics = pod_metrics(pod, usage.containers, now) if usage is not None else None
+            if metrics is not None:
+                shown.append(metrics)
+        return shown
 
 
 async def _outlines(
@@ -114,17 +113,6 @@ async def _outlines(
 
 def _runs(pod: Object) -> bool:
     return bool((pod.get("spec") or {}).get("nodeName")) and (pod.get("status") or {}).get("phase") == "Running"
-
-
-def scraper_of(server: ResourceServer) -> Scraper:
-    """Return the server's scraper, made when first asked for."""
-    found: Scraper | None = server.parts.get("scraper")
-    if found is None:
-        dialer = server.parts.get("dialer")
-        if dialer is None:
-            dialer = server.parts["dialer"] = NodeDialer(server.parts["config"])
-        found = server.parts["scraper"] = Scraper(_Fetch(server.registry, dialer), server.registry.clock)
-    return found
 
 
 class _Fetch:

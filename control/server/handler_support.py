@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from control import offload
+from control.auth.user import Authorizer
 from control.custom.resource import CustomResource
 from control.registry.context import Context
 from control.registry.registry import Registry
@@ -25,10 +26,8 @@ MANAGER_LIMIT = 128
 class HandlerSupport:
     """What handlers are made with. `max_body` is in bytes."""
 
-    def __init__(self, registry: Registry, listing: Listing, max_body: int) -> None:
-        self.registry, self.listing, self.max_body = registry, listing, max_body
-        self.parts: dict[str, Any] = {}
-        """What subresources need besides the registry (authenticators, configuration), by name."""
+    def __init__(self, registry: Registry, listing: Listing, max_body: int, authorizer: Authorizer) -> None:
+        self.registry, self.listing, self.max_body, self.authorizer = registry, listing, max_body, authorizer
         self._decoders: dict[Resource, Decoder] = {}
 
     def form(self, request: Request, resource: Resource) -> Form:
@@ -74,7 +73,7 @@ class HandlerSupport:
 
     async def require(self, request: Request, verb: str) -> None:
         """Raise 403 where a request's user may not do another verb than its own to what the request names."""
-        await authorizing.require(self.parts["auth"].authorizer, request, verb)
+        await authorizing.require(self.authorizer, request, verb)
 
     def decoder(self, resource: Resource) -> Decoder:
         """Return the decoder of a resource's own kind."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from control.auth.user import Authorizer
 from control.custom.resource import CustomResource
 from control.registry.conversion import conversion
 from control.registry.registry import Registry
@@ -19,8 +20,8 @@ _VIRTUAL = "componentstatuses"
 class Reading(HandlerSupport):
     """The verbs that read."""
 
-    def __init__(self, registry: Registry, listing: Listing, max_body: int) -> None:
-        super().__init__(registry, listing, max_body)
+    def __init__(self, registry: Registry, listing: Listing, max_body: int, authorizer: Authorizer) -> None:
+        super().__init__(registry, listing, max_body, authorizer)
         self._known_fields: dict[Resource, frozenset[str]] = {}
 
     async def get(self, request: Request, resource: Resource) -> Response:

@@ -14,9 +14,9 @@ from control.server import links, relay
 from control.server.exchange import Answer, Header, Request, Response, Stream, Upgrade
 from control.server.nodes import Endpoint, NodeDialer, endpoint_of
 from control.server.protocol import ApiProtocol
-from control.server.resources import ResourceServer
 from control.server.socket_stream import over_socket, wants_socket
 from control.server.subresources.connecting import admit
+from control.server.verbs import Verbs
 from kube import errors
 from kube.errors import StatusError
 from kube.resources import Resource, by_path
@@ -29,7 +29,7 @@ _COMMANDS = frozenset({"exec", "attach", "run", "portforward", "cri"})
 """First parts of the agent's paths behind which containers are given commands or data."""
 
 
-async def log(server: ResourceServer, request: Request, resource: Resource) -> Answer:
+async def log(server: Verbs, dialer: NodeDialer, turns: SessionTurns, request: Request, resource: Resource) -> Answer:
     """GET pods/log: the agent's /containerLogs, streamed."""
     pod = (await server.registry.get(resource, request.info.namespace, request.info.name)).obj
     _check_log_options(request)
@@ -37,7 +37,6 @@ async def log(server: ResourceServer, request: Request, resource: Resource) -> A
     endpoint = await _endpoint(server, pod)
     query = [(name, request.option(name)) for name in _LOG_OPTIONS if request.option(name)]
     path = _agent_path("containerLogs", pod, container, query)
-    dialer = _dialer(server)
     reader, writer = await dialer.dial(endpoint)
     writer.write(relay.request_head("GET", path, _host(endpoint), [], upgrade=False))
     try:
@@ -49,7 +48,6 @@ async def log(server: ResourceServer, request: Request, resource: Resource) -> A
         raise
     kind = next((value for name, value in head.headers if name == b"content-type"), b"text/plain")
     stream = Stream(relay.body_chunks(head, reader, writer), kind)
-    turns = server.parts.setdefault("session_turns", SessionTurns())
     return over_socket(request, stream, turns) if wants_socket(request) else stream
 
 
@@ -87,7 +85,7 @@ def _check_log_options(request: Request) -> None:
         raise errors.invalid("", "PodLogOptions", request.info.name, problems)
 
 
-async def connect(server: ResourceServer, request: Request, resource: Resource) -> Answer:
+async def connect(server: Verbs, dialer: NodeDialer, request: Request, resource: Resource) -> Answer:
     """exec, attach and port-forward: the connection itself goes to the agent."""
     what = request.info.subresource
     await server.require(request, "create")  # a WebSocket begins with a GET, and runs something all the same
@@ -105,7 +103,7 @@ async def connect(server: ResourceServer, request: Request, resource: Resource) 
             )
         endpoint = await _endpoint(server, pod)
         path = _agent_path(what, pod, container, _stream_options(request, what))
-    return _upgraded(server, request, endpoint, path)
+    return _upgraded(dialer, request, endpoint, path)
 
 
 def _stream_options(request: Request, what: str) -> list[tuple[str, str]]:
@@ -120,7 +118,7 @@ def _stream_options(request: Request, what: str) -> list[tuple[str, str]]:
     return query + [("command", command) for command in commands]
 
 
-async def proxy(server: ResourceServer, request: Request, endpoint: Endpoint) -> Answer:
+async def proxy(server: Verbs, dialer: NodeDialer, request: Request, endpoint: Endpoint) -> Answer:
     """nodes/proxy: any path of the agent's API, with the caller's right to that checked as nodes/proxy.
 
     What runs something in a container is `create`, whatever the method: the agent sees the server ask, and cannot check.
@@ -134,11 +132,11 @@ async def proxy(server: ResourceServer, request: Request, endpoint: Endpoint) ->
     if request.query_string:
         path += "?" + request.query_string.decode("latin-1")
     if wants_upgrade(request):
-        return _upgraded(server, request, endpoint, path)
+        return _upgraded(dialer, request, endpoint, path)
     if (moved := links.to_the_root(request)) is not None:
         return moved
     body = await request.body(server.max_body)
-    reader, writer = await _dialer(server).dial(endpoint)
+    reader, writer = await dialer.dial(endpoint)
     writer.write(relay.request_head(request.method, path, _host(endpoint), headers_of(request), False, body))
     try:
         head = await relay.read_head(reader)
@@ -155,10 +153,9 @@ def path_behind(request: Request) -> str:
 
 
 # -- parts ------------------------------------------------------------------------------------------------------------
-def _upgraded(server: ResourceServer, request: Request, endpoint: Endpoint, path: str) -> Answer:
+def _upgraded(dialer: NodeDialer, request: Request, endpoint: Endpoint, path: str) -> Answer:
     if not wants_upgrade(request):
         raise errors.bad_request("Upgrade request required")
-    dialer = _dialer(server)
 
     async def splice(protocol: ApiProtocol) -> Response | None:
         reader, writer = await dialer.dial(endpoint)
@@ -192,15 +189,7 @@ def _host(endpoint: Endpoint) -> str:
     return f"[{endpoint.host}]:{endpoint.port}" if ":" in endpoint.host else f"{endpoint.host}:{endpoint.port}"
 
 
-def _dialer(server: ResourceServer) -> NodeDialer:
-    found = server.parts.get("dialer")
-    if found is None:
-        found = server.parts["dialer"] = NodeDialer(server.parts["config"])
-    dialer: NodeDialer = found
-    return dialer
-
-
-async def _endpoint(server: ResourceServer, pod: Object) -> Endpoint:
+async def _endpoint(server: Verbs, pod: Object) -> Endpoint:
     name = pod["metadata"]["name"]
     node = (pod.get("spec") or {}).get("nodeName")
     if not node:

@@ -10,9 +10,9 @@ from control.registry.metadata import precondition
 from control.server.decode import Decoder, directive
 from control.server.deleting import success
 from control.server.exchange import Answer, Request, typed_response
-from control.server.resources import ResourceServer
 from control.server.subresources import created
 from control.server.subresources.budgets import charge
+from control.server.verbs import Verbs
 from control.storage import codec
 from control.weight import weight
 from kube import errors
@@ -25,7 +25,7 @@ _BINDING = Decoder(core_v1.Binding, "v1", "Binding")
 _EVICTION = Decoder(policy_v1.Eviction, "policy/v1", "Eviction")
 
 
-async def body_of(server: ResourceServer, request: Request, decoder: Decoder) -> Object:
+async def body_of(server: Verbs, request: Request, decoder: Decoder) -> Object:
     """Return a subresource's body, decoded as its own kind."""
     body = await request.document(server.max_body)
     validation = directive(request.option("fieldValidation"))
@@ -34,7 +34,7 @@ async def body_of(server: ResourceServer, request: Request, decoder: Decoder) ->
     return obj
 
 
-async def bind(server: ResourceServer, request: Request, resource: Resource) -> Answer:
+async def bind(server: Verbs, request: Request, resource: Resource) -> Answer:
     """Assign a pod to a node (pkg/registry/core/pod/storage: BindingREST); 409 where it has one already."""
     context = server.context(request, "CreateOptions")
     binding = await body_of(server, request, _BINDING)
@@ -42,7 +42,7 @@ async def bind(server: ResourceServer, request: Request, resource: Resource) -> 
 
 
 async def assign(
-    server: ResourceServer,
+    server: Verbs,
     request: Request,
     context: Context,
     name: str,
@@ -113,7 +113,7 @@ def _check_assignable(pod: Object, name: str) -> None:
         raise errors.conflict("", "pods/binding", name, why)
 
 
-async def evict(server: ResourceServer, request: Request, resource: Resource) -> Answer:
+async def evict(server: Verbs, request: Request, resource: Resource) -> Answer:
     """Delete a pod if its disruption budget allows it; 429 where it does not (EvictionREST)."""
     context = server.context(request, "CreateOptions")
     eviction = created.wiped(await body_of(server, request, _EVICTION))
@@ -138,7 +138,7 @@ async def evict(server: ResourceServer, request: Request, resource: Resource) ->
 
 
 async def _mark_evicted(
-    server: ResourceServer, resource: Resource, namespace: str, name: str, options: deletion.DeleteOptions
+    server: Verbs, resource: Resource, namespace: str, name: str, options: deletion.DeleteOptions
 ) -> None:
     """Say on a pod why it goes, for whoever owns it: pod failure policies of Jobs read it."""
 
