@@ -44,19 +44,31 @@ PATIENCE = 4
 """What part of its time a request may spend in a queue: a quarter, as upstream's."""
 
 
-class Pipeline:
-    """Takes requests from any transport. `resources` serves the API's paths, `finite` all others."""
+def fairness_of(config: ControlConfig) -> Fairness:
+    """Return the seats and the patience that a configuration gives requests."""
+    return Fairness(config.max_readonly_in_flight + config.max_mutating_in_flight, config.request_timeout / PATIENCE)
 
-    def __init__(self, config: ControlConfig, auth: Auth, resources: Handler, finite: Handler) -> None:
+
+class Pipeline:
+    """Takes requests from any transport. `resources` serves the API's paths, `finite` all others.
+
+    `list_size` says how many objects a list goes through.
+    """
+
+    def __init__(
+        self,
+        config: ControlConfig,
+        auth: Auth,
+        resources: Handler,
+        finite: Handler,
+        fairness: Fairness,
+        metrics: RequestMetrics,
+        list_size: Callable[[RequestInfo], int],
+        auditor: Auditor | None = None,
+    ) -> None:
         self.config, self.auth = config, auth
         self.resources, self.finite = resources, finite
-        self.reading = self.writing = 0
-        seats = config.max_readonly_in_flight + config.max_mutating_in_flight
-        self.fairness = Fairness(seats, config.request_timeout / PATIENCE)
-        self.list_size: Callable[[RequestInfo], int] = lambda info: 1
-        """How many objects a list goes through."""
-        self.auditor: Auditor | None = None
-        self.metrics = RequestMetrics()
+        self.fairness, self.metrics, self.list_size, self.auditor = fairness, metrics, list_size, auditor
         self._clearing = Clearing(request_headers(config))
 
     async def answer(self, request: Request, credentials: Credentials, user: UserInfo | None = None) -> Answer:
@@ -72,7 +84,7 @@ class Pipeline:
 
     def in_flight(self) -> dict[str, int]:
         """Return how many requests are being served, by kind."""
-        return {"readOnly": self.reading, "mutating": self.writing}
+        return self.metrics.in_flight()
 
     async def _guarded(self, request: Request, credentials: Credentials, user: UserInfo | None) -> Answer:
         """Answer with a Status where anything goes wrong."""
@@ -158,11 +170,11 @@ class Pipeline:
             raise denial.denied(attributes, reason)
 
     async def _in_flight(self, request: Request, info: RequestInfo, handler: Handler) -> Answer:
-        reading = info.verb in _READS
+        reading, metrics = info.verb in _READS, self.metrics
         if reading:
-            self.reading += 1
+            metrics.reading += 1
         else:
-            self.writing += 1
+            metrics.writing += 1
         try:
             limit = self.config.request_timeout
             if request.query_string and b"timeout=" in request.query_string:
@@ -174,9 +186,9 @@ class Pipeline:
                 return _finish(request, await handler(request))
         finally:
             if reading:
-                self.reading -= 1
+                metrics.reading -= 1
             else:
-                self.writing -= 1
+                metrics.writing -= 1
 
 
 def _clear(request: Request, clearing: Clearing) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from control.admission.chain import Chain
 from control.admission.plugin import Attributes, Plugin
 from control.registry import removal
 from control.registry.context import SERVER, Context
@@ -46,7 +45,7 @@ class Protection(Plugin):
 async def both(tmp_path: Path) -> AsyncIterator[tuple[ApiUnderTest, Protection]]:
     async with api_server(tmp_path) as server:
         admission, plugin = server.api.registry.admission, Protection()
-        admission.chain = Chain([*admission.chain.plugins, plugin])
+        admission.install([*admission.plugins, plugin])
         assert (await server.request("POST", PATH, {"metadata": {"name": "x"}})).status == 201
         yield server, plugin
 

@@ -10,7 +10,7 @@ import asyncio
 
 from control.server import links
 from control.server.exchange import Answer, Request
-from control.server.lookup import Lookup
+from control.server.lookup import StoredObjects
 from control.server.nodes import NodeDialer, address_of, check_address, endpoint_of
 from control.server.passing import pass_on
 from control.server.subresources import kubelet
@@ -69,7 +69,7 @@ async def service(server: Verbs, request: Request, resource: Resource) -> Answer
     scheme, name, wanted = split_name(request.info.name)
     await server.registry.get(resource, request.info.namespace, name)
     await admit(server, request, resource)
-    address, port = await backend(Lookup(server.registry), request.info.namespace, name, wanted, only_pods=True)
+    address, port = await backend(StoredObjects(server.registry), request.info.namespace, name, wanted, only_pods=True)
     return await _pass_on(server, request, scheme, address, port)
 
 

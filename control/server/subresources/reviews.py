@@ -19,7 +19,7 @@ from control.auth.user import AuthzAttributes, UserInfo
 from control.registry import metadata
 from control.server.decode import Decoder
 from control.server.exchange import Answer, Request, typed_response
-from control.server.lookup import BY_TARGET, Lookup
+from control.server.lookup import BY_TARGET, StoredObjects
 from control.server.subresources import created
 from control.server.subresources.pods import assign, body_of
 from control.server.verbs import Verbs
@@ -136,7 +136,7 @@ async def service_account_token(server: Verbs, auth: Auth, request: Request, res
         meta[part] = meta.get(part) or account["metadata"][part]
     meta["creationTimestamp"] = format_time(server.registry.clock.now())
     await created.validate(server, attributes)
-    lookup = Lookup(server.registry)
+    lookup = StoredObjects(server.registry)
     clock = server.registry.clock
     made = token_request(auth.service_accounts, auth.signer, lookup.get, clock, account, obj)
     if context.dry_run:

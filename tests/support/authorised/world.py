@@ -211,7 +211,7 @@ class World:
         body = {"metadata": name, "spec": {**spec, "service": service, "insecureSkipTLSVerify": True}}
         await self.admin("POST", "/apis/apiregistration.k8s.io/v1/apiservices", body)
         async with asyncio.timeout(20):
-            while not any(r.available for r in self.api.aggregator.remotes.values()):
+            while not any(r.available for r in self.api.aggregator.extensions.remotes.values()):
                 await asyncio.sleep(0.02)
 
 
