@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from control.custom.schema import Schema
-from control.server import canonical, shapes
-from control.server.decode_errors import go_message
+from control.decoding import canonical, shapes
+from control.decoding.decode_errors import go_message
 from kube import errors, serialize
 from kube.api import meta_v1
 from kube.field_path import MOST_PROBLEMS, bounded

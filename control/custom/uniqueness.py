@@ -8,7 +8,7 @@ import msgspec
 
 from control.custom.schema import Object, Schema
 from control.custom.validation import canonical, key_of
-from control.server.decode_errors import go_message
+from control.decoding.decode_errors import go_message
 from kube import errors
 from kube.api import meta_v1
 from kube.errors import FieldError

@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 
+from control.decoding.decode import Decoder, FieldValidation
 from control.registry import encoded, metadata, updating
 from control.registry.strategies import strategy_for
 from control.registry.strategy import Settings, Strategy
-from control.server.decode import Decoder, FieldValidation
 from control.server.forms import Form
 from control.server.negotiate import Wanted
 from control.storage.entry import Entry

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from control.decoding.decode import Decoder
 from control.pacing import Pace
 from control.registry import deletion, removal
 from control.registry.conversion import conversion
 from control.server import answers
-from control.server.decode import Decoder
 from control.server.exchange import Request, Response, typed_response
 from control.server.reading import Reading
 from kube import errors

@@ -14,12 +14,12 @@ from typing import Any
 import msgspec
 
 from control.auth.user import UserInfo
+from control.decoding.yaml_body import ReadBody, read_ahead
 from control.fairness.fairness import Flow
+from control.requestinfo import RequestInfo, parse_path
 from control.server import encodings, query
 from control.server.negotiate import negotiate
 from control.server.pieces import Body
-from control.server.requestinfo import RequestInfo, parse_path
-from control.server.yaml_body import ReadBody, read_ahead
 from control.weight import weight
 from kube import errors
 from kube.schema import wire

@@ -7,10 +7,10 @@ from typing import Any
 from control import offload
 from control.auth.user import Authorizer
 from control.custom.resource import CustomResource
+from control.decoding.decode import Decoder, FieldValidation, directive
 from control.registry.context import Context
 from control.registry.registry import Registry
 from control.server import auditing, authorizing
-from control.server.decode import Decoder, FieldValidation, directive
 from control.server.exchange import Request
 from control.server.forms import Form, has_protobuf
 from control.server.listing import Listing

@@ -23,11 +23,11 @@ from control.auth.user import Credentials, Decision, UserInfo
 from control.config import ControlConfig
 from control.fairness.fairness import Fairness
 from control.registry.storing import storage_error
+from control.requestinfo import RequestInfo, with_query
 from control.server import auditing, authorizing, warnings
 from control.server.exchange import Answer, Request, Upgrade, error_response
 from control.server.listing import naming_selector
 from control.server.metrics import RequestMetrics
-from control.server.requestinfo import RequestInfo, with_query
 from control.storage.store import StoreError
 from kube import duration, errors
 from kube.errors import StatusError

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from control.custom.definitions import Definitions
 from control.custom.resource import CustomResource
 from control.registry import metadata
+from control.requestinfo import RequestInfo
 from control.server.exchange import Answer, Request
 from control.server.metrics import CUSTOM
-from control.server.requestinfo import RequestInfo
 from control.server.verbs import Verbs
 from kube import errors
 from kube.resources import CREATE_ONLY, Resource, by_path

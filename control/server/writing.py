@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 
 from control import offload
+from control.decoding.decode import directive
 from control.helper import jobs
 from control.registry import creation, encoded, updating
 from control.registry.context import Context, Written
 from control.registry.conversion import conversion
 from control.server import answers, auditing, patching, replacing
-from control.server.decode import directive
 from control.server.exchange import Request, Response
 from control.server.handler_support import HandlerSupport
 from control.weight import weight

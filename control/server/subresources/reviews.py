@@ -16,8 +16,8 @@ from control.auth.review_spec import attributes_of
 from control.auth.setup import Auth
 from control.auth.token_request import token_request
 from control.auth.user import AuthzAttributes, UserInfo
+from control.decoding.decode import Decoder
 from control.registry import metadata
-from control.server.decode import Decoder
 from control.server.exchange import Answer, Request, typed_response
 from control.server.lookup import BY_TARGET, StoredObjects
 from control.server.subresources import created

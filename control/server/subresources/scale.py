@@ -8,13 +8,13 @@ from typing import Any
 
 import msgspec
 
+from control.decoding.decode import Decoder
 from control.patch.apply.scaling import REPLICAS, to_parent, to_scale
 from control.registry import updating
 from control.registry.context import Context, Projection
 from control.registry.strategy import AGE, NAME, Column, Strategy
 from control.registry.tables import age
 from control.server import patching
-from control.server.decode import Decoder
 from control.server.exchange import Answer, Request, Response
 from control.server.forms import Form
 from control.server.negotiate import negotiate

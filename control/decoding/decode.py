@@ -11,9 +11,9 @@ from typing import Any, Literal, NoReturn
 
 import msgspec
 
-from control.server import canonical, shapes
-from control.server.decode_errors import go_message, json_problem, json_type, most_keys, strict_problems, summary
-from control.server.yaml_body import duplicate_keys, load_yaml, strict_error
+from control.decoding import canonical, shapes
+from control.decoding.decode_errors import go_message, json_problem, json_type, most_keys, strict_problems, summary
+from control.decoding.yaml_body import duplicate_keys, load_yaml, strict_error
 from kube import errors, resources, serialize
 from kube.collecting import uncollected
 from kube.nesting import check_nesting

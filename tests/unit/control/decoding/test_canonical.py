@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from control.server.canonical import rewrite
-from control.server.decode import Decoder
+from control.decoding.canonical import rewrite
+from control.decoding.decode import Decoder
 from kube.api import apiextensions_v1, coordination_v1, core_v1
 from kube.errors import StatusError
 

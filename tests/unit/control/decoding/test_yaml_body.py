@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from control.server import yaml_body
-from control.server.yaml_body import INLINE, MOST_DIRECTIVES, ReadBody, duplicate_keys, load_yaml, read_ahead
-from control.server.yaml_document import MOST_REPEATED, MOST_VALUES
+from control.decoding import yaml_body
+from control.decoding.yaml_body import INLINE, MOST_DIRECTIVES, ReadBody, duplicate_keys, load_yaml, read_ahead
+from control.decoding.yaml_document import MOST_REPEATED, MOST_VALUES
 from kube.nesting import DEEPEST
 
 SCALARS: list[tuple[str, Any]] = [

@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from control.server import yaml_scalars
+from control.decoding import yaml_scalars
 from kube import value_count
 from kube.nesting import DEEPEST
 

@@ -7,8 +7,8 @@ import pytest
 
 from control.custom.decoder import CustomDecoder
 from control.custom.schema import Schema
-from control.server.decode import Decoder, FieldValidation
-from control.server.decode_errors import duplicates, json_problem
+from control.decoding.decode import Decoder, FieldValidation
+from control.decoding.decode_errors import duplicates, json_problem
 from kube.api import apps_v1, core_v1
 from kube.errors import StatusError
 from kube.nesting import DEEPEST, check_nesting

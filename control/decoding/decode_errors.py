@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from control.server import shapes
+from control.decoding import shapes
 from kube.field_path import MOST_PROBLEMS, bounded
 
 
