@@ -6,13 +6,13 @@ from typing import Any
 
 import msgspec
 
-from control.custom import rules
 from control.custom.conversion import Reader, Versions, Webhooks
 from control.custom.decoder import CustomDecoder
 from control.custom.resource import CustomResource
-from control.custom.schema import Schema, compile_root
 from control.custom.strategy import CustomStrategy
 from control.patch.schema import of_custom
+from control.schemas import rules
+from control.schemas.schema import Schema, compile_root
 
 Object = dict[str, Any]
 

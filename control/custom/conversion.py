@@ -13,8 +13,8 @@ from typing import Any, Protocol
 import msgspec
 
 from control.admission.webhooks.caller import CallFailed
-from control.custom.schema import Schema, fill, prune
 from control.pacing import Pace
+from control.schemas.schema import Schema, fill, prune
 from control.storage import codec
 from control.storage.entry import Entry
 from control.storage.watcher import Notice

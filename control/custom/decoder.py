@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from control.custom import embedded
-from control.custom.schema import Schema, fill, prune
 from control.decoding.decode import JSON_TYPES, YAML_TYPES, Decoder, FieldValidation, media_type, raw_value, unreadable
 from control.decoding.decode_errors import duplicates, least_keys, most_keys
+from control.schemas import embedded
+from control.schemas.schema import Schema, fill, prune
 from kube import errors
 from kube.api import meta_v1
 

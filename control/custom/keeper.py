@@ -12,12 +12,12 @@ import logging
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
-from control.custom import naming
 from control.custom.approval import approval_condition
 from control.custom.definitions import DEFINITIONS, Definitions, holds
-from control.custom.marking import FINALIZER
 from control.custom.resource import CustomResource
 from control.registry import removal, updating
+from control.registry.apiextensions import naming
+from control.registry.apiextensions.marking import FINALIZER
 from control.registry.context import SERVER, Context
 from control.registry.deletion import DeleteOptions
 from control.storage.following import follow

@@ -13,9 +13,9 @@ from kube.resources import Resource
 
 if TYPE_CHECKING:
     from control.custom.decoder import CustomDecoder
-    from control.custom.schema import Schema
     from control.custom.strategy import CustomStrategy
     from control.patch.schema import Node
+    from control.schemas.schema import Schema
 
 
 class Parts:

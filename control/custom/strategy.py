@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from control.custom import jsonpath, validation
 from control.custom.columns import Columns
 from control.custom.conversion import Reader
 from control.custom.resource import CustomResource
-from control.custom.rules import Rules
-from control.custom.schema import MISSING, Schema, fill
-from control.custom.uniqueness import check_structure
 from control.registry.strategy import Object, Settings, Strategy, keep
+from control.schemas import jsonpath, validation
+from control.schemas.rules import Rules
+from control.schemas.schema import MISSING, Schema, fill
+from control.schemas.uniqueness import check_structure
 from control.storage.entry import Entry
 from control.storage.watcher import Notice
 from kube import errors

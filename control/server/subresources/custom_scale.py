@@ -6,10 +6,10 @@ from typing import Any
 
 import msgspec
 
-from control.custom import jsonpath
 from control.custom.strategy import CustomStrategy
 from control.registry import updating
 from control.registry.context import Projection
+from control.schemas import jsonpath
 from control.server import patching
 from control.server.exchange import Answer, Request
 from control.server.subresources.pods import body_of

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from control.custom.decoder import CustomDecoder
-from control.custom.schema import Schema
 from control.decoding.decode import Decoder, FieldValidation
 from control.decoding.decode_errors import duplicates, json_problem
+from control.schemas.schema import Schema
 from kube.api import apps_v1, core_v1
 from kube.errors import StatusError
 from kube.nesting import DEEPEST, check_nesting

@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from control.custom.schema import Schema
 from control.decoding import canonical, shapes
 from control.decoding.decode_errors import go_message
+from control.schemas.schema import Schema
 from kube import errors, serialize
 from kube.api import meta_v1
 from kube.field_path import MOST_PROBLEMS, bounded

@@ -15,9 +15,9 @@ from control.cel import BudgetExceeded, CompileError, Declarations, EvaluationEr
 from control.cel import compile as compile_cel
 from control.cel.types import Type, optional_of
 from control.cel.values import NONE, Optional
-from control.custom.celtypes import type_of
-from control.custom.schema import MISSING, Object, Schema
-from control.custom.validation import NOWHERE, key_of
+from control.schemas.celtypes import type_of
+from control.schemas.schema import MISSING, Object, Schema
+from control.schemas.validation import NOWHERE, key_of
 from kube import errors
 from kube.errors import FieldError
 from kube.field_path import bounded

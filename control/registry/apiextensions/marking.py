@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from control.custom.naming import set_condition
+from control.registry.apiextensions.naming import set_condition
 
 Object = dict[str, Any]
 FINALIZER = "customresourcecleanup.apiextensions.k8s.io"

@@ -8,11 +8,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from control.custom import formats, jsonpath, rules, validation
+from control.cel import formats
 from control.custom.columns import Columns
-from control.custom.naming import plan
-from control.custom.schema import Schema, fill, prune
-from control.custom.uniqueness import check_structure
+from control.registry.apiextensions.naming import plan
+from control.schemas import jsonpath, rules, validation
+from control.schemas.schema import Schema, fill, prune
+from control.schemas.uniqueness import check_structure
 from kube.clock import parse_time
 
 NOW = parse_time("2026-01-02T03:04:05Z")

@@ -13,9 +13,9 @@ from control.cel import CompileError, Program
 from control.cel import compile as compile_cel
 from control.cel.estimate import REQUEST_SIZE
 from control.cel.types import Type
-from control.custom.celtypes import type_of
-from control.custom.rules import declarations, normalized_path
-from control.custom.schema import Object, Schema
+from control.schemas.celtypes import type_of
+from control.schemas.rules import declarations, normalized_path
+from control.schemas.schema import Object, Schema
 from kube import errors
 from kube.errors import FieldError
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from control.custom.decoder import CustomDecoder
-from control.custom.schema import Schema
+from control.schemas.schema import Schema
 from kube.errors import StatusError
 
 EMBEDDED = {"type": "object", "x-kubernetes-embedded-resource": True, "x-kubernetes-preserve-unknown-fields": True}

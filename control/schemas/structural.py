@@ -11,9 +11,10 @@ from typing import Any
 
 import msgspec
 
-from control.custom import patterns, validation
-from control.custom.schema import Object, Schema, prune
-from control.custom.uniqueness import check_structure
+from control.cel import patterns
+from control.schemas import validation
+from control.schemas.schema import Object, Schema, prune
+from control.schemas.uniqueness import check_structure
 from kube import errors
 from kube.api import apiextensions_v1
 from kube.errors import FieldError

@@ -12,9 +12,9 @@ from typing import Any
 
 import msgspec
 
-from control.custom import formats, patterns
-from control.custom.schema import MISSING, Object, Schema
+from control.cel import formats, patterns
 from control.patch.json_patch import identity
+from control.schemas.schema import MISSING, Object, Schema
 from kube import errors
 from kube.errors import FieldError
 from kube.field_path import bounded

@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from control.custom.schema import Object, Schema
-from control.custom.validation import canonical, key_of
 from control.decoding.decode_errors import go_message
+from control.schemas.schema import Object, Schema
+from control.schemas.validation import canonical, key_of
 from kube import errors
 from kube.api import meta_v1
 from kube.errors import FieldError

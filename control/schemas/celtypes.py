@@ -17,7 +17,7 @@ from control.cel.errors import EvaluationError
 from control.cel.parser import RESERVED
 from control.cel.types import BOOL, DOUBLE, DYN, INT, STRING, Type, list_of, map_of
 from control.cel.values import SECOND, Duration, Timestamp, parse_duration, parse_timestamp
-from control.custom.schema import Schema
+from control.schemas.schema import Schema
 
 _NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 _KEYWORDS = RESERVED | {"true", "false", "null", "in"}
