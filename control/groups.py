@@ -53,8 +53,9 @@ class Resources:
             tuple(config.service_cidr.split(",")),
             range(config.node_port_range[0], config.node_port_range[1] + 1),
             shared_store=config.store == "etcd",
+            event_ttl=config.event_ttl,
         )
-        self.registry = Registry(store, cache, self.admission, clock, settings, config.event_ttl)
+        self.registry = Registry(store, cache, self.admission, clock, settings)
         objects = StoredObjects(self.registry)
         self.token_use = LegacyTokenUse(clock)
         self.access = Access(config, objects.get, clock, self.token_use.used)

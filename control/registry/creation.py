@@ -15,7 +15,7 @@ from control.registry.managed import track
 from control.registry.outcome import OutcomeUnknown, carry_out, settle, uid_of
 from control.registry.registry import Registry
 from control.registry.removal import Release
-from control.registry.storing import always_status, encode, landed, merge_problems, storage_error, ttl
+from control.registry.storing import always_status, encode, landed, merge_problems, storage_error
 from control.registry.strategy import Outcome, Strategy
 from control.storage import codec
 from control.storage.store import KeyExists, StoreError, Unavailable
@@ -160,7 +160,7 @@ async def store_new(
     resource = strategy.resource
     key = resource.key(namespace, name)
     try:
-        item = await registry.store.create(key, stored, ttl(registry, strategy))
+        item = await registry.store.create(key, stored, strategy.ttl)
     except KeyExists as error:
         found = errors.already_exists(resource.group, resource.plural, name)
         if error.current and codec.decode(error.current.value)["metadata"].get("deletionTimestamp"):

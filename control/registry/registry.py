@@ -22,8 +22,6 @@ from kube import errors
 from kube.clock import Clock
 from kube.resources import RESOURCES, Resource
 
-EVENT_TTL = 3600
-
 
 class Registry:
     """All resources over one store and one watch cache."""
@@ -35,10 +33,9 @@ class Registry:
         admission: Admission,
         clock: Clock,
         settings: Settings | None = None,
-        event_ttl: int = EVENT_TTL,
     ) -> None:
         self.store, self.cache, self.admission, self.clock = store, cache, admission, clock
-        self.settings, self.event_ttl = settings or Settings(), event_ttl
+        self.settings = settings or Settings()
         self.unfinished: set[asyncio.Task[Any]] = set()
         """Writes that are carried out to their end, whatever becomes of their requests."""
         self._strategies: dict[Resource, Strategy] = {}

@@ -15,27 +15,15 @@ from control.registry.context import SERVER, Context, Written
 from control.registry.deletion import DeleteOptions
 from control.registry.outcome import carry_out, delete_stored, newest
 from control.registry.registry import Registry
-from control.registry.storing import encode, landed, storage_error, ttl
+from control.registry.storing import encode, landed, storage_error
 from control.storage import codec
 from control.storage.entry import Entry
 from control.storage.store import KeyNotFound, RevisionConflict, Store, StoreError
 from kube import errors
-from kube.clock import Clock, format_time
 from kube.errors import StatusError
 from kube.resources import Resource, by_path
 
 Object = dict[str, Any]
-_RETURNS_DELETED = frozenset(
-    {
-        "pods",
-        "podtemplates",
-        "persistentvolumes",
-        "persistentvolumeclaims",
-        "resourcequotas",
-        "serviceaccounts",
-        "services",
-    }
-)
 
 
 class Release:
@@ -131,7 +119,7 @@ async def _delete(
             await registry.admission.admit(attributes)
             await registry.admission.validate(attributes)
             admitted = entry.revision
-        outcome = _namespace_outcome(obj, registry.clock) if resource.target == "namespaces" else None
+        outcome = strategy.plan_deletion(obj, registry.clock.now())
         if outcome is None:
             strategy.prepare_delete(obj, registry.clock.now())
             grace = strategy.deletion_grace(obj, options.grace_period)
@@ -151,7 +139,7 @@ async def _delete(
             if outcome == "mark":
                 value = encode(obj)
                 stored = value if strategy.stored_as_served else encode(await strategy.to_stored(obj))
-                item = await registry.store.update(key, stored, entry.revision, ttl(registry, strategy))
+                item = await registry.store.update(key, stored, entry.revision, strategy.ttl)
                 await landed(registry, item)
                 return Written(codec.with_revision(value, item.revision)), False, obj
             item = await landed(registry, await delete_stored(registry, entry))
@@ -165,15 +153,5 @@ async def _delete(
         except StoreError as error:
             raise storage_error(error) from error
         await strategy.release(obj, Release(registry, context))
-        shown = resource.target in _RETURNS_DELETED
-        return Written(codec.with_revision(item.value, item.revision)) if shown else None, True, obj
-
-
-def _namespace_outcome(obj: Object, clock: Clock) -> deletion.Outcome | None:
-    """A namespace first becomes Terminating; it goes when the namespace controller has emptied it (spec.finalizers)."""
-    meta = obj["metadata"]
-    if meta.get("deletionTimestamp") is None:
-        meta["deletionTimestamp"] = format_time(clock.now())
-        obj.setdefault("status", {})["phase"] = "Terminating"
-        return "mark"
-    return "pending" if (obj.get("spec") or {}).get("finalizers") else None
+        shown = Written(codec.with_revision(item.value, item.revision)) if strategy.returns_deleted else None
+        return shown, True, obj

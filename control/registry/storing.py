@@ -10,7 +10,6 @@ import msgspec
 
 from control.custom.resource import CustomResource
 from control.registry.registry import Registry
-from control.registry.strategy import Strategy
 from control.storage import codec
 from control.storage.listing import too_large
 from control.storage.store import FutureRevision, Item, NoSpace, StoreError, Unavailable
@@ -33,11 +32,6 @@ def limited(value: bytes) -> bytes:
     if len(value) > LARGEST_OBJECT:
         raise StatusError(500, "", "etcdserver: request is too large")
     return value
-
-
-def ttl(registry: Registry, strategy: Strategy) -> int:
-    """Return the seconds that an object lives, 0 for ever."""
-    return registry.event_ttl if strategy.expires else 0
 
 
 async def landed(registry: Registry, item: Item) -> Item:

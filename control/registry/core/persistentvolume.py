@@ -33,6 +33,7 @@ _NOT_SOURCES = (
 
 
 class PersistentVolumeStrategy(Strategy):
+    returns_deleted = True
     columns = (
         NAME,
         Column("Capacity"),

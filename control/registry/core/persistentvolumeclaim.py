@@ -25,6 +25,7 @@ _FROZEN = "spec is immutable after creation except resources.requests and volume
 
 
 class PersistentVolumeClaimStrategy(Strategy):
+    returns_deleted = True
     columns = (
         NAME,
         Column("Status"),

@@ -18,6 +18,7 @@ from kube.resources import Resource
 
 
 class ServiceStrategy(Strategy):
+    returns_deleted = True
     allocates = True
     columns = service_table.COLUMNS
     allow_create_on_update = True
