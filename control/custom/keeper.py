@@ -10,21 +10,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from control.custom.approval import approval_condition
 from control.custom.definitions import DEFINITIONS, Definitions, holds
-from control.custom.resource import CustomResource
 from control.registry import removal, updating
 from control.registry.apiextensions import naming
 from control.registry.apiextensions.marking import FINALIZER
 from control.registry.context import SERVER, Context
 from control.registry.deletion import DeleteOptions
+from control.registry.registry import Registry
+from control.registry.served import ServedResource
 from control.storage.following import follow
 from kube.errors import StatusError
-
-if TYPE_CHECKING:
-    from control.registry.registry import Registry
 
 log = logging.getLogger(__name__)
 Object = dict[str, Any]
@@ -168,7 +166,7 @@ class Keeper:
                     raise
         return len(self.registry.cached(resource))
 
-    def _resource(self, definition: Object) -> CustomResource | None:
+    def _resource(self, definition: Object) -> ServedResource | None:
         """Return the stored version, served or not: to delete an object it need not be converted."""
         spec = definition["spec"]
         storage = next(v["name"] for v in spec["versions"] if v.get("storage"))

@@ -17,7 +17,6 @@ import msgspec
 from control import offload
 from control.admission.plugin import Attributes
 from control.auth.user import UserInfo
-from control.custom.resource import CustomResource
 from control.registry import creation
 from control.registry.context import Context, Written
 from control.registry.conversion import conversion
@@ -65,7 +64,7 @@ class EncodedAttributes(Attributes):
 def alone(strategy: Strategy) -> bool:
     """Say whether objects of a kind can be checked without anything but the object itself."""
     resource = strategy.resource
-    return not isinstance(resource, CustomResource) and conversion(resource) is None and strategy.stored_as_served
+    return conversion(resource) is None and strategy.stored_as_served
 
 
 def creates(strategy: Strategy) -> bool:

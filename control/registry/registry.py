@@ -10,9 +10,8 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any
 
-from control.custom.resource import CustomResource
 from control.registry.context import Admission
-from control.registry.strategies import strategy_for
+from control.registry.served import ServedResource, of_table
 from control.registry.strategy import Settings, Strategy
 from control.storage.cache import WatchCache
 from control.storage.entry import Entry
@@ -20,7 +19,7 @@ from control.storage.resource_cache import ResourceCache
 from control.storage.store import Store
 from kube import errors
 from kube.clock import Clock
-from kube.resources import RESOURCES, Resource
+from kube.resources import Resource
 
 
 class Registry:
@@ -38,30 +37,34 @@ class Registry:
         self.settings = settings or Settings()
         self.unfinished: set[asyncio.Task[Any]] = set()
         """Writes that are carried out to their end, whatever becomes of their requests."""
-        self._strategies: dict[Resource, Strategy] = {}
+        self._served = of_table(self.settings)
+        self._by_path = {(r.group, r.version, r.plural): r for r in self._served.values()}
         self._caches: dict[str, ResourceCache] = {}
-        for resource in RESOURCES:
+        for resource in self._served.values():
             if "list" in resource.verbs and resource.plural != "componentstatuses":
-                self.add(resource)
+                self._add(resource)
 
-    def add(self, resource: Resource) -> None:
+    def _add(self, resource: ServedResource) -> None:
         """Register a resource before the cache runs. The first version in the table is the stored one."""
         prefix = resource.storage_prefix
         if prefix not in self._caches:
-            strategy = self.strategy(resource)
+            strategy = resource.strategy
             cached = self.cache.resource(prefix, resource.kind, resource.api_version, strategy.fields)
             if strategy.index is not None:
                 cached.index_by(strategy.index)
             self._caches[prefix] = cached
 
+    def built_in(self, group: str, version: str, plural: str) -> ServedResource | None:
+        """Return the built-in resource of a path, None where there is none."""
+        return self._by_path.get((group, version, plural))
+
+    def served(self, resource: Resource) -> ServedResource:
+        """Return a resource as this server serves it; built-in ones may be given by their rows in the table."""
+        return resource if isinstance(resource, ServedResource) else self._served[resource]
+
     def strategy(self, resource: Resource) -> Strategy:
         """Return the strategy of a resource, one for the server's life (of a custom one: for its definition's)."""
-        if isinstance(resource, CustomResource):
-            return resource.parts.strategy
-        found = self._strategies.get(resource)
-        if found is None:
-            found = self._strategies[resource] = strategy_for(resource, self.settings)
-        return found
+        return (resource if isinstance(resource, ServedResource) else self._served[resource]).strategy
 
     def cached_at(self, prefix: str) -> ResourceCache | None:
         """Return the watch cache of a place in the store ("/registry/pods/"), None where there is none."""
@@ -74,22 +77,22 @@ class Registry:
             raise errors.path_not_found()
         return found
 
-    def loaded(self, resource: CustomResource) -> bool:
+    def loaded(self, resource: Resource) -> bool:
         """Say whether a custom resource's objects are in the watch cache."""
         return resource.storage_prefix in self._caches
 
-    async def load(self, resource: CustomResource) -> None:
+    async def load(self, resource: Resource) -> None:
         """Bring a custom resource's objects into the watch cache."""
-        prefix, fields = resource.storage_prefix, resource.parts.strategy.fields
+        prefix, fields = resource.storage_prefix, self.strategy(resource).fields
         self._caches[prefix] = await self.cache.add_resource(prefix, resource.kind, resource.api_version, fields)
 
-    def renew(self, resource: CustomResource) -> None:
+    def renew(self, resource: ServedResource) -> None:
         """Go on with a custom resource's objects under a changed definition; watches end."""
         cached = self._caches.get(resource.storage_prefix)
         if cached is not None:
-            cached.renew(resource.parts.strategy.fields)
+            cached.renew(resource.strategy.fields)
 
-    def drop(self, resource: CustomResource) -> None:
+    def drop(self, resource: ServedResource) -> None:
         """Forget a custom resource's objects and end the watches on them."""
         if self._caches.pop(resource.storage_prefix, None) is not None:
             self.cache.remove_resource(resource.storage_prefix)

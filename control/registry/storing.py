@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 
-from control.custom.resource import CustomResource
 from control.registry.registry import Registry
 from control.storage import codec
 from control.storage.listing import too_large
@@ -81,5 +80,5 @@ def _has_status(resource: Resource) -> bool:
 
 def always_status(resource: Resource, obj: Object) -> None:
     """Give an object its empty status, which Go's encoder writes for every kind that has one."""
-    if "status" not in obj and not isinstance(resource, CustomResource) and _has_status(resource):
+    if "status" not in obj and resource.type is not None and _has_status(resource):
         obj["status"] = {}

@@ -153,6 +153,8 @@ class Strategy:
     default_grace_period: int | None = None
     """Not None: deletion is graceful (see `deletion_grace`)."""
 
+    scale: Object | None = None
+    """Where a custom resource has its replicas: the paths of the subresource scale."""
     index: Callable[[bytes], str] | None = None
     """What the watch cache indexes objects by: finds the value in an object's JSON, "" where it has none."""
     stored_as_served = True

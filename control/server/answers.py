@@ -11,7 +11,6 @@ from typing import Any
 import msgspec
 
 from control import offload
-from control.custom.resource import CustomResource
 from control.helper.client import HelperFailed
 from control.pacing import Pace
 from control.registry import encoded
@@ -55,7 +54,7 @@ async def listed(
 
 async def _items(user: str, form: Form, entries: Sequence[Entry], size: int, settings: Settings) -> Items:
     """Return a piece of a collection of `size` bytes as the helper writes it, or as the thread does where it cannot."""
-    if not (size < offload.HUGE or form.wanted.protobuf or isinstance(form.strategy.resource, CustomResource)):
+    if not (size < offload.HUGE or form.wanted.protobuf or form.strategy.resource.type is None):
         name, objects = encoded.named(form.strategy.resource, settings), [e.data for e in entries]
         shown = asdict(form.wanted), form.include, form.pretty
         with contextlib.suppress(HelperFailed):

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from control.custom.definitions import Definitions, version_rank
-from control.custom.resource import CustomResource
+from control.registry.served import served
 from control.resource_metrics.objects import RESOURCES as METRICS
 from control.server.negotiate import JSON, PROTOBUF, YAML
 from kube.resources import RESOURCES, Resource
@@ -75,9 +75,7 @@ def subresource(resource: Resource, name: str) -> tuple[tuple[str, str, str], tu
 
 def storage_hash(resource: Resource) -> str:
     """Return upstream's storageVersionHash: eight bytes of a digest of group, version and kind."""
-    version = resource.version
-    if isinstance(resource, CustomResource):
-        version = next(v["name"] for v in resource.definition["spec"]["versions"] if v.get("storage"))
+    version = served(resource).stored_version
     text = f"{resource.group}/{version}/{resource.kind}"
     return base64.b64encode(hashlib.sha256(text.encode()).digest()[:8]).decode()
 

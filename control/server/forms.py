@@ -269,7 +269,7 @@ class Form:
 
 def has_protobuf(resource: Resource) -> bool:
     """Say whether a resource's objects have a protobuf form: the built-in ones do, custom ones do not."""
-    return type(resource) is Resource and wire.known(resource.module, resource.kind)
+    return wire.known(resource.module, resource.kind)
 
 
 def _around_wire(version: str, kind: str, metadata: dict[str, Any], items: Items) -> tuple[bytes, bytes, bytes]:

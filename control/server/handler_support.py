@@ -6,7 +6,6 @@ from typing import Any
 
 from control import offload
 from control.auth.user import Authorizer
-from control.custom.resource import CustomResource
 from control.decoding.decode import Decoder, FieldValidation, directive
 from control.registry.context import Context
 from control.registry.registry import Registry
@@ -28,7 +27,6 @@ class HandlerSupport:
 
     def __init__(self, registry: Registry, listing: Listing, max_body: int, authorizer: Authorizer) -> None:
         self.registry, self.listing, self.max_body, self.authorizer = registry, listing, max_body, authorizer
-        self._decoders: dict[Resource, Decoder] = {}
 
     def form(self, request: Request, resource: Resource) -> Form:
         """Return how this request's answer is to be shown; raises 406."""
@@ -77,12 +75,7 @@ class HandlerSupport:
 
     def decoder(self, resource: Resource) -> Decoder:
         """Return the decoder of a resource's own kind."""
-        if isinstance(resource, CustomResource):
-            return resource.parts.decoder
-        found = self._decoders.get(resource)
-        if found is None:
-            found = self._decoders[resource] = Decoder(resource.type, resource.api_version, resource.kind)
-        return found
+        return self.registry.served(resource).decoder
 
     async def decoded(self, request: Request, resource: Resource) -> Object:
         """Return the body as an object of the resource's kind; raises 400, 413, 415."""

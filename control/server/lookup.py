@@ -16,7 +16,6 @@ from typing import Any
 from control import offload
 from control.auth.setup import Auth
 from control.custom.definitions import Definitions
-from control.custom.resource import CustomResource
 from control.pacing import Pace
 from control.registry import creation, updating
 from control.registry.context import SERVER, Context
@@ -81,8 +80,7 @@ class Lookup(StoredObjects):
 
         Each is decoded when it is asked for, a large one at the user's turn.
         """
-        if isinstance(resource, CustomResource):
-            await self.custom.ready(resource)
+        await self.custom.ready(resource)
         for entry in await self.registry.strategy(resource).view(await self._chosen(resource, namespace, chosen)):
             yield await offload.run(user, entry.undecoded, _decoded, entry)
 

@@ -10,14 +10,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
 from control.custom.definitions import Definitions
-from control.custom.resource import CustomResource
 from control.registry import metadata
+from control.registry.served import ServedResource
 from control.requestinfo import RequestInfo
 from control.server.exchange import Answer, Request
 from control.server.metrics import CUSTOM
 from control.server.verbs import Verbs
 from kube import errors
-from kube.resources import CREATE_ONLY, Resource, by_path
+from kube.resources import CREATE_ONLY, Resource
 
 Handler = Callable[[Request, Resource], Awaitable[Answer]]
 
@@ -47,7 +47,7 @@ class ResourceServer:
         info = request.info
         if info.group in self._handlers.groups:
             return await self._handlers.groups[info.group](request)
-        resource: Resource | None = by_path(info.group, info.version, info.resource)
+        resource: ServedResource | None = self._registry.built_in(info.group, info.version, info.resource)
         if resource is None:
             resource = await self._custom.serve(info.group, info.version, info.resource, info.verb)
             if resource is not None:
@@ -64,7 +64,7 @@ class ResourceServer:
             raise errors.path_not_found()
         if resource.namespaced and not info.namespace and info.verb in ("create", "deletecollection"):
             # Upstream has no such routes: only lists and watches span namespaces.
-            known = "list" in resource.verbs and not isinstance(resource, CustomResource)
+            known = "list" in resource.verbs and resource.type is not None
             raise errors.method_not_allowed() if known else errors.path_not_found()
         if info.deprecated_watch:
             if info.subresource:
@@ -115,7 +115,7 @@ class ResourceServer:
 
     async def _subresource(self, request: Request, resource: Resource, info: RequestInfo) -> Answer:
         handlers = self._handlers.subresources.get((resource.target, info.subresource))
-        if isinstance(resource, CustomResource) and info.subresource in resource.subresources:
+        if resource.type is None and info.subresource in resource.subresources:
             handlers = self._handlers.custom_scale
         if handlers is None or not info.name:
             raise errors.path_not_found()

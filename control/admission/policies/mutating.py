@@ -20,13 +20,11 @@ from control.admission.policies.environment import settled, values
 from control.admission.policies.evaluation import Evaluation
 from control.admission.webhooks.matching import exempt
 from control.admission.webhooks.mutating import keep_identity
-from control.admission.webhooks.versions import of_subresource, shown_as, taken_back, type_of
+from control.admission.webhooks.versions import shape_of, shown_as, taken_back
 from control.auth.user import Authorizer
 from control.cel import CompileError, EvaluationError
-from control.custom.resource import CustomResource
 from control.patch.apply.merge import merge
 from control.patch.json_patch import apply_json_patch
-from control.patch.schema import of_object
 from kube import errors
 from kube.errors import StatusError
 from kube.resources import Resource
@@ -97,11 +95,7 @@ class MutatingAdmissionPolicy(Plugin):
         if mutation.kind == "ApplyConfiguration":
             if not isinstance(result, dict):
                 raise EvaluationError("an apply configuration must be an Object")
-            if isinstance(on_path, CustomResource) and not of_subresource(obj, on_path):
-                schema = on_path.parts.shape
-            else:
-                schema = of_object(type_of(obj, on_path, version))
-            patched = merge(schema, shown, result)
+            patched = merge(shape_of(obj, on_path, version), shown, result)
         else:
             if not isinstance(result, list):
                 raise EvaluationError("a JSON patch must be a list of JSONPatch")

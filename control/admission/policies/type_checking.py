@@ -21,7 +21,6 @@ from control.cel import CompileError, Declarations
 from control.cel import compile as compile_cel
 from control.cel.types import DYN, Type
 from control.custom.definitions import Definitions
-from control.custom.resource import CustomResource
 from control.registry import tending
 from control.registry.registry import Registry
 from kube.client import Client
@@ -120,8 +119,7 @@ class TypeChecking:
         return DYN
 
     async def _type(self, resource: Resource) -> Type:
-        if isinstance(resource, CustomResource):
-            await self.custom.ready(resource)
+        await self.custom.ready(resource)
         return typing.of_resource(resource)
 
 

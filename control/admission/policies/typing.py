@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from control.cel.types import BOOL, DOUBLE, DYN, INT, STRING, Type, list_of, map_of
-from control.custom.resource import CustomResource
+from control.registry.served import served
 from kube.api import meta_v1
 from kube.resources import Resource
 
@@ -26,8 +26,8 @@ _SCALARS: dict[Any, Type] = {str: STRING, int: INT, bool: BOOL, float: DOUBLE}
 
 def of_resource(resource: Resource) -> Type:
     """Return the type of a resource's objects."""
-    if isinstance(resource, CustomResource):
-        return _of_kind(resource.parts.schema.source, resource.kind)
+    if resource.type is None:
+        return _of_kind(served(resource).schema, resource.kind)
     return of_struct(resource.type)
 
 

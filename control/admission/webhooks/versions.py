@@ -6,16 +6,16 @@ definition says, which may itself be a webhook.
 
 from __future__ import annotations
 
-import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
-from control.custom.resource import CustomResource
-from control.registry.conversion import conversion
+from control.patch.schema import Node, of_object
+from control.registry.served import served
 from kube import serialize
 from kube.api import authentication_v1, autoscaling_v1, core_v1, policy_v1
-from kube.resources import RESOURCES, Resource
+from kube.resources import Resource
 
 Object = dict[str, Any]
 SUBRESOURCE_TYPES: dict[tuple[str, str], type[msgspec.Struct]] = {
@@ -27,12 +27,9 @@ SUBRESOURCE_TYPES: dict[tuple[str, str], type[msgspec.Struct]] = {
 """The kinds of objects that are sent to subresources and not stored, by apiVersion and kind."""
 
 
-def versions_of(resource: Resource) -> list[Resource]:
+def versions_of(resource: Resource) -> Sequence[Resource]:
     """Return all resources that show the same stored objects."""
-    if isinstance(resource, CustomResource):
-        names = [version["name"] for version in resource.definition["spec"]["versions"] if version.get("served")]
-        return [dataclasses.replace(resource, version=name) for name in names]
-    return [other for other in RESOURCES if other.storage_prefix == resource.storage_prefix]
+    return served(resource).versions()
 
 
 def of_subresource(obj: Object, resource: Resource) -> bool:
@@ -41,19 +38,18 @@ def of_subresource(obj: Object, resource: Resource) -> bool:
     return (version.rpartition("/")[0], kind) != (resource.group, resource.kind)
 
 
-def type_of(obj: Object, on_path: Resource, shown: Resource) -> type[msgspec.Struct]:
-    """Return the type by which an object is shown; KeyError for a kind that no subresource has."""
-    return SUBRESOURCE_TYPES[obj["apiVersion"], obj["kind"]] if of_subresource(obj, on_path) else shown.type
+def shape_of(obj: Object, on_path: Resource, shown: Resource) -> Node:
+    """Return how an object merges in a version; KeyError for a kind that no subresource has."""
+    if of_subresource(obj, on_path):
+        return of_object(SUBRESOURCE_TYPES[obj["apiVersion"], obj["kind"]])
+    return served(on_path if on_path.type is None else shown).shape
 
 
 async def shown_as(obj: Object | None, on_path: Resource, shown: Resource) -> Object | None:
     """Return an object of the version that is on the server's path as another version shows it."""
     if obj is None or shown.api_version == on_path.api_version or of_subresource(obj, on_path):
         return obj
-    if isinstance(on_path, CustomResource):
-        return await on_path.parts.strategy.in_version(obj, shown.version)
-    way = conversion(shown)
-    return obj if way is None else way.to_served(obj)
+    return await served(on_path).in_version(obj, shown)
 
 
 async def taken_back(obj: Object, on_path: Resource, shown: Resource, before: Object) -> Object:
@@ -62,13 +58,6 @@ async def taken_back(obj: Object, on_path: Resource, shown: Resource, before: Ob
     Raises msgspec.ValidationError or StatusError where it has none of the kind.
     """
     if of_subresource(before, on_path):
-        typed = serialize.to_dict(serialize.convert(obj, type_of(before, on_path, shown)))
+        typed = serialize.to_dict(serialize.convert(obj, SUBRESOURCE_TYPES[before["apiVersion"], before["kind"]]))
         return typed | {"kind": before["kind"], "apiVersion": before["apiVersion"]}
-    if isinstance(on_path, CustomResource):
-        if shown.version != on_path.version:
-            obj = await on_path.parts.strategy.from_version(obj)
-        return on_path.parts.decoder.convert(obj, "Ignore", [])
-    typed = serialize.to_dict(serialize.convert(obj, shown.type))
-    typed |= {"kind": shown.kind, "apiVersion": shown.api_version}
-    way = None if shown.api_version == on_path.api_version else conversion(shown)
-    return typed if way is None else way.to_stored(typed)
+    return await served(on_path).from_version(obj, shown)

@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 
-from control.custom.strategy import CustomStrategy
 from control.registry import updating
 from control.registry.context import Projection
 from control.schemas import jsonpath
@@ -23,9 +22,9 @@ _KEPT = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 
 
 def _paths(server: Verbs, resource: Resource) -> Object:
-    strategy = server.registry.strategy(resource)
-    assert isinstance(strategy, CustomStrategy) and strategy.scale is not None
-    return strategy.scale
+    paths = server.registry.strategy(resource).scale
+    assert paths is not None
+    return paths
 
 
 def scale_of(obj: Object, paths: Object) -> Object:
