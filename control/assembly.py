@@ -14,7 +14,6 @@ from collections.abc import AsyncIterator, Awaitable, Coroutine
 from typing import Any
 
 from control import offload, service_repair, start_steps
-from control.admission.policies.type_checking import TypeChecking
 from control.aggregation.keeper import Keeper as Aggregation
 from control.aggregation.remote import FrontProxy
 from control.auth.user import UserInfo
@@ -26,6 +25,7 @@ from control.controllers.identities import POLICY_CHECKER, account_user
 from control.custom.keeper import Keeper
 from control.fairness.keeper import Keeper as FlowControl
 from control.groups import NAMES, Resources, Serving
+from control.policy_checking import TypeChecking
 from control.registry.context import SERVER
 from control.sealing import Sealing
 from control.server.health import Health

@@ -18,17 +18,17 @@ from control.config import ControlConfig
 from control.custom.definitions import Definitions
 from control.fairness import debug as fairness_debug
 from control.fairness.keeper import list_size
+from control.http.exchange import Request
+from control.node_dialer import NodeDialer
 from control.registry.registry import Registry
 from control.registry.strategy import Settings
 from control.server.discovery import Discovery
 from control.server.edge import Edge
-from control.server.exchange import Request
 from control.server.health import Health
 from control.server.listing import Listing
 from control.server.lookup import Lookup, StoredObjects
 from control.server.metrics import RequestMetrics
 from control.server.mounted import Mounted
-from control.server.nodes import NodeDialer
 from control.server.pipeline import Pipeline, fairness_of
 from control.server.resources import ResourceServer
 from control.server.serve import Listener

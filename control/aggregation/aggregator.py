@@ -17,13 +17,11 @@ from control.admission.lookup import Objects
 from control.aggregation import documents
 from control.aggregation.merged_document import WholeDocument
 from control.aggregation.remote import Remote, identity, versions_in_order
-from control.server import encodings, query
-from control.server.discovery import aggregated_version
-from control.server.exchange import Answer, Request, Response, indented
-from control.server.negotiate import negotiate
-from control.server.passing import pass_on
-from control.server.pieces import whole
-from control.server.pipeline import Handler
+from control.http import encodings, query
+from control.http.exchange import Answer, Handler, Request, Response, indented
+from control.http.negotiate import aggregated_version, negotiate
+from control.http.passing import pass_on
+from control.http.pieces import whole
 
 Object = dict[str, Any]
 JSON = b"application/json"

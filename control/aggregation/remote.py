@@ -20,9 +20,9 @@ from control.admission.lookup import Objects
 from control.aggregation.discovery_document import Resource
 from control.aggregation.openapi_v2 import Part
 from control.auth.user import SYSTEM_MASTERS, UserInfo
-from control.server import relay
-from control.server.exchange import Header
-from control.server.nodes import check_address
+from control.http import relay
+from control.http.exchange import Header
+from control.node_dialer import check_address
 from control.service_backend import backend
 from kube import errors
 from kube.tls_files import TlsFiles

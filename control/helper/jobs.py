@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 
 from control.decoding.decode import FieldValidation
+from control.http.negotiate import Wanted
 from control.registry import encoded, metadata, updating
 from control.registry.served import BuiltInResource
 from control.registry.strategy import Settings
 from control.server.forms import Form
-from control.server.negotiate import Wanted
 from control.storage.entry import Entry
 from kube import resources
 from kube.clock import SYSTEM

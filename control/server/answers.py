@@ -12,14 +12,14 @@ import msgspec
 
 from control import offload
 from control.helper.client import HelperFailed
+from control.http.exchange import JSON, Request, Response
+from control.http.pieces import Body, Pieces
 from control.pacing import Pace
 from control.registry import encoded
 from control.registry.context import Written
 from control.registry.strategy import Settings
 from control.server import auditing
-from control.server.exchange import JSON, Request, Response
 from control.server.forms import Form, Items
-from control.server.pieces import Body, Pieces
 from control.storage.entry import Entry
 from control.weight import weight
 from kube import errors

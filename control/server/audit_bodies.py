@@ -14,8 +14,8 @@ import msgspec
 
 from control.decoding.decode import YAML_TYPES, media_type
 from control.decoding.yaml_body import load_yaml
-from control.server.exchange import Request, Response
-from control.server.pieces import Body, Pieces, whole
+from control.http.exchange import Request, Response
+from control.http.pieces import Body, Pieces, whole
 from kube.resources import by_path
 from kube.schema import wire
 

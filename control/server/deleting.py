@@ -6,11 +6,11 @@ import asyncio
 from typing import Any
 
 from control.decoding.decode import Decoder
+from control.http.exchange import Request, Response, typed_response
 from control.pacing import Pace
 from control.registry import deletion, removal
 from control.registry.conversion import conversion
 from control.server import answers
-from control.server.exchange import Request, Response, typed_response
 from control.server.reading import Reading
 from kube import errors
 from kube.api import meta_v1

@@ -16,7 +16,6 @@ import msgspec
 from control.custom.definitions import Definitions, version_rank
 from control.registry.served import served
 from control.resource_metrics.objects import RESOURCES as METRICS
-from control.server.negotiate import JSON, PROTOBUF, YAML
 from kube.resources import RESOURCES, Resource
 
 Object = dict[str, Any]
@@ -229,24 +228,3 @@ class Discovery:
 
 def _rank(group: str) -> int:
     return _PRIORITY.index(group) if group in _PRIORITY else len(_PRIORITY)
-
-
-class Aggregated(str):
-    """A version of aggregated discovery ("v2", "v2beta1"; "" where it is not wanted) and the `media` type to show it in."""
-
-    media: str = JSON
-
-
-def aggregated_version(accept: str) -> Aggregated:
-    """Return the version of aggregated discovery that an Accept header asks for first, "" for the plain documents."""
-    for clause in accept.split(","):
-        media = clause.split(";")[0].strip()
-        parameters = dict(p.strip().split("=", 1) for p in clause.split(";")[1:] if "=" in p)
-        if parameters.get("as") == "APIGroupDiscoveryList" and parameters.get("g") == "apidiscovery.k8s.io":
-            if media in (JSON, YAML, PROTOBUF) and parameters.get("v") in ("v2", "v2beta1"):
-                found = Aggregated(parameters["v"])
-                found.media = media
-                return found
-        elif media in (JSON, YAML, PROTOBUF, "*/*"):
-            break
-    return Aggregated()

@@ -7,13 +7,13 @@ from typing import Any
 from control import offload
 from control.auth.user import Authorizer
 from control.decoding.decode import Decoder, FieldValidation, directive
+from control.http.exchange import Request
+from control.http.negotiate import negotiate
 from control.registry.context import Context
 from control.registry.registry import Registry
 from control.server import auditing, authorizing
-from control.server.exchange import Request
 from control.server.forms import Form, has_protobuf
 from control.server.listing import Listing
-from control.server.negotiate import negotiate
 from control.weight import weight
 from kube import errors
 from kube.resources import Resource

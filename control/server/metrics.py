@@ -12,8 +12,8 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from control.auth.authenticators import HEALTH_PATHS
+from control.http.exchange import Answer, Request, Response
 from control.requestinfo import RequestInfo
-from control.server.exchange import Answer, Request, Response
 from kube.remembering import remembered
 from kube.resources import by_path
 

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from control.server.exchange import Answer, Request, Response
+from control.http.exchange import Answer, Request, Response
 from control.server.health import Health
 from kube import errors
 

@@ -19,6 +19,7 @@ from control import offload
 from control.decoding.decode import Decoder, directive, load_json, media_type
 from control.decoding.decode_errors import strict_problems
 from control.decoding.yaml_body import duplicate_keys, load_yaml, strict_error
+from control.http.exchange import Request
 from control.patch.apply import apply
 from control.patch.apply.typed import check, wrong_type
 from control.patch.json_patch import apply_json_patch
@@ -26,7 +27,6 @@ from control.patch.merge_patch import apply_merge_patch
 from control.patch.strategic import strategic_merge
 from control.registry.context import Context
 from control.registry.managed import reset_fields, shape_of
-from control.server.exchange import Request
 from control.server.patch_refusals import converter_message, decoder_message, go_text, unprocessable
 from control.weight import weight
 from kube import errors

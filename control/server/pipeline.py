@@ -11,7 +11,7 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 from control.auth import denial, impersonation
 from control.auth.audit import Auditor
@@ -22,10 +22,10 @@ from control.auth.setup import Auth
 from control.auth.user import Credentials, Decision, UserInfo
 from control.config import ControlConfig
 from control.fairness.fairness import Fairness
+from control.http.exchange import Answer, Handler, Request, Upgrade, error_response
 from control.registry.storing import storage_error
 from control.requestinfo import RequestInfo, with_query
 from control.server import auditing, authorizing, warnings
-from control.server.exchange import Answer, Request, Upgrade, error_response
 from control.server.listing import naming_selector
 from control.server.metrics import RequestMetrics
 from control.storage.store import StoreError
@@ -35,7 +35,6 @@ from kube.uid import new_uid
 
 log = logging.getLogger(__name__)
 
-Handler = Callable[[Request], Awaitable[Answer]]
 _LONG_SUBRESOURCES = frozenset({"exec", "attach", "portforward", "proxy", "log"})
 _READS = frozenset({"get", "list", "watch"})
 _AS_STORED = (None, b"application/json")

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from control.http.exchange import Answer, Request, Response
 from control.registry.conversion import conversion
 from control.server import answers, auditing, componentstatus
-from control.server.exchange import Answer, Request, Response
 from control.server.handler_support import HandlerSupport
 from control.server.listing import ListOptions, read_options
 from control.weight import weight

@@ -10,10 +10,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
 from control.custom.definitions import Definitions
+from control.http.exchange import Answer, Request
 from control.registry import metadata
 from control.registry.served import ServedResource
 from control.requestinfo import RequestInfo
-from control.server.exchange import Answer, Request
 from control.server.metrics import CUSTOM
 from control.server.verbs import Verbs
 from kube import errors

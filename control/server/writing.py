@@ -10,11 +10,11 @@ import msgspec
 from control import offload
 from control.decoding.decode import directive
 from control.helper import jobs
+from control.http.exchange import Request, Response
 from control.registry import creation, encoded, updating
 from control.registry.context import Context, Written
 from control.registry.conversion import conversion
 from control.server import answers, auditing, patching, replacing
-from control.server.exchange import Request, Response
 from control.server.handler_support import HandlerSupport
 from control.weight import weight
 from kube import errors

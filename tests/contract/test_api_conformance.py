@@ -22,8 +22,8 @@ from cryptography.x509.oid import NameOID
 
 from control.auth.user import Credentials, UserInfo
 from control.decoding.yaml_body import load_yaml
-from control.server.exchange import Request, Response, Stream
-from control.server.pieces import Body, whole
+from control.http.exchange import Request, Response, Stream
+from control.http.pieces import Body, whole
 from kube.resources import RESOURCES, Resource
 from kube.schema import wire, wire_encode
 from tests.support.control import ApiUnderTest, api_server

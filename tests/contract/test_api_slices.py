@@ -14,7 +14,7 @@ from control import pacing
 from control.custom.conversion import Reader
 from control.registry import removal
 from control.registry.registry import Registry
-from control.resource_metrics import serve
+from control.server import resource_metrics as serve
 from control.server.forms import Form
 from control.storage import codec
 from control.storage.watcher import Notice

@@ -20,7 +20,7 @@ import msgspec
 from control import bounded_answer
 from control.admission.lookup import Objects
 from control.admission.webhooks.credentials import Credential, Credentials
-from control.server.nodes import check_address
+from control.node_dialer import check_address
 from control.service_backend import backend
 from kube.errors import StatusError
 

@@ -1,21 +1,20 @@
 """nodes/proxy, pods/proxy and services/proxy: a request passed on to a node's agent, a container, a Service's endpoint.
 
 The name in the URL may carry scheme and port ("https:web:8443"). A Service's port is looked up by name or number, and one
-of its ready pods is taken at random. Loopback, link-local and multicast addresses are never dialled (`control.server.nodes`).
+of its ready pods is taken at random. Loopback, link-local and multicast addresses are never dialled (`control.node_dialer`).
 """
 
 from __future__ import annotations
 
 import asyncio
 
-from control.server import links
-from control.server.exchange import Answer, Request
+from control.http import links
+from control.http.exchange import Answer, Request, wants_upgrade
+from control.http.passing import pass_on
+from control.node_dialer import NodeDialer, address_of, check_address, endpoint_of
 from control.server.lookup import StoredObjects
-from control.server.nodes import NodeDialer, address_of, check_address, endpoint_of
-from control.server.passing import pass_on
 from control.server.subresources import kubelet
 from control.server.subresources.connecting import admit
-from control.server.subresources.kubelet import wants_upgrade
 from control.server.verbs import Verbs
 from control.service_backend import backend
 from kube import errors, tls_settings

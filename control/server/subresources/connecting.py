@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 from control.admission.plugin import Attributes
+from control.http.exchange import Request
 from control.server import auditing
-from control.server.exchange import Request
 from control.server.verbs import Verbs
 from kube import errors
 from kube.resources import Resource

@@ -6,11 +6,11 @@ from typing import Any
 
 import msgspec
 
+from control.http.exchange import Answer, Request
 from control.registry import updating
 from control.registry.context import Projection
 from control.schemas import jsonpath
 from control.server import patching
-from control.server.exchange import Answer, Request
 from control.server.subresources.pods import body_of
 from control.server.subresources.scale import DECODER, SCALE, changed_scale, checked_replicas, shown
 from control.server.verbs import Verbs

@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from typing import Any
 from urllib.parse import quote, unquote, urlencode
 
-from control.server import links, relay
-from control.server.exchange import Answer, Header, Request, Response, Stream, Upgrade
-from control.server.nodes import Endpoint, NodeDialer, endpoint_of
-from control.server.protocol import ApiProtocol
+from control.http import links, relay
+from control.http.exchange import Answer, Request, Response, Stream, Upgrade, headers_of, wants_upgrade
+from control.http.protocol import ApiProtocol
+from control.node_dialer import Endpoint, NodeDialer, endpoint_of
 from control.server.socket_stream import over_socket, wants_socket
 from control.server.subresources.connecting import admit
 from control.server.verbs import Verbs
@@ -171,18 +171,6 @@ def _upgraded(dialer: NodeDialer, request: Request, endpoint: Endpoint, path: st
         return None
 
     return Upgrade(splice)
-
-
-def wants_upgrade(request: Request) -> bool:
-    """Say whether a request asks for another protocol on its connection."""
-    tokens = request.headers.get(b"connection", b"").lower().replace(b" ", b"").split(b",")
-    return b"upgrade" in tokens and bool(request.headers.get(b"upgrade"))
-
-
-def headers_of(request: Request) -> list[Header]:
-    """Return a request's headers as they came, repeated ones too."""
-    found: list[Header] = request.extensions.get("headers") or list(request.headers.items())
-    return found
 
 
 def _host(endpoint: Endpoint) -> str:

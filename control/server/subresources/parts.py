@@ -6,7 +6,7 @@ namespace, the approval of a certificate request.
 
 from __future__ import annotations
 
-from control.server.exchange import Answer, Request
+from control.http.exchange import Answer, Request
 from control.server.verbs import Verbs
 from kube.resources import Resource
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from control.decoding.decode import Decoder, directive
+from control.http.exchange import Answer, Request, typed_response
 from control.registry import deletion, metadata, removal, updating
 from control.registry.context import SERVER, Context
 from control.registry.metadata import precondition
 from control.server.deleting import success
-from control.server.exchange import Answer, Request, typed_response
 from control.server.subresources import created
 from control.server.subresources.budgets import charge
 from control.server.verbs import Verbs

@@ -17,8 +17,8 @@ from control.auth.setup import Auth
 from control.auth.token_request import token_request
 from control.auth.user import AuthzAttributes, UserInfo
 from control.decoding.decode import Decoder
+from control.http.exchange import Answer, Request, typed_response
 from control.registry import metadata
-from control.server.exchange import Answer, Request, typed_response
 from control.server.lookup import BY_TARGET, StoredObjects
 from control.server.subresources import created
 from control.server.subresources.pods import assign, body_of

@@ -9,15 +9,15 @@ from typing import Any
 import msgspec
 
 from control.decoding.decode import Decoder
+from control.http.exchange import Answer, Request, Response
+from control.http.negotiate import negotiate
 from control.patch.apply.scaling import REPLICAS, to_parent, to_scale
 from control.registry import updating
 from control.registry.context import Context, Projection
 from control.registry.strategy import AGE, NAME, Column, Strategy
 from control.registry.tables import age
 from control.server import patching
-from control.server.exchange import Answer, Request, Response
 from control.server.forms import Form
-from control.server.negotiate import negotiate
 from control.server.subresources.pods import body_of
 from control.server.verbs import Verbs
 from kube import errors, selectors

@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import partial
 
 from control.auth.setup import Auth
+from control.node_dialer import NodeDialer
 from control.resource_metrics.objects import GROUP
-from control.resource_metrics.serve import ResourceMetrics
-from control.server.nodes import NodeDialer
+from control.server.resource_metrics import ResourceMetrics
 from control.server.resources import Handler, Handlers
 from control.server.subresources import backends, custom_scale, kubelet, parts, pods, reviews, scale
 from control.server.verbs import Verbs

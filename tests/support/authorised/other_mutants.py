@@ -203,7 +203,7 @@ OTHERS = (
     # -- backends
     Mutant(
         "a client's credentials are passed on",
-        "control.server.relay:request_head",
+        "control.http.relay:request_head",
         "lowered in _NOT_PASSED_ON",
         'lowered == b"host"',
         ("extend", "connect"),

@@ -21,8 +21,8 @@ from control.aggregation import availability
 from control.assembly import ApiServer
 from control.auth.authorizers import Link
 from control.auth.user import Credentials, UserInfo
-from control.server.exchange import Request, Response, Stream, Upgrade
-from control.server.pieces import whole
+from control.http.exchange import Request, Response, Stream, Upgrade
+from control.http.pieces import whole
 from control.storage import codec
 from control.storage.store import KeyNotFound, RevisionConflict
 from tests.support.authorised.backends import dialled

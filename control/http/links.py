@@ -13,9 +13,9 @@ import zlib
 from collections.abc import AsyncIterator
 from urllib.parse import quote, urlsplit, urlunsplit
 
-from control.server import relay
-from control.server.exchange import Request, Response, Stream
-from control.server.html_page import Page
+from control.http import relay
+from control.http.exchange import Request, Response, Stream
+from control.http.html_page import Page
 from kube import errors
 
 MOST_UNPACKED = 64 * 1024 * 1024

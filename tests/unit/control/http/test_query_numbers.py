@@ -2,7 +2,7 @@
 
 import pytest
 
-from control.server.exchange import Request
+from control.http.exchange import Request
 from control.server.listing import MOST, read_options
 from kube.errors import StatusError
 

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from control.server.pieces import Body, Pieces
+from control.http.pieces import Body, Pieces
 from kube.serving.protocol import BoundedProtocol
 from kube.serving.sending import PIECE, SMALL
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 
 import httptools
 
-from control.server.exchange import Header, Response
-from control.server.protocol import ApiProtocol
+from control.http.exchange import Header, Response
+from control.http.protocol import ApiProtocol
 from kube import errors
 
 HEAD_LIMIT = 64 * 1024

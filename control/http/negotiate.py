@@ -95,3 +95,24 @@ def _quality(clause: str) -> float:
             except ValueError:
                 return 0.0
     return 1.0
+
+
+class Aggregated(str):
+    """A version of aggregated discovery ("v2", "v2beta1"; "" where it is not wanted) and the `media` type to show it in."""
+
+    media: str = JSON
+
+
+def aggregated_version(accept: str) -> Aggregated:
+    """Return the version of aggregated discovery that an Accept header asks for first, "" for the plain documents."""
+    for clause in accept.split(","):
+        media = clause.split(";")[0].strip()
+        parameters = dict(p.strip().split("=", 1) for p in clause.split(";")[1:] if "=" in p)
+        if parameters.get("as") == "APIGroupDiscoveryList" and parameters.get("g") == "apidiscovery.k8s.io":
+            if media in (JSON, YAML, PROTOBUF) and parameters.get("v") in ("v2", "v2beta1"):
+                found = Aggregated(parameters["v"])
+                found.media = media
+                return found
+        elif media in (JSON, YAML, PROTOBUF, "*/*"):
+            break
+    return Aggregated()

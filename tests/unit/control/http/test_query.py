@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from control.server import query
-from control.server.exchange import Request
+from control.http import query
+from control.http.exchange import Request
 
 CASES = {
     "": {},

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from control.http.negotiate import Wanted
+from control.http.pieces import PART, Pieces
 from control.registry.strategies import strategy_for
 from control.server.forms import Form
-from control.server.negotiate import Wanted
-from control.server.pieces import PART, Pieces
 from control.storage.entry import Entry
 from kube import resources
 from kube.clock import FakeClock

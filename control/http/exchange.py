@@ -16,10 +16,10 @@ import msgspec
 from control.auth.user import UserInfo
 from control.decoding.yaml_body import ReadBody, read_ahead
 from control.fairness.fairness import Flow
+from control.http import encodings, query
+from control.http.negotiate import negotiate
+from control.http.pieces import Body
 from control.requestinfo import RequestInfo, parse_path
-from control.server import encodings, query
-from control.server.negotiate import negotiate
-from control.server.pieces import Body
 from control.weight import weight
 from kube import errors
 from kube.schema import wire
@@ -62,6 +62,7 @@ class Upgrade:
 
 
 Answer = Response | Stream | Upgrade
+Handler = Callable[["Request"], Awaitable[Answer]]
 
 
 def _stays() -> bool:
@@ -207,3 +208,15 @@ def error_response(error: errors.StatusError, accept: str = "", pretty: bool = F
     error.__traceback__ = None
     body, content_type = encodings.status_bytes(error.to_status(), accept)
     return Response(error.code, indented(body, content_type, pretty), content_type, headers)
+
+
+def wants_upgrade(request: Request) -> bool:
+    """Say whether a request asks for another protocol on its connection."""
+    tokens = request.headers.get(b"connection", b"").lower().replace(b" ", b"").split(b",")
+    return b"upgrade" in tokens and bool(request.headers.get(b"upgrade"))
+
+
+def headers_of(request: Request) -> list[Header]:
+    """Return a request's headers as they came, repeated ones too."""
+    found: list[Header] = request.extensions.get("headers") or list(request.headers.items())
+    return found

@@ -2,7 +2,7 @@
 
 import pytest
 
-from control.server.negotiate import Wanted, negotiate
+from control.http.negotiate import Wanted, negotiate
 from kube.errors import StatusError
 
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 
-from control.server import links, relay
-from control.server.exchange import Answer, Header, Request, Response, Stream, Upgrade
-from control.server.protocol import ApiProtocol
-from control.server.subresources.kubelet import headers_of, wants_upgrade
+from control.http import links, relay
+from control.http.exchange import Answer, Header, Request, Response, Stream, Upgrade, headers_of, wants_upgrade
+from control.http.protocol import ApiProtocol
 
 Dial = Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]]
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from control.server.negotiate import PLAIN, Wanted, negotiate
-from control.server.yaml_answer import dump_yaml
+from control.http.negotiate import PLAIN, Wanted, negotiate
+from control.http.yaml_answer import dump_yaml
 from kube.errors import StatusError
 from kube.schema import wire_encode
 

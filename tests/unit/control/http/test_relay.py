@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from control.server import relay
+from control.http import relay
 from kube.errors import StatusError
 
 

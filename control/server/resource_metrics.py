@@ -10,6 +10,10 @@ from collections.abc import Sequence
 
 import msgspec
 
+from control.http import relay
+from control.http.exchange import Answer, Request, Response
+from control.http.negotiate import negotiate
+from control.node_dialer import NodeDialer, endpoint_of
 from control.pacing import Pace
 from control.registry.registry import Registry
 from control.resource_metrics.objects import (
@@ -22,12 +26,8 @@ from control.resource_metrics.objects import (
     pod_metrics,
 )
 from control.resource_metrics.scraper import Scraper
-from control.server import relay
-from control.server.exchange import Answer, Request, Response
 from control.server.forms import Form
 from control.server.listing import ListOptions, read_options
-from control.server.negotiate import negotiate
-from control.server.nodes import NodeDialer, endpoint_of
 from control.storage.entry import Entry
 from control.storage.selecting import chosen
 from kube import errors

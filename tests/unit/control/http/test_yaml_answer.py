@@ -8,7 +8,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from control.server.yaml_answer import dump_yaml
+from control.http.yaml_answer import dump_yaml
 
 _TEXT = st.text(st.characters(exclude_categories=["Cs"])) | st.sampled_from(
     ["yes", "null", "~", "0x1f", "1e3", "=", "<<"]

@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from control.server import links
-from control.server.exchange import Request
-from control.server.html_page import LONGEST_TAG, Page
-from control.server.links import PIECE, lead_through, prefix_of, to_the_root, unpacked
+from control.http import links
+from control.http.exchange import Request
+from control.http.html_page import LONGEST_TAG, Page
+from control.http.links import PIECE, lead_through, prefix_of, to_the_root, unpacked
 from kube.errors import StatusError
 
 PREFIX = "/api/v1/namespaces/n/pods/p/proxy"
