@@ -12,15 +12,14 @@ from typing import Any
 import msgspec
 
 from control.admission.lookup import Lookup
+from control.admission.matching import exempt
 from control.admission.plugin import Attributes, Plugin
 from control.admission.policies.binding import Concern, Misconfigured, concerns
 from control.admission.policies.compiled import Mutation, Prepared
 from control.admission.policies.conditions import Unclear
 from control.admission.policies.environment import settled, values
 from control.admission.policies.evaluation import Evaluation
-from control.admission.webhooks.matching import exempt
-from control.admission.webhooks.mutating import keep_identity
-from control.admission.webhooks.versions import shape_of, shown_as, taken_back
+from control.admission.versions import keep_identity, shape_of, shown_as, taken_back
 from control.auth.user import Authorizer
 from control.cel import CompileError, EvaluationError
 from control.patch.apply.merge import merge

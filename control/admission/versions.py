@@ -61,3 +61,14 @@ async def taken_back(obj: Object, on_path: Resource, shown: Resource, before: Ob
         typed = serialize.to_dict(serialize.convert(obj, SUBRESOURCE_TYPES[before["apiVersion"], before["kind"]]))
         return typed | {"kind": before["kind"], "apiVersion": before["apiVersion"]}
     return await served(on_path).from_version(obj, shown)
+
+
+def keep_identity(made: Object, before: Object) -> Object:
+    """Put back what nobody in admission may change: who owns which field, the identity, and the revision."""
+    meta, known = dict(made.get("metadata") or {}), before.get("metadata") or {}
+    for key in ("managedFields", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp", "selfLink"):
+        if key in known:
+            meta[key] = known[key]
+        else:
+            meta.pop(key, None)
+    return {**made, "metadata": meta}

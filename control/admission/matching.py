@@ -13,7 +13,7 @@ from typing import Any
 from control import compiled_selectors
 from control.admission.lookup import Lookup, find
 from control.admission.plugin import Attributes
-from control.admission.webhooks.versions import versions_of
+from control.admission.versions import versions_of
 from kube.resources import Resource
 from kube.selectors import LabelSelector
 

@@ -1,4 +1,5 @@
-"""ReplicationControllers, the elders of ReplicaSets: the selector is a plain map and follows the template's labels."""
+"""ReplicationControllers (core/v1), which share their code with ReplicaSets: the selector is a plain map, by default the
+template's labels."""
 
 from __future__ import annotations
 
