@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable
 from typing import Any, Protocol
 
+from control import default_class
 from kube.resources import Resource
 from kube.selectors import LabelSelector
 
@@ -63,3 +64,13 @@ async def find(lookup: Objects, target: str, namespace: str, name: str) -> Objec
     """Return an object from memory or, if it is not there, from the store."""
     found = lookup.get(target, namespace, name)
     return found if found is not None else await lookup.fresh(target, namespace, name)
+
+
+def default_of(lookup: Objects, target: str, marks: Iterable[str]) -> str | None:
+    """Return the name of the class that is the default of its kind, None where none is."""
+    found = (class_["metadata"] for class_ in lookup.list(target))
+    return default_class.newest(
+        (str(m.get("creationTimestamp", "")), str(m["name"]))
+        for m in found
+        if default_class.marked(m.get("annotations"), marks)
+    )

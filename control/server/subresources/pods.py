@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from control import disruption_target
 from control.decoding.decode import Decoder, directive
 from control.http.exchange import Answer, Request, typed_response
 from control.registry import deletion, metadata, removal, updating
@@ -146,21 +147,13 @@ async def _mark_evicted(
         assert pod is not None
         precondition(resource, pod["metadata"], options.preconditions)
         conditions = pod.setdefault("status", {}).setdefault("conditions", [])
-        known: Object = next((c for c in conditions if c.get("type") == "DisruptionTarget"), {})
+        known: Object = next((c for c in conditions if c.get("type") == disruption_target.TYPE), {})
         now = format_time(server.registry.clock.now())
         since = known.get("lastTransitionTime", now) if known.get("status") == "True" else now
-        condition: Object = {
-            "type": "DisruptionTarget",
-            "status": "True",
-            "reason": "EvictionByEvictionAPI",
-            "message": "Eviction API: evicting",
-            "lastProbeTime": None,
-            "lastTransitionTime": since,
-        }
-        if pod["metadata"].get("generation"):
-            condition["observedGeneration"] = pod["metadata"]["generation"]
-        conditions[:] = [c for c in conditions if c.get("type") != "DisruptionTarget"]
-        conditions.append(condition)
+        generation = pod["metadata"].get("generation")
+        condition = disruption_target.condition("EvictionByEvictionAPI", "Eviction API: evicting", since, generation)
+        conditions[:] = [c for c in conditions if c.get("type") != disruption_target.TYPE]
+        conditions.append({"lastProbeTime": None, **condition})
         return pod
 
     context = Context(SERVER, admitted=True)
