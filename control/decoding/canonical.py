@@ -11,16 +11,14 @@ import base64
 import binascii
 import functools
 import re
-import types
-import typing
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
-from kube import schema
 from kube.clock import format_micro_time, format_time, parse_time
 from kube.quantity import canonical
+from kube.schema.fields import FieldType, fields
 
 Rewrite = Callable[[Any], Any]
 
@@ -48,34 +46,28 @@ def _make_plan(
 ) -> tuple[tuple[str, Rewrite], ...]:
     if struct in above:
         return ()  # types that hold themselves (JSON schemas) hold nothing special
-    facts = schema.facts(struct)
     name = f"{struct.__module__.rpartition('.')[2]}.{struct.__name__}"
     steps = []
-    for field in msgspec.structs.fields(struct):
-        key = field.encode_name
-        change = _change(field.type, key, facts.field(key).format, (name, key) in _BYTE_MAPS, (*above, struct))
+    for field in fields(struct):
+        key = field.name
+        change = _change(field.type, key, field.facts.format, (name, key) in _BYTE_MAPS, (*above, struct))
         if change is not None:
             steps.append((key, change))
     return tuple(steps)
 
 
-def _change(hint: Any, key: str, form: str, byte_map: bool, above: tuple[type[msgspec.Struct], ...]) -> Rewrite | None:
-    origin = typing.get_origin(hint)
-    if origin in (types.UnionType, typing.Union):
-        members = [m for m in typing.get_args(hint) if m is not types.NoneType]
-        if float in members and str in members:
-            return canonical  # a plain number is only a number
-        return _change(members[0], key, form, byte_map, above) if len(members) == 1 else None
-    if origin is list:
-        each = _change(typing.get_args(hint)[0], "", "", False, above)
-        return None if each is None else functools.partial(_each, each)
-    if origin is dict:
-        inner = checked_base64 if byte_map else _change(typing.get_args(hint)[1], "", "", False, above)
-        return None if inner is None else functools.partial(_values, inner)
-    if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
-        steps = _make_plan(hint, above)
+def _change(
+    type_: FieldType, key: str, form: str, byte_map: bool, above: tuple[type[msgspec.Struct], ...]
+) -> Rewrite | None:
+    if type_.kind == "quantity":
+        return canonical  # a plain number is only a number
+    if type_.struct is not None:
+        steps = _make_plan(type_.struct, above)
         return functools.partial(_struct, steps) if steps else None
-    if hint is not str:
+    if type_.item is not None:
+        inner = checked_base64 if byte_map else _change(type_.item, "", "", False, above)
+        return None if inner is None else functools.partial(_each if type_.kind == "list" else _values, inner)
+    if type_.kind != "string":
         return None
     if form == "byte":
         return checked_base64

@@ -7,15 +7,14 @@ knows, numbers too large for an int32, and to word a wrong type as upstream's de
 from __future__ import annotations
 
 import functools
-import types
-import typing
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
-from kube import schema
 from kube.field_path import MOST_PROBLEMS, bounded
+from kube.schema.fields import FieldType
+from kube.schema.fields import fields as type_fields
 
 INT32 = 2**31
 
@@ -37,11 +36,7 @@ ANY = Shape("any", "interface {}")
 @functools.cache
 def fields(struct: type[msgspec.Struct]) -> dict[str, Shape]:
     """Return an object type's fields by wire name."""
-    facts = schema.facts(struct)
-    return {
-        info.encode_name: _shape(info.type, facts.field(info.encode_name).format)
-        for info in msgspec.structs.fields(struct)
-    }
+    return {field.name: _shape(field.type, field.facts.format) for field in type_fields(struct)}
 
 
 def of(struct: type[msgspec.Struct]) -> Shape:
@@ -54,30 +49,26 @@ def _go_name(struct: type[msgspec.Struct]) -> str:
     return f"{version}.{struct.__name__}"
 
 
-def _shape(annotation: Any, fmt: str) -> Shape:
-    origin = typing.get_origin(annotation)
-    if origin in (types.UnionType, typing.Union):
-        members = [a for a in typing.get_args(annotation) if a is not types.NoneType]
-        if len(members) == 1:
-            return _shape(members[0], fmt)
-        return Shape("any", "intstr.IntOrString" if float not in members else "resource.Quantity")
-    if origin is list:
-        item = _shape(typing.get_args(annotation)[0], "")
-        return Shape("list", "[]" + item.go, item=item)
-    if origin is dict:
-        item = _shape(typing.get_args(annotation)[1], "")
-        return Shape("map", "map[string]" + item.go, item=item)
-    if isinstance(annotation, type) and issubclass(annotation, msgspec.Struct):
-        return of(annotation)
-    if annotation is str:
-        return Shape("scalar", "string")
-    if annotation is bool:
-        return Shape("scalar", "bool")
-    if annotation is int:
-        return Shape("scalar", fmt if fmt in ("int32", "int64") else "int64")
-    if annotation is float:
-        return Shape("scalar", "float64")
-    return ANY
+_GO = {
+    "string": "string",
+    "bool": "bool",
+    "integer": "int64",
+    "number": "float64",
+    "quantity": "resource.Quantity",
+    "int-or-string": "intstr.IntOrString",
+}
+
+
+def _shape(type_: FieldType, fmt: str = "") -> Shape:
+    if type_.struct is not None:
+        return of(type_.struct)
+    if type_.item is not None:
+        item = _shape(type_.item)
+        return Shape(type_.kind, ("[]" if type_.kind == "list" else "map[string]") + item.go, item=item)
+    if type_.kind == "any":
+        return ANY
+    kind = "any" if type_.kind in ("quantity", "int-or-string") else "scalar"
+    return Shape(kind, fmt if type_.kind == "integer" and fmt in ("int32", "int64") else _GO[type_.kind])
 
 
 def inspect(obj: Any, struct: type[msgspec.Struct]) -> tuple[list[str], int, str]:
