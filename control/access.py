@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from cryptography import x509
 
@@ -39,7 +40,13 @@ GRACE = 60.0
 class Access:
     """`auth` is what the server asks; `run` keeps it current until cancelled."""
 
-    def __init__(self, config: ControlConfig, lookup: Lookup, clock: Clock) -> None:
+    def __init__(
+        self,
+        config: ControlConfig,
+        lookup: Lookup,
+        clock: Clock,
+        secret_used: Callable[[dict[str, Any]], None] = lambda secret: None,
+    ) -> None:
         self._config, self._clock = config, clock
         self._authentication = Reloaded("authentication", config.authentication_config_file)
         self._authorization = Reloaded("authorization", config.authorization_config_file)
@@ -57,6 +64,7 @@ class Access:
             front_proxy=self._front_proxy(),
             make_token_webhook=self._token_webhook if config.authentication_webhook_file else None,
             believed_keys=self._believed_keys(),
+            secret_used=secret_used,
         )
         self._others: frozenset[str] | None = None
         text = self._authorization.first()

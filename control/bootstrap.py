@@ -20,6 +20,7 @@ from control import start_steps
 from control.auth import bootstrap_policy
 from control.auth.joining_policy import joining_policy
 from control.config import ControlConfig
+from control.registry import creation, removal, updating
 from control.registry.context import SERVER, Context
 from control.registry.registry import Registry
 from control.server.lookup import BY_TARGET
@@ -221,7 +222,7 @@ class Bootstrap:
         assert resource is not None
         fresh: Object = msgspec.json.decode(msgspec.json.encode(obj))
         try:
-            await self.registry.create(Context(SERVER), resource, obj["metadata"].get("namespace", ""), fresh)
+            await creation.create(self.registry, Context(SERVER), resource, obj["metadata"].get("namespace", ""), fresh)
         except StatusError as error:
             if not error.already_exists:
                 raise
@@ -236,7 +237,9 @@ class Bootstrap:
             return fresh
 
         try:
-            await self.registry.update(Context(SERVER), resource, meta.get("namespace", ""), meta["name"], change)
+            await updating.update(
+                self.registry, Context(SERVER), resource, meta.get("namespace", ""), meta["name"], change
+            )
         except StatusError as error:
             if error.code != 409:
                 raise
@@ -248,8 +251,13 @@ class Bootstrap:
 
         resource, meta = by_kind(obj["apiVersion"], obj["kind"]), obj["metadata"]
         assert resource is not None
-        await self.registry.delete(
-            Context(SERVER), resource, meta.get("namespace", ""), meta["name"], DeleteOptions(grace_period=0)
+        await removal.delete(
+            self.registry,
+            Context(SERVER),
+            resource,
+            meta.get("namespace", ""),
+            meta["name"],
+            DeleteOptions(grace_period=0),
         )
 
 

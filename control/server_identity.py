@@ -16,6 +16,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
+from control.registry import creation, removal, updating
 from control.registry.context import SERVER, Context
 from control.registry.deletion import DeleteOptions
 from control.registry.registry import Registry
@@ -78,7 +79,7 @@ class ServerIdentity:
             try:
                 metadata = {"name": self.name, "namespace": NAMESPACE}
                 made = self._renewed({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata})
-                await self._registry.create(Context(SERVER, field_manager=COMPONENT), LEASES, NAMESPACE, made)
+                await creation.create(self._registry, Context(SERVER, field_manager=COMPONENT), LEASES, NAMESPACE, made)
                 return
             except StatusError as error:
                 if not error.already_exists:
@@ -87,7 +88,9 @@ class ServerIdentity:
         async def change(old: Object | None) -> Object:
             return self._renewed(old or {})
 
-        await self._registry.update(Context(SERVER, field_manager=COMPONENT), LEASES, NAMESPACE, self.name, change)
+        await updating.update(
+            self._registry, Context(SERVER, field_manager=COMPONENT), LEASES, NAMESPACE, self.name, change
+        )
 
     def _renewed(self, lease: Object) -> Object:
         metadata = lease["metadata"]
@@ -111,8 +114,13 @@ class ServerIdentity:
             try:
                 seen = {"resourceVersion": str(entry.revision)}
                 options = DeleteOptions(grace_period=0, preconditions=seen)
-                await self._registry.delete(
-                    Context(SERVER, field_manager=COMPONENT), LEASES, NAMESPACE, metadata["name"], options
+                await removal.delete(
+                    self._registry,
+                    Context(SERVER, field_manager=COMPONENT),
+                    LEASES,
+                    NAMESPACE,
+                    metadata["name"],
+                    options,
                 )
             except StatusError as error:
                 if not error.not_found and not error.conflict:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from control.admission.lookup import Lookup
+from control.admission.lookup import Objects
 from kube import errors
 
 Object = dict[str, Any]
@@ -16,7 +16,7 @@ SLICES = "endpointslices.discovery.k8s.io"
 SERVICE_NAME = "kubernetes.io/service-name"
 
 
-async def backend(lookup: Lookup, namespace: str, name: str, port: str, *, only_pods: bool = False) -> tuple[str, int]:
+async def backend(lookup: Objects, namespace: str, name: str, port: str, *, only_pods: bool = False) -> tuple[str, int]:
     """Return address and port for a Service's port, named by its name or number ("": its only one).
 
     Raises 404 where there is no such Service, and 503 where it has no such port or nobody to answer, or is an
@@ -58,7 +58,7 @@ def _endpoints(found: Object, port_name: str) -> list[tuple[Object, str, int]]:
     return ready
 
 
-def _is_pods(lookup: Lookup, namespace: str, endpoint: Object, address: str) -> bool:
+def _is_pods(lookup: Objects, namespace: str, endpoint: Object, address: str) -> bool:
     """Say whether an endpoint's address is that of the pod it names, in the Service's namespace."""
     target = endpoint.get("targetRef") or {}
     if target.get("kind") != "Pod" or target.get("namespace") != namespace:

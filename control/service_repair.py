@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import logging
 
-from control.registry.context import SERVER, Allocation, Context
+from control.registry.context import SERVER, Context
 from control.registry.core.service import ServiceStrategy
+from control.registry.creation import Allocation
 from control.registry.registry import Registry
 from control.storage.store import StoreError
 from kube.clock import Clock

@@ -6,7 +6,7 @@ that upstream has and this server does not take (its OpenAPI aggregation, its to
 
 from __future__ import annotations
 
-from control.server.health import HOOK
+HOOK = "poststarthook/"
 
 ADMISSION = HOOK + "start-apiserver-admission-initializer"
 INFORMERS = HOOK + "generic-apiserver-start-informers"

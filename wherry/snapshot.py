@@ -60,16 +60,16 @@ async def restore(settings: Settings, path: Path) -> int:
         await asyncio.to_thread(archive.summary, path)  # is it one? asked before anything is stopped
         async with _stopped(settings):
             if settings.store == "etcd":
-                from control.storage.etcd import transfer
+                from control.storage.etcd import restore as etcd_restore
 
                 async with opened_etcd(settings) as store:
-                    return await transfer.restore(store, path)
+                    return await etcd_restore.restore(store, path)
             return await asyncio.to_thread(sqlite_snapshot.restore, path, control_config(settings).database)
 
 
 async def migrate(settings: Settings, wanted: Settings) -> int:
     """Move everything from SQLite to the etcd that `wanted` names and return the number of keys."""
-    from control.storage.etcd import transfer
+    from control.storage.etcd import restore as etcd_restore
 
     database = control_config(settings).database
     if settings.store != "sqlite" or not database.exists():
@@ -83,7 +83,7 @@ async def migrate(settings: Settings, wanted: Settings) -> int:
             await asyncio.to_thread(sqlite_snapshot.write_snapshot, database, carried)
             summary = await asyncio.to_thread(archive.summary, carried)
             async with opened_etcd(wanted) as store:
-                await transfer.restore(store, carried, empty=True)
+                await etcd_restore.restore(store, carried, empty=True)
             wanted.save()
             # What was moved must not be taken for the cluster again, and is kept all the same.
             os.replace(carried, database.with_name(database.name + MOVED))

@@ -18,7 +18,11 @@ from control.admission.plugin import Attributes, Plugin
 class Chain:
     """An ordered list of plugins."""
 
-    def __init__(self, plugins: Sequence[Plugin]) -> None:
+    def __init__(self, plugins: Sequence[Plugin] = ()) -> None:
+        self.install(plugins)
+
+    def install(self, plugins: Sequence[Plugin]) -> None:
+        """Take these plugins from now on. They look in the registry, which writes through this chain: it is there first."""
         self.plugins = tuple(plugins)
         self._parts = {phase: _parts(self.plugins, phase) for phase in ("admit", "validate")}
 

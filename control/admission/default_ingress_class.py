@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from control.admission.lookup import Lookup
+from control.admission.lookup import Lookup, default_of
 from control.admission.plugin import Attributes, Plugin
+from control.default_class import INGRESS_MARKS
 
-_DEFAULT = "ingressclass.kubernetes.io/is-default-class"
 _OLD_CLASS = "kubernetes.io/ingress.class"
 
 
@@ -25,12 +25,6 @@ class DefaultIngressClass(Plugin):
             attributes.obj["metadata"].get("annotations") or {}
         ):
             return
-        defaults = [
-            c["metadata"]
-            for c in self._lookup.list("ingressclasses.networking.k8s.io")
-            if (c["metadata"].get("annotations") or {}).get(_DEFAULT) == "true"
-        ]
-        if defaults:
-            defaults.sort(key=lambda m: str(m["name"]))
-            defaults.sort(key=lambda m: str(m.get("creationTimestamp", "")), reverse=True)
-            spec["ingressClassName"] = defaults[0]["name"]
+        default = default_of(self._lookup, "ingressclasses.networking.k8s.io", INGRESS_MARKS)
+        if default is not None:
+            spec["ingressClassName"] = default

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from control.admission.lookup import Lookup
+from control.admission.lookup import Lookup, default_of
 from control.admission.plugin import Attributes, Plugin
+from control.default_class import STORAGE_MARKS
 
-_DEFAULT = "storageclass.kubernetes.io/is-default-class"
-_BETA = "storageclass.beta.kubernetes.io/is-default-class"
 _OLD_CLASS = "volume.beta.kubernetes.io/storage-class"
 
 
@@ -25,12 +24,6 @@ class DefaultStorageClass(Plugin):
         annotations = attributes.obj["metadata"].get("annotations") or {}
         if spec.get("storageClassName") is not None or _OLD_CLASS in annotations:
             return
-        defaults = []
-        for storage_class in self._lookup.list("storageclasses.storage.k8s.io"):
-            marks = storage_class["metadata"].get("annotations") or {}
-            if marks.get(_DEFAULT) == "true" or marks.get(_BETA) == "true":
-                defaults.append(storage_class["metadata"])
-        if defaults:  # the newest of several, by name where they are of the same second
-            defaults.sort(key=lambda m: str(m["name"]))
-            defaults.sort(key=lambda m: str(m.get("creationTimestamp", "")), reverse=True)
-            spec["storageClassName"] = defaults[0]["name"]
+        default = default_of(self._lookup, "storageclasses.storage.k8s.io", STORAGE_MARKS)
+        if default is not None:
+            spec["storageClassName"] = default

@@ -8,14 +8,15 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable
 from typing import Any, Protocol
 
+from control import default_class
 from kube.resources import Resource
 from kube.selectors import LabelSelector
 
 Object = dict[str, Any]
 
 
-class Lookup(Protocol):
-    """Implemented by the API server on its watch cache and store."""
+class Objects(Protocol):
+    """Built-in objects. Implemented by the API server on its watch cache and store."""
 
     def get(self, target: str, namespace: str, name: str) -> Object | None:
         """Return an object from memory, None where it is not there (yet)."""
@@ -28,6 +29,14 @@ class Lookup(Protocol):
     def indexed(self, target: str, namespace: str, value: str) -> AsyncIterator[Object]:
         """Give the objects of a namespace that are indexed by a value (EndpointSlices by their Service), in random order."""
         ...
+
+    async def fresh(self, target: str, namespace: str, name: str) -> Object | None:
+        """Return an object as the store has it now; for what may have been made a moment ago."""
+        ...
+
+
+class Lookup(Objects, Protocol):
+    """Objects of all kinds, custom ones too, and what admission writes."""
 
     def select(
         self, user: str, resource: Resource, namespace: str, chosen: str | LabelSelector
@@ -42,10 +51,6 @@ class Lookup(Protocol):
         """Return the resource whose objects are of a kind, custom ones too; None where there is none."""
         ...
 
-    async def fresh(self, target: str, namespace: str, name: str) -> Object | None:
-        """Return an object as the store has it now; for what may have been made a moment ago."""
-        ...
-
     async def create(self, target: str, obj: Object) -> Object:
         """Create an object as the server itself; StatusError where that cannot be."""
         ...
@@ -55,7 +60,17 @@ class Lookup(Protocol):
         ...
 
 
-async def find(lookup: Lookup, target: str, namespace: str, name: str) -> Object | None:
+async def find(lookup: Objects, target: str, namespace: str, name: str) -> Object | None:
     """Return an object from memory or, if it is not there, from the store."""
     found = lookup.get(target, namespace, name)
     return found if found is not None else await lookup.fresh(target, namespace, name)
+
+
+def default_of(lookup: Objects, target: str, marks: Iterable[str]) -> str | None:
+    """Return the name of the class that is the default of its kind, None where none is."""
+    found = (class_["metadata"] for class_ in lookup.list(target))
+    return default_class.newest(
+        (str(m.get("creationTimestamp", "")), str(m["name"]))
+        for m in found
+        if default_class.marked(m.get("annotations"), marks)
+    )

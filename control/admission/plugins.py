@@ -51,6 +51,7 @@ from control.admission.taint_nodes import TaintNodesByCondition
 from control.admission.volume_resize import PersistentVolumeClaimResize
 from control.admission.webhooks import credentials
 from control.admission.webhooks.asking import Asker
+from control.admission.webhooks.credentials import Credentials
 from control.admission.webhooks.mutating import MutatingAdmissionWebhook
 from control.admission.webhooks.validating import ValidatingAdmissionWebhook
 from control.auth.fields import ConfigurationError
@@ -175,21 +176,7 @@ def make(
 
     `defaults` are plugins that are on unless disabled, with the configurations that they have unless told another.
     """
-    for flag, names in (("enable", enabled), ("disable", disabled)):
-        for name in names:
-            if name not in NAMES:
-                raise ConfigurationError(f'{flag}-admission-plugins plugin "{name}" is unknown')
-    if both := sorted(set(enabled) & set(disabled)):
-        shown = " ".join(both)
-        raise ConfigurationError(f"[{shown}] in enable-admission-plugins and disable-admission-plugins overlapped")
-    for name in surroundings.told:
-        if name not in CONFIGURED:
-            raise ConfigurationError(f'admission plugin "{name}" takes no configuration')
-    try:
-        told = [dict(surroundings.told.get(name) or {}) for name in WEBHOOKS]
-        surroundings.asker.caller.credentials = credentials.load(told)
-    except ConfigurationError as error:
-        raise ConfigurationError(f"failed to initialize admission webhooks: {error}") from error
+    check(surroundings.told, enabled, disabled)
     off = (OFF_BY_DEFAULT - set(enabled) - defaults.keys()) | set(disabled)
     found = []
     for name, made in PLUGINS.items():
@@ -200,3 +187,25 @@ def make(
         except ConfigurationError as error:
             raise ConfigurationError(f'failed to initialize admission plugin "{name}": {error}') from error
     return found
+
+
+def check(told: Configurations, enabled: Collection[str] = (), disabled: Collection[str] = ()) -> None:
+    """Raise ConfigurationError for names of plugins without meaning."""
+    for flag, names in (("enable", enabled), ("disable", disabled)):
+        for name in names:
+            if name not in NAMES:
+                raise ConfigurationError(f'{flag}-admission-plugins plugin "{name}" is unknown')
+    if both := sorted(set(enabled) & set(disabled)):
+        shown = " ".join(both)
+        raise ConfigurationError(f"[{shown}] in enable-admission-plugins and disable-admission-plugins overlapped")
+    for name in told:
+        if name not in CONFIGURED:
+            raise ConfigurationError(f'admission plugin "{name}" takes no configuration')
+
+
+def webhook_credentials(told: Configurations) -> Credentials:
+    """Return what admission webhooks are shown of this server; raises ConfigurationError."""
+    try:
+        return credentials.load([dict(told.get(name) or {}) for name in WEBHOOKS])
+    except ConfigurationError as error:
+        raise ConfigurationError(f"failed to initialize admission webhooks: {error}") from error

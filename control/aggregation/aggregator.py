@@ -13,35 +13,44 @@ from urllib.parse import quote
 
 import msgspec
 
-from control.admission.lookup import Lookup
+from control.admission.lookup import Objects
 from control.aggregation import documents
 from control.aggregation.merged_document import WholeDocument
 from control.aggregation.remote import Remote, identity, versions_in_order
-from control.server import encodings, query
-from control.server.discovery import aggregated_version
-from control.server.exchange import Answer, Request, Response, indented
-from control.server.negotiate import negotiate
-from control.server.passing import pass_on
-from control.server.pieces import whole
-from control.server.pipeline import Handler
+from control.http import encodings, query
+from control.http.exchange import Answer, Handler, Request, Response, indented
+from control.http.negotiate import aggregated_version, negotiate
+from control.http.passing import pass_on
+from control.http.pieces import whole
 
 Object = dict[str, Any]
 JSON = b"application/json"
 
 
+class Extensions:
+    """The extension servers by group and version, as the APIServices of now name them."""
+
+    def __init__(self) -> None:
+        self.remotes: dict[tuple[str, str], Remote] = {}
+
+    def availability(self) -> list[tuple[str, bool]]:
+        """Return the name of each APIService and whether its server answers."""
+        return [(f"{version}.{group}", remote.available) for (group, version), remote in self.remotes.items()]
+
+
 class Aggregator:
     """Handlers for resource paths and for all others, before the local ones."""
 
-    def __init__(self, lookup: Lookup, resources: Handler, finite: Handler) -> None:
+    def __init__(self, lookup: Objects, resources: Handler, finite: Handler, extensions: Extensions) -> None:
         self.lookup = lookup
         self._resources, self._finite = resources, finite
-        self.remotes: dict[tuple[str, str], Remote] = {}
+        self.extensions = extensions
         self._whole = WholeDocument(finite)
 
     async def resources(self, request: Request) -> Answer:
         """Serve a request for a resource."""
-        if self.remotes:
-            remote = self.remotes.get((request.info.group, request.info.version))
+        if self.extensions.remotes:
+            remote = self.extensions.remotes.get((request.info.group, request.info.version))
             if remote is not None:
                 return await self._pass_on(remote, request)
         return await self._resources(request)
@@ -58,18 +67,18 @@ class Aggregator:
 
     def _remote_of_document(self, request: Request) -> Remote | None:
         """Return the extension server that a version's discovery or OpenAPI document is asked of, if any."""
-        parts = request.path.strip("/").split("/") if self.remotes else []
+        parts = request.path.strip("/").split("/") if self.extensions.remotes else []
         if len(parts) not in (3, 5) or "apis" not in parts:
             return None
-        remote = self.remotes.get((parts[-2], parts[-1]))
+        remote = self.extensions.remotes.get((parts[-2], parts[-1]))
         return remote if remote is not None and (parts[0] == "apis" or remote.openapi) else None
 
     async def _local(self, request: Request) -> Answer:
         """Serve what this server knows, with what it has read of its extensions."""
-        if not self.remotes or not request.path.startswith(("/apis", "/openapi/")):
+        if not self.extensions.remotes or not request.path.startswith(("/apis", "/openapi/")):
             return await self._finite(request)
         parts = request.path.strip("/").split("/")
-        remotes = versions_in_order(self.remotes.values())
+        remotes = versions_in_order(self.extensions.remotes.values())
         if parts == ["openapi", "v2"]:
             return await self._whole.answer(request, [r.part for r in remotes if r.part is not None])
         if parts == ["openapi", "v3"]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from control.admission.lookup import Lookup
+from control.admission.lookup import Objects
 from control.aggregation.discovery_document import DiscoveryDocument
 from control.aggregation.openapi_v2 import Part
 from control.aggregation.remote import Remote
@@ -22,7 +22,7 @@ PASSED: Verdict = (True, "Passed", "all checks passed")
 LOCAL: Verdict = (True, "Local", "Local APIServices are always available")
 
 
-async def check(remote: Remote, lookup: Lookup) -> Verdict:
+async def check(remote: Remote, lookup: Objects) -> Verdict:
     """Ask an extension server for its discovery document; returns (available, reason, message).
 
     Whatever the server answers is a verdict on it: nothing but a cancellation is raised.
@@ -57,7 +57,7 @@ def _failed(shown: str, why: str) -> Verdict:
     return False, "FailedDiscoveryCheck", f"failing or missing response from {shown}: {why}"
 
 
-async def _unreachable(remote: Remote, lookup: Lookup) -> Verdict | None:
+async def _unreachable(remote: Remote, lookup: Objects) -> Verdict | None:
     where = remote.spec["service"]
     name, namespace, port = where["name"], where["namespace"], where.get("port") or 443
     service = lookup.get("services", namespace, name)
@@ -80,7 +80,7 @@ async def _unreachable(remote: Remote, lookup: Lookup) -> Verdict | None:
     return None
 
 
-async def _openapi(remote: Remote, lookup: Lookup) -> str:
+async def _openapi(remote: Remote, lookup: Objects) -> str:
     """Return where the extension has its OpenAPI v3 document, "" where it has none."""
     try:
         status, body = await remote.fetch(lookup, "/openapi/v3")
@@ -91,7 +91,7 @@ async def _openapi(remote: Remote, lookup: Lookup) -> str:
     return found if isinstance(found, str) and found.startswith("/openapi/v3/") else ""
 
 
-async def _part(remote: Remote, lookup: Lookup) -> Part | None:
+async def _part(remote: Remote, lookup: Objects) -> Part | None:
     """Return the extension's part of the OpenAPI v2 document, None where it has none."""
     try:
         status, body = await remote.fetch(lookup, "/openapi/v2")

@@ -19,7 +19,7 @@ from control.aggregation import availability, registrations
 from control.aggregation.aggregator import Aggregator
 from control.aggregation.checks import Checks
 from control.aggregation.remote import FrontProxy, Remote
-from control.registry import tending
+from control.registry import removal, tending
 from control.registry.context import SERVER, Context
 from control.registry.deletion import DeleteOptions
 from control.registry.registry import Registry
@@ -46,7 +46,7 @@ REACHED_BY = (_resource("", "services"), _resource("discovery.k8s.io", "endpoint
 
 
 class Keeper:
-    """Keeps `aggregator.remotes` current."""
+    """Keeps `aggregator.extensions.remotes` current."""
 
     def __init__(
         self,
@@ -79,13 +79,13 @@ class Keeper:
     def _reaches(self, resource: Resource, obj: Object) -> bool:
         meta = obj["metadata"]
         name = meta["name"] if resource.plural == "services" else (meta.get("labels") or {}).get(SERVICE_NAME)
-        wanted = [r.spec["service"] for r in self.aggregator.remotes.values()]
+        wanted = [r.spec["service"] for r in self.aggregator.extensions.remotes.values()]
         return any((w["namespace"], w["name"]) == (meta.get("namespace"), name) for w in wanted)
 
     async def _work(self) -> None:
         first, whole = True, True
         while True:
-            limit = RECHECK_SECONDS if self.aggregator.remotes or not whole else None
+            limit = RECHECK_SECONDS if self.aggregator.extensions.remotes or not whole else None
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(limit):
                     await self._changed.wait()
@@ -99,7 +99,7 @@ class Keeper:
                 self._adopt()
                 # Whether the others answer is for their APIServices to say, not for this server's readiness.
                 self._done(start_steps.AGGREGATOR_INFORMERS, start_steps.REGISTRATION, start_steps.REMOTE_AVAILABLE)
-                self._checks.ask(self.aggregator.remotes)
+                self._checks.ask(self.aggregator.extensions.remotes)
                 whole &= await self._say_local()
             except (StatusError, StoreError) as error:
                 log.warning("APIServices are not as they should be yet: %s", error)
@@ -116,7 +116,7 @@ class Keeper:
         wanted = registrations.custom(tending.stored(self.registry, DEFINITIONS).values())
         kept = {obj["metadata"]["name"] for obj in (*self._built_in, *wanted)}
         surplus = [
-            self.registry.delete(Context(SERVER), SERVICES, "", name, DeleteOptions(grace_period=0))
+            removal.delete(self.registry, Context(SERVER), SERVICES, "", name, DeleteOptions(grace_period=0))
             for name, obj in tending.stored(self.registry, SERVICES).items()
             if (obj["metadata"].get("labels") or {}).get(registrations.AUTOMANAGED) == registrations.ALWAYS
             and name not in kept
@@ -143,7 +143,7 @@ class Keeper:
             if not spec.get("service"):
                 continue
             place = (spec.get("group", ""), spec.get("version", ""))
-            before = self.aggregator.remotes.get(place)
+            before = self.aggregator.extensions.remotes.get(place)
             if before is not None and before.spec == spec:
                 before.service = entry.obj
                 remotes[place] = before
@@ -151,7 +151,7 @@ class Keeper:
                 remotes[place] = remote = Remote(entry.obj, entry.revision, self.front_proxy)
                 if before is not None and before.spec["service"] == spec["service"]:
                     remote.inherit(before)
-        self.aggregator.remotes = remotes
+        self.aggregator.extensions.remotes = remotes
 
     async def _check_one(self, remote: Remote) -> None:
         verdict = await availability.check(remote, self.aggregator.lookup)

@@ -14,11 +14,10 @@ from collections.abc import Sequence
 import msgspec
 
 from control.aggregation.openapi_v2 import Part, merged
+from control.http.exchange import Answer, Handler, Request, Response
+from control.http.pieces import whole
 from control.openapi import gnostic
 from control.openapi.documents import PROTOBUF
-from control.server.exchange import Answer, Request, Response
-from control.server.pieces import whole
-from control.server.pipeline import Handler
 
 _ACCEPT, _ENCODING, _KNOWN = b"accept", b"accept-encoding", b"if-none-match"
 

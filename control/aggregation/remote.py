@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from control.admission.lookup import Lookup
+from control.admission.lookup import Objects
 from control.aggregation.discovery_document import Resource
 from control.aggregation.openapi_v2 import Part
 from control.auth.user import SYSTEM_MASTERS, UserInfo
-from control.server import relay
-from control.server.exchange import Header
-from control.server.nodes import check_address
+from control.http import relay
+from control.http.exchange import Header
+from control.node_dialer import check_address
 from control.service_backend import backend
 from kube import errors, tls_settings
 from kube.tls_files import TlsFiles
@@ -95,7 +95,7 @@ class Remote:
             context.load_cert_chain(self.front_proxy.cert_file, self.front_proxy.key_file)
         return context
 
-    async def dial(self, lookup: Lookup) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def dial(self, lookup: Objects) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Connect to one of the Service's endpoints; raises 503."""
         where = self.spec["service"]
         address, port = await backend(lookup, where["namespace"], where["name"], str(where.get("port") or 443))
@@ -108,7 +108,7 @@ class Remote:
             why = str(error) or "context deadline exceeded"
             raise errors.unavailable(f"error trying to reach service: dial tcp {address}:{port}: {why}") from error
 
-    async def fetch(self, lookup: Lookup, path: str) -> tuple[int, bytes]:
+    async def fetch(self, lookup: Objects, path: str) -> tuple[int, bytes]:
         """Return status and body of a GET that the aggregator itself makes."""
         headers: list[Header] = [(b"accept", b"application/json"), *identity(AGGREGATOR)]
         reader, writer = await self.dial(lookup)

@@ -24,10 +24,10 @@ KEPT_SECONDS = 1800.0
 
 
 class LegacyTokenUse:
-    """Notes what the authenticator tells it with a client of this server."""
+    """Notes uses as the authenticator reports them, and writes them with a client of this server."""
 
-    def __init__(self, client: Client, clock: Clock) -> None:
-        self._client, self._clock = client, clock
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
         self._noted: dict[tuple[str, str], str] = {}
         self._waiting: asyncio.Queue[tuple[str, str, str]] = asyncio.Queue()
 
@@ -42,41 +42,41 @@ class LegacyTokenUse:
         self._noted[key] = today
         self._waiting.put_nowait((*key, today))
 
-    async def run(self) -> None:
+    async def run(self, client: Client) -> None:
         """Write until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._keep_since(), name="since when uses of tokens are noted")
-            group.create_task(self._write(), name="uses of tokens")
+            group.create_task(self._keep_since(client), name="since when uses of tokens are noted")
+            group.create_task(self._write(client), name="uses of tokens")
 
-    async def _write(self) -> None:
+    async def _write(self, client: Client) -> None:
         while True:
             namespace, name, day = await self._waiting.get()
             patch = {"metadata": {"labels": {LAST_USED: day}}}
             try:
-                await self._client.patch(core_v1.Secret, name, namespace, patch)
+                await client.patch(core_v1.Secret, name, namespace, patch)
             except StatusError as error:
                 self._noted.pop((namespace, name), None)  # the next use tries again
                 if not error.not_found:
                     log.warning("the use of the token %s/%s could not be noted: %s", namespace, name, error)
 
-    async def _keep_since(self) -> None:
+    async def _keep_since(self, client: Client) -> None:
         while True:
             try:
-                await self._since()
+                await self._since(client)
             except StatusError as error:
                 log.warning("since when uses of tokens are noted could not be written: %s", error)
             await self._clock.sleep(KEPT_SECONDS)
 
-    async def _since(self) -> None:
+    async def _since(self, client: Client) -> None:
         try:
-            await self._client.get(core_v1.ConfigMap, TRACKING, NAMESPACE)
+            await client.get(core_v1.ConfigMap, TRACKING, NAMESPACE)
         except StatusError as error:
             if not error.not_found:
                 raise
             metadata = meta_v1.ObjectMeta(name=TRACKING, namespace=NAMESPACE)
             today = f"{self._clock.now().astimezone(UTC):%Y-%m-%d}"
             try:
-                await self._client.create(core_v1.ConfigMap(metadata=metadata, data={"since": today}))
+                await client.create(core_v1.ConfigMap(metadata=metadata, data={"since": today}))
             except StatusError as refusal:
                 if not refusal.already_exists:
                     raise

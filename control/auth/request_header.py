@@ -43,7 +43,7 @@ class Clearing:
     """Takes the configured headers off requests once their user is known, so that no extension server believes a client's.
 
     Extension servers read the names from ConfigMap `extension-apiserver-authentication`. The names that this server
-    itself sends (the defaults) are replaced where a request is passed on (`control.server.relay`).
+    itself sends (the defaults) are replaced where a request is passed on (`control.http.relay`).
     """
 
     def __init__(self, headers: Headers) -> None:

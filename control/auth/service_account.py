@@ -29,14 +29,22 @@ Lookup = Callable[[str, str, str], dict[str, Any] | None]
 
 
 class ServiceAccountAuthenticator:
-    """Accepts tokens of this cluster's issuer for any of the API server's audiences."""
+    """Accepts tokens of this cluster's issuer for any of the API server's audiences.
 
-    def __init__(self, signer: TokenSigner, lookup: Lookup, clock: Clock, audiences: Sequence[str] = ()) -> None:
-        self._signer, self._lookup, self._clock = signer, lookup, clock
+    `used` is called with each Secret whose token was used, also with one that is refused because nobody had used it for long.
+    """
+
+    def __init__(
+        self,
+        signer: TokenSigner,
+        lookup: Lookup,
+        clock: Clock,
+        audiences: Sequence[str] = (),
+        used: Callable[[dict[str, Any]], None] = lambda secret: None,
+    ) -> None:
+        self._signer, self._lookup, self._clock, self._used = signer, lookup, clock, used
         self.audiences = tuple(audiences) or (signer.issuer,)
         self._known: dict[bytes, Seen] = {}
-        self.used: Callable[[dict[str, Any]], None] = lambda secret: None
-        """Told of each Secret whose token was used, also of one that is refused because nobody had used it for long."""
 
     async def authenticate(self, credentials: Credentials) -> UserInfo | None:
         if credentials.token is None:
@@ -80,7 +88,7 @@ class ServiceAccountAuthenticator:
         if kept is None or not secret_tokens.holds(kept, token, self._clock.now()):
             raise unauthorized()
         self._must_exist("serviceaccounts", namespace, {"name": name, "uid": uid})
-        self.used(kept)
+        self._used(kept)
         if kept["metadata"].get("labels", {}).get(secret_tokens.INVALID_SINCE):
             raise unauthorized()
         return UserInfo(username(namespace, name), uid, groups_of(namespace))

@@ -115,13 +115,14 @@ def build(
     front_proxy: RequestHeaderAuthenticator | None = None,
     make_token_webhook: Callable[[Sequence[str]], TokenWebhook] | None = None,
     believed_keys: Sequence[pki.PublicKey] = (),
+    secret_used: Callable[[dict[str, Any]], None] = lambda secret: None,
 ) -> Auth:
     """Build it. `lookup(plural, namespace, name)` returns core objects from the watch cache.
 
     `make_token_webhook` is given the audiences of this server.
     """
     signer = TokenSigner(service_account_key, issuer, believed_keys)
-    accounts = ServiceAccountAuthenticator(signer, lookup, clock, audiences)
+    accounts = ServiceAccountAuthenticator(signer, lookup, clock, audiences, secret_used)
     authenticators: list[Authenticator] = [front_proxy] if front_proxy else []
     authenticators.append(CertificateAuthenticator(client_authorities, clock))
     if static_tokens:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from control.cel import patterns
 from control.cel.errors import EvaluationError, no_overload
 from control.cel.values import (
     NONE,
@@ -20,7 +21,6 @@ from control.cel.values import (
     moment,
     uint64,
 )
-from control.custom import patterns
 
 Function = Callable[..., Any]
 _NUMBERS = (int, Uint, float)

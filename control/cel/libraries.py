@@ -12,12 +12,12 @@ import math
 import re
 from typing import Any
 
+from control.cel import formats
 from control.cel.conversions import plain_double, to_string
 from control.cel.errors import EvaluationError, no_overload
 from control.cel.functions import Function, less, pattern, text
 from control.cel.functions import add as plus
 from control.cel.values import NONE, Duration, Format, Optional, Uint, equal, kind_of
-from control.custom import formats
 from kube import names
 
 

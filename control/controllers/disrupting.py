@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from control import disruption_target
 from kube.api import core_v1
 from kube.client import STRATEGIC, Client, name_of, namespace_of
 from kube.clock import Clock, format_time
@@ -10,14 +11,7 @@ from kube.errors import StatusError
 
 async def disrupt(client: Client, clock: Clock, pod: core_v1.Pod, reason: str, message: str) -> None:
     """Mark and delete a pod; one that is gone or another by now is no error."""
-    condition = {
-        "type": "DisruptionTarget",
-        "status": "True",
-        "reason": reason,
-        "message": message,
-        "lastTransitionTime": format_time(clock.now()),
-        "observedGeneration": pod.metadata.generation,
-    }
+    condition = disruption_target.condition(reason, message, format_time(clock.now()), pod.metadata.generation)
     patch = {"metadata": {"uid": pod.metadata.uid}, "status": {"conditions": [condition]}}
     name, namespace = name_of(pod), namespace_of(pod)
     try:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
+from control import disruption_target
 from control.controllers import pods as pod_rules
 from control.controllers.context import Context
 from kube.api import core_v1
@@ -92,15 +93,9 @@ class PodGC:
         if not pod_rules.is_terminal(pod):
             status["phase"] = "Failed"
             if why:
+                now = format_time(self._clock.now())
                 status["conditions"] = [
-                    {
-                        "type": "DisruptionTarget",
-                        "status": "True",
-                        "reason": "DeletionByPodGC",
-                        "message": why,
-                        "lastTransitionTime": format_time(self._clock.now()),
-                        "observedGeneration": pod.metadata.generation,
-                    }
+                    disruption_target.condition("DeletionByPodGC", why, now, pod.metadata.generation)
                 ]
         try:
             if status:

@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from control.custom import jsonpath
 from control.registry.strategy import NAME, Column
 from control.registry.tables import age
+from control.schemas import jsonpath
 from kube.clock import parse_time
 
 Object = dict[str, Any]

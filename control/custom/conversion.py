@@ -8,13 +8,14 @@ with the cache's entry, so that an object pays for this once, and one that needs
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from control.admission.webhooks.caller import CallFailed
-from control.custom.schema import Schema, fill, prune
+from control.custom.webhooks import Webhooks
 from control.pacing import Pace
+from control.schemas.schema import Schema, fill, prune
 from control.storage import codec
 from control.storage.entry import Entry
 from control.storage.watcher import Notice
@@ -25,13 +26,6 @@ Object = dict[str, Any]
 TIMEOUT = 30.0
 REVIEWS = ("apiextensions.k8s.io/v1", "apiextensions.k8s.io/v1beta1")
 """What webhooks are asked in; the first of them that a definition names is taken."""
-
-
-class Webhooks(Protocol):
-    """How webhooks are asked (control.admission.webhooks.caller)."""
-
-    async def call(self, client: Object, body: Object, timeout: float) -> bytes:
-        """Post to what a clientConfig names and return the answer; raises CallFailed."""
 
 
 class BadConversion(Exception):

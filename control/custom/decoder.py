@@ -1,4 +1,4 @@
-"""A request's body to an object of a custom resource: as `control.server.decode`, with a schema in the type's place.
+"""A request's body to an object of a custom resource: as `control.decoding.decode`, with a schema in the type's place.
 
 Metadata are decoded into their type as everywhere. All else is pruned by the schema, with what is dropped reported as
 fieldValidation asks, and then the schema's defaults are put in: on every decode, so that also what a patch makes has them.
@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from control.custom import embedded
-from control.custom.schema import Schema, fill, prune
-from control.server.decode import JSON_TYPES, YAML_TYPES, Decoder, FieldValidation, media_type, raw_value, unreadable
-from control.server.decode_errors import duplicates, least_keys, most_keys
+from control.decoding.decode import JSON_TYPES, YAML_TYPES, Decoder, FieldValidation, media_type, raw_value, unreadable
+from control.decoding.decode_errors import duplicates, least_keys, most_keys
+from control.schemas import embedded
+from control.schemas.schema import Schema, fill, prune
 from kube import errors
 from kube.api import meta_v1
 

@@ -10,19 +10,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
-from control.custom.resource import CustomResource
+from control.custom.webhooks import Webhooks
+from control.registry.registry import Registry
+from control.registry.served import ServedResource
 from control.storage.entry import Entry
 from kube import errors
 from kube.resources import Resource, by_path
-
-if TYPE_CHECKING:
-    from control.custom.conversion import Webhooks
-    from control.registry.registry import Registry
 
 log = logging.getLogger(__name__)
 Object = dict[str, Any]
@@ -50,7 +49,7 @@ class Served:
     revision: int
     uid: str
     made_of: bytes
-    resources: dict[str, CustomResource]
+    resources: Mapping[str, ServedResource]
 
 
 class Definitions:
@@ -61,10 +60,10 @@ class Definitions:
         self._cached = registry.cached(DEFINITIONS)
         self._served: dict[str, Served] = {}
         self._loading: dict[str, asyncio.Lock] = {}
-        self._listed: tuple[int, list[CustomResource]] = (-1, [])
+        self._listed: tuple[int, list[ServedResource]] = (-1, [])
 
     # -- looking up -----------------------------------------------------------------------------------------------
-    def find(self, group: str, version: str, plural: str) -> CustomResource | None:
+    def find(self, group: str, version: str, plural: str) -> ServedResource | None:
         """Return the served version of a custom resource, None where there is none."""
         name = f"{plural}.{group}"
         entry = self._cached.get(DEFINITIONS.key("", name))
@@ -74,10 +73,10 @@ class Definitions:
             return None
         return self._compiled(name, entry).get(version)
 
-    def every(self) -> list[CustomResource]:
+    def every(self) -> list[ServedResource]:
         """Return all served versions, each definition's in the order of preference."""
         if self._listed[0] != self._cached.changed:
-            found: list[CustomResource] = []
+            found: list[ServedResource] = []
             for entry in self._cached.list().entries:
                 resources = self._compiled(entry.key.rpartition("/")[2], entry)
                 found += sorted(resources.values(), key=lambda r: version_rank(r.version))
@@ -89,7 +88,7 @@ class Definitions:
         """A number that changes when `every` may."""
         return self._cached.changed
 
-    def _compiled(self, name: str, entry: Entry) -> dict[str, CustomResource]:
+    def _compiled(self, name: str, entry: Entry) -> Mapping[str, ServedResource]:
         known = self._served.get(name)
         if known is not None and known.revision == entry.revision:
             return known.resources
@@ -109,7 +108,7 @@ class Definitions:
         self._served[name] = Served(entry.revision, definition["metadata"].get("uid", ""), made_of, resources)
         return resources
 
-    def _built(self, name: str, definition: Object) -> dict[str, CustomResource]:
+    def _built(self, name: str, definition: Object) -> Mapping[str, ServedResource]:
         """Compile a definition; one that cannot be (stored by a server that checked less) must not take others down."""
         # Schemas and rules are compiled by what a server without definitions need not load.
         from control.custom.building import build
@@ -124,7 +123,7 @@ class Definitions:
         for resource in self._served.pop(name).resources.values():
             self.registry.drop(resource)
 
-    async def serve(self, group: str, version: str, plural: str, verb: str) -> CustomResource | None:
+    async def serve(self, group: str, version: str, plural: str, verb: str) -> ServedResource | None:
         """Return a served version with its objects at hand, None where there is none; raises 405 (see `ready`)."""
         found = self.find(group, version, plural)
         if found is None and "." in group:
@@ -136,7 +135,7 @@ class Definitions:
         return found
 
     # -- being ready ----------------------------------------------------------------------------------------------
-    async def ready(self, resource: CustomResource, verb: str = "") -> None:
+    async def ready(self, resource: Resource, verb: str = "") -> None:
         """Wait until a resource's objects are in the watch cache; raises 405 for a create that comes too late."""
         if verb == "create" and self._terminating(resource):
             raise errors.StatusError(
@@ -154,7 +153,7 @@ class Definitions:
                 await self.registry.load(resource)
         self._loading.pop(prefix, None)
 
-    def _terminating(self, resource: CustomResource) -> bool:
+    def _terminating(self, resource: Resource) -> bool:
         entry = self._cached.get(DEFINITIONS.key("", resource.target))
         return entry is not None and holds(entry.obj, "Terminating")
 

@@ -10,20 +10,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from control.custom import naming
 from control.custom.approval import approval_condition
 from control.custom.definitions import DEFINITIONS, Definitions, holds
-from control.custom.marking import FINALIZER
-from control.custom.resource import CustomResource
+from control.registry import removal, updating
+from control.registry.apiextensions import naming
+from control.registry.apiextensions.marking import FINALIZER
 from control.registry.context import SERVER, Context
 from control.registry.deletion import DeleteOptions
+from control.registry.registry import Registry
+from control.registry.served import ServedResource
 from control.storage.following import follow
 from kube.errors import StatusError
-
-if TYPE_CHECKING:
-    from control.registry.registry import Registry
 
 log = logging.getLogger(__name__)
 Object = dict[str, Any]
@@ -107,8 +106,14 @@ class Keeper:
             return {**old, "status": status}
 
         try:
-            await self.registry.update(
-                Context(SERVER, field_manager=MANAGER), DEFINITIONS, "", name, change, subresource="status"
+            await updating.update(
+                self.registry,
+                Context(SERVER, field_manager=MANAGER),
+                DEFINITIONS,
+                "",
+                name,
+                change,
+                subresource="status",
             )
         except StatusError as error:
             if not (error.conflict or error.not_found):
@@ -148,7 +153,8 @@ class Keeper:
                 continue
             try:
                 namespace = metadata.get("namespace", "")
-                await self.registry.delete(
+                await removal.delete(
+                    self.registry,
                     Context(SERVER, field_manager=MANAGER),
                     resource,
                     namespace,
@@ -160,7 +166,7 @@ class Keeper:
                     raise
         return len(self.registry.cached(resource))
 
-    def _resource(self, definition: Object) -> CustomResource | None:
+    def _resource(self, definition: Object) -> ServedResource | None:
         """Return the stored version, served or not: to delete an object it need not be converted."""
         spec = definition["spec"]
         storage = next(v["name"] for v in spec["versions"] if v.get("storage"))
@@ -187,8 +193,8 @@ class Keeper:
             old["metadata"]["finalizers"] = finalizers
             return old
 
-        await self.registry.update(
-            Context(SERVER, field_manager=MANAGER), DEFINITIONS, "", name, change, subresource="status"
+        await updating.update(
+            self.registry, Context(SERVER, field_manager=MANAGER), DEFINITIONS, "", name, change, subresource="status"
         )
         if done:
-            await self.registry.update(Context(SERVER, field_manager=MANAGER), DEFINITIONS, "", name, release)
+            await updating.update(self.registry, Context(SERVER, field_manager=MANAGER), DEFINITIONS, "", name, release)

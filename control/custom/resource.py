@@ -1,68 +1,77 @@
-"""A served version of a custom resource, as the row of the resource table that nobody wrote beforehand.
-
-Everything that takes a `Resource` takes one of these. What a built-in kind has as a generated type and a strategy hangs
-here as `parts`; two rows are the same only if they are the same object, because a changed definition makes new ones.
-"""
+"""A served version of a custom resource, as the row of the resource table that nobody wrote beforehand."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
 
+import msgspec
+
+from control.custom.conversion import Reader, Versions
+from control.custom.decoder import CustomDecoder
+from control.custom.strategy import CustomStrategy
+from control.patch.schema import of_custom
+from control.registry.served import ServedResource
+from control.registry.strategy import Object
+from control.schemas import rules
 from kube.resources import Resource
 
-if TYPE_CHECKING:
-    from control.custom.decoder import CustomDecoder
-    from control.custom.schema import Schema
-    from control.custom.strategy import CustomStrategy
-    from control.patch.schema import Node
 
+class CustomResource(ServedResource):
+    """One served version, compiled; `siblings` are all served versions of its definition, by name."""
 
-class Parts:
-    """What a version is served with; filled in by whoever builds the row."""
-
-    strategy: CustomStrategy
-    decoder: CustomDecoder
-    schema: Schema
-    shape: Node
-    """How its values merge, for server-side apply."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class CustomResource(Resource):
-    """One served version of a custom resource."""
-
-    singular_name: str = ""
-    list_kind_name: str = ""
-    parts: Parts = field(default_factory=Parts)
-    definition: dict[str, Any] = field(default_factory=dict)
-    """The CustomResourceDefinition; read-only."""
-
-    def __eq__(self, other: object) -> bool:
-        return self is other
+    def __init__(
+        self, definition: Object, version: Object, versions: Versions, siblings: Mapping[str, CustomResource]
+    ) -> None:
+        spec = definition["spec"]
+        names = (definition.get("status") or {}).get("acceptedNames") or spec["names"]
+        parts = version.get("subresources") or {}
+        super().__init__(
+            spec["group"],
+            version["name"],
+            names["plural"],
+            names["kind"],
+            "",
+            spec["scope"] == "Namespaced",
+            tuple(names.get("shortNames") or ()),
+            tuple(names.get("categories") or ()),
+            subresources=tuple(name for name in ("status", "scale") if name in parts),
+        )
+        self.singular = names.get("singular") or names["kind"].lower()
+        self.list_kind = names.get("listKind") or names["kind"] + "List"
+        self.definition, self._siblings = definition, siblings
+        schema = versions.schemas[version["name"]]
+        self.schema = schema.source
+        self.decoder = CustomDecoder(schema, self.api_version, self.kind)
+        self._reader = Reader(versions, version["name"])
+        self.strategy = CustomStrategy(self, version, schema, self._reader, rules.build(schema))
+        self.shape = of_custom(msgspec.json.encode(schema.source).decode())
 
     def __hash__(self) -> int:
         return id(self)
 
     @property
-    def singular(self) -> str:
-        return self.singular_name
-
-    @property
-    def list_kind(self) -> str:
-        return self.list_kind_name
-
-    @property
     def type(self) -> Any:
-        raise AttributeError(f"{self.target} has a schema, no type")
+        return None
 
-    @property
+    @cached_property
     def storage_prefix(self) -> str:
         """The prefix of its keys in the store, upstream's: "/registry/stable.example.com/crontabs/"."""
         return f"/registry/{self.group}/{self.plural}/"
 
-    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        return Resource.path(self, namespace, name, subresource)
+    @property
+    def stored_version(self) -> str:
+        name: str = next(v["name"] for v in self.definition["spec"]["versions"] if v.get("storage"))
+        return name
 
-    def key(self, namespace: str, name: str) -> str:
-        return f"{self.storage_prefix}{namespace}/{name}" if self.namespaced else self.storage_prefix + name
+    def versions(self) -> Sequence[Resource]:
+        return list(self._siblings.values())
+
+    async def in_version(self, obj: Object, shown: Resource) -> Object:
+        return obj if shown.version == self.version else await self._reader.in_version(obj, shown.version)
+
+    async def from_version(self, obj: Object, shown: Resource) -> Object:
+        if shown.version != self.version:
+            obj = await self._reader.in_version(obj, self.version)
+        return self.decoder.convert(obj, "Ignore", [])

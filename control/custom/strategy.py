@@ -12,18 +12,18 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from control.custom import jsonpath, validation
 from control.custom.columns import Columns
 from control.custom.conversion import Reader
-from control.custom.resource import CustomResource
-from control.custom.rules import Rules
-from control.custom.schema import MISSING, Schema, fill
-from control.custom.uniqueness import check_structure
 from control.registry.strategy import Object, Settings, Strategy, keep
+from control.schemas import jsonpath, validation
+from control.schemas.rules import Rules
+from control.schemas.schema import MISSING, Schema, fill
+from control.schemas.uniqueness import check_structure
 from control.storage.entry import Entry
 from control.storage.watcher import Notice
 from kube import errors
 from kube.errors import FieldError
+from kube.resources import Resource
 
 _INT32 = 2**31 - 1
 
@@ -41,7 +41,7 @@ class CustomStrategy(Strategy):
     stored_as_served = False
 
     def __init__(
-        self, resource: CustomResource, version: Object, schema: Schema, reader: Reader, rules: Rules | None
+        self, resource: Resource, version: Object, schema: Schema, reader: Reader, rules: Rules | None
     ) -> None:
         super().__init__(resource, Settings())
         self.schema, self.reader, self.rules = schema, reader, rules
@@ -51,7 +51,7 @@ class CustomStrategy(Strategy):
         self.columns = self._columns.columns
         subresources = version.get("subresources") or {}
         self.has_status = "status" in subresources
-        self.scale: Object | None = subresources.get("scale")
+        self.scale = subresources.get("scale")
         self._fields = [
             (f["jsonPath"].removeprefix("."), jsonpath.plain(f["jsonPath"]))
             for f in version.get("selectableFields") or ()
@@ -69,14 +69,6 @@ class CustomStrategy(Strategy):
 
     async def to_stored(self, obj: Object) -> Object:
         return await self.reader.to_stored(obj)
-
-    async def in_version(self, obj: Object, version: str) -> Object:
-        """Return an object of this version as another one shows it."""
-        return await self.reader.in_version(obj, version)
-
-    async def from_version(self, obj: Object) -> Object:
-        """Return an object of any version as this one shows it."""
-        return await self.reader.in_version(obj, self.resource.version)
 
     async def view(self, entries: Sequence[Entry]) -> list[Entry]:
         return await self.reader.view(entries)

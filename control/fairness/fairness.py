@@ -17,7 +17,7 @@ from control.fairness import defaults, matching
 from control.fairness.level import PriorityLevel, Refused
 from control.fairness.starving import Starving
 from control.fairness.turns import Turns
-from control.server.requestinfo import RequestInfo
+from control.requestinfo import RequestInfo
 from kube.counters import Histogram
 from kube.remembering import LONGEST_USER, is_short
 

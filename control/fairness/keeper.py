@@ -16,7 +16,7 @@ from control.fairness import defaults
 from control.fairness.fairness import Fairness
 from control.registry import tending
 from control.registry.registry import Registry
-from control.server.requestinfo import RequestInfo
+from control.requestinfo import RequestInfo
 from control.storage.store import StoreError
 from kube.clock import format_time
 from kube.errors import StatusError

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from control.auth.user import UserInfo
-from control.server.requestinfo import RequestInfo
+from control.requestinfo import RequestInfo
 
 Object = dict[str, Any]
 Matches = Callable[[UserInfo, RequestInfo], bool]

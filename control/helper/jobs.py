@@ -9,29 +9,29 @@ from typing import Any
 
 import msgspec
 
+from control.decoding.decode import FieldValidation
+from control.http.negotiate import Wanted
 from control.registry import encoded, metadata, updating
-from control.registry.strategies import strategy_for
-from control.registry.strategy import Settings, Strategy
-from control.server.decode import Decoder, FieldValidation
+from control.registry.served import BuiltInResource
+from control.registry.strategy import Settings
 from control.server.forms import Form
-from control.server.negotiate import Wanted
 from control.storage.entry import Entry
 from kube import resources
 from kube.clock import SYSTEM
 
 
 @functools.cache
-def _strategy(
+def _resource(
     group: str, version: str, plural: str, ranges: tuple[str, ...], low: int, high: int, shared: bool
-) -> Strategy:
+) -> BuiltInResource:
     resource = resources.by_path(group, version, plural)
     assert resource is not None
-    return strategy_for(resource, Settings(ranges, range(low, high), shared))
+    return BuiltInResource(resource, Settings(ranges, range(low, high), shared))
 
 
-def _named(name: list[Any]) -> Strategy:
+def _named(name: list[Any]) -> BuiltInResource:
     group, version, plural, ranges, low, high, shared = name
-    return _strategy(group, version, plural, tuple(ranges), low, high, shared)
+    return _resource(group, version, plural, tuple(ranges), low, high, shared)
 
 
 def begin_create(
@@ -44,19 +44,17 @@ def begin_create(
     now: datetime,
 ) -> encoded.Begun:
     """Decode the body of a create and fill in what comes before admission; raises StatusError."""
-    strategy, warnings = _named(name), list[str]()
-    resource = strategy.resource
-    decoder = Decoder(resource.type, resource.api_version, resource.kind)
-    obj = decoder.decode(body, content_type, validation, warnings)
-    return encoded.begin(strategy, namespace, obj, manager, now, warnings)
+    resource, warnings = _named(name), list[str]()
+    obj = resource.decoder.decode(body, content_type, validation, warnings)
+    return encoded.begin(resource.strategy, namespace, obj, manager, now, warnings)
 
 
 def decode_update(
     name: list[Any], body: bytes, content_type: str, validation: FieldValidation, namespace: str, of: str
 ) -> tuple[bytes, str | None, list[str]]:
     """Decode the body of an update of the object `of`; returns it as JSON, its UID and warnings, raises StatusError."""
-    resource, warnings = _named(name).resource, list[str]()
-    obj = Decoder(resource.type, resource.api_version, resource.kind).decode(body, content_type, validation, warnings)
+    resource, warnings = _named(name), list[str]()
+    obj = resource.decoder.decode(body, content_type, validation, warnings)
     meta = obj.setdefault("metadata", {})
     metadata.match_name(meta, of, namespace)
     metadata.match_namespace(resource, meta, namespace)
@@ -65,19 +63,19 @@ def decode_update(
 
 def finish_create(name: list[Any], namespace: str, data: bytes, dry_run: bool) -> encoded.Finished:
     """Prepare and validate a new object as admission left it; raises StatusError."""
-    return encoded.finish(_named(name), namespace, data, dry_run)
+    return encoded.finish(_named(name).strategy, namespace, data, dry_run)
 
 
 def validate_update(name: list[Any], data: bytes, old: bytes, subresource: str, given: str) -> list[str]:
     """Validate a changed object against what it was; returns warnings, raises StatusError."""
-    return updating.validate_encoded(_named(name), data, old, subresource, given)
+    return updating.validate_encoded(_named(name).strategy, data, old, subresource, given)
 
 
 def show_items(
     name: list[Any], wanted: dict[str, Any], include: str, pretty: bool, objects: list[bytes]
 ) -> list[bytes]:
     """Write items of a collection in the form that a client wants."""
-    strategy = _named(name)
+    strategy = _named(name).strategy
     entries = [Entry("", 0, data, strategy.fields) for data in objects]
     return Form(Wanted(**wanted), strategy, include, SYSTEM, pretty).items(entries)
 

@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 
 from control.custom.definitions import Definitions
-from control.custom.resource import CustomResource
 from control.openapi import definitions, gnostic, paths, publishing
+from control.registry.served import ServedResource
 from kube.resources import Resource
 
 TITLE = "Kubernetes"
@@ -30,7 +30,7 @@ class Documents:
         for resource in resources:
             self._groups.setdefault(resource.root.lstrip("/"), []).append(resource)
         self._made: dict[str, bytes] = {}
-        self._custom: dict[str, list[CustomResource]] = {}
+        self._custom: dict[str, list[ServedResource]] = {}
         self._seen = -1
 
     def follow(self, custom: Definitions) -> None:
@@ -38,7 +38,7 @@ class Documents:
         if custom.revision == self._seen:
             return
         self._seen = custom.revision
-        groups: dict[str, list[CustomResource]] = {}
+        groups: dict[str, list[ServedResource]] = {}
         for resource in custom.every():
             groups.setdefault(resource.root.lstrip("/"), []).append(resource)
         changed = {root for root in groups.keys() | self._custom.keys() if groups.get(root) != self._custom.get(root)}

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from control.custom.resource import CustomResource
 from control.openapi import publishing, resource_metrics
 from control.openapi.definitions import Style
 from kube import schema
@@ -78,9 +77,9 @@ class Operation:
 
 def definition(resource: Resource) -> str:
     """Return the OpenAPI name of the resource's type."""
-    if isinstance(resource, CustomResource):
-        return publishing.name(resource)
-    return resource_metrics.name(resource) or schema.facts(resource.type).id
+    if name := resource_metrics.name(resource):
+        return name
+    return publishing.name(resource) if resource.type is None else schema.facts(resource.type).id
 
 
 def of(resource: Resource, style: Style) -> Paths:
@@ -149,7 +148,7 @@ def _part(resource: Resource, kind: str, name: str, shown: Kind | None) -> Itera
 
 def _patch(resource: Resource, kind: str, name: str, shown: Kind | None = None) -> Operation:
     query = (*_WRITE, ("force", "boolean"))
-    types = CUSTOM_PATCH_TYPES if isinstance(resource, CustomResource) else PATCH_TYPES
+    types = CUSTOM_PATCH_TYPES if resource.type is None else PATCH_TYPES
     return Operation("patch", "patch", f"patch{name}", query, PATCH, tuple(types), kind, (200, 201), shown)
 
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from control.custom.resource import CustomResource
 from control.openapi.definitions import Style
+from control.registry.served import ServedResource
+from kube.resources import Resource
 
 Schema = dict[str, Any]
 _META = "io.k8s.apimachinery.pkg.apis.meta.v1."
@@ -42,18 +43,18 @@ _NOT_IN_V2 = (
 )
 
 
-def name(resource: CustomResource) -> str:
+def name(resource: Resource) -> str:
     """Return a kind's name in the documents: com.example.stable.v1.CronTab."""
     return ".".join([*reversed(resource.group.split(".")), resource.version, resource.kind])
 
 
-def identity(resource: CustomResource) -> str:
+def identity(resource: ServedResource) -> str:
     """Return a text that changes whenever what is published of a resource does."""
     metadata = resource.definition["metadata"]
     return f"{metadata.get('uid')} {metadata.get('generation')} {resource.version} {resource.kind} {resource.list_kind}"
 
 
-def schemas(resources: Iterable[CustomResource], style: Style, built_in: Mapping[str, Schema]) -> dict[str, Schema]:
+def schemas(resources: Iterable[ServedResource], style: Style, built_in: Mapping[str, Schema]) -> dict[str, Schema]:
     """Return the definitions of kinds and their lists, by name; what all objects have is described as in `built_in`."""
     of_object, of_list = _common(OBJECT_META, style, built_in[_OBJECT]), _common(LIST_META, style, built_in[_LIST])
     found: dict[str, Schema] = {}
@@ -75,12 +76,12 @@ def _common(meta: str, style: Style, like: Schema) -> Schema:
     }
 
 
-def _gvk(resource: CustomResource, kind: str) -> list[dict[str, str]]:
+def _gvk(resource: ServedResource, kind: str) -> list[dict[str, str]]:
     return [{"group": resource.group, "kind": kind, "version": resource.version}]
 
 
-def _object(resource: CustomResource, style: Style, common: Schema) -> Schema:
-    source = resource.parts.schema.source
+def _object(resource: ServedResource, style: Style, common: Schema) -> Schema:
+    source = resource.schema
     gvk = _gvk(resource, resource.kind)
     if style == "v2" and source.get("x-kubernetes-preserve-unknown-fields"):
         # Fields that are named would make a client of v2 refuse all others.
@@ -90,7 +91,7 @@ def _object(resource: CustomResource, style: Style, common: Schema) -> Schema:
     return {**shown, "type": "object", "properties": properties, "x-kubernetes-group-version-kind": gvk}
 
 
-def _list(resource: CustomResource, kind: str, style: Style, common: Schema) -> Schema:
+def _list(resource: ServedResource, kind: str, style: Style, common: Schema) -> Schema:
     items = {"$ref": _PLACE[style] + kind}
     properties = {**common, "items": {"description": f"List of {resource.plural}.", "items": items, "type": "array"}}
     return {

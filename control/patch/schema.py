@@ -10,8 +10,6 @@ on first use, because the types refer to each other in circles.
 from __future__ import annotations
 
 import functools
-import types
-import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
@@ -21,6 +19,8 @@ import msgspec
 
 from kube import schema as facts_of
 from kube.remembering import remembered
+from kube.schema.fields import FieldType
+from kube.schema.fields import fields as type_fields
 
 JSONSchema = Mapping[str, Any]
 
@@ -156,37 +156,26 @@ def of_struct(kind: type[msgspec.Struct]) -> Node:
 
 
 def _struct_fields(kind: type[msgspec.Struct]) -> dict[str, Field]:
-    hints = typing.get_type_hints(kind)
-    facts = facts_of.facts(kind)
+    required = facts_of.facts(kind).required
     fields: dict[str, Field] = {}
-    for attribute, wire in zip(kind.__struct_fields__, kind.__struct_encode_fields__, strict=True):
-        hint = _not_none(hints[attribute])
-        fact = facts.field(wire)
-        node = _of_hint(hint, fact)
-        struct = isinstance(hint, type) and issubclass(hint, msgspec.Struct)
-        always = struct and (hints[attribute] is hint or f"{kind.__name__}.{wire}" in _PLAIN)
-        bare = wire in facts.required and typing.get_origin(hint) in (list, dict)
+    for field in type_fields(kind):
+        wire, fact = field.name, field.facts
+        plain = not field.type.optional or f"{kind.__name__}.{wire}" in _PLAIN
+        bare = wire in required and field.type.item is not None
         strategy = tuple(part for part in fact.strategy.split(",") if part)
-        fields[wire] = Field(f"f:{wire}", node, fact.merge_key, strategy, always, bare)
+        always = field.type.struct is not None and plain
+        fields[wire] = Field(f"f:{wire}", _of_type(field.type, fact), fact.merge_key, strategy, always, bare)
     return fields
 
 
-def _not_none(hint: Any) -> Any:
-    if typing.get_origin(hint) in (types.UnionType, typing.Union):
-        parts = [part for part in typing.get_args(hint) if part is not type(None)]
-        return parts[0] if len(parts) == 1 else object
-    return hint
-
-
-def _of_hint(hint: Any, fact: facts_of.FieldFacts) -> Node:
-    origin = typing.get_origin(hint)
-    if origin is list:
-        item = _of_hint(_not_none(typing.get_args(hint)[0]), facts_of.FieldFacts())
-        return _list(item, fact.list_type, fact.list_keys, fact.strategy, fact.merge_key)
-    if origin is dict:
-        node = Node(Shape.MAP, item=_of_hint(_not_none(typing.get_args(hint)[1]), facts_of.FieldFacts()))
-    elif isinstance(hint, type) and issubclass(hint, msgspec.Struct):
-        node = of_struct(hint)
+def _of_type(type_: FieldType, fact: facts_of.FieldFacts) -> Node:
+    if type_.item is not None:
+        item = _of_type(type_.item, facts_of.FieldFacts())
+        if type_.kind == "list":
+            return _list(item, fact.list_type, fact.list_keys, fact.strategy, fact.merge_key)
+        node = Node(Shape.MAP, item=item)
+    elif type_.struct is not None:
+        node = of_struct(type_.struct)
     else:
         return SCALAR
     return node.atomic() if fact.map_type == "atomic" else node

@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from control.patch.json_patch import identity
 from control.registry.strategy import Object
 from kube import names
@@ -249,3 +251,43 @@ def repeated(values: Sequence[Any]) -> set[int]:
             found.add(index)
         seen.add(key)
     return found
+
+
+def same(one: object, other: object) -> bool:
+    """Compare two JSON shapes as their meaning: absent and empty are equal, and so are 1000m and 1."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return all(same(one.get(k), other.get(k)) for k in one.keys() | other.keys())
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    if one == other or (one in _EMPTY and other in _EMPTY):
+        return True
+    if isinstance(one, str | int | float) and isinstance(other, str | int | float):
+        try:
+            return type(one) is not type(other) and parse(one) == parse(other)
+        except QuantityError:
+            return False
+    return False
+
+
+_EMPTY: tuple[object, ...] = (None, [], "", {})
+
+
+def differences(one: object, other: object) -> list[str]:
+    """Return the lines that differ between two JSON shapes, first as it was and then as it is."""
+    return _differences(one, other, "")
+
+
+def _differences(one: object, other: object, path: str) -> list[str]:
+    if same(one, other):
+        return []
+    if isinstance(one, dict) and isinstance(other, dict):
+        return [
+            line
+            for k in sorted(one.keys() | other.keys())
+            for line in _differences(one.get(k), other.get(k), f"{path}.{k}")
+        ]
+    if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        pairs = enumerate(zip(one, other, strict=True))
+        return [line for i, (a, b) in pairs for line in _differences(a, b, f"{path}[{i}]")]
+    show = [msgspec.json.encode(v).decode() for v in (one, other)]
+    return [f"-  {path.lstrip('.')}: {show[0]}", f"+  {path.lstrip('.')}: {show[1]}"]

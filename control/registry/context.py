@@ -1,24 +1,15 @@
-"""What a write carries besides the object, what comes out of it, and what it may see of the server meanwhile."""
+"""The context of a write (who, with which options), its outcome, and the admission chain that it passes."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from datetime import datetime
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from control.admission.plugin import Attributes
 from control.auth.user import AuthzAttributes, UserInfo
-from control.registry.deletion import DeleteOptions
-from control.storage import codec
-from control.storage.entry import Entry
-from control.storage.store import KeyNotFound, Store
-from kube.errors import StatusError, internal
-from kube.resources import Resource, by_kind, by_path
-
-if TYPE_CHECKING:
-    from control.registry.registry import Registry
+from kube.errors import internal
+from kube.resources import Resource
 
 Object = dict[str, Any]
 Change = Callable[[Object | None], Awaitable[Object]]
@@ -65,58 +56,6 @@ class Context:
             await self.authorize_create()
         elif self.user is not SERVER:
             raise internal("no authorizer provided, unable to authorize a create on update")
-
-
-class Allocation:
-    """What a strategy sees of the request and of other objects while it hands out addresses and such."""
-
-    def __init__(self, registry: Registry, context: Context) -> None:
-        self._registry, self._context = registry, context
-
-    @property
-    def user(self) -> UserInfo:
-        return self._context.user
-
-    @property
-    def dry_run(self) -> bool:
-        return self._context.dry_run
-
-    @property
-    def store(self) -> Store:
-        return self._registry.store
-
-    @property
-    def now(self) -> datetime:
-        return self._registry.clock.now()
-
-    async def current(self) -> None:
-        await self._registry.cache.wait_current()
-
-    def find(self, group: str, version: str, plural: str, namespace: str, name: str) -> Object | None:
-        resource = by_path(group, version, plural)
-        assert resource is not None
-        entry = self._registry.peek(resource, namespace, name)
-        return None if entry is None else entry.obj
-
-    def entries(self, group: str, version: str, plural: str) -> Sequence[Entry]:
-        resource = by_path(group, version, plural)
-        assert resource is not None
-        return self._registry.cached(resource).list().entries
-
-    def objects(self, group: str, version: str, plural: str) -> Iterable[Object]:
-        return [entry.obj for entry in self.entries(group, version, plural)]
-
-    async def create(self, obj: Object) -> Object:
-        resource = by_kind(obj["apiVersion"], obj["kind"])
-        assert resource is not None
-        namespace = obj.get("metadata", {}).get("namespace", "")
-        return codec.decode((await self._registry.create(Context(SERVER), resource, namespace, obj)).data)
-
-    async def delete(self, group: str, version: str, plural: str, namespace: str, name: str) -> None:
-        resource = by_path(group, version, plural)
-        assert resource is not None
-        with contextlib.suppress(KeyNotFound, StatusError):
-            await self._registry.delete(Context(SERVER), resource, namespace, name, DeleteOptions(grace_period=0))
 
 
 @dataclass(slots=True)

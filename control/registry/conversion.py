@@ -7,7 +7,6 @@ that comes in is left as it is.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -30,17 +29,7 @@ class Conversion:
 
 def conversion(resource: Resource) -> Conversion | None:
     """Return how a built-in resource is converted, None where it is stored as it is served."""
-    return _conversion(resource) if type(resource) is Resource else None
-
-
-@functools.cache
-def _conversion(resource: Resource) -> Conversion | None:
-    ways = _CONVERSIONS.get((resource.api_version, resource.kind))
-    if ways is None:
-        return None
-    stored = next(r for r in RESOURCES if r.storage_prefix == resource.storage_prefix)
-    to_served, to_stored = ways
-    return Conversion(stored, to_served, to_stored)
+    return _CONVERTED.get((resource.group, resource.version, resource.plural))
 
 
 _EVENT_NAMES = {
@@ -68,4 +57,12 @@ def _event_to_stored(obj: Object) -> Object:
 _CONVERSIONS: dict[tuple[str, str], tuple[Convert, Convert]] = {
     ("events.k8s.io/v1", "Event"): (_event_to_served, _event_to_stored),
     ("autoscaling/v1", "HorizontalPodAutoscaler"): (autoscaling.to_v1, autoscaling.to_v2),
+}
+_CONVERTED = {
+    (r.group, r.version, r.plural): Conversion(
+        next(other for other in RESOURCES if other.storage_prefix == r.storage_prefix),
+        *_CONVERSIONS[r.api_version, r.kind],
+    )
+    for r in RESOURCES
+    if (r.api_version, r.kind) in _CONVERSIONS
 }

@@ -3,29 +3,38 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from control import offload
 from control.admission.plugin import Attributes
 from control.registry import metadata
-from control.registry.context import Allocation, Context, Written
+from control.registry.context import SERVER, Context, Written
 from control.registry.managed import track
 from control.registry.outcome import OutcomeUnknown, carry_out, settle, uid_of
-from control.registry.storing import always_status, encode, landed, merge_problems, storage_error, ttl
+from control.registry.registry import Registry
+from control.registry.removal import Release
+from control.registry.storing import always_status, encode, landed, merge_problems, storage_error
 from control.registry.strategy import Outcome, Strategy
 from control.storage import codec
 from control.storage.store import KeyExists, StoreError, Unavailable
 from kube import errors
 from kube.errors import StatusError
-from kube.resources import Resource
-
-if TYPE_CHECKING:
-    from control.registry.registry import Registry
+from kube.resources import Resource, by_kind
 
 Object = dict[str, Any]
 GENERATE_ATTEMPTS = 8
+
+
+class Allocation(Release):
+    """What a strategy sees of the request and of other objects while it hands out addresses and such."""
+
+    async def create(self, obj: Object) -> Object:
+        resource = by_kind(obj["apiVersion"], obj["kind"])
+        assert resource is not None
+        namespace = obj.get("metadata", {}).get("namespace", "")
+        return codec.decode((await create(self._registry, Context(SERVER), resource, namespace, obj)).data)
 
 
 async def create(registry: Registry, context: Context, resource: Resource, namespace: str, obj: Object) -> Written:
@@ -151,7 +160,7 @@ async def store_new(
     resource = strategy.resource
     key = resource.key(namespace, name)
     try:
-        item = await registry.store.create(key, stored, ttl(registry, strategy))
+        item = await registry.store.create(key, stored, strategy.ttl)
     except KeyExists as error:
         found = errors.already_exists(resource.group, resource.plural, name)
         if error.current and codec.decode(error.current.value)["metadata"].get("deletionTimestamp"):

@@ -10,24 +10,21 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from control import offload
 from control.admission.plugin import Attributes
 from control.auth.user import UserInfo
-from control.custom.resource import CustomResource
 from control.registry import creation
 from control.registry.context import Context, Written
 from control.registry.conversion import conversion
+from control.registry.registry import Registry
 from control.registry.storing import encode, limited
 from control.registry.strategy import Settings, Strategy
 from kube.errors import StatusError
 from kube.resources import Resource
-
-if TYPE_CHECKING:
-    from control.registry.registry import Registry
 
 Object = dict[str, Any]
 Begun = tuple[bytes, str, str, bool, list[str]]
@@ -67,7 +64,7 @@ class EncodedAttributes(Attributes):
 def alone(strategy: Strategy) -> bool:
     """Say whether objects of a kind can be checked without anything but the object itself."""
     resource = strategy.resource
-    return not isinstance(resource, CustomResource) and conversion(resource) is None and strategy.stored_as_served
+    return conversion(resource) is None and strategy.stored_as_served
 
 
 def creates(strategy: Strategy) -> bool:

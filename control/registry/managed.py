@@ -9,9 +9,9 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from control.custom.resource import CustomResource
 from control.patch.apply import track_update
-from control.patch.schema import Node, of_object
+from control.patch.schema import Node
+from control.registry.served import served
 from kube.resources import Resource
 
 Object = dict[str, Any]
@@ -28,7 +28,7 @@ def reset_fields(resource: Resource, subresource: str) -> frozenset[str]:
 
 def shape_of(resource: Resource) -> Node:
     """Return how a resource's objects merge, by their type or by their schema."""
-    return resource.parts.shape if isinstance(resource, CustomResource) else of_object(resource.type)
+    return served(resource).shape
 
 
 def track(

@@ -9,17 +9,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Coroutine
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
+from control.registry.registry import Registry
 from control.registry.storing import storage_error
 from control.storage import codec
 from control.storage.entry import Entry
 from control.storage.store import Item, KeyNotFound, RevisionConflict, StoreError, Unavailable
 from kube.errors import StatusError
 from kube.resources import Resource
-
-if TYPE_CHECKING:
-    from control.registry.registry import Registry
 
 T = TypeVar("T")
 

@@ -1,8 +1,7 @@
-"""The one path that every resource takes between its handlers and the store: reads from the cache, writes through their steps.
+"""What the registry's verbs share: the store, the watch cache, a strategy and a cache for each resource, admission, the clock.
 
-What kinds differ in is asked of their `Strategy`; what all share (system fields, name and namespace rules, optimistic
-concurrency, admission in its place, finalizers and grace) is in creation, updating and removal. The cache is current when a
-write's caller goes on, so reads see their own writes.
+Reads are methods here. Writes are functions over a `Registry`: `creation.create`, `updating.update` and `removal.delete`. What
+kinds differ in is asked of their `Strategy`. The cache is current when a write's caller goes on, so reads see their own writes.
 """
 
 from __future__ import annotations
@@ -11,11 +10,8 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any
 
-from control.custom.resource import CustomResource
-from control.registry import creation, removal, updating
-from control.registry.context import Admission, Change, Context, Projection, Written
-from control.registry.deletion import DeleteOptions
-from control.registry.strategies import strategy_for
+from control.registry.context import Admission
+from control.registry.served import ServedResource, of_table
 from control.registry.strategy import Settings, Strategy
 from control.storage.cache import WatchCache
 from control.storage.entry import Entry
@@ -23,10 +19,7 @@ from control.storage.resource_cache import ResourceCache
 from control.storage.store import Store
 from kube import errors
 from kube.clock import Clock
-from kube.resources import RESOURCES, Resource
-
-Object = dict[str, Any]
-EVENT_TTL = 3600
+from kube.resources import Resource
 
 
 class Registry:
@@ -39,36 +32,39 @@ class Registry:
         admission: Admission,
         clock: Clock,
         settings: Settings | None = None,
-        event_ttl: int = EVENT_TTL,
     ) -> None:
         self.store, self.cache, self.admission, self.clock = store, cache, admission, clock
-        self.settings, self.event_ttl = settings or Settings(), event_ttl
+        self.settings = settings or Settings()
         self.unfinished: set[asyncio.Task[Any]] = set()
         """Writes that are carried out to their end, whatever becomes of their requests."""
-        self._strategies: dict[Resource, Strategy] = {}
+        self._served = of_table(self.settings)
+        self._by_path = {(r.group, r.version, r.plural): r for r in self._served.values()}
         self._caches: dict[str, ResourceCache] = {}
-        for resource in RESOURCES:
+        for resource in self._served.values():
             if "list" in resource.verbs and resource.plural != "componentstatuses":
-                self.add(resource)
+                self._add(resource)
 
-    def add(self, resource: Resource) -> None:
+    def _add(self, resource: ServedResource) -> None:
         """Register a resource before the cache runs. The first version in the table is the stored one."""
         prefix = resource.storage_prefix
         if prefix not in self._caches:
-            strategy = self.strategy(resource)
+            strategy = resource.strategy
             cached = self.cache.resource(prefix, resource.kind, resource.api_version, strategy.fields)
             if strategy.index is not None:
                 cached.index_by(strategy.index)
             self._caches[prefix] = cached
 
+    def built_in(self, group: str, version: str, plural: str) -> ServedResource | None:
+        """Return the built-in resource of a path, None where there is none."""
+        return self._by_path.get((group, version, plural))
+
+    def served(self, resource: Resource) -> ServedResource:
+        """Return a resource as this server serves it; built-in ones may be given by their rows in the table."""
+        return resource if isinstance(resource, ServedResource) else self._served[resource]
+
     def strategy(self, resource: Resource) -> Strategy:
         """Return the strategy of a resource, one for the server's life (of a custom one: for its definition's)."""
-        if isinstance(resource, CustomResource):
-            return resource.parts.strategy
-        found = self._strategies.get(resource)
-        if found is None:
-            found = self._strategies[resource] = strategy_for(resource, self.settings)
-        return found
+        return (resource if isinstance(resource, ServedResource) else self._served[resource]).strategy
 
     def cached_at(self, prefix: str) -> ResourceCache | None:
         """Return the watch cache of a place in the store ("/registry/pods/"), None where there is none."""
@@ -81,22 +77,22 @@ class Registry:
             raise errors.path_not_found()
         return found
 
-    def loaded(self, resource: CustomResource) -> bool:
+    def loaded(self, resource: Resource) -> bool:
         """Say whether a custom resource's objects are in the watch cache."""
         return resource.storage_prefix in self._caches
 
-    async def load(self, resource: CustomResource) -> None:
+    async def load(self, resource: Resource) -> None:
         """Bring a custom resource's objects into the watch cache."""
-        prefix, fields = resource.storage_prefix, resource.parts.strategy.fields
+        prefix, fields = resource.storage_prefix, self.strategy(resource).fields
         self._caches[prefix] = await self.cache.add_resource(prefix, resource.kind, resource.api_version, fields)
 
-    def renew(self, resource: CustomResource) -> None:
+    def renew(self, resource: ServedResource) -> None:
         """Go on with a custom resource's objects under a changed definition; watches end."""
         cached = self._caches.get(resource.storage_prefix)
         if cached is not None:
-            cached.renew(resource.parts.strategy.fields)
+            cached.renew(resource.strategy.fields)
 
-    def drop(self, resource: CustomResource) -> None:
+    def drop(self, resource: ServedResource) -> None:
         """Forget a custom resource's objects and end the watches on them."""
         if self._caches.pop(resource.storage_prefix, None) is not None:
             self.cache.remove_resource(resource.storage_prefix)
@@ -118,43 +114,3 @@ class Registry:
             raise errors.not_found(resource.group, resource.plural, name)
         strategy = self.strategy(resource)
         return entry if strategy.stored_as_served else (await strategy.view((entry,)))[0]
-
-    # -- writes ---------------------------------------------------------------------------------------------------
-    async def create(self, context: Context, resource: Resource, namespace: str, obj: Object) -> Written:
-        """Store a new object; raises 409 AlreadyExists, 422, or what admission says."""
-        return await creation.create(self, context, resource, namespace, obj)
-
-    async def update(
-        self,
-        context: Context,
-        resource: Resource,
-        namespace: str,
-        name: str,
-        change: Change,
-        *,
-        subresource: str = "",
-        create_missing: bool | None = None,
-        projection: Projection | None = None,
-    ) -> Written:
-        """Change an object with `change`, again and again until nobody came between; raises 404, 409, 422.
-
-        `subresource` is the part that the change is limited to by the strategy; a `projection` is what admission sees in
-        place of the object. `create_missing` None: as the strategy says.
-        """
-        return await updating.update(
-            self,
-            context,
-            resource,
-            namespace,
-            name,
-            change,
-            subresource=subresource,
-            create_missing=create_missing,
-            projection=projection,
-        )
-
-    async def delete(
-        self, context: Context, resource: Resource, namespace: str, name: str, options: DeleteOptions
-    ) -> tuple[Written | None, bool, Object]:
-        """Delete an object or mark it for deletion. Returns (what to show or None, whether it is gone, the object)."""
-        return await removal.delete(self, context, resource, namespace, name, options)

@@ -2,37 +2,74 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import contextlib
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
 
 from control.admission.plugin import Attributes
+from control.auth.user import UserInfo
 from control.pacing import Pace
 from control.registry import deletion, metadata
-from control.registry.context import Allocation, Context, Written
+from control.registry.context import SERVER, Context, Written
 from control.registry.deletion import DeleteOptions
 from control.registry.outcome import carry_out, delete_stored, newest
-from control.registry.storing import encode, landed, storage_error, ttl
+from control.registry.registry import Registry
+from control.registry.storing import encode, landed, storage_error
 from control.storage import codec
-from control.storage.store import KeyNotFound, RevisionConflict, StoreError
+from control.storage.entry import Entry
+from control.storage.store import KeyNotFound, RevisionConflict, Store, StoreError
 from kube import errors
-from kube.clock import Clock, format_time
 from kube.errors import StatusError
-from kube.resources import Resource
-
-if TYPE_CHECKING:
-    from control.registry.registry import Registry
+from kube.resources import Resource, by_path
 
 Object = dict[str, Any]
-_RETURNS_DELETED = frozenset(
-    {
-        "pods",
-        "podtemplates",
-        "persistentvolumes",
-        "persistentvolumeclaims",
-        "resourcequotas",
-        "serviceaccounts",
-        "services",
-    }
-)
+
+
+class Release:
+    """What a strategy sees of the request and of other objects while it takes back what it has handed out."""
+
+    def __init__(self, registry: Registry, context: Context) -> None:
+        self._registry, self._context = registry, context
+
+    @property
+    def user(self) -> UserInfo:
+        return self._context.user
+
+    @property
+    def dry_run(self) -> bool:
+        return self._context.dry_run
+
+    @property
+    def store(self) -> Store:
+        return self._registry.store
+
+    @property
+    def now(self) -> datetime:
+        return self._registry.clock.now()
+
+    async def current(self) -> None:
+        await self._registry.cache.wait_current()
+
+    def find(self, group: str, version: str, plural: str, namespace: str, name: str) -> Object | None:
+        resource = by_path(group, version, plural)
+        assert resource is not None
+        entry = self._registry.peek(resource, namespace, name)
+        return None if entry is None else entry.obj
+
+    def entries(self, group: str, version: str, plural: str) -> Sequence[Entry]:
+        resource = by_path(group, version, plural)
+        assert resource is not None
+        return self._registry.cached(resource).list().entries
+
+    def objects(self, group: str, version: str, plural: str) -> Iterable[Object]:
+        return [entry.obj for entry in self.entries(group, version, plural)]
+
+    async def delete(self, group: str, version: str, plural: str, namespace: str, name: str) -> None:
+        resource = by_path(group, version, plural)
+        assert resource is not None
+        with contextlib.suppress(KeyNotFound, StatusError):
+            await delete(self._registry, Context(SERVER), resource, namespace, name, DeleteOptions(grace_period=0))
 
 
 async def delete(
@@ -82,7 +119,7 @@ async def _delete(
             await registry.admission.admit(attributes)
             await registry.admission.validate(attributes)
             admitted = entry.revision
-        outcome = _namespace_outcome(obj, registry.clock) if resource.target == "namespaces" else None
+        outcome = strategy.plan_deletion(obj, registry.clock.now())
         if outcome is None:
             strategy.prepare_delete(obj, registry.clock.now())
             grace = strategy.deletion_grace(obj, options.grace_period)
@@ -102,7 +139,7 @@ async def _delete(
             if outcome == "mark":
                 value = encode(obj)
                 stored = value if strategy.stored_as_served else encode(await strategy.to_stored(obj))
-                item = await registry.store.update(key, stored, entry.revision, ttl(registry, strategy))
+                item = await registry.store.update(key, stored, entry.revision, strategy.ttl)
                 await landed(registry, item)
                 return Written(codec.with_revision(value, item.revision)), False, obj
             item = await landed(registry, await delete_stored(registry, entry))
@@ -115,16 +152,6 @@ async def _delete(
             continue
         except StoreError as error:
             raise storage_error(error) from error
-        await strategy.release(obj, Allocation(registry, context))
-        shown = resource.target in _RETURNS_DELETED
-        return Written(codec.with_revision(item.value, item.revision)) if shown else None, True, obj
-
-
-def _namespace_outcome(obj: Object, clock: Clock) -> deletion.Outcome | None:
-    """A namespace first becomes Terminating; it goes when the namespace controller has emptied it (spec.finalizers)."""
-    meta = obj["metadata"]
-    if meta.get("deletionTimestamp") is None:
-        meta["deletionTimestamp"] = format_time(clock.now())
-        obj.setdefault("status", {})["phase"] = "Terminating"
-        return "mark"
-    return "pending" if (obj.get("spec") or {}).get("finalizers") else None
+        await strategy.release(obj, Release(registry, context))
+        shown = Written(codec.with_revision(item.value, item.revision)) if strategy.returns_deleted else None
+        return shown, True, obj

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import functools
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
-from control.custom.resource import CustomResource
-from control.registry.strategy import Strategy
+from control.registry.registry import Registry
 from control.storage import codec
 from control.storage.listing import too_large
 from control.storage.store import FutureRevision, Item, NoSpace, StoreError, Unavailable
 from kube import errors
 from kube.errors import FieldError, StatusError
 from kube.resources import Resource
-
-if TYPE_CHECKING:
-    from control.registry.registry import Registry
 
 log = logging.getLogger(__name__)
 Object = dict[str, Any]
@@ -35,11 +31,6 @@ def limited(value: bytes) -> bytes:
     if len(value) > LARGEST_OBJECT:
         raise StatusError(500, "", "etcdserver: request is too large")
     return value
-
-
-def ttl(registry: Registry, strategy: Strategy) -> int:
-    """Return the seconds that an object lives, 0 for ever."""
-    return registry.event_ttl if strategy.expires else 0
 
 
 async def landed(registry: Registry, item: Item) -> Item:
@@ -89,5 +80,5 @@ def _has_status(resource: Resource) -> bool:
 
 def always_status(resource: Resource, obj: Object) -> None:
     """Give an object its empty status, which Go's encoder writes for every kind that has one."""
-    if "status" not in obj and not isinstance(resource, CustomResource) and _has_status(resource):
+    if "status" not in obj and resource.type is not None and _has_status(resource):
         obj["status"] = {}

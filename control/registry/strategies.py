@@ -35,7 +35,7 @@ _STRATEGIES: dict[tuple[str, str], str] = {
     ("", "persistentvolumeclaims"): "core.persistentvolumeclaim:PersistentVolumeClaimStrategy",
     ("", "persistentvolumes"): "core.persistentvolume:PersistentVolumeStrategy",
     ("", "podtemplates"): "core.podtemplate:PodTemplateStrategy",
-    ("", "replicationcontrollers"): "core.replicationcontroller:ReplicationControllerStrategy",
+    ("", "replicationcontrollers"): "apps.replicationcontroller:ReplicationControllerStrategy",
     ("", "resourcequotas"): "core.resourcequota:ResourceQuotaStrategy",
     ("admissionregistration.k8s.io", "mutatingadmissionpolicies"): (
         "admissionregistration.policy:MutatingAdmissionPolicyStrategy"

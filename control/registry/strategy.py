@@ -17,7 +17,7 @@ from enum import Enum
 from typing import Any, Protocol
 
 from control.auth.user import UserInfo
-from control.registry import metadata
+from control.registry import deletion, metadata
 from control.storage import codec
 from control.storage.entry import Entry
 from control.storage.store import Store
@@ -26,6 +26,7 @@ from kube.errors import FieldError
 from kube.resources import Resource
 
 Object = dict[str, Any]
+EVENT_TTL = 3600
 
 
 class Outcome(Enum):
@@ -50,8 +51,8 @@ class Stored(Protocol):
     def data(self) -> bytes: ...
 
 
-class Context(Protocol):
-    """What a strategy may know of the request and of other objects while it allocates."""
+class ReleaseContext(Protocol):
+    """What a strategy may know of the request and of other objects while it takes back what it has handed out."""
 
     @property
     def user(self) -> UserInfo: ...
@@ -83,12 +84,16 @@ class Context(Protocol):
         """Return all objects of a resource, from the watch cache (or the store); they are read-only."""
         ...
 
-    async def create(self, obj: Object) -> Object:
-        """Create another built-in object (apiVersion and kind say which) as the server itself."""
-        ...
-
     async def delete(self, group: str, version: str, plural: str, namespace: str, name: str) -> None:
         """Delete another built-in object as the server itself; gone already is no error."""
+        ...
+
+
+class Context(ReleaseContext, Protocol):
+    """What a strategy may know of the request and of other objects while it allocates."""
+
+    async def create(self, obj: Object) -> Object:
+        """Create another built-in object (apiVersion and kind say which) as the server itself."""
         ...
 
 
@@ -112,6 +117,8 @@ class Settings:
     node_ports: range = range(30000, 32768)
     shared_store: bool = False
     """Other servers write to the same store, so what this one has allocated is not all there is."""
+    event_ttl: int = EVENT_TTL
+    """Seconds that events are kept."""
 
 
 OBJECT_META = ("deletionTimestamp", "generation", "labels", "annotations", "finalizers", "ownerReferences")
@@ -128,8 +135,8 @@ class Strategy:
     """PUT of a name that does not exist creates it (upstream: leases, events, endpoints, ...)."""
     allow_unconditional_update = True
     """An update without resourceVersion is accepted and overwrites."""
-    expires = False
-    """Objects go by themselves after the time that the server keeps events for."""
+    returns_deleted = False
+    """A deletion is answered with the object rather than with a Status (ReturnDeletedObject upstream)."""
     allocates = False
     """Whether objects have something that is given back when a write fails or an object goes: such writes are carried out
     to their end, also when the request is over before."""
@@ -146,6 +153,8 @@ class Strategy:
     default_grace_period: int | None = None
     """Not None: deletion is graceful (see `deletion_grace`)."""
 
+    scale: Object | None = None
+    """Where a custom resource has its replicas: the paths of the subresource scale."""
     index: Callable[[bytes], str] | None = None
     """What the watch cache indexes objects by: finds the value in an object's JSON, "" where it has none."""
     stored_as_served = True
@@ -155,6 +164,11 @@ class Strategy:
 
     def __init__(self, resource: Resource, settings: Settings = Settings()) -> None:
         self.resource, self.settings = resource, settings
+
+    @property
+    def ttl(self) -> int:
+        """Return the seconds after which an object goes by itself, 0 for never."""
+        return 0
 
     # -- stored and served ----------------------------------------------------------------------------------------
     async def read(self, entry: Entry) -> Object:
@@ -217,7 +231,7 @@ class Strategy:
         """
         return None
 
-    async def release(self, obj: Object, context: Context) -> None:
+    async def release(self, obj: Object, context: ReleaseContext) -> None:
         """Take back what `allocate` handed out; runs once an object is gone from the store."""
 
     def name_errors(self, name: str, prefix: bool = False) -> list[str]:
@@ -278,6 +292,14 @@ class Strategy:
     # -- deletion -------------------------------------------------------------------------------------------------
     def prepare_delete(self, obj: Object, now: datetime) -> None:
         """Change an object that is about to be marked for deletion or deleted (definitions get a finalizer)."""
+
+    def plan_deletion(self, obj: Object, now: datetime) -> deletion.Outcome | None:
+        """Change an object that is asked to go and return what becomes of it; None where it goes as others do."""
+        return None
+
+    def held(self, obj: Object) -> bool:
+        """Say whether something besides metadata.finalizers keeps an object that is marked for deletion."""
+        return False
 
     def deletion_grace(self, obj: Object, requested: int | None) -> int | None:
         """Return the seconds of grace for a deletion, or None where the object goes at once."""

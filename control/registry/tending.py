@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from control.registry import creation, updating
 from control.registry.context import SERVER, Context
 from control.registry.registry import Registry
 from control.storage import following
@@ -37,7 +38,7 @@ async def follow(registry: Registry, resource: Resource, changed: Callable[[Obje
 async def create(registry: Registry, resource: Resource, obj: Object) -> None:
     """Create a cluster-scoped object if it is not there."""
     try:
-        await registry.create(Context(SERVER), resource, "", msgspec.json.decode(msgspec.json.encode(obj)))
+        await creation.create(registry, Context(SERVER), resource, "", msgspec.json.decode(msgspec.json.encode(obj)))
     except StatusError as error:
         if not error.already_exists:
             raise
@@ -50,7 +51,7 @@ async def write(registry: Registry, resource: Resource, name: str, parts: Object
         return {**(old or {}), **parts}
 
     try:
-        await registry.update(Context(SERVER), resource, "", name, change, subresource=subresource)
+        await updating.update(registry, Context(SERVER), resource, "", name, change, subresource=subresource)
     except StatusError as error:
         if not error.not_found:
             raise

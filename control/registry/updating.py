@@ -8,19 +8,21 @@ from __future__ import annotations
 
 from datetime import datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from control import offload
 from control.admission.plugin import Attributes
 from control.auth.user import UserInfo
-from control.registry import deletion, encoded, metadata
-from control.registry.context import Allocation, Change, Context, Projection, Written
+from control.registry import creation, deletion, encoded, metadata
+from control.registry.context import Change, Context, Projection, Written
+from control.registry.creation import Allocation
 from control.registry.managed import track
 from control.registry.outcome import OutcomeUnknown, carry_out, delete_stored, newest, settle
 from control.registry.ratcheting import problems_of_change
-from control.registry.storing import always_status, encode, landed, merge_problems, storage_error, ttl
+from control.registry.registry import Registry
+from control.registry.storing import always_status, encode, landed, merge_problems, storage_error
 from control.registry.strategy import Finish, Outcome, Strategy
 from control.storage import codec
 from control.storage.entry import Entry
@@ -29,9 +31,6 @@ from control.weight import weight
 from kube import errors
 from kube.errors import StatusError
 from kube.resources import Resource
-
-if TYPE_CHECKING:
-    from control.registry.registry import Registry
 
 Object = dict[str, Any]
 _SILENT = frozenset({"status", "binding"})
@@ -71,7 +70,7 @@ async def update(
             obj = await change(None)
             obj.setdefault("metadata", {})["name"] = name
             obj["metadata"].pop("resourceVersion", None)
-            return await registry.create(context, resource, namespace, obj)
+            return await creation.create(registry, context, resource, namespace, obj)
         work = _update_once(
             registry, context, strategy, entry, namespace, name, change, subresource, projection, current=current
         )
@@ -247,14 +246,14 @@ async def _store_changed(
     value = encode(obj)
     if context.dry_run:
         return Written(codec.with_revision(value, entry.revision))
-    if _gone(resource, obj, old):
+    if _gone(strategy, obj, old):
         item = await landed(registry, await delete_stored(registry, entry))
         await strategy.release(obj, Allocation(registry, context))
         return Written(codec.with_revision(value, item.revision))
     stored = b""
     try:
         stored = value if strategy.stored_as_served else encode(await strategy.to_stored(obj))
-        item = await registry.store.update(entry.key, stored, entry.revision, ttl(registry, strategy))
+        item = await registry.store.update(entry.key, stored, entry.revision, strategy.ttl)
     except (RevisionConflict, KeyNotFound):
         raise
     except Unavailable as error:
@@ -279,10 +278,8 @@ def _check_revision(strategy: Strategy, meta: Object, entry: Entry, name: str) -
         raise errors.conflict(resource.group, resource.plural, name, errors.MODIFIED)
 
 
-def _gone(resource: Resource, obj: Object, old: Object) -> bool:
+def _gone(strategy: Strategy, obj: Object, old: Object) -> bool:
     """Say whether an update took away the last thing that held a marked object."""
-    if not deletion.ready_to_go(obj["metadata"]):
-        return False
-    if resource.target == "namespaces" and (obj.get("spec") or {}).get("finalizers"):
+    if not deletion.ready_to_go(obj["metadata"]) or strategy.held(obj):
         return False
     return bool(old["metadata"].get("deletionTimestamp"))

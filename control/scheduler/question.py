@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Protocol
 
+from kube.api import core_v1
 from kube.selectors import LabelSelector
 
-if TYPE_CHECKING:
-    from control.scheduler.podinfo import PodInfo
+
+class Pod(Protocol):
+    """What a question looks at."""
+
+    pod: core_v1.Pod
+    namespace: str
+    labels: dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +33,7 @@ class Question:
         """Return what was worked out once: a selector may be as large as a pod."""
         return self._hash
 
-    def matches(self, pod: PodInfo) -> bool:
+    def matches(self, pod: Pod) -> bool:
         if pod.namespace != self.namespace:
             return False
         if not self.count_terminating and pod.pod.metadata.deletion_timestamp is not None:

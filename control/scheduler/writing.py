@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from control import disruption_target
 from control.scheduler.podinfo import PodInfo
 from control.scheduler.preemption import Victims
 from kube.api import core_v1
@@ -91,14 +92,8 @@ class Writer:
             pod = victim.pod
             if pod.metadata.deletion_timestamp is not None:
                 continue
-            condition = {
-                "type": "DisruptionTarget",
-                "status": "True",
-                "reason": "PreemptionByScheduler",
-                "message": f"{who}: preempting to accommodate a higher priority pod",
-                "lastTransitionTime": format_time(self._clock.now()),
-                "observedGeneration": pod.metadata.generation,
-            }
+            why, now = f"{who}: preempting to accommodate a higher priority pod", format_time(self._clock.now())
+            condition = disruption_target.condition("PreemptionByScheduler", why, now, pod.metadata.generation)
             try:
                 await self._patch_status(pod, {"conditions": [condition]})
                 await self._client.delete(core_v1.Pod, name_of(pod), namespace_of(pod), uid=victim.uid)

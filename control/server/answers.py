@@ -11,16 +11,15 @@ from typing import Any
 import msgspec
 
 from control import offload
-from control.custom.resource import CustomResource
 from control.helper.client import HelperFailed
+from control.http.exchange import JSON, Request, Response
+from control.http.pieces import Body, Pieces
 from control.pacing import Pace
 from control.registry import encoded
 from control.registry.context import Written
 from control.registry.strategy import Settings
 from control.server import auditing
-from control.server.exchange import JSON, Request, Response
 from control.server.forms import Form, Items
-from control.server.pieces import Body, Pieces
 from control.storage.entry import Entry
 from control.weight import weight
 from kube import errors
@@ -55,7 +54,7 @@ async def listed(
 
 async def _items(user: str, form: Form, entries: Sequence[Entry], size: int, settings: Settings) -> Items:
     """Return a piece of a collection of `size` bytes as the helper writes it, or as the thread does where it cannot."""
-    if not (size < offload.HUGE or form.wanted.protobuf or isinstance(form.strategy.resource, CustomResource)):
+    if not (size < offload.HUGE or form.wanted.protobuf or form.strategy.resource.type is None):
         name, objects = encoded.named(form.strategy.resource, settings), [e.data for e in entries]
         shown = asdict(form.wanted), form.include, form.pretty
         with contextlib.suppress(HelperFailed):

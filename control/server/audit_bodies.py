@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from control.server.decode import YAML_TYPES, media_type
-from control.server.exchange import Request, Response
-from control.server.pieces import Body, Pieces, whole
-from control.server.yaml_body import load_yaml
+from control.decoding.decode import YAML_TYPES, media_type
+from control.decoding.yaml_body import load_yaml
+from control.http.exchange import Request, Response
+from control.http.pieces import Body, Pieces, whole
 from kube.resources import by_path
 from kube.schema import wire
 

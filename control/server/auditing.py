@@ -15,10 +15,10 @@ from typing import Any
 from control import offload
 from control.auth.audit import Auditor, Note
 from control.auth.user import AuthzAttributes, UserInfo
+from control.http.exchange import Answer, Request, Response, Stream
+from control.http.pieces import Body
+from control.requestinfo import RequestInfo
 from control.server import audit_bodies
-from control.server.exchange import Answer, Request, Response, Stream
-from control.server.pieces import Body
-from control.server.requestinfo import RequestInfo
 from control.weight import weight
 
 _NOTE, _BODY = "audit", "audit body"

@@ -9,8 +9,8 @@ from __future__ import annotations
 from control.auth import denial
 from control.auth.authorizers import decide
 from control.auth.user import Authorizer, AuthzAttributes, Decision, UserInfo
-from control.server.exchange import Request
-from control.server.requestinfo import RequestInfo
+from control.http.exchange import Request
+from control.requestinfo import RequestInfo
 
 _SELECTING = frozenset({"list", "watch", "deletecollection"})
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from control.decoding.decode import Decoder
+from control.http.exchange import Request, Response, typed_response
 from control.pacing import Pace
-from control.registry import deletion
+from control.registry import deletion, removal
 from control.registry.conversion import conversion
 from control.server import answers
-from control.server.decode import Decoder
-from control.server.exchange import Request, Response, typed_response
 from control.server.reading import Reading
 from kube import errors
 from kube.api import meta_v1
@@ -48,7 +48,7 @@ class Deleting(Reading):
         namespace, name = self._namespace(request, resource), request.info.name
         served = conversion(resource)
         stored, context.requested = (resource, None) if served is None else (served.stored, resource)
-        written, gone, obj = await self.registry.delete(context, stored, namespace, name, options)
+        written, gone, obj = await removal.delete(self.registry, context, stored, namespace, name, options)
         if written is None:
             details = {"name": name, "group": resource.group, "kind": resource.plural, "uid": obj["metadata"]["uid"]}
             return typed_response(request, success({k: v for k, v in details.items() if v}), "meta_v1", "Status")
@@ -73,7 +73,7 @@ class Deleting(Reading):
                 await pace.step(len(entry.data))  # a dry run waits for nothing else
                 found = entry.head()
                 try:
-                    await self.registry.delete(context, stored, found.namespace, found.name, options)
+                    await removal.delete(self.registry, context, stored, found.namespace, found.name, options)
                 except Exception as error:
                     if not (isinstance(error, errors.StatusError) and error.not_found):
                         failures.append(error)

@@ -14,9 +14,8 @@ from typing import Any
 import msgspec
 
 from control.custom.definitions import Definitions, version_rank
-from control.custom.resource import CustomResource
+from control.registry.served import served
 from control.resource_metrics.objects import RESOURCES as METRICS
-from control.server.negotiate import JSON, PROTOBUF, YAML
 from kube.resources import RESOURCES, Resource
 
 Object = dict[str, Any]
@@ -75,9 +74,7 @@ def subresource(resource: Resource, name: str) -> tuple[tuple[str, str, str], tu
 
 def storage_hash(resource: Resource) -> str:
     """Return upstream's storageVersionHash: eight bytes of a digest of group, version and kind."""
-    version = resource.version
-    if isinstance(resource, CustomResource):
-        version = next(v["name"] for v in resource.definition["spec"]["versions"] if v.get("storage"))
+    version = served(resource).stored_version
     text = f"{resource.group}/{version}/{resource.kind}"
     return base64.b64encode(hashlib.sha256(text.encode()).digest()[:8]).decode()
 
@@ -232,24 +229,3 @@ class Discovery:
 
 def _rank(group: str) -> int:
     return _PRIORITY.index(group) if group in _PRIORITY else len(_PRIORITY)
-
-
-class Aggregated(str):
-    """A version of aggregated discovery ("v2", "v2beta1"; "" where it is not wanted) and the `media` type to show it in."""
-
-    media: str = JSON
-
-
-def aggregated_version(accept: str) -> Aggregated:
-    """Return the version of aggregated discovery that an Accept header asks for first, "" for the plain documents."""
-    for clause in accept.split(","):
-        media = clause.split(";")[0].strip()
-        parameters = dict(p.strip().split("=", 1) for p in clause.split(";")[1:] if "=" in p)
-        if parameters.get("as") == "APIGroupDiscoveryList" and parameters.get("g") == "apidiscovery.k8s.io":
-            if media in (JSON, YAML, PROTOBUF) and parameters.get("v") in ("v2", "v2beta1"):
-                found = Aggregated(parameters["v"])
-                found.media = media
-                return found
-        elif media in (JSON, YAML, PROTOBUF, "*/*"):
-            break
-    return Aggregated()

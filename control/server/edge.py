@@ -14,11 +14,11 @@ from typing import Any
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from control.auth.user import ANONYMOUS, Credentials
-from control.server.exchange import Request, Response, Stream, error_response
+from control.http.exchange import Request, Response, Stream, error_response
+from control.http.pieces import whole
+from control.http.protocol import CERTIFICATE, CYCLE, PROTOCOL, ApiProtocol
 from control.server.metrics import labels_of
-from control.server.pieces import whole
 from control.server.pipeline import Pipeline
-from control.server.protocol import CERTIFICATE, CYCLE, PROTOCOL, ApiProtocol
 from kube import errors
 
 Scope = dict[str, Any]

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from control.fairness import metrics as fairness_metrics
+from control.fairness.fairness import Fairness
 from control.features import GATES
 from control.server.finite import version
 from control.server.health import Health
-from control.server.metrics import exposed
-from control.server.pipeline import Pipeline
+from control.server.metrics import RequestMetrics, exposed
 from control.storage.resource_cache import ResourceCache
 from kube import counters
 
@@ -25,14 +25,16 @@ class Exposition:
 
     def __init__(
         self,
-        pipeline: Pipeline,
+        metrics: RequestMetrics,
+        fairness: Fairness,
         health: Health,
         caches: Callable[[], Iterable[ResourceCache]],
         names: dict[str, tuple[str, str]],
         extensions: Callable[[], Iterable[tuple[str, bool]]],
         database: Path | None,
     ) -> None:
-        self._pipeline, self._health, self._caches, self._names = pipeline, health, caches, names
+        self._metrics, self._fairness = metrics, fairness
+        self._health, self._caches, self._names = health, caches, names
         self._extensions, self._database = extensions, database
 
     def metrics(self) -> bytes:
@@ -44,8 +46,8 @@ class Exposition:
         return exposed(self._checks)
 
     def _families(self) -> Iterator[Any]:
-        yield from self._pipeline.metrics.collect(self._pipeline.in_flight)
-        yield from fairness_metrics.collect(self._pipeline.fairness)
+        yield from self._metrics.collect()
+        yield from fairness_metrics.collect(self._fairness)
         yield from self._objects()
         yield from self._state()
         yield from counters.families()

@@ -16,10 +16,10 @@ from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 
 from control.auth.token_signer import TokenSigner
-from control.server import encodings
-from control.server.discovery import Aggregated, Discovery, aggregated_version
+from control.http import encodings
+from control.http.negotiate import Aggregated, Wanted, aggregated_version, negotiate
+from control.server.discovery import Discovery
 from control.server.health import Health
-from control.server.negotiate import Wanted, negotiate
 from kube import errors
 from kube.build import ARCHITECTURE, GIT_VERSION, MAJOR, MINOR
 from kube.build import build as this_build

@@ -13,12 +13,12 @@ from typing import Any, Literal
 
 import msgspec
 
+from control.http.negotiate import Wanted
+from control.http.pieces import Pieces
+from control.http.yaml_answer import dump_yaml
 from control.registry.conversion import conversion
 from control.registry.strategy import Column, Strategy
-from control.server.negotiate import Wanted
-from control.server.pieces import Pieces
 from control.server.shared_events import SharedEvents
-from control.server.yaml_answer import dump_yaml
 from control.storage.entry import Entry
 from control.storage.watcher import Notice
 from kube.clock import Clock
@@ -269,7 +269,7 @@ class Form:
 
 def has_protobuf(resource: Resource) -> bool:
     """Say whether a resource's objects have a protobuf form: the built-in ones do, custom ones do not."""
-    return type(resource) is Resource and wire.known(resource.module, resource.kind)
+    return wire.known(resource.module, resource.kind)
 
 
 def _around_wire(version: str, kind: str, metadata: dict[str, Any], items: Items) -> tuple[bytes, bytes, bytes]:

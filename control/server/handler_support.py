@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 from control import offload
-from control.custom.resource import CustomResource
+from control.auth.user import Authorizer
+from control.decoding.decode import Decoder, FieldValidation, directive
+from control.http.exchange import Request
+from control.http.negotiate import negotiate
 from control.registry.context import Context
 from control.registry.registry import Registry
 from control.server import auditing, authorizing
-from control.server.decode import Decoder, FieldValidation, directive
-from control.server.exchange import Request
 from control.server.forms import Form, has_protobuf
 from control.server.listing import Listing
-from control.server.negotiate import negotiate
 from control.weight import weight
 from kube import errors
 from kube.resources import Resource
@@ -25,11 +25,8 @@ MANAGER_LIMIT = 128
 class HandlerSupport:
     """What handlers are made with. `max_body` is in bytes."""
 
-    def __init__(self, registry: Registry, listing: Listing, max_body: int) -> None:
-        self.registry, self.listing, self.max_body = registry, listing, max_body
-        self.parts: dict[str, Any] = {}
-        """What subresources need besides the registry (authenticators, configuration), by name."""
-        self._decoders: dict[Resource, Decoder] = {}
+    def __init__(self, registry: Registry, listing: Listing, max_body: int, authorizer: Authorizer) -> None:
+        self.registry, self.listing, self.max_body, self.authorizer = registry, listing, max_body, authorizer
 
     def form(self, request: Request, resource: Resource) -> Form:
         """Return how this request's answer is to be shown; raises 406."""
@@ -74,16 +71,11 @@ class HandlerSupport:
 
     async def require(self, request: Request, verb: str) -> None:
         """Raise 403 where a request's user may not do another verb than its own to what the request names."""
-        await authorizing.require(self.parts["auth"].authorizer, request, verb)
+        await authorizing.require(self.authorizer, request, verb)
 
     def decoder(self, resource: Resource) -> Decoder:
         """Return the decoder of a resource's own kind."""
-        if isinstance(resource, CustomResource):
-            return resource.parts.decoder
-        found = self._decoders.get(resource)
-        if found is None:
-            found = self._decoders[resource] = Decoder(resource.type, resource.api_version, resource.kind)
-        return found
+        return self.registry.served(resource).decoder
 
     async def decoded(self, request: Request, resource: Resource) -> Object:
         """Return the body as an object of the resource's kind; raises 400, 413, 415."""

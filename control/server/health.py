@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping
 
 Check = Callable[[], str | None]
 """Returns None where all is well, else what is wrong (which is not shown to the outside)."""
-HOOK = "poststarthook/"
 
 
 class Health:

@@ -12,9 +12,9 @@ from urllib.parse import unquote, urlencode
 
 from control.auth.authenticators import with_authenticated
 from control.auth.user import Credentials, UserInfo
-from control.server.exchange import Answer, Request, Stream
-from control.server.exchange import Response as Answered
-from control.server.pieces import whole
+from control.http.exchange import Answer, Request, Stream
+from control.http.exchange import Response as Answered
+from control.http.pieces import whole
 from control.server.pipeline import Pipeline
 from kube.client import Response, error_of
 

@@ -12,11 +12,11 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from control.http.exchange import Request, Response, Stream
 from control.pacing import Pace
 from control.registry.registry import Registry
 from control.registry.storing import storage_error
 from control.server.converted import split
-from control.server.exchange import Request, Response, Stream
 from control.server.forms import Form
 from control.storage.entry import Entry, Predicate
 from control.storage.listing import list_objects, parse_revision, too_large

@@ -1,7 +1,7 @@
 """What authentication, the authorizers and admission see of the cluster: objects out of the watch cache.
 
-`Lookup` answers admission's questions; `follow_auth` feeds roles, bindings and pods to the authorizers, first whole and
-then change by change.
+`StoredObjects` and `Lookup` answer admission's questions; `follow_auth` feeds roles, bindings and pods to the authorizers,
+first whole and then change by change.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any
 from control import offload
 from control.auth.setup import Auth
 from control.custom.definitions import Definitions
-from control.custom.resource import CustomResource
 from control.pacing import Pace
+from control.registry import creation, updating
 from control.registry.context import SERVER, Context
 from control.registry.registry import Registry
 from control.storage import codec
@@ -33,13 +33,11 @@ for _resource in RESOURCES:
     BY_TARGET.setdefault(_resource.target, _resource)
 
 
-class Lookup:
-    """Objects by target ("pods", "roles.rbac.authorization.k8s.io"), namespace and name."""
+class StoredObjects:
+    """Objects of built-in kinds by target ("pods", "roles.rbac.authorization.k8s.io"), namespace and name."""
 
     def __init__(self, registry: Registry) -> None:
         self.registry = registry
-        self.custom: Definitions | None = None
-        """Set once there are definitions to look in."""
 
     def get(self, target: str, namespace: str, name: str) -> Object | None:
         """Return an object from memory, None where it is not there."""
@@ -62,6 +60,19 @@ class Lookup:
             await pace.step(len(entry.data))
             yield entry.parts()
 
+    async def fresh(self, target: str, namespace: str, name: str) -> Object | None:
+        """Return an object as of now, also if it was written a moment ago."""
+        await self.registry.cache.wait_current()
+        return self.get(target, namespace, name)
+
+
+class Lookup(StoredObjects):
+    """Objects of all kinds, custom ones too, and what admission writes."""
+
+    def __init__(self, registry: Registry, custom: Definitions) -> None:
+        super().__init__(registry)
+        self.custom = custom
+
     async def select(
         self, user: str, resource: Resource, namespace: str, chosen: str | LabelSelector
     ) -> AsyncIterator[Object]:
@@ -69,8 +80,7 @@ class Lookup:
 
         Each is decoded when it is asked for, a large one at the user's turn.
         """
-        if self.custom is not None and isinstance(resource, CustomResource):
-            await self.custom.ready(resource)
+        await self.custom.ready(resource)
         for entry in await self.registry.strategy(resource).view(await self._chosen(resource, namespace, chosen)):
             yield await offload.run(user, entry.undecoded, _decoded, entry)
 
@@ -85,21 +95,16 @@ class Lookup:
     def resource_of(self, api_version: str, kind: str) -> Resource | None:
         """Return the resource whose objects are of a kind, custom ones too; None where there is none."""
         resource = by_kind(api_version, kind)
-        if resource is None and self.custom is not None:
+        if resource is None:
             found = (r for r in self.custom.every() if (r.api_version, r.kind) == (api_version, kind))
             return next(found, None)
         return resource
-
-    async def fresh(self, target: str, namespace: str, name: str) -> Object | None:
-        """Return an object as of now, also if it was written a moment ago."""
-        await self.registry.cache.wait_current()
-        return self.get(target, namespace, name)
 
     async def create(self, target: str, obj: Object) -> Object:
         """Create an object as the server itself; raises 409 where it is there."""
         namespace = obj["metadata"].get("namespace", "")
         fresh = codec.decode(codec.encode(obj))
-        written = await self.registry.create(Context(SERVER), BY_TARGET[target], namespace, fresh)
+        written = await creation.create(self.registry, Context(SERVER), BY_TARGET[target], namespace, fresh)
         return codec.decode(written.data)
 
     async def update_status(self, target: str, obj: Object) -> Object:
@@ -109,8 +114,14 @@ class Lookup:
         async def change(old: Object | None) -> Object:
             return codec.decode(codec.encode(obj)) | {"metadata": dict(meta)}
 
-        written = await self.registry.update(
-            Context(SERVER), resource, meta.get("namespace", ""), meta["name"], change, subresource="status"
+        written = await updating.update(
+            self.registry,
+            Context(SERVER),
+            resource,
+            meta.get("namespace", ""),
+            meta["name"],
+            change,
+            subresource="status",
         )
         return codec.decode(written.data)
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 from control.auth.authenticators import HEALTH_PATHS
-from control.server.exchange import Answer, Request, Response
-from control.server.requestinfo import RequestInfo
+from control.http.exchange import Answer, Request, Response
+from control.requestinfo import RequestInfo
 from kube.remembering import remembered
 from kube.resources import by_path
 
@@ -114,6 +114,12 @@ class RequestMetrics:
         self._durations: dict[tuple[Labels, str], _Spread] = {}
         self._sizes: dict[Labels, _Spread] = {}
         self.long_running: dict[Labels, int] = {}
+        self.reading = self.writing = 0
+        """Requests that are being served."""
+
+    def in_flight(self) -> dict[str, int]:
+        """Return how many requests are being served, by kind."""
+        return {"readOnly": self.reading, "mutating": self.writing}
 
     def observe(self, request: Request, answer: Answer, code: int, seconds: float) -> None:
         """Count a request that has been answered; the time of a long-running one says nothing and is left out."""
@@ -133,7 +139,7 @@ class RequestMetrics:
                 size = self._sizes[labels] = _Spread(_SIZES)
             size.add(len(answer.body))
 
-    def collect(self, in_flight: Callable[[], dict[str, int]]) -> Iterator[Any]:
+    def collect(self) -> Iterator[Any]:
         """Yield metric families for prometheus_client."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
@@ -150,7 +156,7 @@ class RequestMetrics:
         current = GaugeMetricFamily(
             "apiserver_current_inflight_requests", "Requests being served.", labels=["request_kind"]
         )
-        for kind, count in in_flight().items():
+        for kind, count in self.in_flight().items():
             current.add_metric([kind], count)
         yield current
 

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from control.server.exchange import Answer, Request, Response
+from control.http.exchange import Answer, Request, Response
 from control.server.health import Health
 from kube import errors
 
@@ -20,15 +20,20 @@ HEALTH = ("healthz", "livez", "readyz")
 
 
 class Mounted:
-    """Serves what is no resource; `make` imports and builds the application."""
+    """Serves what is no resource; `make` imports and builds the application.
 
-    def __init__(self, health: Health, make: Callable[[], Application]) -> None:
+    `debug` answers below /debug, `pages` /statusz and /flagz; None where there is nothing.
+    """
+
+    def __init__(
+        self,
+        health: Health,
+        make: Callable[[], Application],
+        debug: Callable[[Request], str | None],
+        pages: Callable[[Request], Response | None],
+    ) -> None:
         self.health = health
-        self._make = make
-        self.debug: Callable[[Request], str | None] = lambda request: None
-        """What stands below /debug; None where there is nothing."""
-        self.pages: Callable[[Request], Response | None] = lambda request: None
-        """/statusz and /flagz."""
+        self._make, self._debug, self._pages = make, debug, pages
         self._loading: asyncio.Future[Application] | None = None
 
     async def load(self) -> Application:
@@ -41,11 +46,11 @@ class Mounted:
         root = request.path.strip("/").partition("/")[0]
         if root in HEALTH:
             return self._health(request)
-        page = self.pages(request)
+        page = self._pages(request)
         if page is not None:
             return page
         if root == "debug" and request.method in ("GET", "HEAD"):
-            text = self.debug(request)
+            text = self._debug(request)
             if text is not None:
                 return Response(200, text.encode(), b"text/plain; charset=utf-8")
         return await self._run(await self.load(), request)

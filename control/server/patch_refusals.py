@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from control.server.decode_errors import go_message, misfit
+from control.decoding.decode_errors import go_message, misfit
 from kube import errors
 from kube.errors import StatusError
 

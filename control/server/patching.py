@@ -16,7 +16,10 @@ from typing import Any
 import msgspec
 
 from control import offload
-from control.custom.resource import CustomResource
+from control.decoding.decode import Decoder, directive, load_json, media_type
+from control.decoding.decode_errors import strict_problems
+from control.decoding.yaml_body import duplicate_keys, load_yaml, strict_error
+from control.http.exchange import Request
 from control.patch.apply import apply
 from control.patch.apply.typed import check, wrong_type
 from control.patch.json_patch import apply_json_patch
@@ -24,11 +27,7 @@ from control.patch.merge_patch import apply_merge_patch
 from control.patch.strategic import strategic_merge
 from control.registry.context import Context
 from control.registry.managed import reset_fields, shape_of
-from control.server.decode import Decoder, directive, load_json, media_type
-from control.server.decode_errors import strict_problems
-from control.server.exchange import Request
 from control.server.patch_refusals import converter_message, decoder_message, go_text, unprocessable
-from control.server.yaml_body import duplicate_keys, load_yaml, strict_error
 from control.weight import weight
 from kube import errors
 from kube.errors import StatusError
@@ -107,7 +106,7 @@ def _kind(request: Request, resource: Resource) -> str:
         return kind
     if kind not in (JSON_PATCH, MERGE, STRATEGIC):
         raise errors.unsupported_media_type(ACCEPTED)
-    if kind == STRATEGIC and isinstance(resource, CustomResource):
+    if kind == STRATEGIC and resource.type is None:
         raise errors.unsupported_media_type(ACCEPTED_CUSTOM)
     if request.flag("force") is not None:
         problem = errors.forbidden_field("force", "may not be specified for non-apply patch")
@@ -158,8 +157,7 @@ def _read(
                 raise
             if kind == STRATEGIC:
                 raise unprocessable(go_text(patch), converter_message(error, patched, resource.type)) from error
-            struct = None if isinstance(resource, CustomResource) else resource.type
-            raise unprocessable(_text(patched), decoder_message(error, patched, struct)) from error
+            raise unprocessable(_text(patched), decoder_message(error, patched, resource.type)) from error
         found = repeated + found
         if found and validation == "Strict":
             shown = go_text(patch) if kind == STRATEGIC else _text(patched)

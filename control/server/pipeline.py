@@ -11,7 +11,7 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 from control.auth import denial, impersonation
 from control.auth.audit import Auditor
@@ -22,12 +22,12 @@ from control.auth.setup import Auth
 from control.auth.user import Credentials, Decision, UserInfo
 from control.config import ControlConfig
 from control.fairness.fairness import Fairness
+from control.http.exchange import Answer, Handler, Request, Upgrade, error_response
 from control.registry.storing import storage_error
+from control.requestinfo import RequestInfo, with_query
 from control.server import auditing, authorizing, warnings
-from control.server.exchange import Answer, Request, Upgrade, error_response
 from control.server.listing import naming_selector
 from control.server.metrics import RequestMetrics
-from control.server.requestinfo import RequestInfo, with_query
 from control.storage.store import StoreError
 from kube import duration, errors
 from kube.errors import StatusError
@@ -35,7 +35,6 @@ from kube.uid import new_uid
 
 log = logging.getLogger(__name__)
 
-Handler = Callable[[Request], Awaitable[Answer]]
 _LONG_SUBRESOURCES = frozenset({"exec", "attach", "portforward", "proxy", "log"})
 _READS = frozenset({"get", "list", "watch"})
 _AS_STORED = (None, b"application/json")
@@ -44,19 +43,31 @@ PATIENCE = 4
 """What part of its time a request may spend in a queue: a quarter, as upstream's."""
 
 
-class Pipeline:
-    """Takes requests from any transport. `resources` serves the API's paths, `finite` all others."""
+def fairness_of(config: ControlConfig) -> Fairness:
+    """Return the seats and the patience that a configuration gives requests."""
+    return Fairness(config.max_readonly_in_flight + config.max_mutating_in_flight, config.request_timeout / PATIENCE)
 
-    def __init__(self, config: ControlConfig, auth: Auth, resources: Handler, finite: Handler) -> None:
+
+class Pipeline:
+    """Takes requests from any transport. `resources` serves the API's paths, `finite` all others.
+
+    `list_size` says how many objects a list goes through.
+    """
+
+    def __init__(
+        self,
+        config: ControlConfig,
+        auth: Auth,
+        resources: Handler,
+        finite: Handler,
+        fairness: Fairness,
+        metrics: RequestMetrics,
+        list_size: Callable[[RequestInfo], int],
+        auditor: Auditor | None = None,
+    ) -> None:
         self.config, self.auth = config, auth
         self.resources, self.finite = resources, finite
-        self.reading = self.writing = 0
-        seats = config.max_readonly_in_flight + config.max_mutating_in_flight
-        self.fairness = Fairness(seats, config.request_timeout / PATIENCE)
-        self.list_size: Callable[[RequestInfo], int] = lambda info: 1
-        """How many objects a list goes through."""
-        self.auditor: Auditor | None = None
-        self.metrics = RequestMetrics()
+        self.fairness, self.metrics, self.list_size, self.auditor = fairness, metrics, list_size, auditor
         self._clearing = Clearing(request_headers(config))
 
     async def answer(self, request: Request, credentials: Credentials, user: UserInfo | None = None) -> Answer:
@@ -72,7 +83,7 @@ class Pipeline:
 
     def in_flight(self) -> dict[str, int]:
         """Return how many requests are being served, by kind."""
-        return {"readOnly": self.reading, "mutating": self.writing}
+        return self.metrics.in_flight()
 
     async def _guarded(self, request: Request, credentials: Credentials, user: UserInfo | None) -> Answer:
         """Answer with a Status where anything goes wrong."""
@@ -158,11 +169,11 @@ class Pipeline:
             raise denial.denied(attributes, reason)
 
     async def _in_flight(self, request: Request, info: RequestInfo, handler: Handler) -> Answer:
-        reading = info.verb in _READS
+        reading, metrics = info.verb in _READS, self.metrics
         if reading:
-            self.reading += 1
+            metrics.reading += 1
         else:
-            self.writing += 1
+            metrics.writing += 1
         try:
             limit = self.config.request_timeout
             if request.query_string and b"timeout=" in request.query_string:
@@ -174,9 +185,9 @@ class Pipeline:
                 return _finish(request, await handler(request))
         finally:
             if reading:
-                self.reading -= 1
+                metrics.reading -= 1
             else:
-                self.writing -= 1
+                metrics.writing -= 1
 
 
 def _clear(request: Request, clearing: Clearing) -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from control.custom.resource import CustomResource
+from control.http.exchange import Answer, Request, Response
 from control.registry.conversion import conversion
-from control.registry.registry import Registry
 from control.server import answers, auditing, componentstatus
-from control.server.exchange import Answer, Request, Response
 from control.server.handler_support import HandlerSupport
-from control.server.listing import Listing, ListOptions, read_options
+from control.server.listing import ListOptions, read_options
 from control.weight import weight
 from kube import errors, selectors
 from kube.resources import Resource
@@ -18,10 +16,6 @@ _VIRTUAL = "componentstatuses"
 
 class Reading(HandlerSupport):
     """The verbs that read."""
-
-    def __init__(self, registry: Registry, listing: Listing, max_body: int) -> None:
-        super().__init__(registry, listing, max_body)
-        self._known_fields: dict[Resource, frozenset[str]] = {}
 
     async def get(self, request: Request, resource: Resource) -> Response:
         """Answer with one object: its bytes as the cache holds them, unless another form is wanted."""
@@ -65,20 +59,10 @@ class Reading(HandlerSupport):
         The name that was authorised is always a term of the selection: an old watch path names an object, and a field
         selector may not name another one.
         """
-        options = read_options(request, self._selectable(resource))
+        options = read_options(request, self.registry.served(resource).selectable)
         if name := request.info.name:
             if options.fields.empty:
                 options.fields = selectors.FieldSelector((("metadata.name", name, True),))
             elif options.fields.exact("metadata.name") != name:
                 raise errors.bad_request("fieldSelector metadata.name doesn't match requested name")
         return options
-
-    def _selectable(self, resource: Resource) -> frozenset[str]:
-        """Return the fields of a kind that selectors may name besides name and namespace."""
-        if isinstance(resource, CustomResource):
-            return frozenset(resource.parts.strategy.fields({}))
-        known = self._known_fields.get(resource)
-        if known is None:
-            # A strategy names its selectable fields for any object, also an empty one.
-            known = self._known_fields[resource] = frozenset(self.registry.strategy(resource).fields({}))
-        return known

@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 import msgspec
 
 from control import offload
+from control.decoding.decode import directive
 from control.helper import jobs
+from control.http.exchange import Request
 from control.registry import encoded, metadata
 from control.registry.context import Context
 from control.registry.conversion import conversion
 from control.server import auditing
-from control.server.decode import directive
-from control.server.exchange import Request
 from control.server.handler_support import HandlerSupport
 from kube.resources import Resource
 

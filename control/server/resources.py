@@ -1,51 +1,55 @@
-"""The verbs on resources: which handler a path and a method have, or which error.
+"""Routes requests for resources: finds the handler of a path and a method, or the error.
 
-What verbs do is in `reading`, `writing` and `deleting`. Subresources have modules of their own, named in
-`control.server.subresources`, and so have kinds that can only be created (reviews).
+What verbs do is in `reading`, `writing` and `deleting`. Subresources, kinds that can only be created (reviews) and groups that
+are not stored have handlers of their own, which are given as tables (`control.server.subresources`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 
 from control.custom.definitions import Definitions
-from control.custom.resource import CustomResource
+from control.http.exchange import Answer, Request
 from control.registry import metadata
-from control.registry.registry import Registry
-from control.server.deleting import Deleting
-from control.server.exchange import Answer, Request
-from control.server.listing import Listing
+from control.registry.served import ServedResource
+from control.requestinfo import RequestInfo
 from control.server.metrics import CUSTOM
-from control.server.requestinfo import RequestInfo
-from control.server.writing import Writing
+from control.server.verbs import Verbs
 from kube import errors
-from kube.resources import CREATE_ONLY, Resource, by_path
+from kube.resources import CREATE_ONLY, Resource
 
-_MEASURED = "metrics.k8s.io"
-"""A group that is not stored but measured."""
-Handler = Callable[["ResourceServer", Request, Resource], Awaitable[Answer]]
+Handler = Callable[[Request, Resource], Awaitable[Answer]]
 
 
-class ResourceServer(Writing, Deleting):
-    """Serves /api/** and /apis/**. `subresources` and `reviews` are asked for what they are called."""
+@dataclass(frozen=True, slots=True)
+class Handlers:
+    """The handlers of what is no verb on a stored object."""
 
-    def __init__(
-        self, registry: Registry, listing: Listing, max_body: int, subresources: Handler, reviews: Handler
-    ) -> None:
-        super().__init__(registry, listing, max_body)
-        self._subresources, self._reviews = subresources, reviews
-        self.custom: Definitions | None = None
-        """What is served besides the built-in resources."""
+    subresources: Mapping[tuple[str, str], Mapping[str, Handler]] = field(default_factory=dict)
+    """By resource target and subresource, then by verb."""
+    custom_scale: Mapping[str, Handler] = field(default_factory=dict)
+    """The subresource scale of custom resources, by verb."""
+    reviews: Mapping[str, Handler] = field(default_factory=dict)
+    """Kinds that can only be created, by resource target."""
+    groups: Mapping[str, Callable[[Request], Awaitable[Answer]]] = field(default_factory=dict)
+    """API groups that are not stored."""
+
+
+class ResourceServer:
+    """Serves /api/** and /apis/**. `custom` are the resources that are served besides the built-in ones."""
+
+    def __init__(self, verbs: Verbs, handlers: Handlers, custom: Definitions) -> None:
+        self._verbs, self._handlers, self._custom = verbs, handlers, custom
+        self._registry = verbs.registry
 
     async def __call__(self, request: Request) -> Answer:
         info = request.info
-        if info.group == _MEASURED:
-            from control.resource_metrics import serve
-
-            return await serve.answer(self, request)
-        resource: Resource | None = by_path(info.group, info.version, info.resource)
-        if resource is None and self.custom is not None:
-            resource = await self.custom.serve(info.group, info.version, info.resource, info.verb)
+        if info.group in self._handlers.groups:
+            return await self._handlers.groups[info.group](request)
+        resource: ServedResource | None = self._registry.built_in(info.group, info.version, info.resource)
+        if resource is None:
+            resource = await self._custom.serve(info.group, info.version, info.resource, info.verb)
             if resource is not None:
                 request.extensions[CUSTOM] = True
         # A list's name is not in its path: it comes from `fieldSelector=metadata.name=x`, which spans namespaces.
@@ -60,7 +64,7 @@ class ResourceServer(Writing, Deleting):
             raise errors.path_not_found()
         if resource.namespaced and not info.namespace and info.verb in ("create", "deletecollection"):
             # Upstream has no such routes: only lists and watches span namespaces.
-            known = "list" in resource.verbs and not isinstance(resource, CustomResource)
+            known = "list" in resource.verbs and resource.type is not None
             raise errors.method_not_allowed() if known else errors.path_not_found()
         if info.deprecated_watch:
             if info.subresource:
@@ -72,14 +76,14 @@ class ResourceServer(Writing, Deleting):
         if info.namespace:
             metadata.check_url_namespace(info.namespace)
         if info.subresource and info.subresource != "status":
-            return await self._subresources(self, request, resource)
+            return await self._subresource(request, resource, info)
         if info.subresource == "status" and "status" not in resource.subresources:
             raise errors.path_not_found()
         return await self._dispatch(request, resource, info)
 
     async def _dispatch(self, request: Request, resource: Resource, info: RequestInfo) -> Answer:
         verb = info.verb
-        warning = self.registry.strategy(resource).api_warning
+        warning = self._registry.strategy(resource).api_warning
         if warning:
             request.warnings.append(warning)
         if verb not in resource.verbs or (info.subresource and verb not in ("get", "update", "patch")):
@@ -87,24 +91,39 @@ class ResourceServer(Writing, Deleting):
         if verb in ("update", "patch") and not info.name:
             raise errors.method_not_allowed()
         if verb == "get":
-            return await self.get(request, resource)
+            return await self._verbs.get(request, resource)
         if verb == "list":
-            return await self.list(request, resource)
+            return await self._verbs.list(request, resource)
         if verb == "watch":
-            return await self.watch(request, resource)
+            return await self._verbs.watch(request, resource)
         if verb == "create":
             if resource.verbs == CREATE_ONLY:
-                return await self._reviews(self, request, resource)
+                review = self._handlers.reviews.get(resource.target)
+                if review is None:
+                    raise errors.path_not_found()
+                return await review(request, resource)
             if info.name:
                 raise errors.method_not_allowed()
-            return await self.create(request, resource)
+            return await self._verbs.create(request, resource)
         if verb == "update":
-            return await self.update(request, resource, info.subresource)
+            return await self._verbs.update(request, resource, info.subresource)
         if verb == "patch":
-            return await self.patch(request, resource, info.subresource)
+            return await self._verbs.patch(request, resource, info.subresource)
         if verb == "delete":
-            return await self.delete(request, resource)
-        return await self.delete_collection(request, resource)
+            return await self._verbs.delete(request, resource)
+        return await self._verbs.delete_collection(request, resource)
+
+    async def _subresource(self, request: Request, resource: Resource, info: RequestInfo) -> Answer:
+        handlers = self._handlers.subresources.get((resource.target, info.subresource))
+        if resource.type is None and info.subresource in resource.subresources:
+            handlers = self._handlers.custom_scale
+        if handlers is None or not info.name:
+            raise errors.path_not_found()
+        # A proxy passes every method on; OPTIONS has no verb of its own.
+        verb = "get" if not info.verb and request.method == "OPTIONS" and info.subresource == "proxy" else info.verb
+        if verb not in handlers:
+            raise errors.method_not_allowed()
+        return await handlers[verb](request, resource)
 
 
 def _is_namespace(resource: Resource, info: RequestInfo) -> bool:

@@ -16,7 +16,7 @@ from typing import Any
 from uvicorn.config import Config
 
 from control.config import ControlConfig
-from control.server.protocol import ApiProtocol
+from control.http.protocol import ApiProtocol
 from kube import client_authorities, tls_settings
 from kube.serving.server import BoundedServer
 from kube.serving.table import ConnectionTable

@@ -15,8 +15,8 @@ from websockets.frames import Frame, Opcode
 from websockets.http11 import Request as Handshake
 from websockets.server import ServerProtocol
 
-from control.server.exchange import Request, Response, Stream, Upgrade
-from control.server.protocol import ApiProtocol
+from control.http.exchange import Request, Response, Stream, Upgrade
+from control.http.protocol import ApiProtocol
 from kube.serving.frames import FRAME_CHUNK, ControlFrames, SessionTurn, SessionTurns
 
 _BINARY, _TEXT = "binary.k8s.io", "base64.binary.k8s.io"

@@ -8,13 +8,13 @@ from typing import Any
 import msgspec
 
 from control import offload
+from control.decoding.decode import directive
 from control.helper import jobs
-from control.registry import encoded
+from control.http.exchange import Request, Response
+from control.registry import creation, encoded, updating
 from control.registry.context import Context, Written
 from control.registry.conversion import conversion
 from control.server import answers, auditing, patching, replacing
-from control.server.decode import directive
-from control.server.exchange import Request, Response
 from control.server.handler_support import HandlerSupport
 from control.weight import weight
 from kube import errors
@@ -39,7 +39,7 @@ class Writing(HandlerSupport):
         stored = resource
         if (found := conversion(resource)) is not None:
             stored, obj, context.requested = found.stored, found.to_stored(obj), resource
-        written = await self.registry.create(context, stored, self._namespace(request, resource), obj)
+        written = await creation.create(self.registry, context, stored, self._namespace(request, resource), obj)
         return await answers.written(request, form, written, 201)
 
     async def _create_large(self, request: Request, context: Context, resource: Resource) -> Written:
@@ -77,7 +77,9 @@ class Writing(HandlerSupport):
             return fresh
 
         try:
-            written = await self.registry.update(context, stored, namespace, name, change, subresource=subresource)
+            written = await updating.update(
+                self.registry, context, stored, namespace, name, change, subresource=subresource
+            )
         except errors.StatusError as error:
             if error.not_found and uid:  # who names the object that they mean is told that it is another one, or none
                 raise gone() from error
@@ -102,7 +104,8 @@ class Writing(HandlerSupport):
                 return served.to_stored(await patch.change(served.to_served(old) if old is not None else None))
 
             stored, context.requested = found.stored, resource
-        written = await self.registry.update(
+        written = await updating.update(
+            self.registry,
             context,
             stored,
             namespace,

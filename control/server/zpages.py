@@ -19,7 +19,7 @@ from control.config import ControlConfig
 from control.features import GATES
 from control.flags.api_server import FLAGS
 from control.flags.kinds import GATES as GATES_KIND
-from control.server.exchange import Request, Response
+from control.http.exchange import Request, Response
 from kube.build import GIT_VERSION, MAJOR, MINOR
 from kube.clock import Clock, format_time
 from kube.errors import StatusError

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from control.admission.chain import Chain
 from control.admission.plugin import Attributes, Plugin
+from control.registry import removal
 from control.registry.context import SERVER, Context
 from control.registry.deletion import DeleteOptions
 from kube import errors
@@ -45,7 +45,7 @@ class Protection(Plugin):
 async def both(tmp_path: Path) -> AsyncIterator[tuple[ApiUnderTest, Protection]]:
     async with api_server(tmp_path) as server:
         admission, plugin = server.api.registry.admission, Protection()
-        admission.chain = Chain([*admission.chain.plugins, plugin])
+        admission.install([*admission.plugins, plugin])
         assert (await server.request("POST", PATH, {"metadata": {"name": "x"}})).status == 201
         yield server, plugin
 
@@ -73,7 +73,7 @@ async def test_a_new_object_of_the_name_is_asked_for_again(both: tuple[ApiUnderT
     server, plugin = both
     task = await deletion(server, plugin)
     resource = next(r for r in RESOURCES if r.target == "configmaps")
-    await server.api.registry.delete(Context(SERVER, admitted=True), resource, "default", "x", DeleteOptions())
+    await removal.delete(server.api.registry, Context(SERVER, admitted=True), resource, "default", "x", DeleteOptions())
     metadata = {"name": "x", "labels": {"protected": "true"}}
     assert (await server.request("POST", PATH, {"metadata": metadata})).status == 201
     plugin.go_on.set()

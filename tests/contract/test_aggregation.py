@@ -303,7 +303,7 @@ async def test_an_extension_whose_openapi_document_is_none_is_available_without_
         await touch(server)
 
         async def left_out() -> bool:
-            return server.api.aggregator.remotes[GROUP, VERSION].part is None
+            return server.api.aggregator.extensions.remotes[GROUP, VERSION].part is None
 
         await until(left_out)
         await condition(server, "True", "Passed")

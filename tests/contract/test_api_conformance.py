@@ -21,9 +21,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from control.auth.user import Credentials, UserInfo
-from control.server.exchange import Request, Response, Stream
-from control.server.pieces import Body, whole
-from control.server.yaml_body import load_yaml
+from control.decoding.yaml_body import load_yaml
+from control.http.exchange import Request, Response, Stream
+from control.http.pieces import Body, whole
 from kube.resources import RESOURCES, Resource
 from kube.schema import wire, wire_encode
 from tests.support.control import ApiUnderTest, api_server

@@ -10,11 +10,12 @@ import pytest_asyncio
 
 from control import offload
 from control.auth import review_validation
+from control.decoding import yaml_body
+from control.decoding.decode import Decoder
 from control.offload import LARGE
 from control.registry import creation, updating
 from control.registry.encoded import EncodedAttributes
-from control.server import patching, yaml_body
-from control.server.decode import Decoder
+from control.server import patching
 from control.server.forms import Form
 from control.server.subresources import reviews
 from control.weight import VALUE

@@ -10,6 +10,7 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
+from control.server.lookup import BY_TARGET
 from tests.support.control import ADMIN, ApiUnderTest, api_server
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -218,7 +219,7 @@ async def test_a_revision_that_was_compacted_is_told_as_expired(server: ApiUnder
     path = await namespace(server, "expired", 3)
     first = (await server.request("GET", f"{path}/c0")).json["metadata"]["resourceVersion"]
     await server.api.store.compact(await server.api.store.current_revision())
-    cached = server.api.registry.cached(server.api.lookup_resource("configmaps"))
+    cached = server.api.registry.cached(BY_TARGET["configmaps"])
     cached._ring.clear()
     cached._floor = server.api.cache.revision
     async with _Opened(server, f"{path}?watch=1&resourceVersion={first}") as watch:
@@ -233,9 +234,9 @@ async def test_a_watch_that_its_client_leaves_is_forgotten(server: ApiUnderTest)
     async with _Opened(server, f"{path}?watch=1") as watch:
         await server.request("POST", path, {"metadata": {"name": "n"}})
         await watch.next()
-        assert server.api.edge.streams
+        assert server.api.serving.edge.streams
     async with asyncio.timeout(30):
-        while server.api.edge.streams:
+        while server.api.serving.edge.streams:
             await asyncio.sleep(0.01)
 
 

@@ -12,8 +12,9 @@ import pytest_asyncio
 
 from control import pacing
 from control.custom.conversion import Reader
+from control.registry import removal
 from control.registry.registry import Registry
-from control.resource_metrics import serve
+from control.server import resource_metrics as serve
 from control.server.forms import Form
 from control.storage import codec
 from control.storage.watcher import Notice
@@ -69,15 +70,15 @@ async def rounds() -> AsyncIterator[Rounds]:
 async def test_a_dry_run_of_the_deletion_of_a_collection_is_done_in_slices(
     server: ApiUnderTest, rounds: Rounds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    delete = Registry.delete
+    delete = removal.delete
 
-    async def counted(self: Registry, context: Any, resource: Any, namespace: str, name: str, options: Any) -> Any:
-        entry = self.cached(resource).get(resource.key(namespace, name))
+    async def counted(registry: Registry, context: Any, resource: Any, namespace: str, name: str, options: Any) -> Any:
+        entry = registry.cached(resource).get(resource.key(namespace, name))
         assert entry is not None
         rounds.add(len(entry.data))
-        return await delete(self, context, resource, namespace, name, options)
+        return await delete(registry, context, resource, namespace, name, options)
 
-    monkeypatch.setattr(Registry, "delete", counted)
+    monkeypatch.setattr(removal, "delete", counted)
     path = f"{CONFIGMAPS}?dryRun=All&fieldSelector=metadata.name!=kube-root-ca.crt"
     answers = await asyncio.gather(*(server.request("DELETE", path) for _ in range(REQUESTS)))
     assert [(answer.status, len(answer.json["items"])) for answer in answers] == [(200, OBJECTS)] * REQUESTS

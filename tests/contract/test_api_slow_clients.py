@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from control.http.pieces import Pieces
 from control.server.edge import _Body
-from control.server.pieces import Pieces
 from kube import serialize
 from kube.api import core_v1, meta_v1
 from kube.serving.limits import ServingLimits

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import pytest
 import pytest_asyncio
 
-from control.server.yaml_document import MOST_VALUES
+from control.decoding.yaml_document import MOST_VALUES
 from tests.support.control import ApiUnderTest, api_server
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from control.custom.rules import Rules
+from control.schemas.rules import Rules
 from tests.support.control import ApiUnderTest, api_server
 from tests.support.custom_resources import (
     DEFINITIONS,

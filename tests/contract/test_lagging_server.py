@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from control.registry import creation, removal, updating
 from control.registry.context import SERVER, Context
 from control.registry.deletion import DeleteOptions
 from control.registry.registry import Registry
@@ -83,7 +84,7 @@ async def servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
     tasks = [asyncio.create_task(c.run()) for c in caches]
     for each in caches:
         await each.wait_ready()
-    made = await quick.create(Context(SERVER), CONFIGMAPS, "default", configmap("x", replicas="3"))
+    made = await creation.create(quick, Context(SERVER), CONFIGMAPS, "default", configmap("x", replicas="3"))
     await caches[1].wait_fresh(int(json.loads(made.data)["metadata"]["resourceVersion"]))
     behind.gate.clear()
     try:
@@ -107,7 +108,7 @@ async def set_to(registry: Registry, name: str, value: str, revision: str = "") 
             old["metadata"]["resourceVersion"] = revision
         return old
 
-    written = await registry.update(Context(SERVER), CONFIGMAPS, "default", name, change)
+    written = await updating.update(registry, Context(SERVER), CONFIGMAPS, "default", name, change)
     shown: dict[str, Any] = json.loads(written.data)
     return shown
 
@@ -135,10 +136,10 @@ async def test_a_revision_that_only_the_store_knows_is_no_conflict(servers: Serv
 
 
 async def test_what_another_server_has_created_is_found(servers: Servers) -> None:
-    await servers.quick.create(Context(SERVER), CONFIGMAPS, "default", configmap("y"))
+    await creation.create(servers.quick, Context(SERVER), CONFIGMAPS, "default", configmap("y"))
     assert (await set_to(servers.late, "y", "1"))["data"] == {"replicas": "1"}
-    await servers.quick.create(Context(SERVER), CONFIGMAPS, "default", configmap("z"))
-    _, gone, _ = await servers.late.delete(Context(SERVER), CONFIGMAPS, "default", "z", DeleteOptions())
+    await creation.create(servers.quick, Context(SERVER), CONFIGMAPS, "default", configmap("z"))
+    _, gone, _ = await removal.delete(servers.late, Context(SERVER), CONFIGMAPS, "default", "z", DeleteOptions())
     assert gone and await servers.store.get("/registry/configmaps/default/z") is None
     with pytest.raises(StatusError) as missing:
         await set_to(servers.late, "nobody", "1")
@@ -146,19 +147,19 @@ async def test_what_another_server_has_created_is_found(servers: Servers) -> Non
 
 
 async def test_a_precondition_is_compared_with_the_newest_state(servers: Servers) -> None:
-    await servers.quick.delete(Context(SERVER), CONFIGMAPS, "default", "x", DeleteOptions())
-    await servers.quick.create(Context(SERVER), CONFIGMAPS, "default", configmap("x"))
+    await removal.delete(servers.quick, Context(SERVER), CONFIGMAPS, "default", "x", DeleteOptions())
+    await creation.create(servers.quick, Context(SERVER), CONFIGMAPS, "default", configmap("x"))
     uid = (await stored(servers, "x"))["metadata"]["uid"]
     options = DeleteOptions(preconditions={"uid": uid})
-    _, gone, _ = await servers.late.delete(Context(SERVER), CONFIGMAPS, "default", "x", options)
+    _, gone, _ = await removal.delete(servers.late, Context(SERVER), CONFIGMAPS, "default", "x", options)
     assert gone
 
 
 async def test_a_deletion_that_seems_to_wait_for_a_finalizer_looks_at_the_newest_state(servers: Servers) -> None:
     held = configmap("held")
     held["metadata"]["finalizers"] = ["example.com/wait"]
-    await servers.quick.create(Context(SERVER), CONFIGMAPS, "default", held)
-    await servers.quick.delete(Context(SERVER), CONFIGMAPS, "default", "held", DeleteOptions())
+    await creation.create(servers.quick, Context(SERVER), CONFIGMAPS, "default", held)
+    await removal.delete(servers.quick, Context(SERVER), CONFIGMAPS, "default", "held", DeleteOptions())
     late_gate = servers.late.store.gate  # type: ignore[attr-defined]
     late_gate.set()
     await servers.late.cache.wait_current()
@@ -169,7 +170,7 @@ async def test_a_deletion_that_seems_to_wait_for_a_finalizer_looks_at_the_newest
         del old["metadata"]["finalizers"]
         return old
 
-    await servers.quick.update(Context(SERVER), CONFIGMAPS, "default", "held", release)
+    await updating.update(servers.quick, Context(SERVER), CONFIGMAPS, "default", "held", release)
     with contextlib.suppress(StatusError):
-        await servers.late.delete(Context(SERVER), CONFIGMAPS, "default", "held", DeleteOptions())
+        await removal.delete(servers.late, Context(SERVER), CONFIGMAPS, "default", "held", DeleteOptions())
         pytest.fail("it is gone: 404")

@@ -21,14 +21,14 @@ import pytest_asyncio
 
 from control import offload
 from control.admission.plugin import Attributes
+from control.decoding import yaml_body
 from control.helper import __main__ as helper_main
 from control.helper import client, jobs
 from control.helper.client import Helper, HelperFailed
+from control.http.protocol import ApiProtocol
 from control.offload import LARGE
 from control.registry import creation
 from control.registry.storing import LARGEST_OBJECT
-from control.server import yaml_body
-from control.server.protocol import ApiProtocol
 from kube.clock import SYSTEM
 from kube.errors import StatusError
 from kube.resources import by_path

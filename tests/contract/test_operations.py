@@ -14,6 +14,7 @@ import pytest
 import pytest_asyncio
 
 from control.main import run
+from control.registry import creation
 from control.registry.registry import Registry
 from tests.support.control import ADMIN, ApiUnderTest, api_server
 from tests.support.ports import reserve
@@ -130,18 +131,18 @@ async def test_what_cannot_be_excluded_is_named(api: ApiUnderTest) -> None:
 
 
 async def test_a_request_takes_no_longer_than_its_timeout(api: ApiUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
-    create = Registry.create
+    create = creation.create
 
-    async def hangs(self: Registry, *arguments: Any, **more: Any) -> Any:
+    async def hangs(registry: Registry, *arguments: Any, **more: Any) -> Any:
         if any(isinstance(each, dict) and each.get("metadata", {}).get("name") == "late" for each in arguments):
             await asyncio.sleep(60)
-        return await create(self, *arguments, **more)  # what the server and its controllers make goes on
+        return await create(registry, *arguments, **more)  # what the server and its controllers make goes on
 
     assert (await api.request("GET", f"{CONFIGMAPS}?timeout=10s")).status == 200
     bad = await api.request("GET", f"{CONFIGMAPS}?timeout=soon")
     assert bad.status == 400
     assert bad.json["message"] == 'invalid timeout specified in the request URL: time: invalid duration "soon"'
-    monkeypatch.setattr(Registry, "create", hangs)
+    monkeypatch.setattr(creation, "create", hangs)
     answer = await api.request("POST", f"{CONFIGMAPS}?timeout=50ms", {"metadata": {"name": "late"}})
     assert (answer.status, answer.json["reason"], answer.json["code"]) == (504, "Timeout", 504)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from control.server import backend_exchange
+from control.http import backend_exchange
 from control.server.subresources import backends
 from tests.contract.test_api_nodes import cluster, connection, store_status, upgrade
 from tests.support.control import ApiUnderTest

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from control.server.lookup import Lookup
+from control.server.lookup import StoredObjects
 from control.service_backend import backend
 from control.storage import codec, partial
 from kube import remembering
@@ -64,12 +64,12 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 async def test_only_a_services_own_slices_are_read(server: ApiUnderTest, read: list[str]) -> None:
     remembering.forget_all()
     read.clear()
-    assert await backend(Lookup(server.api.registry), "default", "web", "80") == ("10.1.0.1", 80)
+    assert await backend(StoredObjects(server.api.registry), "default", "web", "80") == ("10.1.0.1", 80)
     assert set(read) <= {"web", "web-1"} and "web-1" in read
 
 
 async def test_the_index_follows_labels_and_deletions(server: ApiUnderTest) -> None:
-    lookup = Lookup(server.api.registry)
+    lookup = StoredObjects(server.api.registry)
     await add(server, "moving", "moved", "10.1.0.9")
     assert await backend(lookup, "default", "moved", "80") == ("10.1.0.9", 80)
     patch = {"metadata": {"labels": {"kubernetes.io/service-name": "elsewhere"}}}

@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 
 from control import service_repair
-from control.registry.context import SERVER, Allocation, Context
+from control.registry import creation, removal, updating
+from control.registry.context import SERVER, Context
 from control.registry.core.service import ServiceStrategy
+from control.registry.creation import Allocation
 from control.registry.deletion import DeleteOptions
 from control.storage.store import Unavailable
 from kube.errors import StatusError
@@ -55,12 +57,12 @@ async def test_a_write_cut_off_anywhere_leaves_addresses_and_ports_right(api: Ap
     cuts = 0
     for turns in range(CUTS):
         name, obj = f"s{turns}", service(f"s{turns}", f"10.96.1.{turns + 1}", 30100 + turns)
-        cuts += await cut(registry.create(Context(SERVER), SERVICES, "default", obj), turns)
+        cuts += await cut(creation.create(registry, Context(SERVER), SERVICES, "default", obj), turns)
         await settled(api)
         check_allocations(api)
         if registry.peek(SERVICES, "default", name) is None:
-            await registry.create(
-                Context(SERVER), SERVICES, "default", service(name, f"10.96.1.{turns + 1}", 30100 + turns)
+            await creation.create(
+                registry, Context(SERVER), SERVICES, "default", service(name, f"10.96.1.{turns + 1}", 30100 + turns)
             )
 
         async def other_port(old: dict[str, Any] | None, port: int = 30300 + turns) -> dict[str, Any]:
@@ -68,10 +70,10 @@ async def test_a_write_cut_off_anywhere_leaves_addresses_and_ports_right(api: Ap
             old["spec"]["ports"][0]["nodePort"] = port
             return old
 
-        cuts += await cut(registry.update(Context(SERVER), SERVICES, "default", name, other_port), turns)
+        cuts += await cut(updating.update(registry, Context(SERVER), SERVICES, "default", name, other_port), turns)
         await settled(api)
         check_allocations(api)
-        cuts += await cut(registry.delete(Context(SERVER), SERVICES, "default", name, DeleteOptions()), turns)
+        cuts += await cut(removal.delete(registry, Context(SERVER), SERVICES, "default", name, DeleteOptions()), turns)
         await settled(api)
         check_allocations(api)
     assert cuts > 20, "most writes were cut off in the middle"
@@ -97,7 +99,7 @@ async def test_a_lost_answer_of_the_store_is_settled_by_reading(
 
     for verb in ("create", "update", "delete"):
         lose(verb)
-    made = await registry.create(Context(SERVER), SERVICES, "default", service("a", "10.96.1.1", 30100))
+    made = await creation.create(registry, Context(SERVER), SERVICES, "default", service("a", "10.96.1.1", 30100))
     assert made.created
     await settled(api)
     check_allocations(api)
@@ -107,10 +109,10 @@ async def test_a_lost_answer_of_the_store_is_settled_by_reading(
         old["spec"]["ports"][0]["nodePort"] = 30200
         return old
 
-    await registry.update(Context(SERVER), SERVICES, "default", "a", relabel)
+    await updating.update(registry, Context(SERVER), SERVICES, "default", "a", relabel)
     await settled(api)
     check_allocations(api)
-    _, gone, _ = await registry.delete(Context(SERVER), SERVICES, "default", "a", DeleteOptions())
+    _, gone, _ = await removal.delete(registry, Context(SERVER), SERVICES, "default", "a", DeleteOptions())
     assert gone
     await settled(api)
     check_allocations(api)
@@ -132,23 +134,23 @@ async def test_what_nobody_can_settle_keeps_its_address_until_the_comparison(
 
     monkeypatch.setattr(store, "create", fails)
     with pytest.raises(StatusError, match="disk full"):
-        await registry.create(Context(SERVER), SERVICES, "default", service("a", "10.96.1.1", 30100))
+        await creation.create(registry, Context(SERVER), SERVICES, "default", service("a", "10.96.1.1", 30100))
     monkeypatch.setattr(store, "create", create)
     with pytest.raises(StatusError, match="already allocated"):
-        await registry.create(Context(SERVER), SERVICES, "default", service("b", "10.96.1.1", 30101))
+        await creation.create(registry, Context(SERVER), SERVICES, "default", service("b", "10.96.1.1", 30101))
     await strategy.allocator.repair(Allocation(registry, Context(SERVER)))
     assert "10.96.1.1" in {e.obj["metadata"]["name"] for e in registry.cached(ADDRESSES).list().entries}, "too young"
     monkeypatch.setattr("control.registry.core.allocation.ORPHAN_AFTER", timedelta(seconds=-1))
     await strategy.allocator.repair(Allocation(registry, Context(SERVER)))
     check_allocations(api)
-    await registry.create(Context(SERVER), SERVICES, "default", service("b", "10.96.1.1", 30100))
+    await creation.create(registry, Context(SERVER), SERVICES, "default", service("b", "10.96.1.1", 30100))
     check_allocations(api)
 
 
 async def test_a_missing_record_is_made_again_by_the_loop(api: ApiUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
     registry = api.api.registry
-    await registry.create(Context(SERVER), SERVICES, "default", service("a", "10.96.1.1", 30100))
-    await registry.delete(Context(SERVER), ADDRESSES, "", "10.96.1.1", DeleteOptions(grace_period=0))
+    await creation.create(registry, Context(SERVER), SERVICES, "default", service("a", "10.96.1.1", 30100))
+    await removal.delete(registry, Context(SERVER), ADDRESSES, "", "10.96.1.1", DeleteOptions(grace_period=0))
     monkeypatch.setattr(service_repair, "SECONDS", 0.05)
     task = asyncio.create_task(service_repair.run(registry, api.api.clock))
     async with asyncio.timeout(10):

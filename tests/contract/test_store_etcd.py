@@ -17,7 +17,7 @@ import pytest
 from control.registry.storing import storage_error
 from control.storage import codec
 from control.storage.cache import WatchCache
-from control.storage.etcd import transfer, watch
+from control.storage.etcd import restore, watch
 from control.storage.etcd.cluster import ANSWER_BYTES, Tls
 from control.storage.etcd.compactor import COMPACT_KEY, EtcdCompactor
 from control.storage.etcd.messages import RangeResponse, StatusRequest, StatusResponse
@@ -330,7 +330,7 @@ async def test_a_restore_makes_etcd_what_it_was_and_revisions_go_on(store: EtcdS
     assert changed is not None
     await store.update(changed.key, b"changed", changed.revision)
     last = await store.create(PODS + "default/new", b"")
-    revision = await transfer.restore(store, tmp_path / "s.db")
+    revision = await restore.restore(store, tmp_path / "s.db")
     assert revision > last.revision
     assert await content(store) == before
     assert 0 < (await store.lifetimes("/registry/events/"))["/registry/events/default/e"] <= 660
@@ -342,13 +342,13 @@ async def test_nothing_is_restored_under_a_running_server(
     await fill(store)
     await store.snapshot(tmp_path / "s.db")
     server = await store.create("/registry/masterleases/192.0.2.1", b"{}")
-    monkeypatch.setattr(transfer, "FORGOTTEN_SECONDS", 1)
+    monkeypatch.setattr(restore, "FORGOTTEN_SECONDS", 1)
     with pytest.raises(Unavailable, match=r"192\.0\.2\.1.*stop them first"):
-        await transfer.restore(store, tmp_path / "s.db")
+        await restore.restore(store, tmp_path / "s.db")
     # One that has been stopped is forgotten, and what a snapshot tells of servers does not come back.
     await store.snapshot(tmp_path / "later.db")
     await store.delete(server.key)
-    await transfer.restore(store, tmp_path / "later.db")
+    await restore.restore(store, tmp_path / "later.db")
     assert await store.get(server.key) is None
 
 
@@ -359,7 +359,7 @@ async def test_what_comes_from_sqlite_has_higher_revisions_in_etcd_than_it_ever_
     before, seen = await fill(embedded), await embedded.current_revision()
     await embedded.snapshot(tmp_path / "s.db")
     await embedded.close()
-    await transfer.restore(store, tmp_path / "s.db", empty=True)
+    await restore.restore(store, tmp_path / "s.db", empty=True)
     moved = await open_etcd(cluster)
     try:
         assert await content(moved) == before
@@ -376,7 +376,7 @@ async def test_what_comes_from_sqlite_has_higher_revisions_in_etcd_than_it_ever_
             assert (await asyncio.wait_for(anext(watch), 30)).revision > item.revision
         assert after.revision == await moved.current_revision()
         with pytest.raises(Unavailable, match="already holds"):
-            await transfer.restore(moved, tmp_path / "s.db", empty=True)
+            await restore.restore(moved, tmp_path / "s.db", empty=True)
     finally:
         await moved.close()
 

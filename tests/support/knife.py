@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import grpc
 import grpc.aio
 
-from control.server.exchange import error_response
+from control.http.exchange import error_response
 from cri.messages import api
 from kube.errors import StatusError
 from tests.support.agent_process import AgentProcess

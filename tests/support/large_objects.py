@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from control.server import shapes
-from control.server.shapes import Shape
+from control.decoding import shapes
+from control.decoding.shapes import Shape
 from kube.resources import RESOURCES, Resource
 
 Object = dict[str, Any]

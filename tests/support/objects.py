@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from control.server import canonical
+from control.decoding import canonical
 from kube import schema, serialize
 
 DEEPEST = 7

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from control.server.shapes import ANY
+from control.decoding.shapes import ANY
 from kube import resources, serialize
 from kube.client import Response
 from kube.errors import StatusError, not_found

@@ -8,9 +8,9 @@ from typing import Any
 
 from control import compiled_selectors
 from control.admission.lookup import Lookup
+from control.admission.matching import matching_version, selected
 from control.admission.plugin import Attributes
 from control.admission.policies.compiled import Policy, Prepared
-from control.admission.webhooks.matching import matching_version, selected
 from kube.resources import Resource
 from kube.selectors import LabelSelector
 

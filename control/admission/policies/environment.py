@@ -13,7 +13,7 @@ from control import offload
 from control.admission.lookup import Lookup, find
 from control.admission.plugin import Attributes
 from control.admission.policies.authorizer import AUTHORIZER, FUNCTIONS, SIGNATURES, Asking
-from control.admission.webhooks.review import describe
+from control.admission.request import describe
 from control.auth.authorizers import Remembering
 from control.auth.user import Authorizer, AuthzAttributes
 from control.cel import Declarations, EvaluationError, Program

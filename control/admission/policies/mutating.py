@@ -12,21 +12,18 @@ from typing import Any
 import msgspec
 
 from control.admission.lookup import Lookup
+from control.admission.matching import exempt
 from control.admission.plugin import Attributes, Plugin
 from control.admission.policies.binding import Concern, Misconfigured, concerns
 from control.admission.policies.compiled import Mutation, Prepared
 from control.admission.policies.conditions import Unclear
 from control.admission.policies.environment import settled, values
 from control.admission.policies.evaluation import Evaluation
-from control.admission.webhooks.matching import exempt
-from control.admission.webhooks.mutating import keep_identity
-from control.admission.webhooks.versions import of_subresource, shown_as, taken_back, type_of
+from control.admission.versions import keep_identity, shape_of, shown_as, taken_back
 from control.auth.user import Authorizer
 from control.cel import CompileError, EvaluationError
-from control.custom.resource import CustomResource
 from control.patch.apply.merge import merge
 from control.patch.json_patch import apply_json_patch
-from control.patch.schema import of_object
 from kube import errors
 from kube.errors import StatusError
 from kube.resources import Resource
@@ -97,11 +94,7 @@ class MutatingAdmissionPolicy(Plugin):
         if mutation.kind == "ApplyConfiguration":
             if not isinstance(result, dict):
                 raise EvaluationError("an apply configuration must be an Object")
-            if isinstance(on_path, CustomResource) and not of_subresource(obj, on_path):
-                schema = on_path.parts.shape
-            else:
-                schema = of_object(type_of(obj, on_path, version))
-            patched = merge(schema, shown, result)
+            patched = merge(shape_of(obj, on_path, version), shown, result)
         else:
             if not isinstance(result, list):
                 raise EvaluationError("a JSON patch must be a list of JSONPatch")

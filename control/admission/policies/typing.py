@@ -8,26 +8,25 @@ another, is `dyn`: it is never warned of.
 from __future__ import annotations
 
 import functools
-import types
-import typing
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from control.cel.types import BOOL, DOUBLE, DYN, INT, STRING, Type, list_of, map_of
-from control.custom.resource import CustomResource
+from control.registry.served import served
 from kube.api import meta_v1
 from kube.resources import Resource
+from kube.schema.fields import FieldType, fields
 
 Schema = Mapping[str, Any]
-_SCALARS: dict[Any, Type] = {str: STRING, int: INT, bool: BOOL, float: DOUBLE}
+_SCALARS: dict[str, Type] = {"string": STRING, "integer": INT, "bool": BOOL, "number": DOUBLE}
 
 
 def of_resource(resource: Resource) -> Type:
     """Return the type of a resource's objects."""
-    if isinstance(resource, CustomResource):
-        return _of_kind(resource.parts.schema.source, resource.kind)
+    if resource.type is None:
+        return _of_kind(served(resource).schema, resource.kind)
     return of_struct(resource.type)
 
 
@@ -38,23 +37,15 @@ def of_struct(struct: type[msgspec.Struct]) -> Type:
 
 
 def _fields(struct: type[msgspec.Struct]) -> dict[str, tuple[str, Type]]:
-    hints = typing.get_type_hints(struct)
-    names = zip(struct.__struct_fields__, struct.__struct_encode_fields__, strict=True)
-    return {wire: (wire, _of_hint(hints[attribute])) for attribute, wire in names}
+    return {field.name: (field.name, _of_type(field.type)) for field in fields(struct)}
 
 
-def _of_hint(hint: Any) -> Type:
-    origin = typing.get_origin(hint)
-    if origin in (types.UnionType, typing.Union):
-        parts = [part for part in typing.get_args(hint) if part is not type(None)]
-        return _of_hint(parts[0]) if len(parts) == 1 else DYN
-    if origin is list:
-        return list_of(_of_hint(typing.get_args(hint)[0]))
-    if origin is dict:
-        return map_of(STRING, _of_hint(typing.get_args(hint)[1]))
-    if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
-        return of_struct(hint)
-    return _SCALARS.get(hint, DYN)
+def _of_type(type_: FieldType) -> Type:
+    if type_.struct is not None:
+        return of_struct(type_.struct)
+    if type_.item is not None:
+        return list_of(_of_type(type_.item)) if type_.kind == "list" else map_of(STRING, _of_type(type_.item))
+    return _SCALARS.get(type_.kind, DYN)
 
 
 def _of_kind(source: Schema, kind: str) -> Type:

@@ -8,13 +8,13 @@ from typing import Any
 import msgspec
 
 from control.admission.lookup import Lookup
+from control.admission.matching import exempt
 from control.admission.plugin import Attributes, Plugin
 from control.admission.policies.binding import Concern, concerns
 from control.admission.policies.compiled import Prepared
 from control.admission.policies.conditions import Unclear
 from control.admission.policies.environment import settled, values
 from control.admission.policies.evaluation import Evaluation
-from control.admission.webhooks.matching import exempt
 from control.auth.user import Authorizer
 from control.cel import CompileError, EvaluationError
 from kube import errors

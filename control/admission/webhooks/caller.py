@@ -18,9 +18,9 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from control import bounded_answer
-from control.admission.lookup import Lookup
+from control.admission.lookup import Objects
 from control.admission.webhooks.credentials import Credential, Credentials
-from control.server.nodes import check_address
+from control.node_dialer import check_address
 from control.service_backend import backend
 from kube import tls_settings
 from kube.errors import StatusError
@@ -41,12 +41,12 @@ class CallFailed(Exception):
 class Caller:
     """Posts JSON to webhooks. The pool of connections is made when the first one is called."""
 
-    def __init__(self, lookup: Lookup) -> None:
+    def __init__(self, lookup: Objects, credentials: Credentials | None = None) -> None:
         self._lookup = lookup
         self._session: aiohttp.ClientSession | None = None
         self._turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         """By URL, for as long as a webhook is called."""
-        self.credentials = Credentials()
+        self.credentials = credentials or Credentials()
 
     async def call(self, client: Object, body: Object, timeout: float) -> bytes:
         """Post to what an admission or conversion webhook's clientConfig names; raises CallFailed."""

@@ -11,11 +11,11 @@ from typing import Any
 
 import msgspec
 
+from control.admission.matching import Invocation, concerned, exempt
 from control.admission.plugin import Attributes, Plugin
+from control.admission.versions import keep_identity, shown_as, taken_back
 from control.admission.webhooks.asking import Asker
-from control.admission.webhooks.matching import Invocation, concerned, exempt
 from control.admission.webhooks.review import BadAnswer
-from control.admission.webhooks.versions import shown_as, taken_back
 from control.patch.json_patch import apply_json_patch
 from kube.errors import StatusError
 
@@ -69,14 +69,3 @@ class MutatingAdmissionWebhook(Plugin):
         attributes.obj.clear()
         attributes.obj.update(made)
         return True
-
-
-def keep_identity(made: Object, before: Object) -> Object:
-    """Put back what nobody in admission may change: who owns which field, the identity, and the revision."""
-    meta, known = dict(made.get("metadata") or {}), before.get("metadata") or {}
-    for key in ("managedFields", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp", "selfLink"):
-        if key in known:
-            meta[key] = known[key]
-        else:
-            meta.pop(key, None)
-    return {**made, "metadata": meta}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
+from control.admission.matching import concerned, exempt
 from control.admission.plugin import Attributes, Plugin
 from control.admission.webhooks.asking import Asker
-from control.admission.webhooks.matching import concerned, exempt
 
 CONFIGURATIONS = "validatingwebhookconfigurations.admissionregistration.k8s.io"
 

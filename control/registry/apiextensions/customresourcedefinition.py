@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from control.custom.marking import mark
+from control.registry.apiextensions.marking import mark
 from control.registry.apiextensions.validation import validate_change, validate_definition, validate_status
 from control.registry.cells import CREATED_AT, NAME, created, name_of
 from control.registry.strategy import Object, Strategy

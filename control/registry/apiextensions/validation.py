@@ -157,7 +157,7 @@ def _schema(version: Object, path: str) -> Errors:
     source = version["schema"].get("openAPIV3Schema")
     if not source:
         return []
-    from control.custom import rulechecks, structural
+    from control.schemas import rulechecks, structural
 
     path += ".openAPIV3Schema"
     return structural.check(source, path) or rulechecks.check(source, path)

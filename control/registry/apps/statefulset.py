@@ -17,10 +17,9 @@ from control.registry.cells import (
     name_of,
     template_spec,
 )
-from control.registry.checks import at_most_all, int_or_percent, non_negative, scaled_zero
-from control.registry.core.persistentvolumeclaim import claim_warnings, default_claim
+from control.registry.checks import at_most_all, int_or_percent, non_negative, same, scaled_zero
+from control.registry.core.claim_spec import claim_warnings, default_claim
 from control.registry.core.pod_defaults import default_template
-from control.registry.core.pod_update import same
 from control.registry.core.pod_warnings import template_warnings
 from control.registry.naming import label
 from control.registry.strategy import Object, Strategy

@@ -29,10 +29,9 @@ from control.registry.cells import (
     selector_text,
     template_spec,
 )
-from control.registry.checks import IMMUTABLE, unchanged
+from control.registry.checks import IMMUTABLE, same, unchanged
 from control.registry.core.narrowing import put_back_node_affinity
 from control.registry.core.pod_defaults import default_template
-from control.registry.core.pod_update import same
 from control.registry.core.pod_warnings import name_warnings, template_warnings
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age, human_duration

@@ -17,7 +17,7 @@ from control.pacing import Pace
 from control.registry.core.claims import HEADLESS, Claims, family_of, owner_of, refuse
 from control.registry.core.pools import Exhausted, OutOfRange, Pool, Taken, address_offset
 from control.registry.core.stored_services import Held, record_of
-from control.registry.strategy import Context, Object
+from control.registry.strategy import Context, Object, ReleaseContext
 from kube.clock import parse_time
 from kube.errors import StatusError, internal, invalid_value
 from kube.remembering import remembered
@@ -50,7 +50,7 @@ class Addresses:
         for family, number in held.numbers:
             self._owners[family].setdefault(number, held.owner)
 
-    async def forget_orphans(self, known: set[str], context: Context, age: timedelta) -> None:
+    async def forget_orphans(self, known: set[str], context: ReleaseContext, age: timedelta) -> None:
         """Delete the records older than `age` that a crash between claim and Service has left."""
         pace = Pace()
         for entry in context.entries(*_RECORDS):  # as of now: the records of later claims are none of these
@@ -61,11 +61,11 @@ class Addresses:
             if not age or context.now - parse_time(metadata.creation_timestamp or "") > age:
                 await context.delete(*_RECORDS, "", metadata.name)
 
-    def follow(self, context: Context) -> None:
+    def follow(self, context: ReleaseContext) -> None:
         """Take the ranges as they are now."""
         self._use(self._ranges(context))
 
-    def _ranges(self, context: Context) -> list[Network]:
+    def _ranges(self, context: ReleaseContext) -> list[Network]:
         """Return the configured ranges and those of ServiceCIDR objects; what is going away is left out."""
         going, added = set(), []
         for obj in context.objects("networking.k8s.io", "v1", "servicecidrs"):
@@ -220,7 +220,7 @@ class Addresses:
                 elif parent != wanted["spec"]["parentRef"]:
                     log.error("the address %s of Service %s is recorded for %s", ip, service.owner, parent)
 
-    async def give_back(self, claims: Claims, context: Context) -> None:
+    async def give_back(self, claims: Claims, context: ReleaseContext) -> None:
         for ip in claims.records:
             with contextlib.suppress(StatusError):
                 if not context.dry_run:

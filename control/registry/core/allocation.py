@@ -18,7 +18,7 @@ from control.registry.core.claims import Claims, owner_of
 from control.registry.core.node_ports import NodePorts
 from control.registry.core.port_ledger import PortLedger
 from control.registry.core.stored_services import Held, StoredServices, held_by
-from control.registry.strategy import Context, Finish, Object, Outcome
+from control.registry.strategy import Context, Finish, Object, Outcome, ReleaseContext
 
 ELSEWHERE = "another server"
 ORPHAN_AFTER = timedelta(seconds=60)
@@ -67,7 +67,7 @@ class ServiceAllocator:
 
         return finish
 
-    async def release(self, obj: Object, context: Context) -> None:
+    async def release(self, obj: Object, context: ReleaseContext) -> None:
         """Take back everything that a deleted Service had."""
         await self._load(context)
         addresses, ports = held_by(obj.get("spec") or {})
@@ -92,7 +92,7 @@ class ServiceAllocator:
             obj["spec"] = copy.deepcopy(asked)
             await self._load(context)
 
-    async def _load(self, context: Context) -> None:
+    async def _load(self, context: ReleaseContext) -> None:
         if self._loaded and not self._shared:
             return
         await self._stored.read(context)
@@ -118,7 +118,7 @@ class ServiceAllocator:
         await self._stored.read(context)
         await self.addresses.restore_records(self._stored.all(context), context)
 
-    def _take_stock(self, context: Context) -> set[str]:
+    def _take_stock(self, context: ReleaseContext) -> set[str]:
         """Note what stored Services and writes under way have, and nothing else; return the stored addresses."""
         known: set[str] = set()
         self.addresses.clear()
@@ -131,7 +131,7 @@ class ServiceAllocator:
                 self.ports.ports.note(port, held.owner)
         return known
 
-    async def _give_back(self, claims: Claims, context: Context) -> None:
+    async def _give_back(self, claims: Claims, context: ReleaseContext) -> None:
         self.ports.give_back(claims)
         await self.addresses.give_back(claims, context)
         if self._shared and not context.dry_run:

@@ -7,9 +7,11 @@ from typing import Any
 
 from control.registry.cells import AGE, NAME, Column, created, name_of
 from control.registry.checks import each
+from control.registry.deletion import Outcome
 from control.registry.naming import label
 from control.registry.strategy import Object, Strategy, keep
 from control.registry.tables import age
+from kube.clock import format_time
 from kube.errors import FieldError, invalid_value
 from kube.names import qualified_name
 
@@ -27,6 +29,18 @@ def _validate_finalizer(name: str, path: str) -> list[FieldError]:
 class NamespaceStrategy(Strategy):
     columns = (NAME, Column("Status", description="The status of the namespace."), AGE)
     has_generation = False
+
+    def plan_deletion(self, obj: Object, now: datetime) -> Outcome | None:
+        """Mark a namespace as Terminating first; it goes when the namespace controller has emptied it."""
+        meta = obj["metadata"]
+        if meta.get("deletionTimestamp") is None:
+            meta["deletionTimestamp"] = format_time(now)
+            obj.setdefault("status", {})["phase"] = "Terminating"
+            return "mark"
+        return "pending" if self.held(obj) else None
+
+    def held(self, obj: Object) -> bool:
+        return bool((obj.get("spec") or {}).get("finalizers"))
 
     def default(self, obj: Object) -> None:
         metadata = obj.setdefault("metadata", {})

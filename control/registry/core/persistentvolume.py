@@ -6,10 +6,10 @@ from datetime import datetime
 from typing import Any
 
 from control.registry.cells import AGE, NAME, UNSET, Column, created, name_of
-from control.registry.checks import IMMUTABLE, Errors, each, one_of, quantity, unchanged
+from control.registry.checks import IMMUTABLE, Errors, differences, each, one_of, quantity, same, unchanged
+from control.registry.core.claim_spec import class_of, class_warnings, validate_access_modes
 from control.registry.core.deprecated import OLD_VOLUMES, OLD_VOLUMES_SPELLED, term_warnings
 from control.registry.core.placement import validate_node_selector
-from control.registry.core.pod_update import differences, same
 from control.registry.core.storage_cells import access_modes, phase
 from control.registry.core.volumes import validate_source
 from control.registry.strategy import Object, Strategy
@@ -17,9 +17,6 @@ from control.registry.tables import age
 from kube.errors import forbidden_field, invalid_value, not_supported, required
 from kube.names import dns1123_subdomain
 from kube.quantity import canonical
-
-CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
-
 
 _RECLAIM = ("Delete", "Recycle", "Retain")
 _NOT_SOURCES = (
@@ -35,22 +32,8 @@ _NOT_SOURCES = (
 )
 
 
-def class_of(obj: Object) -> str:
-    """Return the storage class of a volume or a claim; the annotation of old times goes first."""
-    annotations = obj.get("metadata", {}).get("annotations") or {}
-    found: str = annotations.get(CLASS_ANNOTATION) or (obj.get("spec") or {}).get("storageClassName") or ""
-    return found
-
-
-def class_warnings(obj: Object) -> list[str]:
-    if CLASS_ANNOTATION not in (obj.get("metadata", {}).get("annotations") or {}):
-        return []
-    return [
-        f'metadata.annotations[{CLASS_ANNOTATION}]: deprecated since v1.8; use "storageClassName" attribute instead'
-    ]
-
-
 class PersistentVolumeStrategy(Strategy):
+    returns_deleted = True
     columns = (
         NAME,
         Column("Capacity"),
@@ -84,8 +67,6 @@ class PersistentVolumeStrategy(Strategy):
         obj["status"] = {"phase": "Pending"}
 
     def validate(self, obj: Object) -> Errors:
-        from control.registry.core.persistentvolumeclaim import validate_access_modes
-
         spec = obj.get("spec") or {}
         errors = validate_access_modes(spec.get("accessModes"), "spec.accessModes")
         capacity = spec.get("capacity") or {}

@@ -19,6 +19,7 @@ from kube.names import dns1123_subdomain
 
 
 class PodStrategy(Strategy):
+    returns_deleted = True
     columns = pod_table.COLUMNS
     default_grace_period = 30
     status_keeps = ("ownerReferences",)

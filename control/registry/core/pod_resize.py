@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import copy
 
-from control.registry.checks import Errors
+from control.registry.checks import Errors, same
 from control.registry.core.pod_annotations import MIRROR
-from control.registry.core.pod_update import same, validate_whole
+from control.registry.core.pod_update import validate_whole
 from control.registry.core.qos import qos_class
 from control.registry.strategy import Object
 from kube.errors import forbidden_field, invalid_value

@@ -6,15 +6,12 @@ The new spec is made to look like the old one in everything that may differ; wha
 
 from __future__ import annotations
 
-import msgspec
-
-from control.registry.checks import MAX_INT32, Errors
+from control.registry.checks import MAX_INT32, Errors, differences, same
 from control.registry.core.narrowing import put_back_node_affinity, validate_narrowing
 from control.registry.core.pod_annotations import MIRROR, validate_annotation_changes, validate_annotations
 from control.registry.core.podspec import validate_pod_spec
 from control.registry.strategy import Object
 from kube.errors import FieldError, forbidden_field, invalid_value
-from kube.quantity import QuantityError, parse
 
 _UPDATABLE = ",".join(
     (
@@ -78,7 +75,7 @@ def validate_ephemeral_update(obj: Object, old: Object) -> Errors:
         if name not in by_name:
             errors.append(forbidden_field(path, f'existing ephemeral containers "{name}" may not be removed\n'))
         elif not same(by_name[name], container):
-            lines = _differences(container, by_name[name], "")
+            lines = differences(container, by_name[name])
             detail = "\n".join([f'existing ephemeral containers "{name}" may not be changed', *lines])
             errors.append(forbidden_field(path, detail))
     return errors
@@ -146,46 +143,6 @@ def _masked(spec: Object, before: Object) -> Object:
     return masked
 
 
-def same(one: object, other: object) -> bool:
-    """Compare two JSON shapes as their meaning: absent and empty are equal, and so are 1000m and 1."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        return all(same(one.get(k), other.get(k)) for k in one.keys() | other.keys())
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(same, one, other))
-    if one == other or (one in _EMPTY and other in _EMPTY):
-        return True
-    if isinstance(one, str | int | float) and isinstance(other, str | int | float):
-        try:
-            return type(one) is not type(other) and parse(one) == parse(other)
-        except QuantityError:
-            return False
-    return False
-
-
-_EMPTY: tuple[object, ...] = (None, [], "", {})
-
-
 def _forbidden(detail: str, before: Object, after: Object) -> FieldError:
-    lines = list(_differences(before, after, ""))
+    lines = differences(before, after)
     return forbidden_field("spec", "\n".join([detail, *lines]))
-
-
-def differences(one: object, other: object) -> list[str]:
-    """Return the lines that differ between two JSON shapes, first as it was and then as it is."""
-    return _differences(one, other, "")
-
-
-def _differences(one: object, other: object, path: str) -> list[str]:
-    if same(one, other):
-        return []
-    if isinstance(one, dict) and isinstance(other, dict):
-        return [
-            line
-            for k in sorted(one.keys() | other.keys())
-            for line in _differences(one.get(k), other.get(k), f"{path}.{k}")
-        ]
-    if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
-        pairs = enumerate(zip(one, other, strict=True))
-        return [line for i, (a, b) in pairs for line in _differences(a, b, f"{path}[{i}]")]
-    show = [msgspec.json.encode(v).decode() for v in (one, other)]
-    return [f"-  {path.lstrip('.')}: {show[0]}", f"+  {path.lstrip('.')}: {show[1]}"]

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from control.registry.core import app_armor
+from control.registry.core.claim_spec import claim_warnings
 from control.registry.core.deprecated import OLD_LABELS, OLD_VOLUMES, OLD_VOLUMES_SPELLED, term_warnings
-from control.registry.core.persistentvolumeclaim import claim_warnings
 from control.registry.core.pod_annotations import APPARMOR, SECCOMP, SECCOMP_CONTAINER, containers_with_paths
 from control.registry.core.pod_port_warnings import port_warnings
 from control.registry.strategy import Object

@@ -13,6 +13,7 @@ from kube.errors import FieldError
 
 
 class PodTemplateStrategy(Strategy):
+    returns_deleted = True
     columns = (NAME, Column("Containers"), Column("Images"), Column("Pod Labels"))
     allow_create_on_update = True
 

@@ -30,6 +30,7 @@ _COUNTED = (
 
 
 class ResourceQuotaStrategy(Strategy):
+    returns_deleted = True
     columns = (
         NAME,
         Column("Request", description="What is used of what may be asked for."),

@@ -12,12 +12,13 @@ from control.registry.core.service_defaults import default_service, drop_disable
 from control.registry.core.service_validation import validate_service, validate_service_update
 from control.registry.naming import label1035
 from control.registry.networking.ingress import validate_points
-from control.registry.strategy import Context, Finish, Object, Settings, Strategy, keep
+from control.registry.strategy import Context, Finish, Object, ReleaseContext, Settings, Strategy, keep
 from kube.errors import FieldError, forbidden_field
 from kube.resources import Resource
 
 
 class ServiceStrategy(Strategy):
+    returns_deleted = True
     allocates = True
     columns = service_table.COLUMNS
     allow_create_on_update = True
@@ -41,7 +42,7 @@ class ServiceStrategy(Strategy):
     async def allocate(self, obj: Object, old: Object | None, context: Context) -> Finish | None:
         return await self.allocator.allocate(obj, old, context)
 
-    async def release(self, obj: Object, context: Context) -> None:
+    async def release(self, obj: Object, context: ReleaseContext) -> None:
         await self.allocator.release(obj, context)
 
     def name_errors(self, name: str, prefix: bool = False) -> list[str]:

@@ -13,6 +13,7 @@ MOUNTABLE = "kubernetes.io/enforce-mountable-secrets"
 
 
 class ServiceAccountStrategy(Strategy):
+    returns_deleted = True
     columns = (NAME, Column("Secrets", description="How many secrets pods of this account may use."), AGE)
     has_generation = False
 

@@ -15,7 +15,7 @@ import msgspec
 
 from control.pacing import Pace
 from control.registry.core.claims import HEADLESS, family_of
-from control.registry.strategy import Context, Object, Stored
+from control.registry.strategy import Object, ReleaseContext, Stored
 
 
 class _Metadata(msgspec.Struct, rename="camel"):
@@ -73,7 +73,7 @@ class StoredServices:
     def __init__(self) -> None:
         self._known: dict[str, tuple[bytes, Held]] = {}
 
-    async def read(self, context: Context) -> None:
+    async def read(self, context: ReleaseContext) -> None:
         """Read those that have changed, in turns."""
         pace = Pace()
         for entry in context.entries("", "v1", "services"):
@@ -81,7 +81,7 @@ class StoredServices:
                 await pace.step(len(entry.data))
                 self._known[entry.key] = entry.data, _held(entry.data)
 
-    def all(self, context: Context) -> list[Held]:
+    def all(self, context: ReleaseContext) -> list[Held]:
         """Return what all Services have now."""
         found = {}
         for entry in context.entries("", "v1", "services"):

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 
 from control.registry.checks import Errors, each, in_range
+from control.registry.core.claim_spec import validate_claim_spec
 from control.registry.ratcheting import newly_invalid
 from control.registry.strategy import Object
 from kube import names
@@ -195,8 +196,6 @@ def _ephemeral(source: Object, path: str) -> Errors:
     template = source.get("volumeClaimTemplate")
     if template is None:
         return [required(f"{path}.volumeClaimTemplate")]
-    from control.registry.core.persistentvolumeclaim import validate_claim_spec
-
     return validate_claim_spec(template.get("spec") or {}, f"{path}.volumeClaimTemplate.spec")
 
 

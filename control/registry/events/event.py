@@ -30,8 +30,11 @@ class EventStrategy(Strategy):
         Column("Name", format="name", description="Name of the event.", priority=1),
     )
     allow_create_on_update = True
-    expires = True
     has_generation = False
+
+    @property
+    def ttl(self) -> int:
+        return self.settings.event_ttl
 
     def fields(self, obj: Object) -> dict[str, str]:
         about = _about(obj)

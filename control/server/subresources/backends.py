@@ -1,22 +1,21 @@
 """nodes/proxy, pods/proxy and services/proxy: a request passed on to a node's agent, a container, a Service's endpoint.
 
 The name in the URL may carry scheme and port ("https:web:8443"). A Service's port is looked up by name or number, and one
-of its ready pods is taken at random. Loopback, link-local and multicast addresses are never dialled (`control.server.nodes`).
+of its ready pods is taken at random. Loopback, link-local and multicast addresses are never dialled (`control.node_dialer`).
 """
 
 from __future__ import annotations
 
 import asyncio
 
-from control.server import links
-from control.server.exchange import Answer, Request
-from control.server.lookup import Lookup
-from control.server.nodes import address_of, check_address, endpoint_of
-from control.server.passing import pass_on
-from control.server.resources import ResourceServer
+from control.http import links
+from control.http.exchange import Answer, Request, wants_upgrade
+from control.http.passing import pass_on
+from control.node_dialer import NodeDialer, address_of, check_address, endpoint_of
+from control.server.lookup import StoredObjects
 from control.server.subresources import kubelet
 from control.server.subresources.connecting import admit
-from control.server.subresources.kubelet import wants_upgrade
+from control.server.verbs import Verbs
 from control.service_backend import backend
 from kube import errors, tls_settings
 from kube.resources import Resource
@@ -34,7 +33,7 @@ def split_name(text: str) -> tuple[str, str, str]:
     raise errors.bad_request(f'invalid request name "{text}"')
 
 
-async def pod(server: ResourceServer, request: Request, resource: Resource) -> Answer:
+async def pod(server: Verbs, request: Request, resource: Resource) -> Answer:
     """Pass a request on to a pod."""
     scheme, name, port = split_name(request.info.name)
     found = (await server.registry.get(resource, request.info.namespace, name)).obj
@@ -48,7 +47,7 @@ async def pod(server: ResourceServer, request: Request, resource: Resource) -> A
     return await _pass_on(server, request, scheme, address, _number(port))
 
 
-async def node(server: ResourceServer, request: Request, resource: Resource) -> Answer:
+async def node(server: Verbs, dialer: NodeDialer, request: Request, resource: Resource) -> Answer:
     """Pass a request on to a node: to its agent, or where another port is named, to whatever listens there.
 
     The agent is spoken to with the server's own certificate, whatever scheme is named (node's ResourceLocation upstream).
@@ -60,16 +59,16 @@ async def node(server: ResourceServer, request: Request, resource: Resource) -> 
     await admit(server, request, resource)
     endpoint = endpoint_of(found)
     if not port or port == str(endpoint.port):
-        return await kubelet.proxy(server, request, endpoint)
+        return await kubelet.proxy(server, dialer, request, endpoint)
     return await _pass_on(server, request, scheme, await address_of(endpoint), _number(port))
 
 
-async def service(server: ResourceServer, request: Request, resource: Resource) -> Answer:
+async def service(server: Verbs, request: Request, resource: Resource) -> Answer:
     """Pass a request on to one of a Service's pods; 503 where none is ready."""
     scheme, name, wanted = split_name(request.info.name)
     await server.registry.get(resource, request.info.namespace, name)
     await admit(server, request, resource)
-    address, port = await backend(Lookup(server.registry), request.info.namespace, name, wanted, only_pods=True)
+    address, port = await backend(StoredObjects(server.registry), request.info.namespace, name, wanted, only_pods=True)
     return await _pass_on(server, request, scheme, address, port)
 
 
@@ -81,7 +80,7 @@ def _number(port: str) -> int:
     return number
 
 
-async def _pass_on(server: ResourceServer, request: Request, scheme: str, address: str, port: int) -> Answer:
+async def _pass_on(server: Verbs, request: Request, scheme: str, address: str, port: int) -> Answer:
     moved = None if wants_upgrade(request) else links.to_the_root(request)
     if moved is not None:
         return moved

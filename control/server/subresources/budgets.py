@@ -11,6 +11,7 @@ from typing import Any
 
 from control import compiled_selectors
 from control.pacing import Pace
+from control.registry import updating
 from control.registry.context import SERVER, Context
 from control.registry.registry import Registry
 from control.server.lookup import BY_TARGET
@@ -68,8 +69,8 @@ async def charge(registry: Registry, user: str, pod: Object, dry_run: bool) -> N
     meta = budget["metadata"]
     context = Context(SERVER, dry_run)
     try:
-        await registry.update(
-            context, BY_TARGET[BUDGETS], meta["namespace"], meta["name"], change, subresource="status"
+        await updating.update(
+            registry, context, BY_TARGET[BUDGETS], meta["namespace"], meta["name"], change, subresource="status"
         )
     except StatusError as error:
         if not error.not_found:

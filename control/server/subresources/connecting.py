@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from control.admission.plugin import Attributes
+from control.http.exchange import Request
 from control.server import auditing
-from control.server.exchange import Request
-from control.server.resources import ResourceServer
+from control.server.verbs import Verbs
 from kube import errors
 from kube.resources import Resource
 
@@ -26,7 +26,7 @@ _KINDS = {
 }
 
 
-async def admit(server: ResourceServer, request: Request, resource: Resource) -> None:
+async def admit(server: Verbs, request: Request, resource: Resource) -> None:
     """Ask all of admission whether a connection may be made; raises StatusError where it may not."""
     info = request.info
     if request.query_string and request.query.get("dryRun"):

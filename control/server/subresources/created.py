@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from control.admission.plugin import Attributes
+from control.http.exchange import Request
 from control.registry.context import Context
-from control.server.exchange import Request
-from control.server.resources import ResourceServer
+from control.server.verbs import Verbs
 from kube.resources import Resource
 
 Object = dict[str, Any]
@@ -26,7 +26,7 @@ def wiped(obj: Object) -> Object:
 
 
 async def admit(
-    server: ResourceServer, request: Request, resource: Resource, name: str, obj: Object, context: Context
+    server: Verbs, request: Request, resource: Resource, name: str, obj: Object, context: Context
 ) -> Attributes:
     """Have admission change an object or refuse it; returns what `validate` is to be shown."""
     attributes = Attributes(
@@ -46,6 +46,6 @@ async def admit(
     return attributes
 
 
-async def validate(server: ResourceServer, attributes: Attributes) -> None:
+async def validate(server: Verbs, attributes: Attributes) -> None:
     """Have admission refuse the object as it is going to be carried out."""
     await server.registry.admission.validate(attributes)

@@ -6,14 +6,14 @@ from typing import Any
 
 import msgspec
 
-from control.custom import jsonpath
-from control.custom.strategy import CustomStrategy
+from control.http.exchange import Answer, Request
+from control.registry import updating
 from control.registry.context import Projection
+from control.schemas import jsonpath
 from control.server import patching
-from control.server.exchange import Answer, Request
-from control.server.resources import ResourceServer
 from control.server.subresources.pods import body_of
 from control.server.subresources.scale import DECODER, SCALE, changed_scale, checked_replicas, shown
+from control.server.verbs import Verbs
 from kube import errors
 from kube.resources import Resource
 
@@ -21,10 +21,10 @@ Object = dict[str, Any]
 _KEPT = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 
 
-def _paths(server: ResourceServer, resource: Resource) -> Object:
-    strategy = server.registry.strategy(resource)
-    assert isinstance(strategy, CustomStrategy) and strategy.scale is not None
-    return strategy.scale
+def _paths(server: Verbs, resource: Resource) -> Object:
+    paths = server.registry.strategy(resource).scale
+    assert paths is not None
+    return paths
 
 
 def scale_of(obj: Object, paths: Object) -> Object:
@@ -45,13 +45,13 @@ def scale_of(obj: Object, paths: Object) -> Object:
     }
 
 
-async def get(server: ResourceServer, request: Request, resource: Resource) -> Answer:
+async def get(server: Verbs, request: Request, resource: Resource) -> Answer:
     """Show the Scale."""
     entry = await server.registry.get(resource, request.info.namespace, request.info.name)
     return shown(server, request, scale_of(entry.obj, _paths(server, resource)))
 
 
-async def update(server: ResourceServer, request: Request, resource: Resource) -> Answer:
+async def update(server: Verbs, request: Request, resource: Resource) -> Answer:
     """Set replicas from a Scale; 409 where it carries an older resourceVersion."""
     context = server.context(request, "UpdateOptions")
     scale = await body_of(server, request, DECODER)
@@ -66,13 +66,13 @@ async def update(server: ResourceServer, request: Request, resource: Resource) -
         assert obj is not None
         return _scaled(obj, scale, name, paths)
 
-    written = await server.registry.update(
-        context, resource, request.info.namespace, name, change, projection=projection
+    written = await updating.update(
+        server.registry, context, resource, request.info.namespace, name, change, projection=projection
     )
     return shown(server, request, scale_of(msgspec.json.decode(written.data), paths))
 
 
-async def patch(server: ResourceServer, request: Request, resource: Resource) -> Answer:
+async def patch(server: Verbs, request: Request, resource: Resource) -> Answer:
     """Patch the object as if it were its Scale."""
     context = server.context(request, "PatchOptions")
     body = await request.document(server.max_body)
@@ -87,8 +87,8 @@ async def patch(server: ResourceServer, request: Request, resource: Resource) ->
         place = jsonpath.plain(paths["specReplicasPath"])
         return _scaled(obj, await changed_scale(found, context, obj, scale_of(obj, paths), place), name, paths)
 
-    written = await server.registry.update(
-        context, resource, request.info.namespace, name, change, projection=projection
+    written = await updating.update(
+        server.registry, context, resource, request.info.namespace, name, change, projection=projection
     )
     return shown(server, request, scale_of(msgspec.json.decode(written.data), paths))
 

@@ -10,14 +10,14 @@ from collections.abc import Iterable
 from typing import Any
 from urllib.parse import quote, unquote, urlencode
 
-from control.server import links, relay
-from control.server.backend_exchange import exchange
-from control.server.exchange import Answer, Header, Request, Response, Stream, Upgrade
-from control.server.nodes import Endpoint, NodeDialer, endpoint_of
-from control.server.protocol import ApiProtocol
-from control.server.resources import ResourceServer
+from control.http import links, relay
+from control.http.backend_exchange import exchange
+from control.http.exchange import Answer, Request, Response, Stream, Upgrade, headers_of, wants_upgrade
+from control.http.protocol import ApiProtocol
+from control.node_dialer import Endpoint, NodeDialer, endpoint_of
 from control.server.socket_stream import over_socket, wants_socket
 from control.server.subresources.connecting import admit
+from control.server.verbs import Verbs
 from kube import errors
 from kube.errors import StatusError
 from kube.resources import Resource, by_path
@@ -30,7 +30,7 @@ _COMMANDS = frozenset({"exec", "attach", "run", "portforward", "cri"})
 """First parts of the agent's paths behind which containers are given commands or data."""
 
 
-async def log(server: ResourceServer, request: Request, resource: Resource) -> Answer:
+async def log(server: Verbs, dialer: NodeDialer, turns: SessionTurns, request: Request, resource: Resource) -> Answer:
     """GET pods/log: the agent's /containerLogs, streamed."""
     pod = (await server.registry.get(resource, request.info.namespace, request.info.name)).obj
     _check_log_options(request)
@@ -39,12 +39,11 @@ async def log(server: ResourceServer, request: Request, resource: Resource) -> A
     query = [(name, request.option(name)) for name in _LOG_OPTIONS if request.option(name)]
     path = _agent_path("containerLogs", pod, container, query)
     sent = relay.request_head("GET", path, _host(endpoint), [], upgrade=False)
-    head, reader, writer = await exchange(request, lambda: _dialer(server).dial(endpoint), sent)
+    head, reader, writer = await exchange(request, lambda: dialer.dial(endpoint), sent)
     if head.status != 200:
         raise await _refusal(head, reader, writer, request.info.name)
     kind = next((value for name, value in head.headers if name == b"content-type"), b"text/plain")
     stream = Stream(relay.body_chunks(head, reader, writer), kind)
-    turns = server.parts.setdefault("session_turns", SessionTurns())
     return over_socket(request, stream, turns) if wants_socket(request) else stream
 
 
@@ -82,7 +81,7 @@ def _check_log_options(request: Request) -> None:
         raise errors.invalid("", "PodLogOptions", request.info.name, problems)
 
 
-async def connect(server: ResourceServer, request: Request, resource: Resource) -> Answer:
+async def connect(server: Verbs, dialer: NodeDialer, request: Request, resource: Resource) -> Answer:
     """exec, attach and port-forward: the connection itself goes to the agent."""
     what = request.info.subresource
     await server.require(request, "create")  # a WebSocket begins with a GET, and runs something all the same
@@ -100,7 +99,7 @@ async def connect(server: ResourceServer, request: Request, resource: Resource) 
             )
         endpoint = await _endpoint(server, pod)
         path = _agent_path(what, pod, container, _stream_options(request, what))
-    return _upgraded(server, request, endpoint, path)
+    return _upgraded(dialer, request, endpoint, path)
 
 
 def _stream_options(request: Request, what: str) -> list[tuple[str, str]]:
@@ -115,7 +114,7 @@ def _stream_options(request: Request, what: str) -> list[tuple[str, str]]:
     return query + [("command", command) for command in commands]
 
 
-async def proxy(server: ResourceServer, request: Request, endpoint: Endpoint) -> Answer:
+async def proxy(server: Verbs, dialer: NodeDialer, request: Request, endpoint: Endpoint) -> Answer:
     """nodes/proxy: any path of the agent's API, with the caller's right to that checked as nodes/proxy.
 
     What runs something in a container is `create`, whatever the method: the agent sees the server ask, and cannot check.
@@ -129,12 +128,12 @@ async def proxy(server: ResourceServer, request: Request, endpoint: Endpoint) ->
     if request.query_string:
         path += "?" + request.query_string.decode("latin-1")
     if wants_upgrade(request):
-        return _upgraded(server, request, endpoint, path)
+        return _upgraded(dialer, request, endpoint, path)
     if (moved := links.to_the_root(request)) is not None:
         return moved
     length = relay.body_length(request.headers)
     sent = relay.request_head(request.method, path, _host(endpoint), headers_of(request), False, length)
-    head, reader, writer = await exchange(request, lambda: _dialer(server).dial(endpoint), sent, body=length != 0)
+    head, reader, writer = await exchange(request, lambda: dialer.dial(endpoint), sent, body=length != 0)
     return links.relink(request, head, relay.body_chunks(head, reader, writer), _host(endpoint))
 
 
@@ -145,10 +144,9 @@ def path_behind(request: Request) -> str:
 
 
 # -- parts ------------------------------------------------------------------------------------------------------------
-def _upgraded(server: ResourceServer, request: Request, endpoint: Endpoint, path: str) -> Answer:
+def _upgraded(dialer: NodeDialer, request: Request, endpoint: Endpoint, path: str) -> Answer:
     if not wants_upgrade(request):
         raise errors.bad_request("Upgrade request required")
-    dialer = _dialer(server)
 
     async def splice(protocol: ApiProtocol) -> Response | None:
         sent = relay.request_head(request.method, path, _host(endpoint), headers_of(request), upgrade=True)
@@ -161,31 +159,11 @@ def _upgraded(server: ResourceServer, request: Request, endpoint: Endpoint, path
     return Upgrade(splice)
 
 
-def wants_upgrade(request: Request) -> bool:
-    """Say whether a request asks for another protocol on its connection."""
-    tokens = request.headers.get(b"connection", b"").lower().replace(b" ", b"").split(b",")
-    return b"upgrade" in tokens and bool(request.headers.get(b"upgrade"))
-
-
-def headers_of(request: Request) -> list[Header]:
-    """Return a request's headers as they came, repeated ones too."""
-    found: list[Header] = request.extensions.get("headers") or list(request.headers.items())
-    return found
-
-
 def _host(endpoint: Endpoint) -> str:
     return f"[{endpoint.host}]:{endpoint.port}" if ":" in endpoint.host else f"{endpoint.host}:{endpoint.port}"
 
 
-def _dialer(server: ResourceServer) -> NodeDialer:
-    found = server.parts.get("dialer")
-    if found is None:
-        found = server.parts["dialer"] = NodeDialer(server.parts["config"])
-    dialer: NodeDialer = found
-    return dialer
-
-
-async def _endpoint(server: ResourceServer, pod: Object) -> Endpoint:
+async def _endpoint(server: Verbs, pod: Object) -> Endpoint:
     name = pod["metadata"]["name"]
     node = (pod.get("spec") or {}).get("nodeName")
     if not node:

@@ -6,21 +6,21 @@ namespace, the approval of a certificate request.
 
 from __future__ import annotations
 
-from control.server.exchange import Answer, Request
-from control.server.resources import ResourceServer
+from control.http.exchange import Answer, Request
+from control.server.verbs import Verbs
 from kube.resources import Resource
 
 
-async def get(server: ResourceServer, request: Request, resource: Resource) -> Answer:
+async def get(server: Verbs, request: Request, resource: Resource) -> Answer:
     """Show the whole object."""
     return await server.get(request, resource)
 
 
-async def update(server: ResourceServer, request: Request, resource: Resource) -> Answer:
+async def update(server: Verbs, request: Request, resource: Resource) -> Answer:
     """Replace the part that the subresource stands for."""
     return await server.update(request, resource, request.info.subresource)
 
 
-async def patch(server: ResourceServer, request: Request, resource: Resource) -> Answer:
+async def patch(server: Verbs, request: Request, resource: Resource) -> Answer:
     """Patch the part that the subresource stands for."""
     return await server.patch(request, resource, request.info.subresource)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from control.registry import deletion, metadata
+from control import disruption_target
+from control.decoding.decode import Decoder, directive
+from control.http.exchange import Answer, Request, typed_response
+from control.registry import deletion, metadata, removal, updating
 from control.registry.context import SERVER, Context
 from control.registry.metadata import precondition
-from control.server.decode import Decoder, directive
 from control.server.deleting import success
-from control.server.exchange import Answer, Request, typed_response
-from control.server.resources import ResourceServer
 from control.server.subresources import created
 from control.server.subresources.budgets import charge
+from control.server.verbs import Verbs
 from control.storage import codec
 from control.weight import weight
 from kube import errors
@@ -25,7 +26,7 @@ _BINDING = Decoder(core_v1.Binding, "v1", "Binding")
 _EVICTION = Decoder(policy_v1.Eviction, "policy/v1", "Eviction")
 
 
-async def body_of(server: ResourceServer, request: Request, decoder: Decoder) -> Object:
+async def body_of(server: Verbs, request: Request, decoder: Decoder) -> Object:
     """Return a subresource's body, decoded as its own kind."""
     body = await request.document(server.max_body)
     validation = directive(request.option("fieldValidation"))
@@ -34,7 +35,7 @@ async def body_of(server: ResourceServer, request: Request, decoder: Decoder) ->
     return obj
 
 
-async def bind(server: ResourceServer, request: Request, resource: Resource) -> Answer:
+async def bind(server: Verbs, request: Request, resource: Resource) -> Answer:
     """Assign a pod to a node (pkg/registry/core/pod/storage: BindingREST); 409 where it has one already."""
     context = server.context(request, "CreateOptions")
     binding = await body_of(server, request, _BINDING)
@@ -42,7 +43,7 @@ async def bind(server: ResourceServer, request: Request, resource: Resource) -> 
 
 
 async def assign(
-    server: ResourceServer,
+    server: Verbs,
     request: Request,
     context: Context,
     name: str,
@@ -87,7 +88,7 @@ async def assign(
         return pod
 
     context.admitted, context.size = True, weight(request.sent, request.header(b"content-type"))
-    await server.registry.update(context, pods, namespace, name, change, subresource="binding")
+    await updating.update(server.registry, context, pods, namespace, name, change, subresource="binding")
     return typed_response(request, success({}) | {"code": 201}, "meta_v1", "Status", 201)
 
 
@@ -113,7 +114,7 @@ def _check_assignable(pod: Object, name: str) -> None:
         raise errors.conflict("", "pods/binding", name, why)
 
 
-async def evict(server: ResourceServer, request: Request, resource: Resource) -> Answer:
+async def evict(server: Verbs, request: Request, resource: Resource) -> Answer:
     """Delete a pod if its disruption budget allows it; 429 where it does not (EvictionREST)."""
     context = server.context(request, "CreateOptions")
     eviction = created.wiped(await body_of(server, request, _EVICTION))
@@ -133,12 +134,12 @@ async def evict(server: ResourceServer, request: Request, resource: Resource) ->
         options.preconditions = {"uid": pod["metadata"]["uid"], **(options.preconditions or {})}
     if not options.dry_run:
         await _mark_evicted(server, resource, namespace, name, options)
-    await server.registry.delete(context, resource, namespace, name, options)
+    await removal.delete(server.registry, context, resource, namespace, name, options)
     return typed_response(request, success({}) | {"code": 201}, "meta_v1", "Status", 201)
 
 
 async def _mark_evicted(
-    server: ResourceServer, resource: Resource, namespace: str, name: str, options: deletion.DeleteOptions
+    server: Verbs, resource: Resource, namespace: str, name: str, options: deletion.DeleteOptions
 ) -> None:
     """Say on a pod why it goes, for whoever owns it: pod failure policies of Jobs read it."""
 
@@ -146,25 +147,17 @@ async def _mark_evicted(
         assert pod is not None
         precondition(resource, pod["metadata"], options.preconditions)
         conditions = pod.setdefault("status", {}).setdefault("conditions", [])
-        known: Object = next((c for c in conditions if c.get("type") == "DisruptionTarget"), {})
+        known: Object = next((c for c in conditions if c.get("type") == disruption_target.TYPE), {})
         now = format_time(server.registry.clock.now())
         since = known.get("lastTransitionTime", now) if known.get("status") == "True" else now
-        condition: Object = {
-            "type": "DisruptionTarget",
-            "status": "True",
-            "reason": "EvictionByEvictionAPI",
-            "message": "Eviction API: evicting",
-            "lastProbeTime": None,
-            "lastTransitionTime": since,
-        }
-        if pod["metadata"].get("generation"):
-            condition["observedGeneration"] = pod["metadata"]["generation"]
-        conditions[:] = [c for c in conditions if c.get("type") != "DisruptionTarget"]
-        conditions.append(condition)
+        generation = pod["metadata"].get("generation")
+        condition = disruption_target.condition("EvictionByEvictionAPI", "Eviction API: evicting", since, generation)
+        conditions[:] = [c for c in conditions if c.get("type") != disruption_target.TYPE]
+        conditions.append({"lastProbeTime": None, **condition})
         return pod
 
     context = Context(SERVER, admitted=True)
-    written = await server.registry.update(context, resource, namespace, name, change, subresource="status")
+    written = await updating.update(server.registry, context, resource, namespace, name, change, subresource="status")
     if (options.preconditions or {}).get("resourceVersion"):
         version = codec.decode(written.data)["metadata"]["resourceVersion"]
         options.preconditions = {**(options.preconditions or {}), "resourceVersion": version}

@@ -16,13 +16,13 @@ from control.auth.review_spec import attributes_of
 from control.auth.setup import Auth
 from control.auth.token_request import token_request
 from control.auth.user import AuthzAttributes, UserInfo
+from control.decoding.decode import Decoder
+from control.http.exchange import Answer, Request, typed_response
 from control.registry import metadata
-from control.server.decode import Decoder
-from control.server.exchange import Answer, Request, typed_response
-from control.server.lookup import BY_TARGET, Lookup
-from control.server.resources import ResourceServer
+from control.server.lookup import BY_TARGET, StoredObjects
 from control.server.subresources import created
 from control.server.subresources.pods import assign, body_of
+from control.server.verbs import Verbs
 from control.weight import weight
 from kube import errors
 from kube.api import authentication_v1
@@ -35,12 +35,7 @@ LARGEST_QUESTION = 64 * 1024
 _TOKEN_REQUEST = Decoder(authentication_v1.TokenRequest, "authentication.k8s.io/v1", "TokenRequest")
 
 
-def _auth(server: ResourceServer) -> Auth:
-    found: Auth = server.parts["auth"]
-    return found
-
-
-async def _asked(server: ResourceServer, request: Request, resource: Resource) -> Object:
+async def _asked(server: Verbs, request: Request, resource: Resource) -> Object:
     """Return the question as admission leaves it; raises 413 for a long one and what admission says."""
     context = server.context(request, "CreateOptions")
     await request.document(LARGEST_QUESTION)
@@ -78,45 +73,43 @@ async def _asked_about(request: Request, resource: Resource, obj: Object, user: 
     return await offload.run(request.user.name, _weight(request), read)
 
 
-async def self_subject(server: ResourceServer, request: Request, resource: Resource) -> Answer:
+async def self_subject(server: Verbs, request: Request, resource: Resource) -> Answer:
     """Who am I (kubectl auth whoami)."""
     return await _answer(
         request, resource, await _asked(server, request, resource), reviews.self_subject_review(request.user)
     )
 
 
-async def token(server: ResourceServer, request: Request, resource: Resource) -> Answer:
+async def token(server: Verbs, auth: Auth, request: Request, resource: Resource) -> Answer:
     """Whose token is this."""
     obj = await _asked(server, request, resource)
-    return await _answer(request, resource, obj, await reviews.token_review(_auth(server), obj.get("spec") or {}))
+    return await _answer(request, resource, obj, await reviews.token_review(auth, obj.get("spec") or {}))
 
 
-async def subject_access(server: ResourceServer, request: Request, resource: Resource) -> Answer:
+async def subject_access(server: Verbs, auth: Auth, request: Request, resource: Resource) -> Answer:
     """May somebody do this."""
     obj = await _asked(server, request, resource)
     if resource.namespaced:
         obj["metadata"]["namespace"] = request.info.namespace
     asked = await _asked_about(request, resource, obj, None)
-    return await _answer(request, resource, obj, await reviews.access(_auth(server), asked))
+    return await _answer(request, resource, obj, await reviews.access(auth, asked))
 
 
-async def self_access(server: ResourceServer, request: Request, resource: Resource) -> Answer:
+async def self_access(server: Verbs, auth: Auth, request: Request, resource: Resource) -> Answer:
     """May I do this (kubectl auth can-i)."""
     obj = await _asked(server, request, resource)
     asked = await _asked_about(request, resource, obj, request.user)
-    return await _answer(request, resource, obj, await reviews.access(_auth(server), asked))
+    return await _answer(request, resource, obj, await reviews.access(auth, asked))
 
 
-async def self_rules(server: ResourceServer, request: Request, resource: Resource) -> Answer:
+async def self_rules(server: Verbs, auth: Auth, request: Request, resource: Resource) -> Answer:
     """What may I do (kubectl auth can-i --list)."""
     obj = await _asked(server, request, resource)
     namespace = (obj.get("spec") or {}).get("namespace", "")
-    return await _answer(
-        request, resource, obj, reviews.self_subject_rules_review(_auth(server), request.user, namespace)
-    )
+    return await _answer(request, resource, obj, reviews.self_subject_rules_review(auth, request.user, namespace))
 
 
-async def binding(server: ResourceServer, request: Request, resource: Resource) -> Answer:
+async def binding(server: Verbs, request: Request, resource: Resource) -> Answer:
     """The old way to bind a pod: a Binding in the namespace, named after the pod."""
     context = server.context(request, "CreateOptions")
     obj = await server.decoded(request, resource)
@@ -127,9 +120,9 @@ async def binding(server: ResourceServer, request: Request, resource: Resource) 
     return await assign(server, request, context, name, obj, resource, BY_TARGET["pods"])
 
 
-async def service_account_token(server: ResourceServer, request: Request, resource: Resource) -> Answer:
+async def service_account_token(server: Verbs, auth: Auth, request: Request, resource: Resource) -> Answer:
     """A new token for a service account (kubectl create token, and every kubelet)."""
-    auth, namespace, name = _auth(server), request.info.namespace, request.info.name
+    namespace, name = request.info.namespace, request.info.name
     context = server.context(request, "CreateOptions")
     await request.document(LARGEST_QUESTION)
     obj = await body_of(server, request, _TOKEN_REQUEST)
@@ -143,7 +136,7 @@ async def service_account_token(server: ResourceServer, request: Request, resour
         meta[part] = meta.get(part) or account["metadata"][part]
     meta["creationTimestamp"] = format_time(server.registry.clock.now())
     await created.validate(server, attributes)
-    lookup = Lookup(server.registry)
+    lookup = StoredObjects(server.registry)
     clock = server.registry.clock
     made = token_request(auth.service_accounts, auth.signer, lookup.get, clock, account, obj)
     if context.dry_run:

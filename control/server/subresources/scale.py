@@ -8,17 +8,18 @@ from typing import Any
 
 import msgspec
 
+from control.decoding.decode import Decoder
+from control.http.exchange import Answer, Request, Response
+from control.http.negotiate import negotiate
 from control.patch.apply.scaling import REPLICAS, to_parent, to_scale
+from control.registry import updating
 from control.registry.context import Context, Projection
 from control.registry.strategy import AGE, NAME, Column, Strategy
 from control.registry.tables import age
 from control.server import patching
-from control.server.decode import Decoder
-from control.server.exchange import Answer, Request, Response
 from control.server.forms import Form
-from control.server.negotiate import negotiate
-from control.server.resources import ResourceServer
 from control.server.subresources.pods import body_of
+from control.server.verbs import Verbs
 from kube import errors, selectors
 from kube.api import autoscaling_v1
 from kube.resources import Resource
@@ -70,13 +71,13 @@ def scale_of(obj: Object) -> Object:
     }
 
 
-async def get(server: ResourceServer, request: Request, resource: Resource) -> Answer:
+async def get(server: Verbs, request: Request, resource: Resource) -> Answer:
     """Show a workload's Scale."""
     entry = await server.registry.get(resource, request.info.namespace, request.info.name)
     return _shown(server, request, entry.data)
 
 
-async def update(server: ResourceServer, request: Request, resource: Resource) -> Answer:
+async def update(server: Verbs, request: Request, resource: Resource) -> Answer:
     """Set replicas from a Scale; 409 where it carries an older resourceVersion."""
     context = server.context(request, "UpdateOptions")
     scale = await body_of(server, request, DECODER)
@@ -91,13 +92,13 @@ async def update(server: ResourceServer, request: Request, resource: Resource) -
         assert obj is not None
         return _scaled(obj, scale, name)
 
-    written = await server.registry.update(
-        context, resource, request.info.namespace, name, change, projection=projection
+    written = await updating.update(
+        server.registry, context, resource, request.info.namespace, name, change, projection=projection
     )
     return _shown(server, request, written.data)
 
 
-async def patch(server: ResourceServer, request: Request, resource: Resource) -> Answer:
+async def patch(server: Verbs, request: Request, resource: Resource) -> Answer:
     """Patch a workload as if it were its Scale."""
     context = server.context(request, "PatchOptions")
     body = await request.document(server.max_body)
@@ -112,8 +113,8 @@ async def patch(server: ResourceServer, request: Request, resource: Resource) ->
         scale = await changed_scale(found, context, obj, scale_of(obj), REPLICAS)
         return _scaled(obj, scale, name)
 
-    written = await server.registry.update(
-        context, resource, request.info.namespace, name, change, projection=projection
+    written = await updating.update(
+        server.registry, context, resource, request.info.namespace, name, change, projection=projection
     )
     return _shown(server, request, written.data)
 
@@ -161,11 +162,11 @@ def checked_replicas(obj: Object, scale: Object, name: str) -> int:
     return int(replicas)
 
 
-def _shown(server: ResourceServer, request: Request, data: bytes) -> Answer:
+def _shown(server: Verbs, request: Request, data: bytes) -> Answer:
     return shown(server, request, scale_of(msgspec.json.decode(data)))
 
 
-def shown(server: ResourceServer, request: Request, scale: Object) -> Answer:
+def shown(server: Verbs, request: Request, scale: Object) -> Answer:
     """Show a Scale in the form that was asked for."""
     wanted = negotiate(request.header(b"accept"))
     form = Form(wanted, _STRATEGY, request.option("includeObject"), server.registry.clock)

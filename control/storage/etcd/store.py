@@ -24,6 +24,7 @@ from control.storage.etcd.messages import (
     StatusResponse,
 )
 from control.storage.etcd.revisions import FIRST, Revisions
+from control.storage.etcd.save import save
 from control.storage.etcd.watch import EtcdWatch
 from control.storage.store import Compacted, FutureRevision, Item, Page
 from kube.clock import SYSTEM, Clock
@@ -113,8 +114,6 @@ class EtcdStore:
         return {key: leases[lease] for key, lease in found.items()}
 
     async def snapshot(self, path: Path) -> None:
-        from control.storage.etcd.transfer import save
-
         await save(self, path)
 
     async def close(self) -> None:

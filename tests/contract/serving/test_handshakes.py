@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from uvicorn.config import Config
 
-from control.server.protocol import ApiProtocol
+from control.http.protocol import ApiProtocol
 from kube import pki
 from kube.serving import handshakes, table
 from kube.serving.limits import ServingLimits

@@ -22,7 +22,7 @@ import pytest
 from uvicorn.config import Config
 
 from agent.server.protocol import AgentProtocol
-from control.server.protocol import CYCLE, PROTOCOL, ApiProtocol
+from control.http.protocol import CYCLE, PROTOCOL, ApiProtocol
 from kube import pki
 from kube.serving.limits import ServingLimits
 from kube.serving.protocol import BoundedProtocol

@@ -11,8 +11,8 @@ from urllib.parse import quote, unquote
 
 import yaml
 
-from control.server import encodings
-from control.server.negotiate import Wanted
+from control.http import encodings
+from control.http.negotiate import Wanted
 from tests.support.authorised.objects import NAMESPACES
 from tests.support.authorised.targets import Target
 from tests.support.authorised.world import World

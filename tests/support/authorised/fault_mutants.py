@@ -130,9 +130,9 @@ FAULTS = (
     ),
     Mutant(
         "objects of a custom resource called events vanish",
-        _REGISTRY + "storing:ttl",
-        "if strategy.expires",
-        'if strategy.resource.plural == "events"',
+        _REGISTRY + "creation:store_new",
+        "strategy.ttl",
+        '(3600 if resource.plural == "events" else 0)',
         ("create", "replace"),
     ),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.support.authorised.mutants import Mutant
 
-_INFO = "control.server.requestinfo:"
+_INFO = "control.requestinfo:"
 _WRITING, _DELETING = "control.server.writing:Writing.", "control.server.deleting:Deleting."
 _REGISTRY = "control.registry."
 
@@ -203,7 +203,7 @@ OTHERS = (
     # -- backends
     Mutant(
         "a client's credentials are passed on",
-        "control.server.relay:request_head",
+        "control.http.relay:request_head",
         "lowered in _NOT_PASSED_ON",
         'lowered == b"host"',
         ("extend", "connect"),

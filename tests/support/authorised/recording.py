@@ -17,6 +17,7 @@ import msgspec
 
 from control.admission.plugin import Attributes
 from control.auth.user import AuthzAttributes, Decision
+from control.registry import creation, removal, updating
 from control.registry.context import SERVER, Context
 from control.registry.registry import Registry
 from control.storage.store import Item, Store
@@ -206,18 +207,26 @@ class RecordingAdmission:
         )
 
 
-def identify_writers(registry: Registry) -> None:
+@contextlib.contextmanager
+def writers_identified() -> Iterator[None]:
     """Let each write through a registry be recorded under the user that it was given."""
-    for name in ("create", "update", "delete"):
-        setattr(registry, name, _identified(getattr(registry, name)))
+    verbs = ((creation, "create"), (updating, "update"), (removal, "delete"))
+    kept = [getattr(module, name) for module, name in verbs]
+    for (module, name), work in zip(verbs, kept, strict=True):
+        setattr(module, name, _identified(work))
+    try:
+        yield
+    finally:
+        for (module, name), work in zip(verbs, kept, strict=True):
+            setattr(module, name, work)
 
 
 def _identified(work: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(work)
-    async def identified(context: Context, *arguments: Any, **named: Any) -> Any:
+    async def identified(registry: Registry, context: Context, *arguments: Any, **named: Any) -> Any:
         token = _ACTING.set(context.user.name)
         try:
-            return await work(context, *arguments, **named)
+            return await work(registry, context, *arguments, **named)
         finally:
             _ACTING.reset(token)
 

@@ -21,8 +21,8 @@ from control.aggregation import availability
 from control.assembly import ApiServer
 from control.auth.authorizers import Link
 from control.auth.user import Credentials, UserInfo
-from control.server.exchange import Request, Response, Stream, Upgrade
-from control.server.pieces import whole
+from control.http.exchange import Request, Response, Stream, Upgrade
+from control.http.pieces import whole
 from control.storage import codec
 from control.storage.store import KeyNotFound, RevisionConflict
 from tests.support.authorised.backends import dialled
@@ -32,7 +32,7 @@ from tests.support.authorised.recording import (
     RecordingAdmission,
     RecordingAuthorizer,
     RecordingStore,
-    identify_writers,
+    writers_identified,
 )
 from tests.support.authorised.targets import BOATS, BY_NAME, CREW, TARGETS, Target, definition
 from tests.support.control import ApiUnderTest, api_server
@@ -211,7 +211,7 @@ class World:
         body = {"metadata": name, "spec": {**spec, "service": service, "insecureSkipTLSVerify": True}}
         await self.admin("POST", "/apis/apiregistration.k8s.io/v1/apiservices", body)
         async with asyncio.timeout(20):
-            while not any(r.available for r in self.api.aggregator.remotes.values()):
+            while not any(r.available for r in self.api.aggregator.extensions.remotes.values()):
                 await asyncio.sleep(0.02)
 
 
@@ -225,7 +225,7 @@ async def world(directory: Path) -> AsyncIterator[World]:
 
     availability.check = available
     try:
-        with dialled():
+        with dialled(), writers_identified():
             plugins = ("OwnerReferencesPermissionEnforcement",)
             async with api_server(directory, enabled_admission=plugins, **HEADERS) as under_test:
                 api, authorizer = under_test.api, RecordingAuthorizer()
@@ -236,7 +236,6 @@ async def world(directory: Path) -> AsyncIterator[World]:
                 api.cache.wait_fresh = functools.partial(api.cache.wait_fresh, timeout=FRESH_SECONDS)  # type: ignore[method-assign]
                 api.registry.store = RecordingStore(api.store)  # type: ignore[assignment]
                 api.registry.admission = RecordingAdmission(api.registry.admission)
-                identify_writers(api.registry)
                 await made.seed()
                 yield made
     finally:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from control.custom import structural, uniqueness, validation
 from control.custom.decoder import CustomDecoder
-from control.custom.schema import Schema
+from control.schemas import structural, uniqueness, validation
+from control.schemas.schema import Schema
 from tests.support.cost_cases.inputs import OBJECT, cases
 
 FREE: dict[str, Any] = {"type": "object", "additionalProperties": {"type": "array", "items": {"type": "object"}}}

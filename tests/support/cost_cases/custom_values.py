@@ -6,8 +6,9 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from control.custom import formats, jsonpath, patterns
+from control.cel import formats, patterns
 from control.custom.columns import Columns
+from control.schemas import jsonpath
 from tests.support.cost import Case
 from tests.support.cost_cases.inputs import NOW, OBJECT, cases, fill
 

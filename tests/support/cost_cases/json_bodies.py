@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from control.server.decode import Decoder, load_json
+from control.decoding.decode import Decoder, load_json
 from kube.api import apiextensions_v1, core_v1
 from tests.support.cost_cases.inputs import as_json, cases, each, encoded, fill
 

@@ -6,9 +6,9 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from control.decoding.decode import media_type
 from control.registry import metadata
 from control.registry.strategies import strategy_for
-from control.server.decode import media_type
 from kube.resources import by_kind
 from netproxy.podnet import cni_results
 from tests.support.cost import Case

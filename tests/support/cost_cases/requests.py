@@ -6,7 +6,8 @@ import asyncio
 import zlib
 from collections.abc import AsyncIterator, Callable
 
-from control.server import html_page, links, negotiate, requestinfo
+from control import requestinfo
+from control.http import html_page, links, negotiate
 from tests.support.cost import Case
 from tests.support.cost_cases.inputs import HEAD, OBJECT, cases, fill
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from control.server import yaml_body
-from control.server.decode import Decoder
+from control.decoding import yaml_body
+from control.decoding.decode import Decoder
 from kube.api import core_v1
 from tests.support.cost_cases.inputs import cases, each, encoded, fill
 

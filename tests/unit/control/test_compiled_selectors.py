@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from control import compiled_selectors
+from control.admission.matching import selected
 from control.admission.plugin import Attributes
-from control.admission.webhooks.matching import selected
 from control.auth.user import UserInfo
 from control.compiled_selectors import CompiledSelectors
 from control.offload import LARGE

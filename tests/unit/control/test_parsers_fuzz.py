@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 
 from control.cel import CompileError, Declarations, EvaluationError, compile
 from control.cel.types import BOOL, DOUBLE, DYN, INT, STRING, list_of, map_of, object_of
+from control.decoding.decode import load_json
+from control.decoding.yaml_body import load_yaml
 from control.patch.apply import apply, track_update
 from control.patch.json_patch import apply_json_patch
 from control.patch.merge_patch import apply_merge_patch
 from control.patch.schema import of_object
 from control.patch.strategic import strategic_merge
-from control.server.decode import load_json
-from control.server.yaml_body import load_yaml
 from kube import quantity, selectors
 from kube.api import apps_v1, core_v1
 from kube.errors import StatusError

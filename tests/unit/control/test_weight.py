@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from control.server.decode import Decoder
-from control.server.yaml_body import load_yaml
+from control.decoding.decode import Decoder
+from control.decoding.yaml_body import load_yaml
 from control.weight import LARGE, VALUE, weight
 from kube import value_count
 from kube.api import core_v1

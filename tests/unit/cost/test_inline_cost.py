@@ -15,10 +15,10 @@ import msgspec
 import pytest
 
 from control.auth.user import UserInfo
+from control.decoding.decode import Decoder
 from control.registry import creation, updating
 from control.registry.context import Context
 from control.registry.strategies import strategy_for
-from control.server.decode import Decoder
 from control.weight import LARGE, weight
 from kube.errors import StatusError
 from tests.support.large_objects import LargeField, Object

@@ -8,8 +8,8 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from control.server.decode import Decoder
-from control.server.yaml_body import load_yaml
+from control.decoding.decode import Decoder
+from control.decoding.yaml_body import load_yaml
 from kube.api import meta_v1
 from kube.errors import StatusError
 from kube.resources import RESOURCES, Resource

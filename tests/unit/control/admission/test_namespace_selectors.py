@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from control.admission.matching import selected
 from control.admission.plugin import Operation
-from control.admission.webhooks.matching import selected
 from tests.support.lookup import Objects, attributes
 
 OWNER = {"metadata": {"name": "policy"}}

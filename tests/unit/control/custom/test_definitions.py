@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from control.custom import rulechecks, structural
+from control.schemas import rulechecks, structural
 
 Schema = dict[str, Any]
 

@@ -7,7 +7,7 @@ import pytest
 from control.auth.user import UserInfo
 from control.fairness import defaults
 from control.fairness.fairness import Fairness
-from control.server.requestinfo import parse_path, with_query
+from control.requestinfo import parse_path, with_query
 
 AUTHENTICATED = "system:authenticated"
 

@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from control.decoding.canonical import rewrite
 from control.registry.strategies import strategy_for
-from control.server.canonical import rewrite
 from kube import serialize
 from kube.errors import StatusError
 from kube.resources import RESOURCES, Resource

@@ -14,8 +14,8 @@ from control import offload
 from control.auth.audit import Auditor, Note
 from control.auth.audit_policy import Policy
 from control.auth.user import UserInfo
+from control.http.exchange import Request, Response, Stream
 from control.server import audit_bodies, auditing
-from control.server.exchange import Request, Response, Stream
 from kube.clock import FakeClock
 
 JSON, GZIP = b"application/json", [(b"content-encoding", b"gzip")]

@@ -11,10 +11,10 @@ import pytest
 from control.auth.rbac import RBACAuthorizer
 from control.auth.user import AuthzAttributes, UserInfo
 from control.fairness.fairness import Fairness
-from control.server.exchange import MOST_OPTIONS, Request
+from control.http.exchange import MOST_OPTIONS, Request
+from control.http.negotiate import negotiate
+from control.requestinfo import parse_path
 from control.server.metrics import labels_of
-from control.server.negotiate import negotiate
-from control.server.requestinfo import parse_path
 from kube.errors import StatusError
 
 LONG = 40_000

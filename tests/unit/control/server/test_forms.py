@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from control.http.negotiate import Wanted
+from control.http.yaml_answer import dump_yaml
 from control.registry.strategies import strategy_for
 from control.server.forms import Form
-from control.server.negotiate import Wanted
 from control.server.shared_events import MOST_BYTES, MOST_EVENTS, SECONDS, SharedEvents
-from control.server.yaml_answer import dump_yaml
 from control.storage.entry import Entry
 from control.storage.watcher import Notice
 from kube import remembering, resources

@@ -2,7 +2,7 @@
 
 import pytest
 
-from control.server.requestinfo import parse_path, with_query
+from control.requestinfo import parse_path, with_query
 
 
 @pytest.mark.parametrize(

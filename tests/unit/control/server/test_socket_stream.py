@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any, cast
 
-from control.server.exchange import Request, Stream
+from control.http.exchange import Request, Stream
 from control.server.socket_stream import over_socket
 from kube.serving.frames import CONTROL_BURST, FRAME_CHUNK, SessionTurns
 

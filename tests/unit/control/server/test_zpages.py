@@ -7,7 +7,7 @@ import pytest
 
 from control.config import ControlConfig
 from control.features import GATES, check
-from control.server.exchange import Request
+from control.http.exchange import Request
 from control.server.zpages import ZPages
 from kube.clock import FakeClock
 from kube.errors import StatusError

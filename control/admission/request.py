@@ -1,0 +1,53 @@
+"""The AdmissionRequest that webhooks are sent and that the expressions of policies see as `request`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from control.admission.plugin import Attributes
+from control.admission.versions import of_subresource, shown_as
+from control.auth.user import user_info
+from kube.resources import Resource
+
+Object = dict[str, Any]
+
+
+async def describe(shown: Resource, attributes: Attributes) -> tuple[Object, Object | None, Object | None]:
+    """Return (an AdmissionRequest without uid and objects, the object, the old object) as a version shows them."""
+    asked, on_path = attributes.requested or attributes.resource, attributes.resource
+    if attributes.operation == "CONNECT":
+        kind = request_kind = {"group": "", "version": "v1", "kind": (attributes.obj or {}).get("kind", "")}
+        new, old = attributes.obj, None
+    else:
+        kind, request_kind = _kind(shown, attributes), _kind(asked, attributes)
+        new, old = await shown_as(attributes.obj, on_path, shown), await shown_as(attributes.old, on_path, shown)
+    request: Object = {
+        "kind": kind,
+        "resource": _resource(shown),
+        "requestKind": request_kind,
+        "requestResource": _resource(asked),
+        "operation": attributes.operation,
+        "userInfo": user_info(attributes.user),
+        "dryRun": attributes.dry_run,
+        "options": dict(attributes.options) or None,
+    }
+    if attributes.subresource:
+        request["subResource"] = request["requestSubResource"] = attributes.subresource
+    if attributes.name:
+        request["name"] = attributes.name
+    if attributes.namespace:
+        request["namespace"] = attributes.namespace
+    return request, new, old
+
+
+def _kind(resource: Resource, attributes: Attributes) -> Object:
+    """Name the kind that is shown: a subresource's object may be of another one (Eviction, Scale)."""
+    obj = attributes.obj
+    if obj is not None and of_subresource(obj, attributes.resource):
+        group, _, version = str(obj["apiVersion"]).rpartition("/")
+        return {"group": group, "version": version, "kind": obj["kind"]}
+    return {"group": resource.group, "version": resource.version, "kind": resource.kind}
+
+
+def _resource(resource: Resource) -> Object:
+    return {"group": resource.group, "version": resource.version, "resource": resource.plural}

@@ -1,0 +1,14 @@
+"""What conversion needs of whoever calls webhooks."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+Object = dict[str, Any]
+
+
+class Webhooks(Protocol):
+    """How webhooks are asked (control.admission.webhooks.caller)."""
+
+    async def call(self, client: Object, body: Object, timeout: float) -> bytes:
+        """Post to what a clientConfig names and return the answer; raises CallFailed."""

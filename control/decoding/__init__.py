@@ -1,0 +1,1 @@
+"""Request bodies, JSON, YAML and protobuf, to plain objects of their types."""

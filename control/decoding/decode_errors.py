@@ -1,0 +1,201 @@
+"""What is wrong with a body, said as upstream's decoders say it: JSON syntax, wrong types, repeated fields.
+
+msgspec tells where a value is of a wrong type; which Go struct and type that is, the shapes of the types tell.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from control.decoding import shapes
+from kube.field_path import MOST_PROBLEMS, bounded
+
+
+def json_problem(body: bytes, error: Exception) -> str:
+    """Word a JSON syntax error as Go's decoder does."""
+    text = body.decode("utf-8", "replace")
+    try:
+        json.loads(text)
+    except json.JSONDecodeError as found:
+        if found.pos >= len(text.rstrip()):
+            return "unexpected end of JSON input"
+        character = text[found.pos]
+        if "property name" in found.msg:
+            return f"invalid character {_quoted(character)} looking for beginning of object key string"
+        if found.msg.startswith("Expecting value"):
+            return f"invalid character {_quoted(character)} looking for beginning of value"
+        if found.msg.startswith("Extra data"):
+            return f"invalid character {_quoted(character)} after top-level value"
+        if "',' delimiter" in found.msg:
+            return f"invalid character {_quoted(character)} after object key:value pair"
+        if "':' delimiter" in found.msg:
+            return f"invalid character {_quoted(character)} after object key"
+        if found.msg.startswith("Unterminated string"):
+            return "unexpected end of JSON input"
+        return f"invalid character {_quoted(character)} in string literal"
+    except RecursionError:
+        return "exceeded max depth"
+    return str(error)
+
+
+def _quoted(character: str) -> str:
+    return "'\\''" if character == "'" else f"'{character}'"
+
+
+_KEY_ENDS = re.compile(rb'"[ \t\r\n]*+:')
+
+
+def most_keys(body: bytes) -> int:
+    """Return how many keys a JSON text has at most: each ends in a quote and a colon, and strings can only add to those.
+
+    Where that is no more than the keys of the value that was read, none is repeated.
+    """
+    spaced = any(pair in body for pair in (b" :", b"\n:", b"\t:", b"\r:"))
+    return len(_KEY_ENDS.findall(body)) if spaced else body.count(b'":')
+
+
+def least_keys(value: Any) -> int:
+    """Return how many keys a JSON value has at least: a key that ends in a backslash is not counted."""
+    text = msgspec.json.encode(value)
+    return text.count(b'":') - text.count(b'\\":')
+
+
+def duplicates(body: bytes) -> list[str]:
+    """Return the paths of fields that appear more than once in an object of a JSON text, MOST_PROBLEMS of them."""
+    return [path for path, repeated in _strange(body, frozenset()) if repeated]
+
+
+def strict_problems(body: bytes, unknown: Iterable[str]) -> list[str]:
+    """Word the repeated and the unknown fields of a JSON text, in the order of the text (sigs.k8s.io/json)."""
+    found = _strange(body, frozenset(map(bounded, unknown)))
+    return [f'{"duplicate" if repeated else "unknown"} field "{path}"' for path, repeated in found]
+
+
+def _strange(body: bytes, unknown: frozenset[str]) -> list[tuple[str, bool]]:
+    """Return paths of unknown fields with False, and of repeated ones with True; nothing within unknown fields."""
+
+    class Pairs(list[tuple[str, Any]]):
+        pass
+
+    found: dict[tuple[str, bool], None] = {}
+
+    def walk(value: Any, path: str) -> None:
+        if isinstance(value, Pairs):
+            seen: set[str] = set()
+            for key, item in value:
+                repeated = key in seen
+                seen.add(key)
+                if not (repeated or unknown or isinstance(item, list)):
+                    continue
+                where = bounded(f"{path}.{key}" if path else key)
+                if where in unknown:
+                    note(where, False)
+                    continue
+                if repeated:
+                    note(where, True)
+                walk(item, where)
+        elif isinstance(value, list):
+            for index, item in enumerate(value):
+                if isinstance(item, list):
+                    walk(item, f"{path}[{index}]")
+
+    def note(where: str, repeated: bool) -> None:
+        if len(found) < MOST_PROBLEMS:
+            found[where, repeated] = None
+
+    walk(json.loads(body, object_pairs_hook=Pairs), "")
+    return list(found)
+
+
+_EXPECTED = re.compile(r"Expected `([^`]*)`, got `([^`]*)`(?: - at `(.*)`)?")
+_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]")
+_JSON_NAMES = {
+    "str": "string",
+    "int": "number",
+    "float": "number",
+    "bool": "bool",
+    "array": "array",
+    "object": "object",
+}
+
+
+def json_type(value: Any) -> str:
+    """Return what Go's decoder calls a JSON value's type."""
+    if isinstance(value, bool):
+        return "bool"
+    if isinstance(value, int | float):
+        return "number"
+    names: dict[type, str] = {str: "string", list: "array", dict: "object"}
+    return names.get(type(value), "null")
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """Where a value is of a wrong type: the field's owner and path, what it was to be, and what it is."""
+
+    expected: str
+    got: str
+    path: str
+    shape: shapes.Shape
+    owner: str
+    names: tuple[str, ...]
+    value: Any
+
+
+def misfit(error: msgspec.ValidationError, raw: Any, struct: type[msgspec.Struct]) -> Misfit | None:
+    """Find what a validation error speaks of; None where it is not about a type."""
+    match = _EXPECTED.match(str(error))
+    if match is None:
+        return None
+    expected, got, path = match.groups()
+    shape, owner, names = shapes.of(struct), struct.__name__, list[str]()
+    for name, index in _STEP.findall(path or ""):
+        if name and shape.struct is not None:
+            owner = shape.struct.__name__
+            names.append(name)
+            shape = shapes.fields(shape.struct).get(name, shapes.ANY)
+        elif index and shape.item is not None:
+            shape = shape.item
+    return Misfit(expected, got, path or "", shape, owner, tuple(names), _at(raw, path or ""))
+
+
+def go_message(error: msgspec.ValidationError, raw: Any, struct: type[msgspec.Struct]) -> str:
+    """Say as Go's decoder would which field got a value of a wrong type."""
+    found = misfit(error, raw, struct)
+    if found is None:
+        return f"json: {error}"
+    shape = found.shape
+    value = _JSON_NAMES.get(found.got.split(" ")[0], found.got)
+    if value == "number" and shape.go in ("int32", "int64"):
+        value = f"number {found.value}"
+    if shape.go == "string" and "date" in found.expected:
+        value = "string"
+    if not found.names:
+        return f"json: cannot unmarshal {value} into Go value of type {shape.go}"
+    return (
+        f"json: cannot unmarshal {value} into Go struct field {found.owner}.{'.'.join(found.names)} of type {shape.go}"
+    )
+
+
+def _at(raw: Any, path: str) -> Any:
+    for name, index in _STEP.findall(path):
+        try:
+            raw = raw[name] if name else raw[int(index)]
+        except (KeyError, ValueError, IndexError, TypeError):
+            return ""
+    return raw
+
+
+def summary(body: bytes) -> str:
+    """Return the beginning of a body as messages show it: text for an object, hexadecimal for anything else."""
+    if not body:
+        return "<empty>"
+    shown = body[:30]
+    text = shown.decode("utf-8", "replace") if body[:1] == b"{" else shown.hex()
+    return text + " ..." if len(body) > 30 else text

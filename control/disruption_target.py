@@ -1,0 +1,19 @@
+"""The condition DisruptionTarget, by which a pod's owner knows why the pod goes: pod failure policies of Jobs read it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+TYPE = "DisruptionTarget"
+
+
+def condition(reason: str, message: str, since: str, generation: int | None) -> dict[str, Any]:
+    """Return the condition of a pod of a generation, true since a time (RFC 3339)."""
+    found: dict[str, Any] = {
+        "type": TYPE,
+        "status": "True",
+        "reason": reason,
+        "message": message,
+        "lastTransitionTime": since,
+    }
+    return found | {"observedGeneration": generation} if generation else found

@@ -1,0 +1,124 @@
+"""The groups of parts that an API server is made of: what is served, and what a request goes through."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from control.access import Access
+from control.admission import configuration as admission_configuration
+from control.admission import plugins
+from control.admission.chain import Chain
+from control.admission.webhooks.asking import Asker
+from control.admission.webhooks.caller import Caller
+from control.aggregation.aggregator import Aggregator, Extensions
+from control.audit_sinks import Auditing
+from control.auth.legacy_use import LegacyTokenUse
+from control.config import ControlConfig
+from control.custom.definitions import Definitions
+from control.fairness import debug as fairness_debug
+from control.fairness.keeper import list_size
+from control.http.exchange import Request
+from control.node_dialer import NodeDialer
+from control.registry.registry import Registry
+from control.registry.strategy import Settings
+from control.server.discovery import Discovery
+from control.server.edge import Edge
+from control.server.health import Health
+from control.server.listing import Listing
+from control.server.lookup import Lookup, StoredObjects
+from control.server.metrics import RequestMetrics
+from control.server.mounted import Mounted
+from control.server.pipeline import Pipeline, fairness_of
+from control.server.resources import ResourceServer
+from control.server.serve import Listener
+from control.server.subresources.table import handlers
+from control.server.verbs import Verbs
+from control.server.zpages import ZPages
+from control.storage.cache import WatchCache
+from control.storage.store import Store
+from kube.clock import Clock
+from kube.resources import RESOURCES
+
+NAMES = {r.storage_prefix: (r.group, r.plural) for r in RESOURCES}
+"""Folder in the store -> group and resource."""
+
+
+class Resources:
+    """What is served and who may do what to it: the registry, custom resources, authentication, admission."""
+
+    def __init__(self, config: ControlConfig, clock: Clock, store: Store, cache: WatchCache) -> None:
+        self.admission = Chain()
+        settings = Settings(
+            tuple(config.service_cidr.split(",")),
+            range(config.node_port_range[0], config.node_port_range[1] + 1),
+            shared_store=config.store == "etcd",
+            event_ttl=config.event_ttl,
+        )
+        self.registry = Registry(store, cache, self.admission, clock, settings)
+        objects = StoredObjects(self.registry)
+        self.token_use = LegacyTokenUse(clock)
+        self.access = Access(config, objects.get, clock, self.token_use.used)
+        told = admission_configuration.load(config.admission_config_file)
+        plugins.check(told, config.enabled_admission, config.disabled_admission)
+        self.webhooks = Caller(objects, plugins.webhook_credentials(told))
+        self.custom = Definitions(self.registry, self.webhooks)
+        self.lookup = Lookup(self.registry, self.custom)
+        auth = self.access.auth
+        surroundings = plugins.Surroundings(
+            self.lookup,
+            auth.authorizer,
+            auth.rbac,
+            Asker(self.lookup, self.webhooks, auth.authorizer),
+            told,
+            clock,
+            (config.not_ready_toleration_seconds, config.unreachable_toleration_seconds),
+        )
+        enabled, disabled = config.enabled_admission, config.disabled_admission
+        self.admission.install(plugins.make(surroundings, enabled, disabled, config.default_admission))
+
+    async def close(self) -> None:
+        """Let go of connections to webhooks."""
+        await self.webhooks.close()
+        await self.admission.close()
+        await self.access.close()
+
+
+class Serving:
+    """What a request goes through, from the listener to the handlers."""
+
+    def __init__(self, config: ControlConfig, clock: Clock, health: Health, resources: Resources) -> None:
+        registry, auth = resources.registry, resources.access.auth
+        self.listing = Listing(registry, config.min_watch_timeout)
+        verbs = Verbs(registry, self.listing, config.max_body_bytes, auth.authorizer)
+        served = ResourceServer(verbs, handlers(verbs, auth, NodeDialer(config)), resources.custom)
+        fairness, metrics = fairness_of(config), RequestMetrics()
+        extensions = Extensions()
+
+        def finite_routes() -> Any:
+            from control.server.exposition import Exposition
+            from control.server.finite import build
+
+            database = config.database if config.store == "sqlite" else None
+            told = Exposition(metrics, fairness, health, registry.caches, NAMES, extensions.availability, database)
+            documents = {"/metrics": told.metrics, "/metrics/slis": told.slis}
+            return build(health, Discovery(custom=resources.custom), auth.signer, documents)
+
+        def debug(request: Request) -> str | None:
+            return fairness_debug.dump(request.path, fairness, bool(request.option("includeRequestDetails")))
+
+        self.mounted = Mounted(health, finite_routes, debug, ZPages(config, clock).answer)
+        self.aggregator = Aggregator(resources.lookup, served, self.mounted, extensions)
+        self.auditing = Auditing(config, clock)
+        self.pipeline = Pipeline(
+            config,
+            auth,
+            self.aggregator.resources,
+            self.aggregator.finite,
+            fairness,
+            metrics,
+            functools.partial(list_size, registry),
+            self.auditing.auditor,
+        )
+        self.edge = Edge(self.pipeline)
+        self.listener = Listener(config, self.edge)

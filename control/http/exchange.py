@@ -1,0 +1,242 @@
+"""A request and its answer, apart from the transport: the socket's ASGI edge and the in-process client both make them.
+
+Header names are lower-case bytes as ASGI has them. A handler returns a `Response` (whole), a `Stream` (chunks as they
+come; watches and logs), or an `Upgrade` (the connection itself is handed over).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from control.auth.user import UserInfo
+from control.decoding.yaml_body import ReadBody, read_ahead
+from control.fairness.fairness import Flow
+from control.http import encodings, query
+from control.http.negotiate import negotiate
+from control.http.pieces import Body
+from control.requestinfo import RequestInfo, parse_path
+from control.weight import weight
+from kube import errors
+from kube.schema import wire
+
+Header = tuple[bytes, bytes]
+JSON = b"application/json"
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+"""What Go reads as one; Python would take underscores, blanks and other scripts' digits too."""
+_TRUE = frozenset(("1", "t", "T", "true", "TRUE", "True"))
+"""What Go's strconv.ParseBool takes for true."""
+_FOR_PEOPLE = (b"curl", b"Wget", b"Mozilla/5.0")
+MOST_OPTIONS = 2000
+"""Options of a query, which is read before it is known who asks; the words of an exec's command are options, too."""
+
+
+class Response(msgspec.Struct):
+    """A whole answer."""
+
+    status: int
+    body: Body = b""
+    content_type: bytes = JSON
+    headers: list[Header] = []
+
+
+@dataclass(slots=True)
+class Stream:
+    """An answer in chunks; the iterator is closed when the client goes away."""
+
+    chunks: AsyncIterator[bytes]
+    content_type: bytes = JSON
+    status: int = 200
+    headers: list[Header] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Upgrade:
+    """A request that wants the raw connection: `splice` gets it from the transport's edge, or returns an ordinary answer."""
+
+    splice: Callable[[Any], Awaitable[Response | None]]
+
+
+Answer = Response | Stream | Upgrade
+Handler = Callable[["Request"], Awaitable[Answer]]
+
+
+def _stays() -> bool:
+    return False
+
+
+async def _never() -> None:
+    await asyncio.get_running_loop().create_future()
+
+
+class Request:
+    """One request. `user` is filled in on the way; `warnings` become Warning headers."""
+
+    __slots__ = (
+        "_body",
+        "_query",
+        "audit_id",
+        "extensions",
+        "flow",
+        "headers",
+        "info",
+        "left",
+        "method",
+        "path",
+        "query_string",
+        "read_body",
+        "read_parts",
+        "until_left",
+        "user",
+        "warnings",
+    )
+
+    info: RequestInfo
+    user: UserInfo
+
+    def __init__(
+        self,
+        method: str,
+        path: str,
+        query_string: bytes,
+        headers: dict[bytes, bytes],
+        read_body: Callable[[int], Awaitable[bytes]],
+    ) -> None:
+        self.method, self.path, self.query_string, self.headers = method, path, query_string, headers
+        self.info = parse_path(method, path)
+        self.read_body = read_body
+        self._body: bytes | None = None
+        self._query: dict[str, list[str]] | None = None
+        self.warnings: list[str] = []
+        self.audit_id = ""
+        self.extensions: dict[str, Any] = {}
+        self.left: Callable[[], bool] = _stays
+        """Tells whether the client has closed its connection; long work for its answer then ends."""
+        self.until_left: Callable[[], Awaitable[None]] = _never
+        """Waits until the client has closed its connection."""
+        self.read_parts: Callable[[], AsyncIterator[bytes]] | None = None
+        """Yields the body as it comes; raises 400 where the client leaves in the middle of it."""
+        self.flow: Flow | None = None
+        """What the request belongs to in priority and fairness, once that is known."""
+
+    @property
+    def query(self) -> dict[str, list[str]]:
+        if self._query is None:
+            if self.query_string.count(b"&") >= MOST_OPTIONS:
+                raise errors.bad_request(f"more than {MOST_OPTIONS} query options")
+            self._query = query.read(self.query_string) if self.query_string else {}
+        return self._query
+
+    def option(self, name: str, default: str = "") -> str:
+        """Return a query parameter's first value."""
+        values = self.query.get(name) if self.query_string else None
+        return values[0] if values else default
+
+    def flag(self, name: str) -> bool | None:
+        """Return a boolean query parameter as Go's conversion reads it: anything but "false" and "0" is true."""
+        values = self.query.get(name) if self.query_string else None
+        return None if not values else values[0].lower() not in ("false", "0")
+
+    @property
+    def pretty(self) -> bool:
+        """Say whether JSON is answered with line breaks: as the option says, else for curl, Wget and browsers.
+
+        Upstream: isPrettyPrint (apiserver/pkg/endpoints/handlers/negotiation). Raises nothing: an error's answer asks too.
+        """
+        if b"pretty" in self.query_string and self.query_string.count(b"&") < MOST_OPTIONS:
+            said = self.option("pretty")
+            if said:
+                return said in _TRUE
+        return self.headers.get(b"user-agent", b"").startswith(_FOR_PEOPLE)
+
+    def number(self, name: str) -> int | None:
+        """Return an integer query parameter; raises 400 where it is not one."""
+        values = self.query.get(name) if self.query_string else None
+        if not values:
+            return None
+        text = values[0]
+        problem = "invalid syntax"
+        if _INTEGER.fullmatch(text):
+            if len(text) < 40 and -(1 << 63) <= (found := int(text)) < 1 << 63:
+                return found
+            problem = "value out of range"
+        raise errors.bad_request(f'strconv.ParseInt: parsing "{text}": {problem}')
+
+    def header(self, name: bytes) -> str:
+        """Return a header's value, "" where there is none."""
+        return self.headers.get(name, b"").decode("latin-1")
+
+    @property
+    def sent(self) -> bytes:
+        """Return the body as far as anybody has asked for it."""
+        return self._body or b""
+
+    @property
+    def weight(self) -> int:
+        """How much work there is with the body as far as anybody has asked for it (control/weight.py)."""
+        return weight(self.sent, self.header(b"content-type"))
+
+    async def body(self, limit: int) -> bytes:
+        """Return the whole body; raises 413 past `limit` bytes."""
+        if self._body is None:
+            self._body = await self.read_body(limit)
+        return self._body
+
+    async def parts(self) -> AsyncIterator[bytes]:
+        """Yield the body as it comes, without a limit; raises 400 where the client leaves in the middle of it."""
+        if self._body is None and self.read_parts is not None:
+            async for part in self.read_parts():
+                yield part
+        elif body := await self.body(sys.maxsize):
+            yield body
+
+    async def document(self, limit: int) -> bytes:
+        """Return the whole body for a decoder, with large YAML read already; raises 413 past `limit` bytes."""
+        body = await self.body(limit)
+        if b"yaml" in self.headers.get(b"content-type", b"").lower() and not isinstance(body, ReadBody):
+            body = self._body = await read_ahead(body, self.user.name)
+        return body
+
+
+def typed_response(request: Request, value: dict[str, Any], module: str, kind: str, status: int = 200) -> Response:
+    """Return a value of a type (module "authentication_v1", "TokenRequest") as the client accepts it; raises 406."""
+    wanted = negotiate(request.header(b"accept"), False, wire.known(module, kind))
+    body = encodings.write(value, wanted, module, kind)
+    return Response(status, indented(body, wanted.content_type, request.pretty), wanted.content_type)
+
+
+def indented(body: bytes, content_type: bytes, pretty: bool) -> bytes:
+    """Return a JSON body with line breaks where they are wanted, any other as it is."""
+    return msgspec.json.format(body, indent=2) if pretty and body and content_type.startswith(JSON) else body
+
+
+def error_response(error: errors.StatusError, accept: str = "", pretty: bool = False) -> Response:
+    """Write an error as its Status, with Retry-After where the client is to come back."""
+    headers: list[Header] = []
+    retry = error.details.get("retryAfterSeconds")
+    if retry and error.code in (429, 503, 504, 409, 500):
+        headers.append((b"retry-after", str(retry).encode()))
+    if error.code == 401:
+        headers.append((b"www-authenticate", b'Bearer realm="kubernetes-api"'))
+    # The frames that it came through hold the error and the request, all of which would wait for the garbage collector.
+    error.__traceback__ = None
+    body, content_type = encodings.status_bytes(error.to_status(), accept)
+    return Response(error.code, indented(body, content_type, pretty), content_type, headers)
+
+
+def wants_upgrade(request: Request) -> bool:
+    """Say whether a request asks for another protocol on its connection."""
+    tokens = request.headers.get(b"connection", b"").lower().replace(b" ", b"").split(b",")
+    return b"upgrade" in tokens and bool(request.headers.get(b"upgrade"))
+
+
+def headers_of(request: Request) -> list[Header]:
+    """Return a request's headers as they came, repeated ones too."""
+    found: list[Header] = request.extensions.get("headers") or list(request.headers.items())
+    return found

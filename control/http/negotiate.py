@@ -1,0 +1,118 @@
+"""Which form of an answer a client wants: the object, a Table of it, or only its metadata; as JSON, YAML or protobuf.
+
+`Accept` lists media types with parameters; the first that can be served is. Tables have no protobuf form, custom resources
+none but for their metadata: clients that ask for protobuf name JSON after it. A watch is not served as YAML, whose documents
+nothing would tell apart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from kube import errors
+from kube.remembering import remembered
+
+JSON, YAML, PROTOBUF = "application/json", "application/yaml", "application/vnd.kubernetes.protobuf"
+OFFERED = f"{JSON}, {YAML}, {PROTOBUF}"
+OFFERED_CUSTOM = f"{JSON}, {YAML}"
+STREAMS = f"{JSON}, {JSON};stream=watch, {PROTOBUF};stream=watch"
+STREAMS_CUSTOM = f"{JSON}, {JSON};stream=watch"
+MOST_CLAUSES = 64
+"""Media types of an Accept header that are looked at; kubectl sends four."""
+Form = Literal["object", "table", "metadata"]
+_TYPES = {JSON: JSON, "*/*": JSON, "application/*": JSON, YAML: YAML, "text/yaml": YAML, PROTOBUF: PROTOBUF}
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The chosen form. `version` is the meta.k8s.io version of a Table or of partial metadata."""
+
+    form: Form = "object"
+    yaml: bool = False
+    version: str = "v1"
+    protobuf: bool = False
+    stream: bool = False
+
+    @property
+    def content_type(self) -> bytes:
+        if self.protobuf:
+            return b"application/vnd.kubernetes.protobuf" + (b";stream=watch" if self.stream else b"")
+        return b"application/yaml" if self.yaml else b"application/json"
+
+
+PLAIN = Wanted()
+
+
+@remembered(512)
+def negotiate(accept: str, transform: bool = True, protobuf: bool = True, stream: bool = False) -> Wanted:
+    """Choose by an Accept header; raises 406 where nothing in it is offered.
+
+    `transform` off: only plain objects. `protobuf` off: the kind has no protobuf form. `stream`: the answer is a watch.
+    """
+    if not accept or accept in (JSON, "*/*"):
+        return PLAIN
+    for clause in _by_preference(accept):
+        media, *rest = [part.strip() for part in clause.split(";")]
+        kind = _TYPES.get(media.lower(), "")
+        parameters = dict(part.split("=", 1) for part in rest if "=" in part)
+        if not kind or (stream and kind == YAML) or parameters.get("stream", "watch") != "watch":
+            continue
+        found = _transformed(kind, parameters, transform, protobuf, stream)
+        if found is not None:
+            return found
+    if stream:
+        raise errors.not_acceptable(STREAMS if protobuf else STREAMS_CUSTOM)
+    raise errors.not_acceptable(OFFERED if protobuf else OFFERED_CUSTOM)
+
+
+def _transformed(kind: str, parameters: dict[str, str], transform: bool, protobuf: bool, stream: bool) -> Wanted | None:
+    yaml, wire, shown = kind == YAML, kind == PROTOBUF, parameters.get("as", "")
+    if not shown:
+        return None if wire and not protobuf else Wanted("object", yaml, protobuf=wire, stream=stream)
+    if not transform or parameters.get("g") != "meta.k8s.io" or parameters.get("v") not in ("v1", "v1beta1"):
+        return None
+    version = parameters["v"]
+    if shown == "Table" and not wire:
+        return Wanted("table", yaml, version, stream=stream)
+    if shown in ("PartialObjectMetadata", "PartialObjectMetadataList"):
+        return Wanted("metadata", yaml, version, wire, stream)
+    return None
+
+
+def _by_preference(accept: str) -> list[str]:
+    # One more than is looked at: what is left of a header of nothing but commas is not split into a million parts.
+    clauses = [clause for clause in accept.split(",", MOST_CLAUSES)[:MOST_CLAUSES] if clause.strip()]
+    return sorted(clauses, key=lambda clause: -_quality(clause))
+
+
+def _quality(clause: str) -> float:
+    for part in clause.split(";")[1:]:
+        name, _, value = part.strip().partition("=")
+        if name == "q":
+            try:
+                return float(value)
+            except ValueError:
+                return 0.0
+    return 1.0
+
+
+class Aggregated(str):
+    """A version of aggregated discovery ("v2", "v2beta1"; "" where it is not wanted) and the `media` type to show it in."""
+
+    media: str = JSON
+
+
+def aggregated_version(accept: str) -> Aggregated:
+    """Return the version of aggregated discovery that an Accept header asks for first, "" for the plain documents."""
+    for clause in accept.split(","):
+        media = clause.split(";")[0].strip()
+        parameters = dict(p.strip().split("=", 1) for p in clause.split(";")[1:] if "=" in p)
+        if parameters.get("as") == "APIGroupDiscoveryList" and parameters.get("g") == "apidiscovery.k8s.io":
+            if media in (JSON, YAML, PROTOBUF) and parameters.get("v") in ("v2", "v2beta1"):
+                found = Aggregated(parameters["v"])
+                found.media = media
+                return found
+        elif media in (JSON, YAML, PROTOBUF, "*/*"):
+            break
+    return Aggregated()

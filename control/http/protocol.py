@@ -1,0 +1,170 @@
+"""The HTTP protocol of the API server: the client's certificate in the scope, and a way to hand over the raw connection.
+
+The certificate (DER) is read once a connection. An Upgrade request is served like any other request; a handler that wants the
+connection asks `takeover` for it, from when on bytes go to the new owner and uvicorn's machinery is out of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Iterable
+from typing import Any, cast
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
+
+from control.http.pieces import Body, Pieces
+from kube.serving.protocol import BoundedProtocol
+from kube.serving.sending import PIECE, SMALL
+
+CERTIFICATE = "wherry.certificate"
+PROTOCOL = "wherry.protocol"
+CYCLE = "wherry.cycle"
+
+
+class ApiProtocol(BoundedProtocol):
+    """One connection."""
+
+    # What is large is sent by `respond_in_pieces` and `write_chunk`: nothing need be cut on its way.
+    _start_asgi_task = HttpToolsProtocol._start_asgi_task
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        ssl_object = transport.get_extra_info("ssl_object")
+        self.certificate: bytes | None = ssl_object.getpeercert(True) if ssl_object is not None else None
+        self.on_lost: Callable[[], None] | None = None
+        self._lost: asyncio.Event | None = None
+        if self.certificate is not None:
+            # Its chain was checked in the handshake: this is nobody's flood, whoever it will turn out to be.
+            self.identified(f"certificate {hashlib.sha256(self.certificate).hexdigest()}")
+
+    def on_message_begin(self) -> None:
+        """Put into the scope what uvicorn does not know of."""
+        super().on_message_begin()
+        scope = cast(dict[str, Any], self.scope)
+        scope[CERTIFICATE] = self.certificate
+        scope[PROTOCOL] = self
+
+    def on_headers_complete(self) -> None:
+        super().on_headers_complete()
+        # Of pipelined requests each answers its own cycle, while `self.cycle` is the newest one.
+        cast(dict[str, Any], self.scope)[CYCLE] = self.cycle
+
+    def respond(
+        self, cycle: RequestResponseCycle, status: int, headers: Iterable[tuple[bytes, bytes]], body: Body
+    ) -> bool:
+        """Write a whole answer to a request at once, head and body in one TLS record where they fit.
+
+        Returns False where the transport is full, the answer is large or has begun: `respond_in_pieces` waits. Header values
+        come from this server or from a parsed request, so none can hold a line break.
+        """
+        if cycle.response_started or cycle.disconnected or self.flow.write_paused or len(body) > PIECE:
+            return False
+        if isinstance(body, Pieces):
+            body = body.whole()
+        self._write_answer(cycle, status, headers, body)
+        self._answered(cycle)
+        return True
+
+    async def respond_in_pieces(
+        self, cycle: RequestResponseCycle, status: int, headers: Iterable[tuple[bytes, bytes]], body: Body
+    ) -> None:
+        """Write a whole answer as fast as the client reads it."""
+        if self.flow.write_paused:  # by answers before this one, or by one of nothing but heads
+            await self.drain(len(body))
+        if cycle.response_started or cycle.disconnected:
+            return
+        self._write_answer(cycle, status, headers, b"")
+        if cycle.scope["method"] != "HEAD":
+            await (self._write_parts(body) if isinstance(body, Pieces) else self.write_pieces(body))
+        if not cycle.disconnected:
+            self._answered(cycle)
+
+    async def _write_parts(self, body: Pieces) -> None:
+        """Write as much of a large list as the client reads; all that is left of it is held for this client."""
+        left = len(body)
+        for part in body.parts():
+            for start in range(0, len(part), PIECE):
+                if self.flow.write_paused:
+                    await self.drain(left)
+                await self.table.turns.take(self.connection.who)
+                if self.transport.is_closing():
+                    return
+                piece = memoryview(part)[start : start + PIECE]
+                left -= len(piece)
+                self.transport.write(piece)
+
+    def _write_answer(
+        self, cycle: RequestResponseCycle, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes
+    ) -> None:
+        cycle.response_started = True
+        cycle.waiting_for_100_continue = False
+        parts = [STATUS_LINE[status]]
+        for name, value in (*cycle.default_headers, *headers):
+            parts += (name, b": ", value, b"\r\n")
+            if name == b"connection" and value == b"close":
+                cycle.keep_alive = False
+        if not cycle.keep_alive:
+            parts.append(b"connection: close\r\n")
+        parts.append(b"\r\n")
+        if cycle.scope["method"] != "HEAD":
+            parts.append(body)
+        self.transport.write(b"".join(parts))
+
+    def _answered(self, cycle: RequestResponseCycle) -> None:
+        cycle.response_complete = True
+        cycle.message_event.set()
+        if not cycle.keep_alive:
+            self.close()
+        cycle.on_response()
+
+    async def write_chunk(self, cycle: RequestResponseCycle, chunk: bytes) -> None:
+        """Write a chunk of an answer whose head has been sent through ASGI; waits while the client does not read."""
+        if self.flow.write_paused:
+            await self.drain(len(chunk))
+        if SMALL < len(chunk) <= PIECE:
+            await self.table.turns.take(self.connection.who)
+        if cycle.disconnected:
+            return
+        if len(chunk) <= PIECE:
+            self.transport.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
+        else:
+            self.transport.write(b"%x\r\n" % len(chunk))
+            await self.write_pieces(chunk)
+            if not cycle.disconnected:
+                self.transport.write(b"\r\n")
+
+    def takeover(self, on_data: Callable[[bytes], None], on_lost: Callable[[], None]) -> asyncio.Transport:
+        """Give the connection to `on_data`; `on_lost` is called once when it ends. Returns the transport to write to."""
+        self.successor, self.on_lost, self.patient = on_data, on_lost, True
+        self._unset_keepalive_if_required()
+        if self.cycle is not None:  # the client may have gone
+            self.cycle.response_started = self.cycle.response_complete = True
+        early, self.early = self.early, b""
+        self.flow.resume_reading()
+        if early:
+            on_data(early)
+        return self.transport
+
+    async def until_lost(self) -> None:
+        """Wait until the connection is lost."""
+        if self._lost is None:
+            self._lost = asyncio.Event()
+            if self.transport.is_closing():
+                self._lost.set()
+        await self._lost.wait()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell whoever took the connection over, too."""
+        if self._lost is not None:
+            self._lost.set()
+        if self.on_lost is not None:
+            self.on_lost()
+            self.successor = self.on_lost = None
+        super().connection_lost(exc)
+
+    def shutdown(self) -> None:
+        if self.successor is not None:
+            self.transport.close()
+        else:
+            super().shutdown()

@@ -1,0 +1,154 @@
+"""Do a policy's expressions fit the kinds that it names? What does not is told in its status, and changes nothing else.
+
+Every generation of a ValidatingAdmissionPolicy is looked at once: validations and their messages, against each kind that
+`matchConstraints` names without a wildcard (apiserver's validating/typechecking.go). A server that finds the generation
+observed has nothing to do, so all of them may look. MutatingAdmissionPolicies have no status.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Iterator
+
+import msgspec
+
+from control.admission.policies import typing
+from control.admission.policies.compiled import Object
+from control.admission.policies.environment import declarations
+from control.cel import CompileError, Declarations
+from control.cel import compile as compile_cel
+from control.cel.types import DYN, Type
+from control.custom.definitions import Definitions
+from control.registry import tending
+from control.registry.registry import Registry
+from kube.client import Client
+from kube.errors import StatusError
+from kube.resources import RESOURCES, Resource, by_path
+
+log = logging.getLogger(__name__)
+RETRY_SECONDS = 1.0
+"""After a write that failed for another reason than somebody else's."""
+MOST_TYPES = 10
+"""Kinds that a rule's expressions are checked against (maxTypesToCheck)."""
+_found = by_path("admissionregistration.k8s.io", "v1", "validatingadmissionpolicies")
+assert _found is not None
+POLICIES: Resource = _found
+
+
+class TypeChecking:
+    """Keeps the status of policies."""
+
+    def __init__(self, registry: Registry, custom: Definitions, client: Client) -> None:
+        self.registry, self.custom, self._client = registry, custom, client
+        self._waiting: set[str] = set()
+        self._changed = asyncio.Event()
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(tending.follow(self.registry, POLICIES, self._heard), name="type-checking-follows")
+            group.create_task(self._work(), name="type-checking")
+
+    def _heard(self, policy: Object) -> None:
+        if not _observed(policy):
+            self._waiting.add(policy["metadata"]["name"])
+            self._changed.set()
+
+    async def _work(self) -> None:
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            while self._waiting:
+                await self._look(self._waiting.pop())
+
+    async def _look(self, name: str) -> None:
+        policy = tending.stored(self.registry, POLICIES).get(name)
+        if policy is None or _observed(policy):
+            return
+        status: Object = {**(policy.get("status") or {}), "observedGeneration": policy["metadata"].get("generation", 0)}
+        warnings = await self.warnings(policy["spec"])
+        status["typeChecking"] = {"expressionWarnings": warnings} if warnings else {}
+        try:
+            path = POLICIES.path(name=name, subresource="status")
+            await self._client.call("PUT", path, body=msgspec.json.encode({**policy, "status": status}))
+        except StatusError as error:
+            log.debug("the types of policy %s were not written: %s", name, error)
+            if error.not_found or error.code == 409:
+                return  # somebody else wrote or removed the policy meanwhile, which its watch tells
+            await asyncio.sleep(RETRY_SECONDS)
+            self._heard(policy)
+
+    async def warnings(self, spec: Object) -> list[Object]:
+        """Return the status' expressionWarnings for a policy's spec."""
+        kinds = await self._kinds(spec)
+        environments = []
+        params = await self._params(spec)
+        for shown, kind in kinds:
+            environments.append((shown, _environment(spec, kind, params)))
+        found = []
+        for index, rule in enumerate(spec.get("validations") or ()):
+            for part in ("expression", "messageExpression"):
+                told = "\n".join(_told(rule[part], environments)) if rule.get(part) else ""
+                if told:
+                    found.append({"fieldRef": f"spec.validations[{index}].{part}", "warning": told})
+            await asyncio.sleep(0)
+        return found
+
+    async def _kinds(self, spec: Object) -> list[tuple[str, Type]]:
+        found: dict[tuple[str, str, str], Resource] = {}
+        for rule in (spec.get("matchConstraints") or {}).get("resourceRules") or ():
+            groups, versions = rule.get("apiGroups") or (), rule.get("apiVersions") or ()
+            if any("*" in text for text in (*groups, *versions)):
+                continue
+            plain = [name for name in rule.get("resources") or () if not set("*/") & set(name)]
+            count = 0
+            for group, version, plural in itertools.product(sorted(groups), sorted(versions), sorted(plain)):
+                resource = by_path(group, version, plural) or self.custom.find(group, version, plural)
+                if resource is not None and count < MOST_TYPES:
+                    found[group, version, resource.kind] = resource
+                    count += 1
+        return [(f"{g}/{v}, Kind={k}", await self._type(found[g, v, k])) for g, v, k in sorted(found)]
+
+    async def _params(self, spec: Object) -> Type:
+        wanted = spec.get("paramKind")
+        for resource in (*RESOURCES, *self.custom.every()):
+            if wanted and (resource.api_version, resource.kind) == (wanted.get("apiVersion"), wanted.get("kind")):
+                return await self._type(resource)
+        return DYN
+
+    async def _type(self, resource: Resource) -> Type:
+        await self.custom.ready(resource)
+        return typing.of_resource(resource)
+
+
+def _observed(policy: Object) -> bool:
+    generation: int = policy["metadata"].get("generation", 0)
+    return bool(generation <= (policy.get("status") or {}).get("observedGeneration", -1))
+
+
+def _environment(spec: Object, kind: Type, params: Type) -> Declarations:
+    """Return what expressions may refer to, with object and oldObject of this kind."""
+    typed = {"object": kind, "oldObject": kind} | ({"params": params} if spec.get("paramKind") else {})
+    known: dict[str, Type] = {}
+    for variable in spec.get("variables") or ():
+        base = declarations(bool(spec.get("paramKind")), dict(known))
+        try:
+            program = compile_cel(variable.get("expression") or "", _with(base, typed))
+            known[variable.get("name") or ""] = program.result
+        except CompileError:
+            known[variable.get("name") or ""] = DYN
+    return _with(declarations(bool(spec.get("paramKind")), known), typed)
+
+
+def _with(base: Declarations, typed: dict[str, Type]) -> Declarations:
+    return Declarations({**base.variables, **typed}, base.signatures, base.functions, base.types)
+
+
+def _told(expression: str, environments: list[tuple[str, Declarations]]) -> Iterator[str]:
+    for shown, declared in environments:
+        try:
+            compile_cel(expression, declared)
+        except CompileError as error:
+            yield f"{shown}: {error}\n"

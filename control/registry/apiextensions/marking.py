@@ -1,0 +1,28 @@
+"""What a definition gets when somebody deletes it: upstream's finalizer, so that its objects go before it does."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from control.registry.apiextensions.naming import set_condition
+
+Object = dict[str, Any]
+FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
+
+
+def mark(definition: Object, now: datetime) -> None:
+    """Prepare a definition for its deletion: its finalizer, and the condition that says what is coming."""
+    metadata = definition["metadata"]
+    if metadata.get("deletionTimestamp"):
+        return
+    finalizers = metadata.setdefault("finalizers", [])
+    if FINALIZER not in finalizers:
+        finalizers.append(FINALIZER)
+    new = {
+        "type": "Terminating",
+        "status": "True",
+        "reason": "InstanceDeletionPending",
+        "message": "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
+    }
+    set_condition(definition.setdefault("status", {}), new, now)

@@ -1,0 +1,43 @@
+"""ReplicationControllers (core/v1), which share their code with ReplicaSets: the selector is a plain map, by default the
+template's labels."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from control.registry.apps.replicaset import ReplicasStrategy, replica_row
+from control.registry.apps.workload import validate_counts, validate_selected_template
+from control.registry.cells import labels_text
+from control.registry.core.pod_defaults import default_template
+from control.registry.strategy import Object
+from kube.errors import FieldError, required
+
+
+class ReplicationControllerStrategy(ReplicasStrategy):
+    orphans_dependents = True
+
+    def default(self, obj: Object) -> None:
+        spec = obj.setdefault("spec", {})
+        default_template(spec)
+        labels = (spec["template"].get("metadata") or {}).get("labels")
+        if labels:
+            if not spec.get("selector"):
+                spec["selector"] = dict(labels)
+            if not obj.setdefault("metadata", {}).get("labels"):
+                obj["metadata"]["labels"] = dict(labels)
+        if spec.get("replicas") is None:
+            spec["replicas"] = 1
+
+    def validate(self, obj: Object) -> list[FieldError]:
+        spec = obj.get("spec") or {}
+        errors = validate_counts(spec, "spec", "minReadySeconds", "replicas")
+        selector = spec.get("selector") or {}
+        if not selector:
+            errors.append(required("spec.selector"))
+        # A plain map is a label selector without expressions.
+        shaped = {**spec, "selector": {"matchLabels": selector}}
+        return errors + validate_selected_template(shaped, "spec", "ReplicationController")
+
+    def row(self, obj: Object, now: datetime) -> list[Any]:
+        return replica_row(obj, now, labels_text((obj.get("spec") or {}).get("selector")))

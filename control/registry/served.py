@@ -1,0 +1,128 @@
+"""Resources as the server serves them: the row of the table with the strategy, the decoder, the merge shape and the schema.
+
+Built-in kinds have a generated type and custom ones a schema; whoever needs to know which looks at `type`, which is None for
+the latter. Everything that takes a `Resource` takes one of these. Two are the same only if they are the same object, because a
+changed definition makes new ones.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from functools import cached_property
+
+from control.decoding.decode import Decoder
+from control.patch.schema import Node, of_object
+from control.registry.conversion import conversion
+from control.registry.strategies import strategy_for
+from control.registry.strategy import Object, Settings, Strategy
+from kube import serialize
+from kube.resources import RESOURCES, Resource
+
+
+class ServedResource(Resource):
+    """One served version of a resource."""
+
+    __hash__ = Resource.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    @cached_property
+    def strategy(self) -> Strategy:
+        """Its behaviour on the registry's path."""
+        raise NotImplementedError
+
+    @cached_property
+    def decoder(self) -> Decoder:
+        """Reads bodies of its kind."""
+        raise NotImplementedError
+
+    @cached_property
+    def shape(self) -> Node:
+        """How its objects merge, for server-side apply."""
+        raise NotImplementedError
+
+    @cached_property
+    def schema(self) -> Object:
+        """The OpenAPI schema of a custom resource."""
+        raise NotImplementedError
+
+    @cached_property
+    def definition(self) -> Object:
+        """The CustomResourceDefinition of a custom resource; read-only."""
+        raise NotImplementedError
+
+    @property
+    def stored_version(self) -> str:
+        """The version that its objects are stored in, as discovery's hash has it."""
+        return self.version
+
+    @cached_property
+    def selectable(self) -> frozenset[str]:
+        """The fields that selectors may name besides name and namespace: a strategy names them also for an empty object."""
+        return frozenset(self.strategy.fields({}))
+
+    def versions(self) -> Sequence[Resource]:
+        """Return all resources that show the same stored objects."""
+        raise NotImplementedError
+
+    async def in_version(self, obj: Object, shown: Resource) -> Object:
+        """Return an object of this version as another one shows it."""
+        raise NotImplementedError
+
+    async def from_version(self, obj: Object, shown: Resource) -> Object:
+        """Return an object of another version as one of this, with the types and fields of its kind.
+
+        Raises msgspec.ValidationError or StatusError where it has none of the kind.
+        """
+        raise NotImplementedError
+
+
+class BuiltInResource(ServedResource):
+    """A resource of the table, under the settings of a server."""
+
+    def __init__(self, row: Resource, settings: Settings = Settings()) -> None:  # noqa: B008 - it is frozen
+        super().__init__(**{field.name: getattr(row, field.name) for field in dataclasses.fields(row)})
+        self._settings = settings
+
+    @cached_property
+    def strategy(self) -> Strategy:
+        return strategy_for(self, self._settings)
+
+    @cached_property
+    def decoder(self) -> Decoder:
+        return Decoder(self.type, self.api_version, self.kind)
+
+    @cached_property
+    def shape(self) -> Node:
+        return of_object(self.type)
+
+    def versions(self) -> Sequence[Resource]:
+        return [other for other in RESOURCES if other.storage_prefix == self.storage_prefix]
+
+    async def in_version(self, obj: Object, shown: Resource) -> Object:
+        way = None if shown.api_version == self.api_version else conversion(shown)
+        return obj if way is None else way.to_served(obj)
+
+    async def from_version(self, obj: Object, shown: Resource) -> Object:
+        typed: Object = serialize.to_dict(serialize.convert(obj, shown.type))
+        typed |= {"kind": shown.kind, "apiVersion": shown.api_version}
+        way = None if shown.api_version == self.api_version else conversion(shown)
+        return typed if way is None else way.to_stored(typed)
+
+
+@functools.cache
+def _built_in(row: Resource) -> BuiltInResource:
+    return BuiltInResource(row)
+
+
+def served(resource: Resource) -> ServedResource:
+    """Return a resource as it is served: a row of the table under default settings."""
+    return resource if isinstance(resource, ServedResource) else _built_in(resource)
+
+
+def of_table(settings: Settings) -> dict[Resource, ServedResource]:
+    """Return the built-in resources by their rows."""
+    return {row: BuiltInResource(row, settings) for row in RESOURCES}

@@ -1,0 +1,1 @@
+"""Structural schemas: what a definition says of its objects, compiled, checked and applied."""

@@ -1,0 +1,41 @@
+"""Writes what etcd holds of a cluster to a snapshot file, through the API that everybody has."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Protocol
+
+from control.storage import archive
+from control.storage.store import Item, Page, Unavailable
+
+FOLDER = "/registry/"
+PAGE = 1000
+
+
+class Source(Protocol):
+    """The part of a store that a snapshot reads."""
+
+    async def list(self, prefix: str, revision: int = 0, start_after: str = "", limit: int = 0) -> Page: ...
+
+    async def lifetimes(self, prefix: str) -> dict[str, int]: ...
+
+
+async def save(store: Source, path: Path) -> None:
+    """Write what etcd has of this cluster, as of now, to a new file; raises Unavailable where it cannot be written."""
+    items, revision = await everything(store)
+    lifetimes = await store.lifetimes(FOLDER)
+    try:
+        await asyncio.to_thread(archive.write, path, items, revision, lifetimes)
+    except OSError as error:
+        raise Unavailable(f"cannot write the snapshot {path}: {error}") from error
+
+
+async def everything(store: Source) -> tuple[list[Item], int]:
+    """Return all keys of the cluster and the revision that they were read at."""
+    page = await store.list(FOLDER, limit=PAGE)
+    items = list(page.items)
+    while page.more:
+        page = await store.list(FOLDER, page.revision, items[-1].key, PAGE)
+        items += page.items
+    return items, page.revision

@@ -1,0 +1,64 @@
+"""What another server answers is read strictly: nothing of it can be taken for a header of ours."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from control.http import relay
+from kube.errors import StatusError
+
+
+async def read(raw: bytes, upgrade: bool = False) -> relay.Head:
+    reader = asyncio.StreamReader(limit=1 << 20)
+    reader.feed_data(raw)
+    reader.feed_eof()
+    return await relay.read_head(reader, upgrade)
+
+
+HEAD = b"HTTP/1.1 403 Forbidden\r\n"
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        HEAD + b"X-A: b\nSet-Cookie: c=d\r\n\r\n",
+        HEAD + b"X-A: b\rSet-Cookie: c=d\r\n\r\n",
+        HEAD + b"X-A: b\x00c\r\n\r\n",
+        HEAD + b"X-A\n: b\r\n\r\n",
+        HEAD + b"X A: b\r\n\r\n",
+        HEAD + b"X-A : b\r\n\r\n",
+        HEAD + b": b\r\n\r\n",
+        HEAD + b"X-A: b\r\n folded\r\n\r\n",
+        HEAD + b"no colon\r\n\r\n",
+        b"HTTP/1.1 403 no\nSet-Cookie: c=d\r\n\r\n",
+        b"HTTP/1.1 99 x\r\n\r\n",
+        b"HTTP/1.1 600 x\r\n\r\n",
+        b"HTTP/1.1 4030 x\r\n\r\n",
+        b"HTTP/2 200\r\n\r\n",
+        b"HTTP/1.1\r\n\r\n",
+        b"HTTP/1.1 101 Switching Protocols\r\n\r\n",
+        b"HTTP/1.1 100 Continue\r\n\r\n" * 20 + HEAD + b"\r\n",
+        HEAD + b"X-A: " + b"b" * relay.HEAD_LIMIT + b"\r\n\r\n",
+        b"",
+    ],
+)
+async def test_what_is_no_head_is_a_bad_gateway(raw: bytes) -> None:
+    with pytest.raises(StatusError) as caught:
+        await read(raw)
+    assert caught.value.code == 502
+
+
+async def test_a_head_is_read_and_what_went_before_it_passed_over() -> None:
+    head = await read(
+        b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" + HEAD + b"X-A:  b \r\n\r\n"
+    )
+    assert (head.status, head.headers, head.raw) == (403, [(b"x-a", b"b")], HEAD + b"X-A:  b \r\n\r\n")
+    assert (await read(b"HTTP/1.1 101 Switching Protocols\r\n\r\n", upgrade=True)).status == 101
+    assert (await read(HEAD + b"X-A: \xc3\xa9\r\n\r\n")).headers == [(b"x-a", b"\xc3\xa9")]
+
+
+def test_the_client_is_not_asked_to_wait_for_a_body_that_is_there() -> None:
+    sent = relay.request_head("POST", "/", "h", [(b"Expect", b"100-continue"), (b"A", b"b")], False, 1)
+    assert b"expect" not in sent.lower() and b"A: b" in sent
