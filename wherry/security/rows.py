@@ -27,7 +27,7 @@ class Check:
     id: str
     title: str
     look: Callable[[Facts], Found]
-    state: str = "holds"
+    state: str = "passes"
     """What an installation without settings of its own has; where it differs from the benchmark, why."""
     for_worker: bool = False
     """Looked at on machines without a control plane too."""
