@@ -78,7 +78,7 @@ CHECKS = (
         "1.1.19",
         "Certificates and keys: owned by root",
         owner(_pki),
-        "fails under systemd: owned by the account `wherry`, because the API server runs without root privileges",
+        "differs under systemd: owned by the account `wherry`, because the API server runs without root privileges",
     ),
     Check("1.1.20", "Certificates: mode 644 or stricter", mode(_certificates, 0o644)),
     Check("1.1.21", "Keys: mode 600", mode(_keys, 0o600)),
