@@ -1,4 +1,4 @@
-"""Section 1.2: the API server, by its flags in force and by what it answers."""
+"""Section 1.2: the API server, by its effective flags and its responses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _OFF_WITHOUT_POLICY = "`/etc/wherry/audit-policy.yaml` enables the audit log: do
 
 
 def names_files(*flags: str) -> Callable[[Facts], Found]:
-    """Look whether flags name files that are there."""
+    """Return a check that flags name existing files."""
 
     def look(facts: Facts) -> Found:
         for flag in flags:
@@ -50,7 +50,7 @@ def _mode(name: str) -> Callable[[Facts], Found]:
 
 
 def _at_least(flag: str, wanted: int) -> Callable[[Facts], Found]:
-    """Look whether a number is as large as the benchmark's, or without end where 0 says so."""
+    """Return a check that a number is at least the benchmark's."""
 
     def look(facts: Facts) -> Found:
         if not facts.flags.get("audit-policy-file"):

@@ -1,4 +1,4 @@
-"""Section 3: who people are to the cluster, and what is written down of what they do."""
+"""Section 3: authentication of users, and the audit policy."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def _minimal(facts: Facts) -> Found:
 
 
 def _covers(facts: Facts) -> Found:
-    """Evaluate the policy for what the benchmark names."""
+    """Evaluate the policy for the requests that the benchmark names."""
     try:
         policy = _policy(facts)
     except PolicyError as error:

@@ -1,4 +1,4 @@
-"""Sections 1.3 and 1.4: controllers and scheduler, which share the API server's process."""
+"""Sections 1.3 and 1.4: controllers and scheduler, which run in the API server's process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Section 2: etcd, by what its ports answer to those who show no certificate."""
+"""Section 2: etcd, by the responses of its ports to clients without a certificate."""
 
 from __future__ import annotations
 

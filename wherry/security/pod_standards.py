@@ -1,4 +1,4 @@
-"""Section 5.2: what pods may do, by the namespaces' levels and by the pods that run."""
+"""Section 5.2: Pod Security, by the namespaces' levels and the running pods."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LABEL = "`kubectl label namespace NAME pod-security.kubernetes.io/enforce=restr
 
 
 def own_pods(facts: Facts) -> Iterator[Object]:
-    """Yield the pods that are not the system's."""
+    """Yield the pods outside the system namespaces."""
     return (pod for pod in facts.of("Pod") if namespace(pod) not in SYSTEM)
 
 

@@ -1,4 +1,4 @@
-"""Section 5.1: who has which rights, asked of the roles and bindings themselves.
+"""Section 5.1: RBAC permissions, computed from the roles and bindings.
 
 Subjects of the system's own (users and groups `system:...`, accounts of kube-system) are what upstream's default roles are
 for; groups of everybody are not, and nor is system:masters as a subject of further bindings.

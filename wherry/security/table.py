@@ -1,4 +1,4 @@
-"""All checks in the benchmark's order, and the table of docs/security.md."""
+"""All checks in the benchmark's order, and the table in docs/security.md that is generated from them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CHECKS: tuple[Check, ...] = (
 
 
 def results(facts: Facts) -> Iterator[tuple[Check, Found]]:
-    """Look at everything. A worker has its own files and its kubelet alone, and no right to ask for the rest."""
+    """Run all checks. On a worker only its own files and its kubelet are checked; it may not read the rest."""
     for check in CHECKS:
         if facts.settings.is_worker and not check.for_worker:
             yield check, not_here("checked on control-plane machines")
@@ -48,7 +48,7 @@ def results(facts: Facts) -> Iterator[tuple[Check, Found]]:
 
 
 def markdown() -> str:
-    """Return the table as it stands in docs/security.md."""
+    """Return the table of docs/security.md."""
     rows = [f"| {check.id} | {check.title} | {check.state} |" for check in CHECKS]
     return "\n".join(("| check | title | result |", "| --- | --- | --- |", *rows))
 
