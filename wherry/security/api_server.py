@@ -1,4 +1,4 @@
-"""Section 1.2: the API server, by its flags in force and by what it answers."""
+"""Section 1.2: the API server, by its effective flags and its responses."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from wherry.security.facts import Facts
 from wherry.security.rows import Check, Found, failed, judge, not_here, passed
 
 FILE = "/etc/wherry/apiserver.yaml"
-_BUILT_IN = "built in; there is no other way"
-_OFF_WITHOUT_POLICY = "`/etc/wherry/audit-policy.yaml` switches the audit log on: docs/security.md"
+_BUILT_IN = "built in and not configurable"
+_OFF_WITHOUT_POLICY = "`/etc/wherry/audit-policy.yaml` enables the audit log: docs/security.md"
 
 
 def names_files(*flags: str) -> Callable[[Facts], Found]:
-    """Look whether flags name files that are there."""
+    """Return a check that flags name existing files."""
 
     def look(facts: Facts) -> Found:
         for flag in flags:
@@ -24,7 +24,7 @@ def names_files(*flags: str) -> Callable[[Facts], Found]:
             if not value:
                 return failed(f"--{flag} is not set", f"name the file with `{flag}`")
             if not Path(value).exists():
-                return failed(f"--{flag} names {value}, which is not there", "`wherry up` writes it")
+                return failed(f"--{flag} names {value}, which does not exist", "`wherry up` writes it")
         return passed(", ".join(facts.flags[flag] for flag in flags))
 
     return look
@@ -35,7 +35,7 @@ def _plugin(name: str, why: str = "") -> Callable[[Facts], Found]:
         if name in facts.plugins:
             return passed()
         fix = f"add {name} to enable-admission-plugins in {FILE}"
-        return judge(why, fix) if why else failed("it is off", fix)
+        return judge(why, fix) if why else failed("disabled", fix)
 
     return look
 
@@ -50,7 +50,7 @@ def _mode(name: str) -> Callable[[Facts], Found]:
 
 
 def _at_least(flag: str, wanted: int) -> Callable[[Facts], Found]:
-    """Look whether a number is as large as the benchmark's, or without end where 0 says so."""
+    """Return a check that a number is at least the benchmark's."""
 
     def look(facts: Facts) -> Found:
         if not facts.flags.get("audit-policy-file"):
@@ -65,14 +65,14 @@ def _anonymous(facts: Facts) -> Found:
     if facts.flags.get("anonymous-auth") == "true" or facts.probed.api_anonymous != 401:
         return failed(
             f"a request without credentials got {facts.probed.api_anonymous or 'no answer'} for /api",
-            f"take anonymous-auth out of {FILE}",
+            f"remove anonymous-auth from {FILE}",
         )
     return passed("a request without credentials got 401")
 
 
 def _static_tokens(facts: Facts) -> Found:
     if file := facts.flags.get("token-auth-file"):
-        return failed(f"{file} has tokens that never end", f"`rm {file}` and start again")
+        return failed(f"{file} has tokens that never expire", f"`rm {file}` and start again")
     return passed()
 
 
@@ -84,19 +84,19 @@ def _always_allow(facts: Facts) -> Found:
 
 def _always_admit(facts: Facts) -> Found:
     if "AlwaysAdmit" in facts.plugins:
-        return failed("it is on", f"take AlwaysAdmit out of enable-admission-plugins in {FILE}")
+        return failed("enabled", f"remove AlwaysAdmit from enable-admission-plugins in {FILE}")
     return passed()
 
 
 def _profiling(facts: Facts) -> Found:
     if facts.probed.api_profiling != 404:
         return failed(f"/debug/pprof/ answers {facts.probed.api_profiling}", "`profiling: false`")
-    return passed("/debug/pprof/ is not there")
+    return passed("/debug/pprof/ does not exist")
 
 
 def _audit_log(facts: Facts) -> Found:
     if not facts.flags.get("audit-policy-file"):
-        return failed("there is no audit policy, so nothing is written", _OFF_WITHOUT_POLICY)
+        return failed("there is no audit policy, so nothing is logged", _OFF_WITHOUT_POLICY)
     return names_files("audit-log-path")(facts)
 
 
@@ -123,7 +123,7 @@ def _encrypted(facts: Facts) -> Found:
 def _providers(facts: Facts) -> Found:
     file = facts.flags.get("encryption-provider-config")
     if not file:
-        return judge("no provider encrypts", "`/etc/wherry/encryption.yaml`: docs/security.md")
+        return judge("no encryption provider is configured", "`/etc/wherry/encryption.yaml`: docs/security.md")
     document = yaml.safe_load(Path(file).read_text()) or {}
     for entry in document.get("resources") or []:
         if {"secrets", "*.", "*.*"} & set(entry.get("resources") or []):
@@ -131,22 +131,24 @@ def _providers(facts: Facts) -> Found:
             if first == "identity":
                 return failed("identity is the first provider of secrets", f"put another one first in `{file}`")
             return passed(f"secrets are written with {first}")
-    return failed("secrets are in none of its lists", f"add secrets to the resources of `{file}`")
+    return failed("no entry covers secrets", f"add secrets to the resources of `{file}`")
 
 
 def _ciphers(facts: Facts) -> Found:
     if suite := facts.probed.api_weak_suite:
-        return failed(f"it took {suite}", f"take tls-cipher-suites out of {FILE}")
-    return passed("weak suites were refused")
+        return failed(f"it accepted {suite}", f"remove tls-cipher-suites from {FILE}")
+    return passed("weak suites were rejected")
 
 
 CHECKS = (
-    Check("1.2.1", "No anonymous requests", _anonymous, "holds; health and cluster-info are open"),
-    Check("1.2.2", "No static tokens", _static_tokens),
+    Check(
+        "1.2.1", "Anonymous requests are rejected", _anonymous, "passes; only health checks and cluster-info are open"
+    ),
+    Check("1.2.2", "There are no static tokens", _static_tokens),
     Check("1.2.3", "DenyServiceExternalIPs is on", _plugin("DenyServiceExternalIPs")),
     Check(
         "1.2.4",
-        "A client certificate is shown to kubelets",
+        "The API server authenticates to kubelets with a certificate",
         names_files("kubelet-client-certificate", "kubelet-client-key"),
     ),
     Check("1.2.5", "Kubelets' certificates are verified", names_files("kubelet-certificate-authority")),
@@ -158,32 +160,41 @@ CHECKS = (
     Check(
         "1.2.11",
         "AlwaysPullImages is on",
-        _plugin("AlwaysPullImages", "whoever knows an image's name may use a copy on the node"),
-        "differs: images that were loaded without a registry could not start; "
-        "the kubelet checks who pulled an image with which credentials",
+        _plugin("AlwaysPullImages", "anyone who knows an image's name can use a copy on the node"),
+        "off: images loaded without a registry could not start; "
+        "the kubelet instead verifies the pull credentials of each pod",
     ),
     Check("1.2.12", "ServiceAccount is on", _plugin("ServiceAccount")),
     Check("1.2.13", "NamespaceLifecycle is on", _plugin("NamespaceLifecycle")),
     Check("1.2.14", "NodeRestriction is on", _plugin("NodeRestriction")),
-    Check("1.2.15", "No profiling", _profiling, "holds; there is no profiler"),
+    Check("1.2.15", "Profiling is off", _profiling, "passes; there is no profiler"),
     Check("1.2.16", "An audit log is written", _audit_log),
     Check("1.2.17", "Audit logs are kept for 30 days", _at_least("audit-log-maxage", 30)),
     Check("1.2.18", "Ten old audit logs are kept", _at_least("audit-log-maxbackup", 10)),
     Check("1.2.19", "Audit logs are rotated at 100 MB", _at_least("audit-log-maxsize", 100)),
     Check("1.2.20", "The request timeout is 60 s", _request_timeout),
-    Check("1.2.21", "Tokens of deleted accounts are refused", lambda _: passed(_BUILT_IN), "holds; " + _BUILT_IN),
-    Check("1.2.22", "Service account tokens have a key pair", names_files("service-account-signing-key-file")),
-    Check("1.2.23", "A client certificate is shown to etcd", _etcd("etcd-certfile", "etcd-keyfile"), "holds with etcd"),
-    Check("1.2.24", "The server has a certificate", names_files("tls-cert-file", "tls-private-key-file")),
+    Check(
+        "1.2.21", "Tokens of deleted service accounts are rejected", lambda _: passed(_BUILT_IN), "passes; " + _BUILT_IN
+    ),
+    Check(
+        "1.2.22", "Service account tokens are signed with a key pair", names_files("service-account-signing-key-file")
+    ),
+    Check(
+        "1.2.23",
+        "The API server authenticates to etcd with a certificate",
+        _etcd("etcd-certfile", "etcd-keyfile"),
+        "passes with etcd",
+    ),
+    Check("1.2.24", "The API server has a serving certificate", names_files("tls-cert-file", "tls-private-key-file")),
     Check("1.2.25", "Client certificates are verified", names_files("client-ca-file")),
-    Check("1.2.26", "etcd's certificate is verified", _etcd("etcd-cafile"), "holds with etcd"),
+    Check("1.2.26", "etcd's certificate is verified", _etcd("etcd-cafile"), "passes with etcd"),
     Check(
         "1.2.27",
         "Secrets are encrypted in the store",
         _encrypted,
-        "differs: a key beside the data protects copies of the data alone; docs/security.md says how to switch it on",
+        "off: a key on the same disk protects only copies of the data; [how to enable it](#encryption-at-rest)",
     ),
-    Check("1.2.28", "The encryption provider is a strong one", _providers, "as 1.2.27"),
-    Check("1.2.29", "Strong cipher suites alone", _ciphers),
-    Check("1.2.30", "Tokens live as long as they say", lambda _: passed(_BUILT_IN), "holds; " + _BUILT_IN),
+    Check("1.2.28", "The encryption provider is strong", _providers, "see 1.2.27"),
+    Check("1.2.29", "Only strong cipher suites are accepted", _ciphers),
+    Check("1.2.30", "Token lifetimes are not extended", lambda _: passed(_BUILT_IN), "passes; " + _BUILT_IN),
 )

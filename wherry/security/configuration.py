@@ -1,4 +1,4 @@
-"""Section 3: who people are to the cluster, and what is written down of what they do."""
+"""Section 3: authentication of users, and the audit policy."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ _SOMEBODY = UserInfo("somebody", groups=("system:authenticated",))
 def _people(facts: Facts) -> Found:
     for flag in ("authentication-config", "oidc-issuer-url", "authentication-token-webhook-config-file"):
         if facts.flags.get(flag):
-            return passed(f"people have another way: --{flag}")
-    return judge("client certificates are the only way in for people, and cannot be taken back", _PROVIDER)
+            return passed(f"configured: --{flag}")
+    return judge("users can only use client certificates, which cannot be revoked", _PROVIDER)
 
 
 def _account_tokens(facts: Facts) -> Found:
     kept = [f"{each['metadata']['namespace']}/{each['metadata']['name']}" for each in facts.of("TokenSecret")]
     if kept:
-        return judge(f"tokens without end are stored: {listed(kept)}", "delete those that people use")
-    return passed("no token without end is stored")
+        return judge(f"tokens without expiry are stored: {listed(kept)}", "delete those that users authenticate with")
+    return passed("no token without expiry is stored")
 
 
 def _bootstrap_tokens(facts: Facts) -> Found:
     lasting = [each["metadata"]["name"] for each in facts.of("BootstrapToken") if not _text(each, "expiration")]
     if lasting:
-        return judge(f"no end: {listed(lasting)}", "`wherry token delete` once all machines have joined")
+        return judge(f"no expiry: {listed(lasting)}", "`wherry token delete` once all machines have joined")
     groups = {_text(each, "auth-extra-groups") for each in facts.of("BootstrapToken")} - {""}
-    return passed(f"{len(facts.of('BootstrapToken'))} tokens, all end" + (f"; {listed(groups)}" if groups else ""))
+    return passed(f"{len(facts.of('BootstrapToken'))} tokens, all expire" + (f"; {listed(groups)}" if groups else ""))
 
 
 def _text(secret: dict[str, dict[str, str]], key: str) -> str:
@@ -56,7 +56,7 @@ def _minimal(facts: Facts) -> Found:
 
 
 def _covers(facts: Facts) -> Found:
-    """Evaluate the policy for what the benchmark names."""
+    """Evaluate the policy for the requests that the benchmark names."""
     try:
         policy = _policy(facts)
     except PolicyError as error:
@@ -85,18 +85,26 @@ def _covers(facts: Facts) -> Found:
         elif LEVELS.index(verdict.level) > LEVELS.index(most):
             told.append(name)
     if missing:
-        return failed(f"not noted: {', '.join(missing)}", f"rules for them in `{facts.flags['audit-policy-file']}`")
+        return failed(f"not logged: {', '.join(missing)}", f"add rules to `{facts.flags['audit-policy-file']}`")
     if told:
-        return failed(f"the log has the content of {', '.join(told)}", "level Metadata for them")
-    return passed("secrets and config maps without content; pods, exec, port-forward and proxies")
+        return failed(f"the log contains the contents of {', '.join(told)}", "level Metadata for them")
+    return passed("secrets and config maps without contents; pods, exec, port-forward and proxies")
 
 
 CHECKS = (
     Check(
-        "3.1.1", "People have no client certificates", _people, "yours to set up: people come with an identity provider"
+        "3.1.1",
+        "Users do not authenticate with client certificates",
+        _people,
+        "depends on you: configure an identity provider",
     ),
-    Check("3.1.2", "People have no service account tokens", _account_tokens),
-    Check("3.1.3", "People have no bootstrap tokens", _bootstrap_tokens, "holds; tokens for joining end after a day"),
+    Check("3.1.2", "Users do not authenticate with service account tokens", _account_tokens),
+    Check(
+        "3.1.3",
+        "Users do not authenticate with bootstrap tokens",
+        _bootstrap_tokens,
+        "passes; join tokens expire after a day",
+    ),
     Check("3.2.1", "There is an audit policy", _minimal),
-    Check("3.2.2", "The audit policy covers what matters", _covers),
+    Check("3.2.2", "The audit policy covers key security concerns", _covers),
 )

@@ -1,4 +1,4 @@
-"""Sections 1.3 and 1.4: controllers and scheduler, which share the API server's process."""
+"""Sections 1.3 and 1.4: controllers and scheduler, which run in the API server's process."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from wherry.security.api_server import names_files
 from wherry.security.facts import Facts
 from wherry.security.rows import Check, Found, failed, judge, passed
 
-_ONE_PORT = "holds; it has no port of its own"
+_ONE_PORT = "passes; it has no separate port"
 
 
 def _port_of_its_own(facts: Facts) -> Found:
     more = [each for each in facts.sockets("control") if each.port != facts.settings.api_port and not each.on_loopback]
     if more:
         return failed(f"it listens on {more[0].address}:{more[0].port}", "bind it to 127.0.0.1")
-    return passed(f"the process listens on :{facts.settings.api_port} alone")
+    return passed(f"the process listens on :{facts.settings.api_port} only")
 
 
 def _finished_pods(facts: Facts) -> Found:
@@ -27,12 +27,12 @@ def _finished_pods(facts: Facts) -> Found:
 
 def _identities(facts: Facts) -> Found:
     if not facts.audit_users:
-        return judge("the audit log, which would show it, is empty or off", "switch it on: docs/security.md")
+        return judge("the audit log, which shows it, is empty or disabled", "enable it: docs/security.md")
     own = [user for user in facts.audit_users if user.startswith("system:serviceaccount:kube-system:")]
     if any(user.endswith("-controller") for user in own):
         return passed("controllers act as service accounts of their own")
     return failed(
-        "no controller acts as its own service account in the audit log", "`wherry up` of a version that has them"
+        "no controller acts as its own service account in the audit log", "`wherry up` with a version that supports it"
     )
 
 
@@ -57,18 +57,18 @@ def _serving_rotation(facts: Facts) -> Found:
         and not (request.get("status") or {}).get("certificate")
     ]
     if signed:
-        return judge(f"{len(signed)} requests of kubelets wait for approval", "`kubectl get csr`")
-    return passed("requests of kubelets for their serving certificates are approved and signed")
+        return judge(f"{len(signed)} kubelet requests wait for approval", "`kubectl get csr`")
+    return passed("kubelet serving certificates are approved and signed")
 
 
 CHECKS = (
-    Check("1.3.1", "Finished pods are collected", _finished_pods, "holds; upstream's threshold of 12500"),
-    Check("1.3.2", "No profiling of the controllers", _port_of_its_own, _ONE_PORT),
-    Check("1.3.3", "Controllers have service accounts of their own", _identities),
+    Check("1.3.1", "Finished pods are collected", _finished_pods, "passes; threshold 12500, as upstream"),
+    Check("1.3.2", "Profiling of the controllers is off", _port_of_its_own, _ONE_PORT),
+    Check("1.3.3", "Each controller uses its own service account", _identities),
     Check("1.3.4", "Service account tokens are signed with a key", names_files("service-account-signing-key-file")),
-    Check("1.3.5", "Pods get the cluster's CA", _root_ca),
+    Check("1.3.5", "Pods receive the cluster's CA", _root_ca),
     Check("1.3.6", "Kubelets' serving certificates are renewed", _serving_rotation),
-    Check("1.3.7", "Controllers listen on loopback alone", _port_of_its_own, _ONE_PORT),
-    Check("1.4.1", "No profiling of the scheduler", _port_of_its_own, _ONE_PORT),
-    Check("1.4.2", "The scheduler listens on loopback alone", _port_of_its_own, _ONE_PORT),
+    Check("1.3.7", "Controllers listen on loopback only", _port_of_its_own, _ONE_PORT),
+    Check("1.4.1", "Profiling of the scheduler is off", _port_of_its_own, _ONE_PORT),
+    Check("1.4.2", "The scheduler listens on loopback only", _port_of_its_own, _ONE_PORT),
 )

@@ -57,14 +57,14 @@ def _read_only(facts: Facts) -> Found:
     more = [each for each in facts.sockets("agent") if each.port not in known and not each.on_loopback]
     if more:
         return failed(f"it listens on {more[0].address}:{more[0].port}", f"healthzBindAddress: 127.0.0.1 in {DROP_IN}")
-    return passed("there is none; health is served on loopback")
+    return passed("none; health is served on loopback")
 
 
 def _idle(facts: Facts) -> Found:
     found = facts.kubelet.get("streamingConnectionIdleTimeout", "4h")
     if duration.parse(found):
         return passed(found)
-    return failed("0: sessions never end", f"streamingConnectionIdleTimeout: 4h in {DROP_IN}")
+    return failed("0: connections never time out", f"streamingConnectionIdleTimeout: 4h in {DROP_IN}")
 
 
 def _host_name(facts: Facts) -> Found:
@@ -82,13 +82,13 @@ def _certificate(facts: Facts) -> Found:
         return passed(", ".join(files))
     if facts.kubelet.get("serverTLSBootstrap"):
         return passed("signed by the cluster")
-    return failed("it signs its own", f"serverTLSBootstrap: true in {DROP_IN}")
+    return failed("self-signed", f"serverTLSBootstrap: true in {DROP_IN}")
 
 
 def _rotates(facts: Facts) -> Found:
     if facts.kubelet.get("rotateCertificates"):
         return passed()
-    return failed("it is off", f"rotateCertificates: true in {DROP_IN}")
+    return failed("disabled", f"rotateCertificates: true in {DROP_IN}")
 
 
 def _serving_rotates(facts: Facts) -> Found:
@@ -96,26 +96,26 @@ def _serving_rotates(facts: Facts) -> Found:
         return passed("renewed through the cluster")
     if not facts.settings.is_worker and facts.kubelet.get("tlsCertFile"):
         return passed("issued by this machine's CA; `wherry up` renews it")
-    return failed("nothing renews it", f"serverTLSBootstrap: true in {DROP_IN}")
+    return failed("it is not renewed", f"serverTLSBootstrap: true in {DROP_IN}")
 
 
 def _ciphers(facts: Facts) -> Found:
     if suite := facts.probed.kubelet_weak_suite:
-        return failed(f"it took {suite}", f"take tlsCipherSuites out of {DROP_IN}")
-    return passed("weak suites were refused")
+        return failed(f"it accepted {suite}", f"remove tlsCipherSuites from {DROP_IN}")
+    return passed("weak suites were rejected")
 
 
 def _processes(facts: Facts) -> Found:
     found = facts.kubelet.get("podPidsLimit", -1)
     if found > 0:
         return passed(str(found))
-    return judge("a pod may start as many as the machine allows", f"podPidsLimit: 4096 in {DROP_IN}")
+    return judge("a pod can start as many processes as the machine allows", f"podPidsLimit: 4096 in {DROP_IN}")
 
 
 def _seccomp(facts: Facts) -> Found:
     if facts.kubelet.get("seccompDefault"):
         return passed("RuntimeDefault where a pod names none")
-    return failed("it is off", f"seccompDefault: true in {DROP_IN}")
+    return failed("disabled", f"seccompDefault: true in {DROP_IN}")
 
 
 def _metrics(facts: Facts) -> Found:
@@ -132,50 +132,53 @@ def _elsewhere(why: str) -> Callable[[Facts], Found]:
     return lambda facts: not_here(why)
 
 
-_CHAINS = "the proxy makes its own chains"
-_EVENTS = "events are counted and folded; none are dropped by a rate"
+_CHAINS = "the proxy manages its own chains"
+_EVENTS = "events are aggregated and counted; there is no rate limit that drops them"
 
 
-def _row(number: str, title: str, look: Callable[[Facts], Found], state: str = "holds") -> Check:
+def _row(number: str, title: str, look: Callable[[Facts], Found], state: str = "passes") -> Check:
     return Check(number, title, look, state, for_worker=True)
 
 
 CHECKS = (
-    _row("4.1.1", "Agent's definition: mode 600 or stricter", mode(_definition, 0o600), "holds; a systemd unit"),
-    _row("4.1.2", "Agent's definition: owned by root", owner(_definition)),
-    _row("4.1.3", "Proxy's kubeconfig: mode 600", mode(_proxy, 0o600)),
-    _row("4.1.4", "Proxy's kubeconfig: owned by root", owner(_proxy)),
-    _row("4.1.5", "Agent's kubeconfig: mode 600", mode(_agent, 0o600)),
-    _row("4.1.6", "Agent's kubeconfig: owned by root", owner(_agent)),
-    _row("4.1.7", "Authority of clients: mode 644 or stricter", mode(_authority, 0o644)),
-    _row("4.1.8", "Authority of clients: owned by root", owner(_authority), "as 1.1.19"),
+    _row("4.1.1", "Agent unit file: mode 600 or stricter", mode(_definition, 0o600), "passes; it is a systemd unit"),
+    _row("4.1.2", "Agent unit file: owned by root", owner(_definition)),
+    _row("4.1.3", "Proxy kubeconfig: mode 600", mode(_proxy, 0o600)),
+    _row("4.1.4", "Proxy kubeconfig: owned by root", owner(_proxy)),
+    _row("4.1.5", "Agent kubeconfig: mode 600", mode(_agent, 0o600)),
+    _row("4.1.6", "Agent kubeconfig: owned by root", owner(_agent)),
+    _row("4.1.7", "Client CA file: mode 644 or stricter", mode(_authority, 0o644)),
+    _row("4.1.8", "Client CA file: owned by root", owner(_authority), "see 1.1.19"),
     _row("4.1.9", "Kubelet configuration: mode 600", mode(_configuration, 0o600)),
     _row("4.1.10", "Kubelet configuration: owned by root", owner(_configuration)),
-    _row("4.2.1", "No anonymous requests", _anonymous),
+    _row("4.2.1", "Anonymous requests are rejected", _anonymous),
     _row("4.2.2", "Authorization is not AlwaysAllow", _authorization),
     _row("4.2.3", "Client certificates are verified", _client_ca),
-    _row("4.2.4", "No port without authentication", _read_only, "holds; there is no read-only port"),
-    _row("4.2.5", "Idle sessions end", _idle, "holds; after 4 hours"),
-    _row("4.2.6", "The kubelet keeps its iptables chains", _elsewhere(_CHAINS), "does not apply: " + _CHAINS),
+    _row("4.2.4", "There is no read-only port", _read_only, "passes; there is no read-only port"),
+    _row("4.2.5", "Idle streaming connections time out", _idle, "passes; after 4 hours"),
+    _row("4.2.6", "The kubelet keeps its iptables chains", _elsewhere(_CHAINS), "N/A: " + _CHAINS),
     _row(
         "4.2.7",
-        "The node has the machine's name",
+        "The node name is the host name",
         _host_name,
-        "holds; `--node-name` may choose another name",
+        "passes; `--node-name` can set another name",
     ),
-    _row("4.2.8", "Events are not lost", _elsewhere(_EVENTS), "does not apply: " + _EVENTS),
-    _row("4.2.9", "The port has a certificate of the cluster", _certificate),
+    _row("4.2.8", "Events are not dropped", _elsewhere(_EVENTS), "N/A: " + _EVENTS),
+    _row("4.2.9", "The kubelet has a serving certificate", _certificate),
     _row("4.2.10", "The client certificate is renewed", _rotates),
     _row(
-        "4.2.11", "The serving certificate is renewed", _serving_rotates, "holds; by `wherry up` on the first machine"
+        "4.2.11",
+        "The serving certificate is renewed",
+        _serving_rotates,
+        "passes; `wherry up` renews it on the first machine",
     ),
-    _row("4.2.12", "Strong cipher suites alone", _ciphers),
+    _row("4.2.12", "Only strong cipher suites are accepted", _ciphers),
     _row(
         "4.2.13",
-        "A limit on a pod's processes",
+        "The number of a pod's processes is limited",
         _processes,
-        "differs: upstream's default, since no number fits all pods; `podPidsLimit` sets it",
+        "no limit, as upstream, because no number fits all pods; set `podPidsLimit`",
     ),
     _row("4.2.14", "seccomp is on by default", _seccomp),
-    _row("4.3.1", "The proxy's metrics are on loopback", _metrics),
+    _row("4.3.1", "The proxy serves metrics on loopback only", _metrics),
 )

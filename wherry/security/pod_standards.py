@@ -1,4 +1,4 @@
-"""Section 5.2: what pods may do, by the namespaces' levels and by the pods that run."""
+"""Section 5.2: Pod Security, by the namespaces' levels and the running pods."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LABEL = "`kubectl label namespace NAME pod-security.kubernetes.io/enforce=restr
 
 
 def own_pods(facts: Facts) -> Iterator[Object]:
-    """Yield the pods that are not the system's."""
+    """Yield the pods outside the system namespaces."""
     return (pod for pod in facts.of("Pod") if namespace(pod) not in SYSTEM)
 
 
@@ -75,7 +75,7 @@ def _windows(pod: Object) -> bool:
     return any((each.get("windowsOptions") or {}).get("hostProcess") for each in options)
 
 
-_YOURS = "yours: a namespace's label decides; upstream's default is privileged"
+_YOURS = "depends on the namespace's label; the default is privileged, as upstream"
 
 
 def _row(number: str, title: str, what: str, holds: Callable[[Object], bool]) -> Check:
@@ -83,7 +83,7 @@ def _row(number: str, title: str, what: str, holds: Callable[[Object], bool]) ->
 
 
 CHECKS = (
-    Check("5.2.1", "Pods are held to a policy", _controlled, _YOURS),
+    Check("5.2.1", "Pod security is enforced by policy", _controlled, _YOURS),
     _row("5.2.2", "No privileged containers", "privileged", _any(lambda c: bool(_context(c).get("privileged")))),
     _row("5.2.3", "No pods in the host's process namespace", "hostPID", lambda p: bool(p["spec"].get("hostPID"))),
     _row("5.2.4", "No pods in the host's IPC namespace", "hostIPC", lambda p: bool(p["spec"].get("hostIPC"))),
@@ -103,7 +103,7 @@ CHECKS = (
         lambda facts: (
             _without("hostProcess", _windows)(facts) if any(map(_windows, own_pods(facts))) else not_here("Linux nodes")
         ),
-        "does not apply: nodes are Linux",
+        "N/A: nodes run Linux",
     ),
     _row(
         "5.2.11",

@@ -7,13 +7,13 @@ from wherry.security.pod_standards import containers, own_namespaces, own_pods
 from wherry.security.rbac import namespace
 from wherry.security.rows import Check, Found, failed, judge, listed, passed
 
-_YOURS = "yours to decide"
+_YOURS = "depends on you"
 
 
 def _enforced(facts: Facts) -> Found:
     daemon = "netproxy" if facts.settings.own_proxy else "dns"
     if not facts.sockets(daemon):
-        return failed(f"wherry-{daemon}, which enforces them, does not run", "`wherry up`")
+        return failed(f"wherry-{daemon}, which enforces them, is not running", "`wherry up`")
     return passed(f"wherry-{daemon} enforces them on every node")
 
 
@@ -21,7 +21,7 @@ def _isolated(facts: Facts) -> Found:
     have = {namespace(each) for each in facts.of("NetworkPolicy")}
     free = [name for each in own_namespaces(facts) if (name := each["metadata"]["name"]) not in have]
     if free:
-        return judge(f"every pod reaches: {listed(free)}", "a NetworkPolicy that denies what is not allowed")
+        return judge(f"no policy: {listed(free)}", "a NetworkPolicy that denies what is not allowed")
     return passed()
 
 
@@ -39,7 +39,11 @@ def _secrets_as_files(facts: Facts) -> Found:
         return False
 
     found = [_named(pod) for pod in own_pods(facts) if shown(pod)]
-    return judge(f"in variables: {listed(found)}", "mount them as files") if found else passed("no pod has one")
+    return (
+        judge(f"in environment variables: {listed(found)}", "mount them as files")
+        if found
+        else passed("no pod has one")
+    )
 
 
 def _external(facts: Facts) -> Found:
@@ -47,20 +51,20 @@ def _external(facts: Facts) -> Found:
     stores = [name for name in drivers if "secrets-store" in name]
     if stores:
         return passed(listed(stores))
-    return judge("secrets are kept in the cluster", "a KMS plugin (docs/security.md) or a secrets-store CSI driver")
+    return judge("secrets are stored in the cluster", "a KMS plugin (docs/security.md) or a secrets-store CSI driver")
 
 
 def _provenance(facts: Facts) -> Found:
     if "ImagePolicyWebhook" in facts.plugins:
         return passed("ImagePolicyWebhook is on")
-    return judge("images are not verified before they run", "ImagePolicyWebhook with a program: docs/security.md")
+    return judge("images are not verified before they run", "ImagePolicyWebhook: docs/security.md")
 
 
 def _boundaries(facts: Facts) -> Found:
     names = [each["metadata"]["name"] for each in own_namespaces(facts) if each["metadata"]["name"] != "default"]
     if names:
-        return passed(f"{len(names)} namespaces beside default")
-    return judge("there is none beside default", "`kubectl create namespace NAME`")
+        return passed(f"{len(names)} namespaces besides default")
+    return judge("there is only the default namespace", "`kubectl create namespace NAME`")
 
 
 def _seccomp(facts: Facts) -> Found:
@@ -97,11 +101,16 @@ def _default_namespace(facts: Facts) -> Found:
 CHECKS = (
     Check("5.3.1", "Network policies are enforced", _enforced),
     Check("5.3.2", "Every namespace has a network policy", _isolated, _YOURS),
-    Check("5.4.1", "Secrets are files, not variables", _secrets_as_files, _YOURS),
-    Check("5.4.2", "Secrets are kept outside", _external, _YOURS),
-    Check("5.5.1", "Images are verified", _provenance, "yours: the program that verifies is not part of Kubernetes"),
-    Check("5.6.1", "Namespaces are boundaries", _boundaries, _YOURS),
-    Check("5.6.2", "seccomp profiles are in force", _seccomp, "holds; RuntimeDefault is the kubelet's default"),
+    Check("5.4.1", "Secrets are mounted as files, not variables", _secrets_as_files, _YOURS),
+    Check("5.4.2", "Secrets are stored outside the cluster", _external, _YOURS),
+    Check(
+        "5.5.1",
+        "Image provenance is verified",
+        _provenance,
+        "depends on you: the verifying webhook is not part of Kubernetes",
+    ),
+    Check("5.6.1", "Namespaces separate resources", _boundaries, _YOURS),
+    Check("5.6.2", "Pods have a seccomp profile", _seccomp, "passes; the kubelet's default is RuntimeDefault"),
     Check("5.6.3", "Pods have security contexts", _contexts, _YOURS),
-    Check("5.6.4", "The default namespace is empty", _default_namespace, _YOURS),
+    Check("5.6.4", "The default namespace is not used", _default_namespace, _YOURS),
 )

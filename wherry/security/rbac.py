@@ -1,4 +1,4 @@
-"""Section 5.1: who has which rights, asked of the roles and bindings themselves.
+"""Section 5.1: RBAC permissions, computed from the roles and bindings.
 
 Subjects of the system's own (users and groups `system:...`, accounts of kube-system) are what upstream's default roles are
 for; groups of everybody are not, and nor is system:masters as a subject of further bindings.
@@ -164,49 +164,69 @@ _WEBHOOKS = tuple(
     for verb in ("create", "update", "patch")
     for kind in ("mutating", "validating")
 )
-_YOURS = "holds; who gets more is yours to decide"
+_YOURS = "passes; permissions that you grant are up to you"
 
 CHECKS = (
-    Check("5.1.1", "cluster-admin is for system:masters alone", _cluster_admin, _YOURS),
+    Check("5.1.1", "cluster-admin is bound to system:masters only", _cluster_admin, _YOURS),
     Check(
         "5.1.2",
-        "Few may read secrets",
+        "Few subjects can read secrets",
         _few("read secrets", *((verb, "", "secrets", "") for verb in ("get", "list", "watch"))),
         _YOURS,
     ),
-    Check("5.1.3", "No wildcards in roles", _wildcards, _YOURS),
-    Check("5.1.4", "Few may create pods", _few("create pods", ("create", "", "pods", "")), _YOURS),
-    Check("5.1.5", "Default accounts are not used", _default_accounts, "yours: pods name an account"),
-    Check("5.1.6", "Tokens are where they are needed", _tokens, "yours: upstream mounts tokens unless told otherwise"),
+    Check("5.1.3", "Roles have no wildcards", _wildcards, _YOURS),
+    Check("5.1.4", "Few subjects can create pods", _few("create pods", ("create", "", "pods", "")), _YOURS),
+    Check(
+        "5.1.5",
+        "Default service accounts are not used",
+        _default_accounts,
+        "depends on you: name a service account in each pod",
+    ),
+    Check(
+        "5.1.6",
+        "Tokens are mounted only where needed",
+        _tokens,
+        "depends on you: tokens are mounted by default, as upstream",
+    ),
     Check(
         "5.1.7",
         "system:masters is not used",
         _masters,
-        "differs: the administrator's kubeconfig is in it, so that broken roles can be mended",
+        "used by the administrator's kubeconfig, so that broken roles can be repaired",
     ),
-    Check("5.1.8", "Few may bind, escalate, impersonate", _few("bind, escalate or impersonate", *_widening()), _YOURS),
+    Check(
+        "5.1.8",
+        "Few subjects can bind, escalate or impersonate",
+        _few("bind, escalate or impersonate", *_widening()),
+        _YOURS,
+    ),
     Check(
         "5.1.9",
-        "Few may create volumes",
+        "Few subjects can create persistent volumes",
         _few("create persistent volumes", ("create", "", "persistentvolumes", "")),
         _YOURS,
     ),
     Check(
         "5.1.10",
-        "Few may reach kubelets through nodes/proxy",
+        "Few subjects can use nodes/proxy",
         _few("use nodes/proxy", ("get", "", "nodes", "proxy"), ("create", "", "nodes", "proxy")),
         _YOURS,
     ),
     Check(
         "5.1.11",
-        "Few may approve certificates",
+        "Few subjects can approve certificates",
         _few("approve certificates", ("update", "certificates.k8s.io", "certificatesigningrequests", "approval")),
         _YOURS,
     ),
-    Check("5.1.12", "Few may write webhook configurations", _few("write webhook configurations", *_WEBHOOKS), _YOURS),
+    Check(
+        "5.1.12",
+        "Few subjects can write webhook configurations",
+        _few("write webhook configurations", *_WEBHOOKS),
+        _YOURS,
+    ),
     Check(
         "5.1.13",
-        "Few may make service account tokens",
+        "Few subjects can create service account tokens",
         _few("make tokens", ("create", "", "serviceaccounts", "token")),
         _YOURS,
     ),

@@ -1,4 +1,4 @@
-"""What a check is, and what it finds."""
+"""Checks of the CIS benchmark and their results."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Verdict = Literal["PASS", "FAIL", "WARN", "N/A"]
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The result of one check. WARN is for what people have to judge; `fix` is one line, commands in it in backquotes."""
+    """The result of one check. WARN needs human judgement; `fix` is one line with commands in backquotes."""
 
     verdict: Verdict
     reason: str = ""
@@ -22,15 +22,15 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One row: the benchmark's number, the title in our words, how it is looked at, and how Wherry stands to it."""
+    """One check: the benchmark's number, Wherry's title, the function that checks it, and the expected result."""
 
     id: str
     title: str
     look: Callable[[Facts], Found]
-    state: str = "holds"
-    """What an installation without settings of its own has; where it differs from the benchmark, why."""
+    state: str = "passes"
+    """Result of an installation without custom settings; if it differs from the benchmark, the reason."""
     for_worker: bool = False
-    """Looked at on machines without a control plane too."""
+    """Also checked on machines without a control plane."""
 
 
 def passed(reason: str = "") -> Found:
@@ -42,7 +42,7 @@ def failed(reason: str, fix: str) -> Found:
 
 
 def judge(reason: str, fix: str) -> Found:
-    """Leave the judgement to people."""
+    """Return WARN: the result needs human judgement."""
     return Found("WARN", reason, fix)
 
 
@@ -51,7 +51,7 @@ def not_here(reason: str) -> Found:
 
 
 def listed(names: Iterable[str], most: int = 3) -> str:
-    """Return names with commas between, all but the first few as a number."""
+    """Return the first few names separated by commas, and the number of the others."""
     found = sorted(set(names))
     more = f" and {len(found) - most} more" if len(found) > most else ""
     return ", ".join(found[:most]) + more

@@ -1,4 +1,4 @@
-"""All checks in the benchmark's order, and the table of docs/security.md."""
+"""All checks in the benchmark's order, and the table in docs/security.md that is generated from them."""
 
 from __future__ import annotations
 
@@ -34,23 +34,23 @@ CHECKS: tuple[Check, ...] = (
 
 
 def results(facts: Facts) -> Iterator[tuple[Check, Found]]:
-    """Look at everything. A worker has its own files and its kubelet alone, and no right to ask for the rest."""
+    """Run all checks. On a worker only its own files and its kubelet are checked; it may not read the rest."""
     for check in CHECKS:
         if facts.settings.is_worker and not check.for_worker:
-            yield check, not_here("looked at on machines of the control plane")
+            yield check, not_here("checked on control-plane machines")
             continue
         try:
             found = check.look(facts)
         except (OSError, ValueError, LookupError, TypeError, AttributeError, yaml.YAMLError) as error:
             why = " ".join(str(error).split()) or type(error).__name__
-            found = failed(f"it cannot be looked at: {why}", "mend what is named there")
+            found = failed(f"it cannot be checked: {why}", "repair what is named there")
         yield check, found
 
 
 def markdown() -> str:
-    """Return the table as it stands in docs/security.md."""
+    """Return the table of docs/security.md."""
     rows = [f"| {check.id} | {check.title} | {check.state} |" for check in CHECKS]
-    return "\n".join(("| check | title | state here |", "| --- | --- | --- |", *rows))
+    return "\n".join(("| check | title | result |", "| --- | --- | --- |", *rows))
 
 
 if __name__ == "__main__":

@@ -458,7 +458,7 @@ def test_a_worker_looks_at_itself_alone(good: Facts) -> None:
 
 def test_a_check_that_cannot_look_says_so_and_the_others_go_on(good: Facts) -> None:
     found = verdicts(written("encryption-provider-config", "[")(good))
-    assert found["1.2.28"].verdict == "FAIL" and "cannot be looked at" in found["1.2.28"].reason
+    assert found["1.2.28"].verdict == "FAIL" and "cannot be checked" in found["1.2.28"].reason
     assert found["1.2.29"].verdict == "PASS"
 
 
