@@ -26,8 +26,8 @@ from tests.support.lagging_api import LaggingAPI
 from tests.unit.control.controllers.test_orphans import CASES
 
 TERMS, OBJECTS = 16_000, 3
-MOST_STEPS = 4 * STEPS_A_TURN
-"""What may be compared between two suspensions: each of a controller's workers, and its handlers, have a turn in a round."""
+MOST_STEPS = 2 * STEPS_A_TURN
+"""What may be compared between two suspensions."""
 LABELS = {f"k{number}": "" for number in range(TERMS)}
 
 
