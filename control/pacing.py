@@ -6,9 +6,9 @@ has a turn in a round of the loop, however many wait for one: their slices do no
 
 from __future__ import annotations
 
-import asyncio
 import time
-import weakref
+
+from kube.turn import Turns
 
 SLICE_SECONDS = 0.001
 """How long the event loop is held up at once, but for one object."""
@@ -17,13 +17,12 @@ SLICE_BYTES = 256 << 10
 FIRST_BYTES = 64 << 10
 """Bytes that a request goes through before its first turn, as most do that ask for small objects."""
 
-_turns: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = weakref.WeakKeyDictionary()
+_turns = Turns()
 
 
 async def turn() -> None:
     """Wait for a round of the event loop in which no other request has a turn."""
-    async with _turns.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
-        await asyncio.sleep(0)
+    await _turns.next()
 
 
 class Pace:

@@ -17,6 +17,7 @@ import msgspec
 from kube import resources, serialize
 from kube.api import meta_v1
 from kube.errors import StatusError
+from kube.turn import Turns
 
 T = TypeVar("T", bound=msgspec.Struct)
 R = TypeVar("R")
@@ -26,6 +27,11 @@ STRATEGIC = "application/strategic-merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 APPLY = "application/apply-patch+yaml"
 JSON = "application/json"
+TURN_BYTES = 64 << 10
+"""Bytes of objects that are decoded before others have their turn: to decode as many takes some milliseconds."""
+FIRST_PAGE, MOST_OF_A_PAGE, PAGE_BYTES = 8, 32, 1 << 20
+"""Objects of the first page where a collection is gone through, of any page, and the bytes that the next should have."""
+_turns = Turns()
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +91,27 @@ class _ListEnvelope(msgspec.Struct):
     metadata: dict[str, Any] = {}
 
 
+class _Pace:
+    """Lets others have their turn between objects that are decoded."""
+
+    __slots__ = ("_bytes",)
+
+    def __init__(self) -> None:
+        self._bytes = 0
+
+    def over(self, size: int) -> bool:
+        """Count an object of so many bytes; say whether a turn is due before it."""
+        self._bytes += size
+        return self._bytes > TURN_BYTES
+
+    async def turn(self, size: int) -> None:
+        """Wait for a turn and begin with an object."""
+        await _turns.next()
+        self._bytes = size
+
+
 class Client:
-    """Typed access to one API server."""
+    """Typed access to one API server. Much that it decodes is decoded in turns: the server may share the event loop."""
 
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
@@ -120,9 +145,35 @@ class Client:
         )
         data = await self.call("GET", resources.of(kind).path(namespace), query=query)
         envelope = serialize.decode(data, _ListEnvelope)
-        items = [serialize.decode(bytes(raw), kind) for raw in envelope.items or ()]
+        items, pace = [], _Pace()
+        for raw in envelope.items or ():
+            body = bytes(raw)
+            if pace.over(len(body)):
+                await pace.turn(len(body))
+            items.append(serialize.decode(body, kind))
         metadata = envelope.metadata
         return ListResult(items, metadata.get("resourceVersion", ""), metadata.get("continue", ""))
+
+    async def each(self, path: str, shape: type[R], *, accept: str = JSON) -> AsyncIterator[R]:
+        """Yield every object of a collection's path, of each what `shape` has: the rest is passed over.
+
+        Asks for a page after the other, which all show one state; raises StatusError 410 where that is no longer kept.
+        """
+        token, limit, pace = "", FIRST_PAGE, _Pace()
+        while True:
+            query = _query(limit=limit, **{"continue": token})
+            data = await self.call("GET", path, query=query, accept=accept)
+            envelope = serialize.decode(data, _ListEnvelope)
+            items = envelope.items or ()
+            for raw in items:
+                body = bytes(raw)
+                if pace.over(len(body)):
+                    await pace.turn(len(body))
+                yield serialize.decode(body, shape)
+            token = envelope.metadata.get("continue", "")
+            if not token:
+                return
+            limit = max(1, min(2 * limit, MOST_OF_A_PAGE, PAGE_BYTES * len(items) // len(data)))
 
     async def watch(
         self,
@@ -143,8 +194,11 @@ class Client:
             fieldSelector=field_selector,
             timeoutSeconds=timeout_seconds,
         )
+        pace = _Pace()
         async with self.transport.stream(resources.of(kind).path(namespace), query=query) as chunks:
             async for line in lines(chunks):
+                if pace.over(len(line)):
+                    await pace.turn(len(line))
                 event = serialize.decode(line, _Watched)
                 if event.type == "ERROR":
                     raise StatusError.from_status(msgspec.json.decode(event.object))

@@ -124,6 +124,10 @@ class Informer(Generic[T]):
         """Return the objects for which the index function gave this value."""
         return builtins.list(self._indexes[index].get(value, {}).values())
 
+    def has_index(self, index: str, value: str) -> bool:
+        """Say whether the index function gave this value for any object."""
+        return value in self._indexes[index]
+
     def add_index(self, name: str, function: IndexFunction) -> None:
         """Add an index; what is already known is indexed at once."""
         if name in self._index_functions:

@@ -7,9 +7,15 @@ have as many labels and is compared with the selector of each watch.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any, TypeVar
 
+T = TypeVar("T")
+_COMPARED = 4
+"""The members of a set that are compared in the time of one step, as a power of two."""
 _WHOLE = re.compile("[+-]?[0-9]+")
 
 
@@ -22,7 +28,7 @@ def whole(text: str) -> int | None:
 
 @dataclass(slots=True)
 class _Rule:
-    """What the value of one key may be: all requirements on the key but those that forbid it."""
+    """What the value of one key may be: all requirements on the key that bound it or name several values."""
 
     among: frozenset[str] | None = None
     refused: set[str] = field(default_factory=set)
@@ -59,24 +65,79 @@ class _Rule:
 
 
 class Rules:
-    """Keys that must not be there, keys that must, and what the values may be."""
+    """Keys that must not be there, keys that must, and what the values may be.
 
-    __slots__ = ("_forbidden", "_needed", "_rules")
+    What one value decides is compared as sets, ten times as fast as the rest.
+    """
+
+    __slots__ = ("_equal", "_forbidden", "_needed", "_never", "_refused", "_rules")
 
     def __init__(self, requirements: Iterable[tuple[str, str, frozenset[str]]]) -> None:
         self._forbidden: set[str] = set()
         self._needed: set[str] = set()
+        self._equal: dict[str, str] = {}
+        self._refused: set[tuple[str, str]] = set()
         self._rules: dict[str, _Rule] = {}
+        self._never = False
         for key, operator, values in requirements:
             if operator == "!":
                 self._forbidden.add(key)
-                continue
-            if operator != "notin":
+            elif operator == "exists":
                 self._needed.add(key)
-            self._rules.setdefault(key, _Rule()).add(operator, values)
+            elif operator in ("in", "notin") and len(values) == 1:
+                (value,) = values
+                if operator == "notin":
+                    self._refused.add((key, value))
+                elif self._equal.setdefault(key, value) != value:
+                    self._never = True
+            else:
+                if operator != "notin":
+                    self._needed.add(key)
+                self._rules.setdefault(key, _Rule()).add(operator, values)
 
     def match(self, labels: Mapping[str, str]) -> bool:
         keys = labels.keys()
-        if not self._needed <= keys or not keys.isdisjoint(self._forbidden):
+        if self._never or (self._needed and not self._needed <= keys) or not keys.isdisjoint(self._forbidden):
             return False
-        return all(self._rules[key].allows(labels[key]) for key in self._rules.keys() & keys)
+        if self._equal and not self._equal.items() <= labels.items():
+            return False
+        if self._refused and not labels.items().isdisjoint(self._refused):
+            return False
+        return not self._rules or self._allow(self._rules.keys() & keys, labels)
+
+    def cost(self, labels: Sized) -> int:
+        """Return how many steps a match takes; one is some 10 lines of Python, 2 µs."""
+        number = len(labels)
+        sets = (self._needed, self._equal, self._forbidden, self._refused)
+        return (sum(min(len(each), number) for each in sets) >> _COMPARED) + min(len(self._rules), number)
+
+    def parts(self, labels: Mapping[str, str], steps: int) -> Iterator[bool]:
+        """Do a match in parts of so many steps, each of which says whether it holds: the labels match where all do."""
+        keys, pairs, most = labels.keys(), labels.items(), steps << _COMPARED
+        yield not self._never and max(len(self._needed), len(self._equal)) <= len(keys)
+        for needed in _chunks(self._needed, most):
+            yield all(map(keys.__contains__, needed))
+        for equal in _chunks(self._equal.items(), most):
+            yield all(map(pairs.__contains__, equal))
+        few, many = _by_size(self._forbidden, keys)
+        for chunk in _chunks(few, most):
+            yield not any(map(many.__contains__, chunk))
+        few, many = _by_size(self._refused, pairs)
+        for chunk in _chunks(few, most):
+            yield not any(map(many.__contains__, chunk))
+        few, many = _by_size(self._rules.keys(), keys)
+        for chunk in _chunks(few, steps):
+            yield self._allow(filter(many.__contains__, chunk), labels)
+
+    def _allow(self, keys: Iterable[str], labels: Mapping[str, str]) -> bool:
+        return all(self._rules[key].allows(labels[key]) for key in keys)
+
+
+def _chunks(items: Iterable[T], most: int) -> Iterator[Sequence[T]]:
+    left = iter(items)
+    while chunk := tuple(islice(left, most)):
+        yield chunk
+
+
+def _by_size(one: AbstractSet[Any], other: AbstractSet[Any]) -> tuple[AbstractSet[Any], AbstractSet[Any]]:
+    return (one, other) if len(one) <= len(other) else (other, one)

@@ -1,9 +1,10 @@
 """The RBAC authorizer: what roles bound to a user, or to one of their groups, allow.
 
-Roles and bindings are fed in from the watch cache and kept by subject. For a user (name and groups) and a namespace the rules
-are gathered once into a `RuleSet`, which remembers its answer by (verb, group, resource); object names are looked at after
-that, so the memory stays small however many objects there are. Any change to a role or a binding forgets all of
-it: they change rarely, requests come all the time, and a stale permission must not live for a moment.
+Roles and bindings are fed in from the watch cache; bindings are indexed by subject, of a namespace or of the cluster, and a
+change indexes its own subjects alone. A role's rules are compiled once into a `RuleSet`. For a user (name and groups) and a
+namespace the rule sets are gathered once into another one, which remembers its answer by (verb, group, resource); object names
+are looked at after that, so the memory stays small however many objects there are. A change to a role or a binding forgets at
+once what was gathered where it counts: in its namespace, or everywhere.
 
 Rules match as upstream's: "*" for verbs, groups and resources, `*/scale` for that subresource of every
 resource, no resourceNames for every name, a path ending in "*" for a prefix. Nothing denies.
@@ -12,6 +13,7 @@ resource, no resourceNames for every name, a path ending in "*" for a prefix. No
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from control.auth.service_accounts import username
@@ -27,17 +29,19 @@ Object = dict[str, Any]
 Rule = dict[str, Any]
 _Who = tuple[str, tuple[str, ...]]
 _KEPT = 8192
+LARGE = 256
+"""Rules of a role from which on they are compiled when the role comes: that takes a millisecond and more."""
 K = TypeVar("K")
 V = TypeVar("V")
 
 
 class RuleSet:
-    """The union of some rules, compiled for quick answers."""
+    """The union of some rules, and of other sets, compiled for quick answers."""
 
-    __slots__ = ("_by_resource", "_paths", "_resource_rules", "paths_seen", "rules")
+    __slots__ = ("_by_resource", "_parts", "_paths", "_resource_rules", "paths_seen")
 
-    def __init__(self, rules: Sequence[Rule]) -> None:
-        self.rules = rules
+    def __init__(self, rules: Sequence[Rule], parts: Sequence[RuleSet] = ()) -> None:
+        self._parts = parts
         self._resource_rules = [
             (
                 frozenset(r.get("verbs", ())),
@@ -53,13 +57,16 @@ class RuleSet:
         self.paths_seen: dict[tuple[str, str], bool] = {}
 
     def allows(self, verb: str, group: str, resource: str, subresource: str, name: str) -> bool:
-        key = (verb, group, resource, subresource)
+        answer = self._allowed((verb, group, resource, subresource))
+        return answer if isinstance(answer, bool) else name in answer
+
+    def _allowed(self, key: tuple[str, str, str, str]) -> bool | frozenset[str]:
         answer = self._by_resource.get(key)
         if answer is None:
             answer = self._names(*key)
             if is_short(*key):
                 _keep(self._by_resource, key, answer)
-        return answer if isinstance(answer, bool) else name in answer
+        return answer
 
     def _names(self, verb: str, group: str, resource: str, subresource: str) -> bool | frozenset[str]:
         """Return True where any name is allowed, else the names that are."""
@@ -71,6 +78,11 @@ class RuleSet:
             if not rule_names:
                 return True
             names |= rule_names
+        for part in self._parts:
+            answer = part._allowed((verb, group, resource, subresource))
+            if answer is True:
+                return True
+            names |= answer or frozenset()
         return frozenset(names) if names else False
 
     def allows_path(self, verb: str, path: str) -> bool:
@@ -80,7 +92,7 @@ class RuleSet:
             answer = any(
                 (verb in verbs or "*" in verbs) and any(path_matches(p, path) for p in paths)
                 for verbs, paths in self._paths
-            )
+            ) or any(part.allows_path(verb, path) for part in self._parts)
             if is_short(*key):
                 _keep(self.paths_seen, key, answer)
         return answer
@@ -105,53 +117,84 @@ class RBACAuthorizer:
 
     def __init__(self) -> None:
         self._objects: dict[str, dict[tuple[str, str], Object]] = {target: {} for target in self.follows}
-        self._subjects: dict[str, dict[str, list[Object]]] | None = None
-        self._cluster: dict[_Who, RuleSet] = {}
-        self._namespaced: dict[tuple[_Who, str], RuleSet] = {}
+        self._bound: dict[str, dict[str, tuple[str, ...]]] = {}
+        """The names of bindings by namespace ("" for the cluster's) and subject."""
+        self._compiled: dict[tuple[str, str, str], RuleSet] = {}
+        """The rules of roles, by target, namespace and name."""
+        self._granted: dict[str, dict[_Who, Granted]] = {}
+        """What was gathered, by namespace and user."""
+        self._kept = 0
 
     # -- what it knows ------------------------------------------------------------------------------------------------
     def changed(self, target: str, event: str, obj: Object) -> None:
         """Take one ADDED, MODIFIED or DELETED role or binding."""
         metadata = obj["metadata"]
-        key = (metadata.get("namespace", ""), metadata["name"])
-        if event == "DELETED":
-            self._objects[target].pop(key, None)
-        else:
-            self._objects[target][key] = obj
-        self._forget(target)
+        self._set(target, (metadata.get("namespace", ""), metadata["name"]), None if event == "DELETED" else obj)
 
     def replaced(self, target: str, objects: Iterable[Object]) -> None:
         """Take the full list of one resource."""
         found = {(o["metadata"].get("namespace", ""), o["metadata"]["name"]): o for o in objects}
-        self._objects[target] = found
-        self._forget(target)
+        for key in [key for key in self._objects[target] if key not in found]:
+            self._set(target, key, None)
+        for key, obj in found.items():
+            self._set(target, key, obj)
 
-    def _forget(self, target: str) -> None:
+    def _set(self, target: str, key: tuple[str, str], obj: Object | None) -> None:
+        known, (namespace, name) = self._objects[target], key
+        old = known.get(key)
+        if obj is None:
+            known.pop(key, None)
+        else:
+            known[key] = obj
         if target in (BINDINGS, CLUSTER_BINDINGS):
-            self._subjects = None
-        self._cluster.clear()
-        self._namespaced.clear()
+            before, after = ((each or {}).get("subjects") or () for each in (old, obj))
+            if before != after:
+                self._unbind(namespace, name, before)
+                self._bind(namespace, name, after)
+        else:
+            self._compiled.pop((target, namespace, name), None)
+            if obj is not None and len(obj.get("rules") or ()) > LARGE:
+                self._rule_set(target, namespace, name)  # a question may be about many such roles
+        if target == CLUSTER_ROLES:
+            self._granted.clear()
+            self._kept = 0
+        else:
+            self._kept -= len(self._granted.pop(namespace, ()))
+
+    def _bind(self, namespace: str, name: str, subjects: Iterable[Object]) -> None:
+        here, mine = self._bound.setdefault(namespace, {}), (name,)
+        for subject in {subject_key(s, namespace) for s in subjects}:
+            others = here.get(subject)
+            here[subject] = mine if others is None else (*others, name)
+        if not here:
+            del self._bound[namespace]
+
+    def _unbind(self, namespace: str, name: str, subjects: Iterable[Object]) -> None:
+        here = self._bound.get(namespace, {})
+        for subject in {subject_key(s, namespace) for s in subjects}:
+            left = tuple(each for each in here[subject] if each != name)
+            if left:
+                here[subject] = left
+            else:
+                del here[subject]
+        if not here:
+            self._bound.pop(namespace, None)
 
     def _bindings(self, namespace: str, user: UserInfo) -> list[Object]:
         """Return the bindings of a namespace ("" for the cluster's) that name the user or one of their groups."""
-        if self._subjects is None:
-            self._subjects = {}
-            for target in (BINDINGS, CLUSTER_BINDINGS):
-                for (where, _), binding in self._objects[target].items():
-                    here = self._subjects.setdefault(where, {})
-                    for subject in {subject_key(s, where) for s in binding.get("subjects") or ()}:
-                        here.setdefault(subject, []).append(binding)
-        here = self._subjects.get(namespace, {})
-        found: dict[int, Object] = {}
-        for subject in (f"User {user.name}", *(f"Group {g}" for g in user.groups)):
-            for binding in here.get(subject, ()):
-                found[id(binding)] = binding
-        return list(found.values())
+        here = self._bound.get(namespace)
+        if here is None:
+            return []
+        subjects = (f"User {user.name}", *(f"Group {g}" for g in user.groups))
+        names = dict.fromkeys(name for subject in subjects for name in here.get(subject, ()))
+        known = self._objects[BINDINGS if namespace else CLUSTER_BINDINGS]
+        return [known[namespace, name] for name in names]
 
     # -- what it answers ----------------------------------------------------------------------------------------------
     def authorize(self, attributes: AuthzAttributes) -> tuple[Decision, str]:
         user = attributes.user
-        rules = self._cluster_rules(user)
+        everywhere = self._granted_to(user, "")
+        rules = everywhere.rules
         if not attributes.is_resource:
             allowed = rules.allows_path(attributes.verb, attributes.path)
             return (Decision.ALLOW if allowed else Decision.NO_OPINION), ""
@@ -164,15 +207,21 @@ class RBACAuthorizer:
         )
         if rules.allows(*request):
             return Decision.ALLOW, ""
-        if attributes.namespace and self._namespace_rules(user, attributes.namespace).allows(*request):
+        if not attributes.namespace:
+            return Decision.NO_OPINION, _missing(everywhere.missing)
+        here = self._granted_to(user, attributes.namespace)
+        if here.rules.allows(*request):
             return Decision.ALLOW, ""
-        return Decision.NO_OPINION, self._missing(user, attributes.namespace)
+        return Decision.NO_OPINION, _missing(everywhere.missing + here.missing)
 
     def why(self, attributes: AuthzAttributes) -> str:
         """Say which binding allows a request, for reviews; "" where none does."""
         for where in dict.fromkeys(("", attributes.namespace)):
             for binding in self._bindings(where, attributes.user):
-                rules, ref = RuleSet(self.role_rules(binding["roleRef"], where) or ()), binding["roleRef"]
+                ref = binding["roleRef"]
+                rules = self._rules_of(ref, where)
+                if rules is None:
+                    continue
                 if attributes.is_resource:
                     a = attributes
                     allowed = rules.allows(a.verb, a.group, a.resource, a.subresource, a.name)
@@ -188,54 +237,78 @@ class RBACAuthorizer:
 
     def rules_for(self, user: UserInfo, namespace: str) -> list[Rule]:
         """Return all rules that a user has in a namespace, or cluster-wide for ""."""
-        found = list(self._cluster_rules(user).rules)
-        return found + list(self._namespace_rules(user, namespace).rules) if namespace else found
+        found: list[Rule] = []
+        for where in dict.fromkeys(("", namespace)):
+            for binding in self._bindings(where, user):
+                found += self.role_rules(binding["roleRef"], where) or ()
+        return found
 
     def role_rules(self, role_ref: Object, namespace: str) -> list[Rule] | None:
         """Return the rules of the role that a binding refers to, None where there is no such role."""
-        if role_ref.get("kind") == "ClusterRole":
-            role = self._objects[CLUSTER_ROLES].get(("", role_ref.get("name", "")))
-        else:
-            role = self._objects[ROLES].get((namespace, role_ref.get("name", "")))
+        target, where, name = _role_key(role_ref, namespace)
+        role = self._objects[target].get((where, name))
         return None if role is None else list(role.get("rules") or ())
 
     def cluster_roles(self) -> Iterable[Object]:
         return self._objects[CLUSTER_ROLES].values()
 
-    def _cluster_rules(self, user: UserInfo) -> RuleSet:
-        who = (user.name, user.groups)
-        found = self._cluster.get(who)
+    def _rules_of(self, role_ref: Object, namespace: str) -> RuleSet | None:
+        """Return the compiled rules of the role that a binding refers to, None where there is no such role."""
+        return self._rule_set(*_role_key(role_ref, namespace))
+
+    def _rule_set(self, target: str, namespace: str, name: str) -> RuleSet | None:
+        found = self._compiled.get((target, namespace, name))
         if found is None:
-            found = self._gather(user, "")
-            if is_short(user.name, *user.groups, longest=LONGEST_USER):
-                _keep(self._cluster, who, found)
+            role = self._objects[target].get((namespace, name))
+            if role is None:
+                return None
+            found = self._compiled[target, namespace, name] = RuleSet(role.get("rules") or ())
         return found
 
-    def _namespace_rules(self, user: UserInfo, namespace: str) -> RuleSet:
-        key = ((user.name, user.groups), namespace)
-        found = self._namespaced.get(key)
+    def _granted_to(self, user: UserInfo, namespace: str) -> Granted:
+        """Return what the bindings of a namespace ("" for the cluster's) grant a user."""
+        who = (user.name, user.groups)
+        here = self._granted.get(namespace)
+        found = here.get(who) if here is not None else None
         if found is None:
             found = self._gather(user, namespace)
             if is_short(user.name, *user.groups, longest=LONGEST_USER) and is_short(namespace):
-                _keep(self._namespaced, key, found)
+                if self._kept >= _KEPT:
+                    self._granted.clear()
+                    self._kept = 0
+                self._granted.setdefault(namespace, {})[who] = found
+                self._kept += 1
         return found
 
-    def _gather(self, user: UserInfo, namespace: str) -> RuleSet:
-        rules: list[Rule] = []
+    def _gather(self, user: UserInfo, namespace: str) -> Granted:
+        parts, missing = dict[int, RuleSet](), list[str]()
         for binding in self._bindings(namespace, user):
-            rules += self.role_rules(binding["roleRef"], namespace) or ()
-        return RuleSet(rules)
+            ref = binding["roleRef"]
+            rules = self._rules_of(ref, namespace)
+            if rules is not None:
+                parts[id(rules)] = rules
+            else:
+                kind = "clusterrole" if ref.get("kind") == "ClusterRole" else "role"
+                missing.append(f'{kind}.{GROUP} "{ref.get("name", "")}" not found')
+        return Granted(RuleSet((), tuple(parts.values())), missing)
 
-    def _missing(self, user: UserInfo, namespace: str) -> str:
-        """Name the roles that are bound to the user but do not exist, which is why they may be refused."""
-        absent = []
-        for where in dict.fromkeys(("", namespace)):
-            for binding in self._bindings(where, user):
-                ref = binding["roleRef"]
-                if self.role_rules(ref, where) is None:
-                    kind = "clusterrole" if ref.get("kind") == "ClusterRole" else "role"
-                    absent.append(f'{kind}.{GROUP} "{ref.get("name", "")}" not found')
-        return f"RBAC: {absent[0] if len(absent) == 1 else '[' + ', '.join(absent) + ']'}" if absent else ""
+
+@dataclass(frozen=True, slots=True)
+class Granted:
+    """What bindings grant: the rules of their roles, and which of these do not exist, which is why one may be refused."""
+
+    rules: RuleSet
+    missing: list[str]
+
+
+def _missing(absent: Sequence[str]) -> str:
+    return f"RBAC: {absent[0] if len(absent) == 1 else '[' + ', '.join(absent) + ']'}" if absent else ""
+
+
+def _role_key(role_ref: Object, namespace: str) -> tuple[str, str, str]:
+    """Return the target, the namespace and the name of the role that a binding of a namespace refers to."""
+    name = role_ref.get("name", "")
+    return (CLUSTER_ROLES, "", name) if role_ref.get("kind") == "ClusterRole" else (ROLES, namespace, name)
 
 
 def subject_key(subject: Object, namespace: str) -> str:

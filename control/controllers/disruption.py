@@ -18,6 +18,7 @@ from control.controllers.context import Context
 from control.controllers.ownership import controller_of
 from control.controllers.rounding import scaled
 from control.controllers.selecting import Selecting
+from control.controllers.turns import Turn, selects
 from kube.api import apps_v1, autoscaling_v2, core_v1, meta_v1, policy_v1
 from kube.client import key_of
 from kube.clock import after, format_time, parse_time
@@ -162,11 +163,10 @@ class DisruptionController:
         await self.controller.run()
 
     def _pod_changed(self, change: Change[core_v1.Pod]) -> None:
-        for pod in (change.old, change.new):
-            if pod is None:
-                continue
-            for key in self._selecting.matching(pod.metadata.namespace or "", pod.metadata.labels):
-                self.controller.enqueue(key)
+        namespace, labels = change.new.metadata.namespace or "", change.new.metadata.labels
+        self._selecting.each(namespace, labels, self.controller.enqueue)
+        if change.old is not None and change.old.metadata.labels != labels:
+            self._selecting.each(namespace, change.old.metadata.labels, self.controller.enqueue)
 
     def _workload_changed(self, change: Change[Any]) -> None:
         """A workload that was scaled changes what its pods' budgets expect."""
@@ -181,12 +181,11 @@ class DisruptionController:
         budget = self._budgets.get(key)
         if budget is None:
             return None
-        selector = self._selecting.of(budget)
-        pods = [
-            pod
-            for pod in self._pods.by_index("namespace", budget.metadata.namespace or "")
-            if selector.matches(pod.metadata.labels)
-        ]
+        selector = await self._selecting.of(budget)
+        turn, pods = Turn(), list[core_v1.Pod]()
+        for pod in self._pods.by_index("namespace", budget.metadata.namespace or ""):
+            if await selects(selector, pod.metadata.labels, turn):
+                pods.append(pod)
         if not pods:
             self._recorder.event(budget, "Normal", "NoPods", "No matching pods found")
         now = self._clock.now()

@@ -10,10 +10,21 @@ from control.controllers.context import Context
 from control.controllers.ownership import controller_uid
 from control.controllers.pods import is_terminal
 from kube.api import core_v1, meta_v1
-from kube.client import name_of, namespace_of
+from kube.client import key_of, name_of, namespace_of
 from kube.controller import Controller
 from kube.errors import StatusError
 from kube.informer import Change
+
+_MADE = "claims made for pods"
+"""Name of the index of pods by the claims of their ephemeral volumes."""
+
+
+def _made(pod: core_v1.Pod) -> list[str]:
+    """Index function: the keys of the claims of a pod's ephemeral volumes."""
+    meta = pod.metadata
+    return [
+        f"{meta.namespace}/{meta.name}-{volume.name}" for volume in pod.spec.volumes if volume.ephemeral is not None
+    ]
 
 
 class EphemeralVolumeController:
@@ -24,6 +35,7 @@ class EphemeralVolumeController:
         self._recorder = context.recorder("ephemeral_volume")
         self._pods = context.informers.of(core_v1.Pod)
         self._claims = context.informers.of(core_v1.PersistentVolumeClaim)
+        self._pods.add_index(_MADE, _made)
         self.controller = Controller("ephemeral volumes", self.reconcile, workers=2, clock=context.clock)
         self._pods.subscribe(self._pod_changed)
         self._claims.subscribe(self._claim_changed)
@@ -41,13 +53,8 @@ class EphemeralVolumeController:
         """A claim that went, or that stood in the way: its pod may want another."""
         if change.type != "DELETED":
             return
-        namespace, name = change.new.metadata.namespace, change.new.metadata.name
-        for pod in self._pods.list():
-            if pod.metadata.namespace == namespace and any(
-                volume.ephemeral is not None and f"{pod.metadata.name}-{volume.name}" == name
-                for volume in pod.spec.volumes
-            ):
-                self.controller.enqueue(f"{namespace}/{pod.metadata.name}")
+        for pod in self._pods.by_index(_MADE, change.key):
+            self.controller.enqueue(key_of(pod))
 
     async def reconcile(self, key: str) -> None:
         """Make the claims that one pod lacks."""

@@ -9,6 +9,7 @@ Upstream: pkg/controller/serviceaccount/legacy_serviceaccount_token_cleaner.go.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from datetime import UTC, date, datetime, timedelta
 
@@ -20,6 +21,7 @@ from kube import serialize
 from kube.api import core_v1
 from kube.client import name_of, namespace_of
 from kube.errors import StatusError
+from kube.informer import by_namespace
 
 log = logging.getLogger(__name__)
 YEAR = 365 * 24 * 3600.0
@@ -64,6 +66,7 @@ class LegacyTokenCleaner:
         self._secrets = context.informers.filtered(core_v1.Secret, field_selector=f"type={SECRET_TYPE}")
         self._accounts = context.informers.of(core_v1.ServiceAccount)
         self._pods = context.informers.of(core_v1.Pod)
+        self._pods.add_index("namespace", by_namespace)
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -89,15 +92,18 @@ class LegacyTokenCleaner:
             if what == "keep":
                 continue
             if namespace not in mounted:
-                mounted[namespace] = self._mounted(namespace)
+                mounted[namespace] = await self._mounted(namespace)
             if name not in mounted[namespace]:
                 unused.append((what, secret))
         await for_each(unused, lambda each: self._do(*each, now))
 
-    def _mounted(self, namespace: str) -> set[str]:
+    async def _mounted(self, namespace: str) -> set[str]:
         """Return the names of the Secrets that the pods of a namespace refer to."""
-        pods = (pod for pod in self._pods.list() if namespace_of(pod) == namespace)
-        return {name for pod in pods for name in pod_secrets(serialize.to_dict(pod.spec))}
+        found = set[str]()
+        for pod in self._pods.by_index("namespace", namespace):
+            await asyncio.sleep(0)  # one may be large
+            found |= set(pod_secrets(serialize.to_dict(pod.spec)))
+        return found
 
     async def _do(self, what: str, secret: core_v1.Secret, now: datetime) -> None:
         name, namespace = name_of(secret), namespace_of(secret)

@@ -10,16 +10,14 @@ pkg/controller/namespace/deletion.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import msgspec
 
 from control.controllers.context import Context
 from control.controllers.discovery import METADATA_LIST, Served, served
 from kube.api import core_v1
-from kube.client import Client
+from kube.client import JSON, Client
 from kube.clock import format_time, parse_time
 from kube.controller import Controller
 from kube.errors import StatusError
@@ -181,54 +179,81 @@ async def delete_content(client: Client, namespace: str, terminating_seconds: fl
     return remains
 
 
+class _Metadata(msgspec.Struct, rename="camel"):
+    name: str = ""
+    finalizers: list[str] | None = None
+
+
+class _PodSpec(msgspec.Struct, rename="camel"):
+    termination_grace_period_seconds: int | None = None
+
+
+class _PodStatus(msgspec.Struct, rename="camel"):
+    phase: str | None = None
+
+
+class _Partial(msgspec.Struct):
+    """Of an object what a list of metadata has of it."""
+
+    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
+
+
+class _Pod(_Partial):
+    spec: _PodSpec | None = None
+    status: _PodStatus | None = None
+
+    @property
+    def grace(self) -> int:
+        """Seconds that the pod may take to end."""
+        if self.spec is None or (self.status is not None and self.status.phase in ("Succeeded", "Failed")):
+            return 0
+        return self.spec.termination_grace_period_seconds or 0
+
+
 async def _delete_resource(
     client: Client, namespace: str, resource: Served, remains: Remains, terminating_seconds: float
 ) -> None:
+    number, grace, finalizers, pods = 0, 0, dict[str, int](), resource.target == "pods"
     try:
-        if not await _list(client, namespace, resource, limit=1):
+        if not await _any(client, namespace, resource):
             return
         if "deletecollection" in resource.verbs:
             await client.call("DELETE", resource.path(namespace), body=_BACKGROUND)
         else:
             await _delete_each(client, namespace, resource)
-        left = await _list(client, namespace, resource, whole=resource.target == "pods")
+        shape: type[_Partial] = _Pod if pods else _Partial
+        async for item in client.each(resource.path(namespace), shape, accept=JSON if pods else METADATA_LIST):
+            number += 1
+            for name in item.metadata.finalizers or ():
+                finalizers[name] = finalizers.get(name, 0) + 1
+            # The longest time that one of the pods may take to end, from the namespace's deletion on.
+            grace = max(grace, item.grace if isinstance(item, _Pod) else 0)
     except StatusError as error:
         if not error.not_found and error.code != 405:
             remains.failures.append(f"{resource.target}: {error}")
         return
-    if not left:
+    if not number:
         return
-    remains.objects[f"{resource.plural}.{resource.group}"] = len(left)
-    finalizers = [name for item in left for name in item.get("metadata", {}).get("finalizers") or ()]
-    for name in finalizers:
-        remains.finalizers[name] = remains.finalizers.get(name, 0) + 1
-    ending = resource.target == "pods" and _longest_grace(left) > terminating_seconds
-    if not finalizers and not ending:
+    remains.objects[f"{resource.plural}.{resource.group}"] = number
+    for name, count in finalizers.items():
+        remains.finalizers[name] = remains.finalizers.get(name, 0) + count
+    if not finalizers and not (pods and grace > terminating_seconds):
         gvr = f"{resource.group}/{resource.version}, Resource={resource.plural}"
         remains.failures.append(f"unexpected items still remain in namespace: {namespace} for gvr: {gvr}")
 
 
-def _longest_grace(pods: Sequence[dict[str, Any]]) -> float:
-    """Return the longest time that one of the pods may take to end, from the namespace's deletion on."""
-    running = (p for p in pods if (p.get("status") or {}).get("phase") not in ("Succeeded", "Failed"))
-    return max(((p.get("spec") or {}).get("terminationGracePeriodSeconds") or 0 for p in running), default=0)
-
-
 async def _delete_each(client: Client, namespace: str, resource: Served) -> None:
-    for item in await _list(client, namespace, resource):
+    async for item in client.each(resource.path(namespace), _Partial, accept=METADATA_LIST):
         try:
-            await client.call("DELETE", resource.path(namespace, item["metadata"]["name"]), body=_BACKGROUND)
+            await client.call("DELETE", resource.path(namespace, item.metadata.name), body=_BACKGROUND)
         except StatusError as error:
             if not error.not_found:
                 raise
 
 
-async def _list(
-    client: Client, namespace: str, resource: Served, *, limit: int = 0, whole: bool = False
-) -> Sequence[dict[str, Any]]:
-    """List a resource's objects, their metadata alone unless `whole`."""
-    query = {"limit": str(limit)} if limit else None
-    accept = "application/json" if whole else METADATA_LIST
-    data = await client.call("GET", resource.path(namespace), query=query, accept=accept)
-    items: Sequence[dict[str, Any]] = msgspec.json.decode(data).get("items") or ()
-    return items
+async def _any(client: Client, namespace: str, resource: Served) -> bool:
+    """Say whether a namespace has objects of a resource."""
+    path = resource.path(namespace)
+    return bool(
+        msgspec.json.decode(await client.call("GET", path, query={"limit": "1"}, accept=METADATA_LIST)).get("items")
+    )

@@ -7,17 +7,19 @@ that no longer matches is released. Upstream: pkg/controller/controller_ref_mana
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeVar
 
 import msgspec
 
 from control.controllers.at_once import for_each
+from control.controllers.turns import Turn, selects
 from kube import resources
 from kube.api import meta_v1
 from kube.client import STRATEGIC, Client, metadata_of, name_of, namespace_of
 from kube.errors import StatusError
 from kube.informer import Change, Informer
+from kube.selectors import LabelSelector
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -72,7 +74,7 @@ async def claim(
     client: Client,
     owner: Any,
     candidates: Iterable[T],
-    matches: Callable[[dict[str, str]], bool],
+    selector: LabelSelector,
     finalizers: Sequence[str] = (),
 ) -> list[T]:
     """Return the candidates that belong to `owner`, adopting (with `finalizers`) and releasing on the way.
@@ -82,18 +84,18 @@ async def claim(
     claimed: list[T] = []
     adopt: list[T] = []
     release: list[T] = []
-    dying = metadata_of(owner).deletion_timestamp is not None
+    dying, turn = metadata_of(owner).deletion_timestamp is not None, Turn()
     for child in candidates:
         metadata = metadata_of(child)
         controller = controller_of(child)
         if controller is not None:
             if controller.uid != metadata_of(owner).uid:
                 continue
-            if matches(metadata.labels):
+            if await selects(selector, metadata.labels, turn):
                 claimed.append(child)
             elif not dying:
                 release.append(child)
-        elif not dying and metadata.deletion_timestamp is None and matches(metadata.labels):
+        elif not dying and metadata.deletion_timestamp is None and await selects(selector, metadata.labels, turn):
             adopt.append(child)
     if adopt:
         await _check_alive(client, owner)

@@ -170,8 +170,7 @@ class ReplicaSetController:
 
     def _enqueue_matching(self, pod: core_v1.Pod) -> None:
         """An orphan appeared: whoever selects it may adopt it."""
-        for key in self._selecting.matching(pod.metadata.namespace or "", pod.metadata.labels):
-            self.controller.enqueue(key)
+        self._selecting.each(pod.metadata.namespace or "", pod.metadata.labels, self.controller.enqueue)
 
     # -- reconciling ------------------------------------------------------------------------------------------------
     async def reconcile(self, key: str) -> float | None:
@@ -181,8 +180,8 @@ class ReplicaSetController:
             self._expectations.forget(key)
             return None
         settled = self._expectations.satisfied(key)
-        selector = self._selecting.of(rs)
-        claimed = await claim(self._client, rs, claimable(self._pods, rs), selector.matches)
+        selector = await self._selecting.of(rs)
+        claimed = await claim(self._client, rs, claimable(self._pods, rs), selector)
         self._pace.saw(key, len(claimed))
         active = [pod for pod in claimed if pod_rules.is_active(pod)]
         terminating = sum(1 for pod in claimed if pod_rules.is_terminating(pod))

@@ -22,7 +22,7 @@ from control.controllers.discovery import METADATA_LIST, Served, served
 from control.controllers.pace import Pace
 from control.controllers.quota_totals import Totals
 from control.controllers.turns import Turn
-from kube import quantity
+from kube import quantity, resources
 from kube.api import core_v1, resource_v1
 from kube.client import Client
 from kube.controller import Controller
@@ -179,13 +179,9 @@ class ResourceQuotaController:
             for obj in informers[target].by_index("namespace", namespace):
                 yield obj
             return
-        page = await self._client.list(resource_v1.ResourceClaim, namespace, limit=PAGE)
-        while True:
-            for obj in page.items:
-                yield obj
-            if not page.continue_:
-                return
-            page = await self._client.list(resource_v1.ResourceClaim, namespace, limit=PAGE, continue_=page.continue_)
+        path = resources.of(resource_v1.ResourceClaim).path(namespace)
+        async for obj in self._client.each(path, resource_v1.ResourceClaim):
+            yield obj
 
 
 def _standing(claim: core_v1.PersistentVolumeClaim) -> tuple[object, ...]:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import msgspec
 
 from control.controllers.context import Context
-from control.controllers.turns import Turn
+from control.controllers.turns import Turn, selects
 from kube.api import rbac_v1
 from kube.client import name_of
 from kube.controller import Controller
@@ -28,8 +28,7 @@ async def aggregated(role: rbac_v1.ClusterRole, roles: Iterable[rbac_v1.ClusterR
     for wish in role.aggregation_rule.cluster_role_selectors:
         selector = from_label_selector(wish)
         for other in others:
-            await turn.took()
-            if selector.matches(other.metadata.labels):
+            if await selects(selector, other.metadata.labels, turn):
                 for rule in other.rules:
                     await turn.took()
                     rules.setdefault(msgspec.json.encode(rule), rule)

@@ -2,42 +2,96 @@
 
 Admission (StorageObjectInUseProtection) gives each of them a finalizer when it is made; these controllers take it off once
 the object is being deleted and its last user is gone. A cache that lags shows no user that is new, so the API server is asked
-before the finalizer goes. Upstream: pkg/controller/volume/{pvc,pv,vac}protection.
+before the finalizer goes. In the cache users are indexed by what they use; of the server's answer, which is asked for in pages,
+nothing else is decoded. Upstream: pkg/controller/volume/{pvc,pv,vac}protection.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
 
 from control.controllers.context import Context
+from kube import resources
 from kube.api import core_v1, storage_v1
 from kube.client import key_of, namespace_of
 from kube.controller import Controller
 from kube.errors import StatusError
-from kube.informer import Informer, by_namespace
+from kube.informer import Informer
+from kube.volume_binding import claim_names
 
 Used = Callable[[Any], bool]
 RETRY_SECONDS = 30.0
 """After which an object is looked at again whose users the cache does not show."""
-_WAITING = "waiting to go"
-"""Name of the index of what is being deleted."""
+_WAITING, _USED, _CLASS = "waiting to go", "used claims", "attributes class"
+"""Names of indexes: of what is being deleted, of pods by their claims, of claims and volumes by their classes."""
 CONFLICT_SECONDS = 1.0
 """After which an object is looked at again that changed while it was looked at."""
 
 
-def used_claims(pods: Iterable[core_v1.Pod]) -> set[str]:
-    """Return the names of claims that pods of one namespace use. One without a node will not start on a claim that is going."""
-    found = set()
-    for pod in pods:
-        for volume in pod.spec.volumes if pod.spec.node_name else ():
-            if volume.persistent_volume_claim is not None:
-                found.add(volume.persistent_volume_claim.claim_name)
-            if volume.ephemeral is not None:
-                found.add(f"{pod.metadata.name}-{volume.name}")
-    return found
+class _Anything(msgspec.Struct):
+    """An object of which nothing is read."""
+
+
+class _Metadata(msgspec.Struct):
+    name: str | None = None
+
+
+class _ClaimSource(msgspec.Struct, rename="camel"):
+    claim_name: str
+
+
+class _PodVolume(msgspec.Struct, rename="camel"):
+    name: str
+    persistent_volume_claim: _ClaimSource | None = None
+    ephemeral: _Anything | None = None
+
+
+class _PodSpec(msgspec.Struct, rename="camel"):
+    node_name: str | None = None
+    volumes: list[_PodVolume] = []
+
+
+class _Pod(msgspec.Struct):
+    """Of a pod what tells which claims it uses."""
+
+    metadata: _Metadata
+    spec: _PodSpec
+
+
+class _ClassNames(msgspec.Struct, rename="camel"):
+    volume_attributes_class_name: str | None = None
+    current_volume_attributes_class_name: str | None = None
+
+
+class _Classed(msgspec.Struct):
+    """Of a claim or a volume what tells which attributes classes it names."""
+
+    spec: _ClassNames = msgspec.field(default_factory=_ClassNames)
+    status: _ClassNames = msgspec.field(default_factory=_ClassNames)
+
+
+def _used_claims(pod: Any) -> list[str]:
+    """Return the names of claims that a pod uses. One without a node will not start on a claim that is going."""
+    return claim_names(pod) if pod.spec.node_name else []
+
+
+def _used_keys(pod: core_v1.Pod) -> list[str]:
+    """Index function: the keys of the claims that a pod uses."""
+    return [f"{pod.metadata.namespace}/{name}" for name in _used_claims(pod)]
+
+
+def _claim_classes(claim: Any) -> list[str]:
+    """Return the attributes classes that a claim names."""
+    names = (claim.spec.volume_attributes_class_name, claim.status.current_volume_attributes_class_name)
+    return [name for name in names if name]
+
+
+def _volume_classes(volume: Any) -> list[str]:
+    name = volume.spec.volume_attributes_class_name
+    return [name] if name else []
 
 
 def _waiting(obj: Any) -> Iterable[str]:
@@ -79,8 +133,8 @@ class _Protection:
         """Return what tells of an object whether the cache shows a user."""
         raise NotImplementedError
 
-    async def _used_now(self, group: str) -> Used:
-        """Ask the API server for all users; return what tells of an object whether it has one."""
+    async def _used_now(self, group: str, unused: Sequence[Any]) -> Used:
+        """Ask the API server for the users of objects; return what tells of one of these whether it has any."""
         raise NotImplementedError
 
     async def reconcile(self, group: str) -> float | None:
@@ -88,7 +142,7 @@ class _Protection:
         unused = [obj for obj in self._members(group) if self._is_waiting(obj) and not used(obj)]
         if not unused:
             return None
-        used_now = await self._used_now(group)
+        used_now = await self._used_now(group, unused)
         again = None
         for obj in unused:
             if used_now(obj):
@@ -118,12 +172,12 @@ class _Protection:
 
 
 class ClaimProtectionController(_Protection):
-    """PersistentVolumeClaims stay while a pod uses them. Those of a namespace share one list of its pods."""
+    """PersistentVolumeClaims stay while a pod uses them. Those of a namespace share a list of its pods."""
 
     def __init__(self, context: Context) -> None:
         self._pods = context.informers.of(core_v1.Pod)
         super().__init__(context, core_v1.PersistentVolumeClaim, "kubernetes.io/pvc-protection")
-        self._pods.add_index("namespace", by_namespace)
+        self._pods.add_index(_USED, _used_keys)
         self._pods.subscribe(lambda change: self.look(namespace_of(change.new)) if change.type == "DELETED" else None)
 
     def _group(self, claim: core_v1.PersistentVolumeClaim) -> str:
@@ -133,12 +187,13 @@ class ClaimProtectionController(_Protection):
         return self.objects.by_index(_WAITING, namespace)
 
     def _used(self, namespace: str) -> Used:
-        names = used_claims(self._pods.by_index("namespace", namespace))
-        return lambda claim: claim.metadata.name in names
+        return lambda claim: self._pods.has_index(_USED, key_of(claim))
 
-    async def _used_now(self, namespace: str) -> Used:
-        names = used_claims((await self._client.list(core_v1.Pod, namespace)).items)
-        return lambda claim: claim.metadata.name in names
+    async def _used_now(self, namespace: str, unused: Sequence[Any]) -> Used:
+        wanted, used = {claim.metadata.name for claim in unused}, set[str]()
+        async for pod in self._client.each(resources.of(core_v1.Pod).path(namespace), _Pod):
+            used |= wanted.intersection(_used_claims(pod))
+        return lambda claim: claim.metadata.name in used
 
 
 class VolumeProtectionController(_Protection):
@@ -153,7 +208,7 @@ class VolumeProtectionController(_Protection):
     def _used(self, name: str) -> Used:
         return lambda volume: volume.status.phase == "Bound"
 
-    async def _used_now(self, name: str) -> Used:
+    async def _used_now(self, name: str, unused: Sequence[Any]) -> Used:
         return self._used(name)
 
 
@@ -164,24 +219,18 @@ class AttributesClassProtectionController(_Protection):
         self._claims = context.informers.of(core_v1.PersistentVolumeClaim)
         self._volumes = context.informers.of(core_v1.PersistentVolume)
         super().__init__(context, storage_v1.VolumeAttributesClass, "kubernetes.io/vac-protection")
+        self._claims.add_index(_CLASS, _claim_classes)
+        self._volumes.add_index(_CLASS, _volume_classes)
         for users in (self._claims, self._volumes):
             users.subscribe(lambda change: self.look(""))
 
     def _used(self, name: str) -> Used:
-        names = _named_classes(self._claims.list(), self._volumes.list())
-        return lambda found: found.metadata.name in names
+        return lambda found: any(users.has_index(_CLASS, key_of(found)) for users in (self._claims, self._volumes))
 
-    async def _used_now(self, name: str) -> Used:
-        claims = await self._client.list(core_v1.PersistentVolumeClaim)
-        volumes = await self._client.list(core_v1.PersistentVolume)
-        names = _named_classes(claims.items, volumes.items)
-        return lambda found: found.metadata.name in names
-
-
-def _named_classes(
-    claims: Iterable[core_v1.PersistentVolumeClaim], volumes: Iterable[core_v1.PersistentVolume]
-) -> set[str | None]:
-    names = {volume.spec.volume_attributes_class_name for volume in volumes}
-    for claim in claims:
-        names |= {claim.spec.volume_attributes_class_name, claim.status.current_volume_attributes_class_name}
-    return names
+    async def _used_now(self, name: str, unused: Sequence[Any]) -> Used:
+        used = set[str]()
+        kinds = ((core_v1.PersistentVolumeClaim, _claim_classes), (core_v1.PersistentVolume, _volume_classes))
+        for kind, classes in kinds:
+            async for user in self._client.each(resources.of(kind).path(), _Classed):
+                used.update(classes(user))
+        return lambda found: found.metadata.name in used

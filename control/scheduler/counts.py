@@ -20,6 +20,10 @@ MOST_INDEXES, LARGE = 512, 32
 """Indexes that are kept, each a cost of every pod that comes or goes; one of many terms counts as so many."""
 
 
+SIMPLE = 8
+"""Requirements up to which comparing a pod with a selector takes a microsecond or two."""
+
+
 class NodeCounts:
     """A number for each node, and its sums by topology domain."""
 
@@ -117,7 +121,8 @@ class PodIndexes:
 
     def matching(self, question: Question, nodes: Iterable[NodeInfo]) -> NodeCounts:
         """Return the counts for a question, which stay up to date while it is asked now and then."""
-        return self._get(question, lambda: _Matching(question.matches), nodes).found
+        weight = 1 if len(question.selector.requirements) <= SIMPLE else LARGE
+        return self._get(question, lambda: _Matching(question.matches, weight), nodes).found
 
     def all_matching(self, terms: TermSet, nodes: Iterable[NodeInfo]) -> NodeCounts:
         """Return the counts of the pods that all of the terms match."""

@@ -18,6 +18,7 @@ from control import offload
 from control.controllers.context import SharedInformers, wait_until_listed
 from control.scheduler.algorithm import Algorithm
 from control.scheduler.binding_cycle import BindingCycle
+from control.scheduler.budgets import Budgets
 from control.scheduler.cluster import Cluster
 from control.scheduler.configuration import DEFAULT_NAME, SchedulerConfig
 from control.scheduler.decisions import Deferred, Failed, Placed, Served
@@ -72,7 +73,8 @@ class Scheduler:
         self._pods = informers.of(core_v1.Pod)
         self._nodes = informers.of(core_v1.Node)
         self._namespaces = informers.of(core_v1.Namespace)
-        budgets = informers.of(policy_v1.PodDisruptionBudget)
+        budgets, self._budgets = informers.of(policy_v1.PodDisruptionBudget), Budgets()
+        budgets.subscribe(self._budgets.changed)
         selectors = DefaultSelectors(
             informers.of(core_v1.Service),
             informers.of(apps_v1.ReplicaSet),
@@ -121,7 +123,7 @@ class Scheduler:
         gates = {name: functools.partial(_admitted, served.profile) for name, served in self._served.items()}
         self._watching = Watching(gates, self.cluster, self.queue)
         self._slots = asyncio.Semaphore(BINDINGS)
-        self._cycle = SchedulingCycle(self.cluster, self.queue, budgets.list, self._of)
+        self._cycle = SchedulingCycle(self.cluster, self.queue, self._budgets, self._of)
         self._deferring = Deferring(self._decide, self._cycle.failed, self._waits, self.queue, self._slots)
         self._binding = BindingCycle(self.cluster, self.queue, self._pods, self._extenders, self._slots, clock)
 

@@ -8,18 +8,16 @@ least: fewest budgets broken, lowest top priority, lowest sum, fewest, youngest.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from control.scheduler.algorithm import Algorithm
-from control.scheduler.alternatives import Alternatives, Conjunction
+from control.scheduler.budgets import Budgets
 from control.scheduler.cluster import Cluster
 from control.scheduler.framework import Diagnosis, histogram
 from control.scheduler.nodeinfo import NodeInfo
 from control.scheduler.podinfo import PodInfo
 from control.scheduler.steps import OutOfSteps, Steps
-from kube.api import policy_v1
-from kube.selectors import from_label_selector
 
 NOT_ELIGIBLE = "not eligible"
 """How it begins to be said that a pod may not preempt (any more)."""
@@ -78,7 +76,7 @@ def find(
     diagnosis: Diagnosis,
     algorithm: Algorithm,
     cluster: Cluster,
-    budgets: Callable[[], Sequence[policy_v1.PodDisruptionBudget]],
+    budgets: Budgets,
 ) -> Victims | None:
     """Return the victims whose eviction lets the pod onto a node, or None."""
     return best(candidates(pod, diagnosis, algorithm, cluster, budgets))
@@ -94,13 +92,13 @@ def candidates(
     diagnosis: Diagnosis,
     algorithm: Algorithm,
     cluster: Cluster,
-    budgets: Callable[[], Sequence[policy_v1.PodDisruptionBudget]],
+    budgets: Budgets,
 ) -> list[Victims]:
     """Return for each node that eviction could help whom to evict from it."""
     result: list[Victims] = []
     share, least = algorithm.profile.candidates
     most = max(least, len(cluster.order) * share // 100)
-    search = _Search(pod, algorithm, cluster, _Budgets(budgets()))
+    search = _Search(pod, algorithm, cluster, budgets)
     names = [name for name, rejection in diagnosis.rejections.items() if not rejection.unresolvable]
     start = cluster.preemption_start % len(names) if names else 0
     for looked, name in enumerate(itertools.chain(names[start:], names[:start])):
@@ -121,7 +119,7 @@ def candidates(
 class _Search:
     """The search for victims of one pod, over all nodes: so many checks of the pod, the larger it is the fewer."""
 
-    def __init__(self, pod: PodInfo, algorithm: Algorithm, cluster: Cluster, budgets: _Budgets) -> None:
+    def __init__(self, pod: PodInfo, algorithm: Algorithm, cluster: Cluster, budgets: Budgets) -> None:
         self._pod, self._algorithm, self._cluster, self._budgets = pod, algorithm, cluster, budgets
         self._steps = Steps(MOST_CHECKS)
         self._price = 1 + pod.size // CHECKED_BYTES
@@ -134,7 +132,7 @@ class _Search:
             return None
         lower.sort(key=lambda p: (-p.priority, p.pod.status.start_time or ""))
         self._steps.take(len(lower) // LIFTED + sum(p.size // CHECKED_BYTES for p in lower))
-        violating = self._budgets.overdrawn_by(lower, self._steps)
+        violating = overdrawn_by(lower, self._budgets, self._steps)
         lifted = {other.key: other for other in lower}
         for other in lower:
             cluster.lift(other, node)
@@ -161,46 +159,17 @@ class _Search:
         return self._algorithm.fits_with_all(self._pod, node)
 
 
-class _Budgets:
-    """The disruption budgets by namespace. Selectors are read once an attempt, where a pod of their namespace may go."""
-
-    def __init__(self, budgets: Sequence[policy_v1.PodDisruptionBudget]) -> None:
-        self._by_namespace: dict[str, list[policy_v1.PodDisruptionBudget]] = {}
-        for budget in budgets:
-            self._by_namespace.setdefault(budget.metadata.namespace or "", []).append(budget)
-        self._read: dict[str, Alternatives] = {}
-
-    def _matching(self, pod: PodInfo) -> Iterator[policy_v1.PodDisruptionBudget]:
-        """Yield the budgets that a pod is counted in."""
-        budgets = self._by_namespace.get(pod.namespace)
-        if not budgets:
-            return
-        if pod.namespace not in self._read:
-            self._read[pod.namespace] = Alternatives([_requirements(budget) for budget in budgets])
-        found = self._read[pod.namespace].matching(pod.labels)
-        while found:
-            lowest = found & -found
-            yield budgets[lowest.bit_length() - 1]
-            found ^= lowest
-
-    def overdrawn_by(self, pods: Sequence[PodInfo], steps: Steps) -> set[str]:
-        """Return the pods whose eviction would overdraw a disruption budget, taking them in order; raises OutOfSteps."""
-        left: dict[int, int] = {}
-        over: set[str] = set()
-        for pod in pods:
-            for number, budget in enumerate(self._matching(pod)):
-                if number % FREE_BUDGETS == FREE_BUDGETS - 1:
-                    steps.take()
-                if pod.pod.metadata.name in budget.status.disrupted_pods:
-                    continue
-                left[id(budget)] = left.get(id(budget), budget.status.disruptions_allowed or 0) - 1
-                if left[id(budget)] < 0:
-                    over.add(pod.key)
-        return over
-
-
-def _requirements(budget: policy_v1.PodDisruptionBudget) -> Conjunction | None:
-    """Return what a budget selects; one without any requirement selects nothing here."""
-    selector = budget.spec.selector
-    requirements = from_label_selector(selector).requirements if selector is not None else ()
-    return [(r.key, r.operator, r.values) for r in requirements] or None
+def overdrawn_by(pods: Sequence[PodInfo], budgets: Budgets, steps: Steps) -> set[str]:
+    """Return the pods whose eviction would overdraw a disruption budget, taking them in order; raises OutOfSteps."""
+    left: dict[int, int] = {}
+    over: set[str] = set()
+    for pod in pods:
+        for number, budget in enumerate(budgets.of(pod, steps)):
+            if number % FREE_BUDGETS == FREE_BUDGETS - 1:
+                steps.take()
+            if pod.pod.metadata.name in budget.status.disrupted_pods:
+                continue
+            left[id(budget)] = left.get(id(budget), budget.status.disruptions_allowed or 0) - 1
+            if left[id(budget)] < 0:
+                over.add(pod.key)
+    return over

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Sequence
 
 from control.scheduler import asking, preemption
+from control.scheduler.budgets import Budgets
 from control.scheduler.cluster import Cluster
 from control.scheduler.decisions import Deferred, Failed, Placed, Served, unreserve
 from control.scheduler.extender import NAME as EXTENDER
@@ -24,7 +25,6 @@ from control.scheduler.framework import (
 )
 from control.scheduler.podinfo import PodInfo, QueuedPod
 from control.scheduler.queue import SchedulingQueue
-from kube.api import policy_v1
 
 log = logging.getLogger(__name__)
 TRIES = 3
@@ -38,7 +38,7 @@ class SchedulingCycle:
         self,
         cluster: Cluster,
         queue: SchedulingQueue,
-        budgets: Callable[[], Sequence[policy_v1.PodDisruptionBudget]],
+        budgets: Budgets,
         of: Callable[[PodInfo], Served],
     ) -> None:
         self._cluster, self._queue, self._budgets, self._of = cluster, queue, budgets, of

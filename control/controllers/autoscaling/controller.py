@@ -22,7 +22,7 @@ from control.controllers.autoscaling.status import Outlook
 from control.controllers.autoscaling.target import Targets, UnknownKind
 from control.controllers.context import Context
 from control.controllers.selecting import SelectorIndex
-from control.controllers.turns import Turn
+from control.controllers.turns import Turn, selects
 from kube.api import autoscaling_v1, autoscaling_v2, core_v1
 from kube.clock import format_time
 from kube.controller import Controller
@@ -208,8 +208,7 @@ class AutoscalingController:
             self._invalid(autoscaler, outlook, "InvalidSelector", why, why)
         turn, pods = Turn(), list[core_v1.Pod]()
         for pod in self._pods.by_index("namespace", namespace):
-            await turn.took()
-            if selector.matches(pod.metadata.labels):
+            if await selects(selector, pod.metadata.labels, turn):
                 pods.append(pod)
         others = await self._measuring(namespace, pods, turn)
         if len(others) > 1:
@@ -243,11 +242,10 @@ class AutoscalingController:
         found: set[str] = set()
         for pod in pods:
             labels = pod.metadata.labels
-            await turn.took(1 + len(labels))
+            await turn.took()
             for other in self._selectors.candidates(namespace, labels):
-                await turn.took()
                 selector = self._selectors.get(other)
-                if selector is not None and selector.matches(labels):
+                if selector is not None and await selects(selector, labels, turn):
                     found.add(other)
                 if len(found) > 1:
                     return found
@@ -273,7 +271,7 @@ class AutoscalingController:
 
 def _compiled(text: str) -> LabelSelector:
     selector = parse_labels(text)
-    selector.matches({})  # one of many terms is made ready when it is first compared
+    selector.prepare()
     return selector
 
 

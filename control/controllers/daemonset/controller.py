@@ -72,8 +72,7 @@ class DaemonSetController:
         reference = controller_of(pod)
         if reference is None:
             if change.type != "DELETED":
-                for key in self._selecting.matching(pod.metadata.namespace or "", pod.metadata.labels):
-                    self.controller.enqueue(key)
+                self._selecting.each(pod.metadata.namespace or "", pod.metadata.labels, self.controller.enqueue)
             return
         if reference.kind != "DaemonSet":
             return
@@ -98,7 +97,7 @@ class DaemonSetController:
         ds = self._sets.get(key)
         if ds is None:
             return None
-        selector = self._selecting.of(ds)
+        selector = await self._selecting.of(ds)
         if selector.empty:
             message = "This daemon set is selecting all pods. A non-empty selector is required."
             self._recorder.event(ds, "Warning", "SelectingAll", message)
@@ -107,9 +106,9 @@ class DaemonSetController:
         settled = self._expectations.satisfied(
             key
         )  # before the pods are looked at: those made meanwhile are not among them
-        pods = await claim(self._client, ds, claimable(self._pods, ds), selector.matches)
+        pods = await claim(self._client, ds, claimable(self._pods, ds), selector)
         known = self._latest_revisions.current(claimable(self._revisions, ds), f"{key}-")
-        mine = await claim(self._client, ds, known, selector.matches)
+        mine = await claim(self._client, ds, known, selector)
         past = await history.sync(self._client, ds, ds.spec.template, mine, ds.status.collision_count)
         self._latest_revisions.wrote(past.current)
         revision = past.current.metadata.labels[history.HASH_LABEL]

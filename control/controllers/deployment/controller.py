@@ -50,8 +50,7 @@ class DeploymentController:
         if controller_of(rs) is not None:
             self._enqueue_owner_of(rs)
         elif change.type != "DELETED":
-            for key in self._selecting.matching(rs.metadata.namespace or "", rs.metadata.labels):
-                self.controller.enqueue(key)
+            self._selecting.each(rs.metadata.namespace or "", rs.metadata.labels, self.controller.enqueue)
 
     def _pod_changed(self, change: Change[core_v1.Pod]) -> None:
         """Recreate waits for the last old pod to go."""
@@ -82,11 +81,11 @@ class DeploymentController:
         deployment = self._deployments.get(key)
         if deployment is None:
             return None
-        selector = self._selecting.of(deployment)
+        selector = await self._selecting.of(deployment)
         if selector.empty:
             await self._selects_all(deployment)
             return None
-        sets = await claim(self._client, deployment, claimable(self._sets, deployment), selector.matches)
+        sets = await claim(self._client, deployment, claimable(self._sets, deployment), selector)
         rollout = Rollout(self._client, self._recorder, deployment, sets, self._clock.now())
         if deployment.metadata.deletion_timestamp is not None:
             await rollout.write(status.count(deployment, rollout.sets, rollout.new, self._clock.now()))

@@ -69,10 +69,8 @@ class JobController:
         if lost := lost_by(change, "Job"):
             self.controller.enqueue(lost)
         reference = controller_of(pod)
-        if reference is None and change.type != "DELETED" and (takers := self._takers(pod)):
-            for taker in takers:
-                self.controller.enqueue(key_of(taker))
-            return
+        if reference is None and change.type != "DELETED":
+            self._selecting.each(pod.metadata.namespace or "", pod.metadata.labels, self.controller.enqueue)
         if reference is None or reference.kind != "Job":
             if tally.FINALIZER in pod.metadata.finalizers and change.type != "DELETED":
                 self.orphans.enqueue(change.key)
@@ -89,9 +87,9 @@ class JobController:
             return
         self.controller.enqueue(key)
 
-    def _takers(self, pod: core_v1.Pod) -> list[batch_v1.Job]:
+    async def _takers(self, pod: core_v1.Pod) -> list[batch_v1.Job]:
         """Return the Jobs that may adopt a pod without a controller."""
-        keys = self._selecting.matching(pod.metadata.namespace or "", pod.metadata.labels)
+        keys = await self._selecting.matching(pod.metadata.namespace or "", pod.metadata.labels)
         found = [job for key in keys if (job := self._jobs.get(key)) is not None]
         return [
             job
@@ -105,12 +103,13 @@ class JobController:
         job = self._latest.get(key)
         if job is None or (job.spec.managed_by or MANAGER) != MANAGER:
             return None
-        selector = self._selecting.of(job)
-        pods = await claim(self._client, job, claimable(self._pods, job), selector.matches, (tally.FINALIZER,))
-        now = self._clock.now()
+        selector = await self._selecting.of(job)
         uid = job.metadata.uid or ""
+        settled = self._expectations.satisfied(uid)  # before the pods are read: those created meanwhile are not among them
+        pods = await claim(self._client, job, claimable(self._pods, job), selector, (tally.FINALIZER,))
+        now = self._clock.now()
         backoff = backoff_after(self._backoffs.get(uid, Backoff()), job, tally.tally(job, pods), now)
-        todo = plan(job, pods, self._expectations.satisfied(uid), backoff, now)
+        todo = plan(job, pods, settled, backoff, now)
         if not same_status(job.status, todo.status):
             job = await self._client.update_status(msgspec.structs.replace(job, status=todo.status))
             self._latest.wrote(job)
@@ -180,7 +179,7 @@ class JobController:
         if pod is None or tally.FINALIZER not in pod.metadata.finalizers:
             return
         reference = controller_of(pod)
-        if reference is None and pod.metadata.deletion_timestamp is None and self._takers(pod):
+        if reference is None and pod.metadata.deletion_timestamp is None and await self._takers(pod):
             return
         if reference is not None and reference.kind == "Job":
             job = self._jobs.get(f"{pod.metadata.namespace}/{reference.name}")

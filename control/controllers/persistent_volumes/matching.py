@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from control import compiled_selectors
-from control.controllers.turns import Turn
+from control.controllers.turns import Turn, selects
 from kube.api import core_v1
 from kube.volume_binding import class_of, meant_for, other_mode, size_of, wanted_size
 
@@ -48,7 +48,6 @@ async def _selected(
     version = {"uid": meta.uid, "generation": meta.generation}
     selector = await compiled_selectors.kept.of(meta.namespace or "", version, "spec.selector", lambda: source)
     for volume in volumes:
-        await turn.took()
-        if selector.matches(volume.metadata.labels):
+        if await selects(selector, volume.metadata.labels, turn):
             return volume
     return None

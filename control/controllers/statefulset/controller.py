@@ -64,8 +64,7 @@ class StatefulSetController:
         reference = controller_of(pod)
         if reference is None:
             if change.type != "DELETED":
-                for key in self._selecting.matching(pod.metadata.namespace or "", pod.metadata.labels):
-                    self.controller.enqueue(key)
+                self._selecting.each(pod.metadata.namespace or "", pod.metadata.labels, self.controller.enqueue)
             return
         if reference.kind != "StatefulSet":
             return
@@ -91,14 +90,17 @@ class StatefulSetController:
         sts = self._sets.get(key)
         if sts is None:
             return None
-        selector = self._selecting.of(sts)
+        selector = await self._selecting.of(sts)
+        settled = self._expectations.satisfied(
+            key
+        )  # before the pods are looked at: those made meanwhile are not among them
         pods = [
             pod
-            for pod in await claim(self._client, sts, claimable(self._pods, sts), selector.matches)
+            for pod in await claim(self._client, sts, claimable(self._pods, sts), selector)
             if identity.ordinal_of(sts, pod) is not None
         ]
         known = self._latest_revisions.current(claimable(self._revisions, sts), f"{key}-")
-        mine = await claim(self._client, sts, known, selector.matches)
+        mine = await claim(self._client, sts, known, selector)
         past = await history.sync(self._client, sts, sts.spec.template, mine, sts.status.collision_count)
         self._latest_revisions.wrote(past.current)
         revisions = {name_of(revision): revision for revision in [*past.old, past.current]}
@@ -108,7 +110,7 @@ class StatefulSetController:
         todo = plan(sts, pods, current, update, self._clock.now(), lambda ordinal: self._is_held(sts, ordinal))
         todo.status.collision_count = past.collision_count
         failure: StatusError | None = None
-        if self._expectations.satisfied(key):
+        if settled:
             await self._own_claims(sts, pods, todo)
             lost = await self._make_lost_claims(sts, todo)
             failure = await self._apply(key, sts, todo, revisions) or lost

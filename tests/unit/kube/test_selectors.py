@@ -119,7 +119,9 @@ def test_many_requirements_say_the_same_joined_as_one_by_one() -> None:
         parts = holding * 9 + draw.sample(drawn, draw.randint(0, 1))
         for requirements in (drawn, parts):
             one_by_one = all(r.matches(labels) for r in requirements)
-            assert selectors.LabelSelector(tuple(requirements)).matches(labels) is one_by_one, (requirements, labels)
+            joined = selectors.LabelSelector(tuple(requirements))
+            assert joined.matches(labels) is one_by_one, (requirements, labels)
+            assert all(joined.parts(labels, draw.choice([1, 2, 256]))) is one_by_one, (requirements, labels)
             matched += one_by_one
     assert 1000 < matched < 5000
 
@@ -161,3 +163,23 @@ def test_a_match_costs_the_labels_that_the_selector_names_and_no_others(one: str
     few = {f"k{i}": "v" for i in range(20)} | {"app": "web"}
     many = few | {f"other-{i}": "v" for i in range(4000)}
     assert _steps(selector, many) == _steps(selector, few)
+
+
+OPERATORS = {"k{}": True, "k{}=": True, "k{}!=v": True, "!m{}": True, "k{} in (,a)": True, "k{} notin (a,b)": True}
+
+
+@pytest.mark.parametrize("one", OPERATORS)
+def test_a_comparison_of_many_with_many_tells_its_cost_and_goes_on_in_parts(one: str) -> None:
+    labels = {f"k{number}": "" for number in range(4000)}
+    selector = selectors.parse_labels(",".join(one.format(number) for number in range(4000)))
+    assert selector.cost(labels) >= 4000 // 16 and selector.cost({}) == 1
+    parts = list(selector.parts(labels, 16))
+    assert all(parts) and len(parts) >= 4000 // 256
+    assert selector.cost(labels) >= 16 * (len(parts) - 6)
+    labels["k3999"], labels["m3999"] = "a", "v"
+    assert all(selector.parts(labels, 16)) is selector.matches(labels)
+
+
+def test_small_selectors_and_labels_cost_a_step() -> None:
+    assert selectors.parse_labels("a=b,c").cost({f"k{number}": "" for number in range(4000)}) == 1
+    assert selectors.NOTHING.cost({"a": "b"}) == 1 and list(selectors.NOTHING.parts({"a": "b"}, 1)) == [False]

@@ -1,13 +1,24 @@
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
 
 from control.auth import denial
+from control.auth import rbac as rbac_module
 from control.auth.bootstrap_policy import default_policy, reconcile, rule
 from control.auth.escalation import describe, uncovered
-from control.auth.rbac import BINDINGS, CLUSTER_BINDINGS, CLUSTER_ROLES, ROLES, RBACAuthorizer, RuleSet, aggregate
+from control.auth.rbac import (
+    BINDINGS,
+    CLUSTER_BINDINGS,
+    CLUSTER_ROLES,
+    ROLES,
+    RBACAuthorizer,
+    RuleSet,
+    aggregate,
+    subject_key,
+)
 from control.auth.user import AuthzAttributes, Decision, UserInfo
 
 TARGETS = {
@@ -135,6 +146,111 @@ def test_changes_count_at_once() -> None:
     assert not may(rbac, "list", "pods", "ns")
     rbac.replaced(CLUSTER_BINDINGS, [binding("b", "r", "Group dev")])
     assert may(rbac, "list", "pods", "ns")
+
+
+def test_a_change_reads_its_own_subjects_alone_and_a_question_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+
+    def counted(subject: dict[str, Any], namespace: str) -> str:
+        read.append(subject["name"])
+        return subject_key(subject, namespace)
+
+    monkeypatch.setattr(rbac_module, "subject_key", counted)
+    many = [f"User u{number}" for number in range(500)]
+    rbac = authorizer(role("r", "get core pods"), *(binding(f"b{n}", "r", *many, namespace="shop") for n in range(3)))
+    read.clear()
+    labelled = binding("b1", "r", *many, namespace="shop")
+    labelled["metadata"]["labels"] = {"a": "b"}
+    rbac.changed(BINDINGS, "MODIFIED", labelled)
+    assert may(rbac, "get", "pods", "shop", user=UserInfo("u7")) and not may(rbac, "get", "pods", "shop")
+    assert read == []
+    rbac.changed(BINDINGS, "ADDED", binding("mine", "r", "Group dev", "User else", namespace="shop"))
+    assert may(rbac, "get", "pods", "shop") and sorted(read) == ["dev", "else"]
+
+
+def test_a_change_forgets_what_was_gathered_in_its_namespace_and_no_role_is_compiled_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compiled: list[int] = []
+
+    class Counted(RuleSet):
+        def __init__(self, rules: Any, parts: Any = ()) -> None:
+            compiled.extend([len(rules)] if rules else [])
+            super().__init__(rules, parts)
+
+    monkeypatch.setattr(rbac_module, "RuleSet", Counted)
+    rbac = authorizer(
+        role("r", "get core pods"),
+        role("r", "get core secrets", namespace="a"),
+        *(binding("b", "r", "User jane", namespace=where) for where in "ab"),
+        *(binding(f"b{n}", "r", "User jane", namespace="a", kind="Role") for n in range(20)),
+    )
+    for _ in range(3):
+        assert may(rbac, "get", "pods", "a") and may(rbac, "get", "pods", "b") and may(rbac, "get", "secrets", "a")
+    assert compiled == [1, 1]
+    kept = rbac._granted["b"]
+    rbac.changed(BINDINGS, "ADDED", binding("c", "r", "User jane", namespace="a"))
+    assert may(rbac, "get", "pods", "a") and rbac._granted["b"] is kept and compiled == [1, 1]
+    rbac.changed(ROLES, "MODIFIED", role("r", "get core events", namespace="a"))
+    assert not may(rbac, "get", "secrets", "a") and may(rbac, "get", "events", "a")
+    assert rbac._granted["b"] is kept and compiled == [1, 1, 1]
+
+
+def test_a_role_of_many_rules_is_compiled_when_it_comes_and_not_by_a_question() -> None:
+    rules = [f"get core things{number}" for number in range(rbac_module.LARGE + 1)]
+    rbac = authorizer(role("small", "get core pods"), role("large", *rules, namespace="shop"))
+    assert list(rbac._compiled) == [(ROLES, "shop", "large")]
+    rbac.changed(ROLES, "DELETED", role("large", namespace="shop"))
+    assert rbac._compiled == {}
+
+
+def test_what_is_gathered_is_bounded_and_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rbac_module, "_KEPT", 50)
+    rbac = authorizer(role("r", "get core pods"))
+    for number in range(200):
+        where = f"n{number % 7}"
+        rbac.changed(BINDINGS, "ADDED", binding("b", "r", f"User u{number}", namespace=where))
+        assert may(rbac, "get", "pods", where, user=UserInfo(f"u{number}"))
+        assert rbac._kept == sum(map(len, rbac._granted.values())) <= 50
+    for number in range(7):
+        rbac.changed(BINDINGS, "DELETED", binding("b", "r", namespace=f"n{number}"))
+    assert rbac._bound == {} and not may(rbac, "get", "pods", "n3", user=UserInfo("u199"))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_changes_one_by_one_allow_what_the_objects_that_are_left_do(seed: int) -> None:
+    draw, followed, known = random.Random(seed), RBACAuthorizer(), dict[tuple[str, str, str], dict[str, Any]]()
+    subjects = ["User jane", "Group dev", "ServiceAccount web", "ServiceAccount a/web", "User other"]
+    users = [JANE, UserInfo("system:serviceaccount:a:web"), UserInfo("other", "", ("dev",))]
+    for _ in range(60):
+        where, name = draw.choice(["", "a", "b"]), draw.choice(["x", "y", "z"])
+        if draw.random() < 0.4:
+            made = role(
+                name, *draw.sample(["get core pods", "list core pods", "get core secrets q"], 2), namespace=where
+            )
+        else:
+            kind = draw.choice(["ClusterRole", "Role"]) if where else "ClusterRole"
+            chosen = draw.sample(subjects, draw.randint(0, 4))
+            made = binding(name, draw.choice(["x", "y", "z"]), *chosen, namespace=where, kind=kind)
+        key = (TARGETS[made["kind"]], where, name)
+        event = "DELETED" if key in known and draw.random() < 0.3 else "MODIFIED"
+        if draw.random() < 0.1:
+            followed.replaced(key[0], [obj for (target, *_), obj in known.items() if target == key[0]])
+            continue
+        followed.changed(key[0], event, made)
+        if event == "DELETED":
+            del known[key]
+        else:
+            known[key] = made
+        fresh = authorizer(*known.values())
+        for user in users:
+            for verb, what, namespace in (("get", "pods", "a"), ("list", "pods", ""), ("get", "secrets", "b")):
+                asked = AuthzAttributes(user, verb, "", "v1", what, "", namespace, "q")
+                found, wanted = followed.authorize(asked), fresh.authorize(asked)
+                assert found[0] is wanted[0] and sorted(found[1]) == sorted(wanted[1])
+            rules = [str(each) for each in followed.rules_for(user, "a")]
+            assert sorted(rules) == sorted(str(each) for each in fresh.rules_for(user, "a"))
+            assert bool(followed.why(asked)) is bool(fresh.why(asked)) is (fresh.authorize(asked)[0] is Decision.ALLOW)
 
 
 def test_a_missing_role_is_the_reason_of_a_refusal() -> None:

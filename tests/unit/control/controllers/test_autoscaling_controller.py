@@ -7,7 +7,7 @@ import contextlib
 import json
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -294,13 +294,13 @@ def another(world: World, number: int, labels: dict[str, str], selector: str) ->
 async def test_pods_are_compared_with_few_selectors_of_other_autoscalers(
     alike: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    compared, original = Counter[str](), LabelSelector.matches
+    compared, original = Counter[str](), autoscaling.selects
 
-    def matches(selector: LabelSelector, labels: Mapping[str, str]) -> bool:
+    def selects(selector: LabelSelector, labels: Mapping[str, str], turn: Turn) -> Awaitable[bool]:
         compared[sys._getframe(1).f_code.co_name] += 1
-        return original(selector, labels)
+        return original(selector, labels, turn)
 
-    monkeypatch.setattr(LabelSelector, "matches", matches)
+    monkeypatch.setattr(autoscaling, "selects", selects)
     many = 40
     async with running() as (world, clock):
         for number in range(many):

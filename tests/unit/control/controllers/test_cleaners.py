@@ -376,3 +376,38 @@ async def test_nothing_but_pods_is_deleted_while_their_deletion_fails() -> None:
     assert len(remains.failures) == 1 and not remains.empty
     pods = "/api/v1/namespaces/shop/pods"
     assert asked == [("GET", pods), ("DELETE", pods)]
+
+
+async def test_pods_that_are_left_in_a_namespace_are_asked_for_in_pages_and_not_decoded_as_a_whole() -> None:
+    asked: list[dict[str, str]] = []
+    pods = [
+        {
+            "metadata": {"name": f"p{n}", "finalizers": ["x/y"] if n else []},
+            "spec": {"terminationGracePeriodSeconds": 30},
+        }
+        for n in range(20)
+    ]
+    pods[3] |= {"spec": {"terminationGracePeriodSeconds": 90}, "status": {"phase": "Failed"}}
+
+    class Slow(MemoryAPI):
+        async def request(self, method: str, path: str, *, query: Any = None, **options: Any) -> Response:
+            if path in ("/api", "/apis"):
+                return Response(200, {}, json.dumps({"items": [group] if path == "/api" else []}).encode())
+            if method == "DELETE":
+                return Response(200, {}, b"{}")
+            asked.append(dict(query or {}))
+            start, limit = int(asked[-1].get("continue", 0)), int(asked[-1]["limit"])
+            more = {"continue": str(start + limit)} if start + limit < len(pods) else {}
+            body = {"metadata": more, "items": pods[start : start + limit]}
+            return Response(200, {}, json.dumps(body).encode())
+
+    resource = {"resource": "pods", "responseKind": {"kind": "Pod"}, "scope": "Namespaced"}
+    resource["verbs"] = ["list", "delete", "deletecollection"]
+    group = {"metadata": {"name": ""}, "versions": [{"version": "v1", "resources": [resource]}]}
+    remains = await namespace.delete_content(Slow().client(), "shop", 60.0)
+    assert (remains.objects, remains.finalizers, remains.failures) == ({"pods.": 20}, {"x/y": 19}, [])
+    assert [query.get("continue") for query in asked] == [None, None, "8"]
+    for each in pods:
+        each["metadata"]["finalizers"] = []
+    assert (await namespace.delete_content(Slow().client(), "shop", 29.0)).failures == []
+    assert len((await namespace.delete_content(Slow().client(), "shop", 60.0)).failures) == 1

@@ -67,32 +67,32 @@ def informer_with_index() -> tuple[Any, Selecting[Any]]:
     return informer, Selecting(informer)
 
 
-def test_a_selector_is_found_by_any_label_and_follows_its_object() -> None:
+async def test_a_selector_is_found_by_any_label_and_follows_its_object() -> None:
     informer, known = informer_with_index()
     informer._set("here/s", selecting_object(apps_v1.DaemonSet, "here", **HERE))
-    assert known.matching("here", {"a": "b", **HERE}) == ["here/s"]
-    assert known.matching("there", HERE) == known.matching("here", {"in": "there"}) == []
+    assert await known.matching("here", {"a": "b", **HERE}) == ["here/s"]
+    assert await known.matching("there", HERE) == await known.matching("here", {"in": "there"}) == []
     changed = selecting_object(apps_v1.DaemonSet, "here", **{"in": "there"})
     changed.metadata.resource_version = "2"
     informer._set("here/s", changed)
-    assert known.matching("here", HERE) == []
-    assert known.matching("here", {"in": "there"}) == ["here/s"]
+    assert await known.matching("here", HERE) == []
+    assert await known.matching("here", {"in": "there"}) == ["here/s"]
     informer._remove("here/s", changed)
-    assert known.matching("here", {"in": "there"}) == []
+    assert await known.matching("here", {"in": "there"}) == []
     assert (known._written, known._index._known, known._index._at) == ({}, {}, {})
 
 
-def test_selectors_that_share_a_label_are_found_by_another_one() -> None:
+async def test_selectors_that_share_a_label_are_found_by_another_one() -> None:
     informer, known = informer_with_index()
     for number in range(20):
         found = selecting_object(apps_v1.DaemonSet, "here", f"s{number}", **HERE, tier=str(number))
         informer._set(f"here/s{number}", found)
-    assert known.matching("here", {**HERE, "tier": "7"}) == ["here/s7"]
+    assert await known.matching("here", {**HERE, "tier": "7"}) == ["here/s7"]
     assert len(known._index.candidates("here", {**HERE, "tier": "7"})) <= 2
 
 
 @pytest.mark.parametrize("operator", ["NotIn", "DoesNotExist", "Exists", "In"])
-def test_a_selector_that_demands_no_one_label_is_found_too(operator: str) -> None:
+async def test_a_selector_that_demands_no_one_label_is_found_too(operator: str) -> None:
     informer, known = informer_with_index()
     found = selecting_object(apps_v1.DaemonSet, "here")
     values = ["x", "y"] if operator in ("In", "NotIn") else []
@@ -101,16 +101,16 @@ def test_a_selector_that_demands_no_one_label_is_found_too(operator: str) -> Non
     ]
     informer._set("here/s", found)
     demands = operator in ("In", "Exists")
-    assert (known.matching("here", {"k": "x"}), known.matching("here", HERE)) == (
+    assert (await known.matching("here", {"k": "x"}), await known.matching("here", HERE)) == (
         (["here/s"], []) if demands else ([], ["here/s"])
     )
 
 
-def test_a_selector_that_cannot_be_read_selects_nothing_and_its_own_controller_is_told() -> None:
+async def test_a_selector_that_cannot_be_read_selects_nothing_and_its_own_controller_is_told() -> None:
     informer, known = informer_with_index()
     found = selecting_object(apps_v1.DaemonSet, "here")
     found.spec.selector.match_expressions = [meta_v1.LabelSelectorRequirement(key="k", operator="Near")]
     informer._set("here/s", found)
-    assert known.matching("here", {"k": "x"}) == []
+    assert await known.matching("here", {"k": "x"}) == []
     with pytest.raises(SelectorError):
-        known.of(found)
+        await known.of(found)

@@ -107,7 +107,7 @@ async def test_claims_for_devices_are_listed_in_pages() -> None:
         await settle(400)
     assert used(api, "a") == {name: "250"}
     pages = [query for path, query in api.asked if path.endswith("/resourceclaims")]
-    assert [page.get("continue", "") for page in pages[:3]] == ["", "100", "200"]
+    assert [page.get("continue", "") for page in pages[:4]] == ["", "8", "24", "56"]
 
 
 async def test_a_kind_that_cannot_be_listed_holds_up_the_quotas_that_count_it_and_no_others() -> None:

@@ -6,8 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+import pytest
 
+from control.controllers import storage_protection
 from control.controllers.context import Context
+from control.controllers.ephemeral_volumes import EphemeralVolumeController
 from control.controllers.manager import Runnable
 from control.controllers.storage_protection import (
     RETRY_SECONDS,
@@ -15,7 +18,8 @@ from control.controllers.storage_protection import (
     ClaimProtectionController,
     VolumeProtectionController,
 )
-from kube.api import core_v1, storage_v1
+from kube import serialize
+from kube.api import core_v1, meta_v1, storage_v1
 from kube.clock import FakeClock, settle
 from tests.support.lagging_api import LaggingAPI
 from tests.support.working import working
@@ -88,6 +92,57 @@ async def test_a_claim_that_the_cache_shows_in_use_is_kept_without_a_list() -> N
     async with working(api, FakeClock(), ClaimProtectionController):
         await delete(api, Claim, "data", namespace="ns")
         assert api.read(Claim, "data", "ns") is not None and lists_of_pods(api) == 0
+
+
+async def test_no_pod_is_decoded_as_a_whole_or_looked_through_for_a_claim_that_nobody_uses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    api = LaggingAPI()
+    claim(api, "data")
+    for number in range(50):
+        pod(api, f"p{number}", "other")
+    async with working(api, FakeClock(), ClaimProtectionController):
+        decoded: list[Any] = []
+        looked_at: list[Any] = []
+        for module, name, told in ((serialize, "decode", decoded), (storage_protection, "claim_names", looked_at)):
+            original = getattr(module, name)
+            monkeypatch.setattr(module, name, lambda *args, to=told, of=original: (to.append(args[-1]), of(*args))[1])
+        await delete(api, Claim, "data", namespace="ns")
+        await settle(200)
+        assert api.read(Claim, "data", "ns") is None
+        assert core_v1.Pod not in decoded and decoded.count(storage_protection._Pod) == 50
+        assert not any(isinstance(each, core_v1.Pod) for each in looked_at) and len(looked_at) == 50
+
+
+async def test_the_claim_of_an_ephemeral_volume_stays_while_its_pod_runs() -> None:
+    api = LaggingAPI()
+    claim(api, "p-scratch")
+    volumes = [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}]
+    make(api, core_v1.Pod, "p", namespace="ns", spec={"nodeName": "a", "containers": [], "volumes": volumes})
+    async with working(api, FakeClock(), ClaimProtectionController):
+        await delete(api, Claim, "p-scratch", namespace="ns")
+        assert api.read(Claim, "p-scratch", "ns") is not None and lists_of_pods(api) == 0
+        await delete(api, core_v1.Pod, "p", namespace="ns")
+        assert api.read(Claim, "p-scratch", "ns") is None
+
+
+async def test_a_claim_that_went_is_made_anew_for_its_pod_and_no_other_pod_is_looked_through() -> None:
+    api = LaggingAPI()
+    volumes = [{"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}]
+    for name in ("p", "q"):
+        make(api, core_v1.Pod, name, namespace="ns", spec={"containers": [], "volumes": volumes})
+    context = Context(api.client(), FakeClock())
+    controller = EphemeralVolumeController(context)
+    for each in api.everything(core_v1.Pod):
+        context.informers.of(core_v1.Pod)._set(f"ns/{each.metadata.name}", each)
+    told: list[str] = []
+    controller.controller.enqueue = told.append  # type: ignore[method-assign]
+    claims = context.informers.of(Claim)
+    gone = core_v1.PersistentVolumeClaim(metadata=meta_v1.ObjectMeta(name="q-scratch", namespace="ns"))
+    claims._set("ns/q-scratch", gone)
+    context.informers.of(core_v1.Pod).list = None  # type: ignore[method-assign,assignment]
+    claims._remove("ns/q-scratch", gone)
+    assert told == ["ns/q"]
 
 
 async def test_a_volume_stays_that_was_bound_while_the_cache_lagged() -> None:

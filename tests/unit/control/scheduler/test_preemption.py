@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
+import threading
+from typing import Any
 
 import pytest
 
-from control.scheduler import preemption
+from control.scheduler import budgets, preemption
+from control.scheduler.alternatives import Alternatives
+from control.scheduler.budgets import Budgets, budgets_of
 from control.scheduler.framework import Unschedulable
 from control.scheduler.podinfo import PodInfo
+from control.scheduler.steps import OutOfSteps, Steps
 from kube.api import core_v1, meta_v1, policy_v1
-from kube.selectors import LabelSelector, from_label_selector
+from kube.informer import Change
+from kube.selectors import from_label_selector
 
 from .clusters import HOST, World, affinity, near, node, pod
 
 
-def victims(world: World, wish, budgets=()) -> preemption.Victims | None:
+def victims(world: World, wish, guards=()) -> preemption.Victims | None:
     info = PodInfo(wish)
     with pytest.raises(Unschedulable) as refusal:
         world.algorithm.place(info)
-    return preemption.find(info, refusal.value.diagnosis, world.algorithm, world.cluster, lambda: list(budgets))
+    return preemption.find(info, refusal.value.diagnosis, world.algorithm, world.cluster, budgets_of(*guards))
 
 
 def names(found: preemption.Victims | None) -> list[str]:
@@ -61,37 +68,112 @@ def test_a_budget_turns_the_choice_to_the_other_node() -> None:
     world = World(node("a", cpu="1"), node("b", cpu="1"))
     world.put(pod("x", "1", priority=1, labels={"app": "guarded"}), "a")
     world.put(pod("y", "1", priority=5), "b")
-    budget = policy_v1.PodDisruptionBudget(
-        metadata=meta_v1.ObjectMeta(name="b", namespace="default"),
-        spec=policy_v1.PodDisruptionBudgetSpec(selector=meta_v1.LabelSelector(match_labels={"app": "guarded"})),
-        status=policy_v1.PodDisruptionBudgetStatus(disruptions_allowed=0),
-    )
-    found = victims(world, pod("p", "1", priority=10), [budget])
+    guard = budget("b", meta_v1.LabelSelector(match_labels={"app": "guarded"}))
+    guard.status.disruptions_allowed = 0
+    found = victims(world, pod("p", "1", priority=10), [guard])
     assert found is not None and (found.node, found.violations) == ("b", 0)
 
 
-def test_selectors_of_budgets_are_read_once_and_of_the_victims_namespaces_alone(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def budget(name: str, selector: meta_v1.LabelSelector, namespace: str = "default") -> policy_v1.PodDisruptionBudget:
+    return policy_v1.PodDisruptionBudget(
+        metadata=meta_v1.ObjectMeta(name=name, namespace=namespace),
+        spec=policy_v1.PodDisruptionBudgetSpec(selector=selector),
+    )
+
+
+def counted(pods: Any, known: Budgets, steps: int = 10**6) -> list[list[str]]:
+    left = Steps(steps)
+    return [sorted(str(each.metadata.name) for each in known.of(PodInfo(each_pod), left)) for each_pod in pods]
+
+
+def test_selectors_of_budgets_are_read_once_for_all_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(*(node(f"n{i}", cpu="1") for i in range(4)))
     for i in range(4):
         world.put(pod(f"v{i}", "1"), f"n{i}")
     read: list[meta_v1.LabelSelector] = []
-
-    def counted(selector: meta_v1.LabelSelector) -> LabelSelector:
-        read.append(selector)
-        return from_label_selector(selector)
-
-    monkeypatch.setattr(preemption, "from_label_selector", counted)
-    budgets = [
-        policy_v1.PodDisruptionBudget(
-            metadata=meta_v1.ObjectMeta(name=f"b{i}", namespace=namespace),
-            spec=policy_v1.PodDisruptionBudgetSpec(selector=meta_v1.LabelSelector(match_labels={"of": namespace})),
+    monkeypatch.setattr(budgets, "from_label_selector", lambda s: (read.append(s), from_label_selector(s))[1])
+    joined: list[int] = []
+    monkeypatch.setattr(budgets, "Alternatives", lambda found: (joined.append(len(found)), Alternatives(found))[1])
+    known = budgets_of(
+        *(
+            budget(f"b{i}", meta_v1.LabelSelector(match_labels={"of": namespace}), namespace)
+            for i, namespace in enumerate(["default", "default", "other"])
         )
-        for i, namespace in enumerate(["default", "default", "other"])
-    ]
-    assert victims(world, pod("p", "1", priority=10), budgets) is not None
-    assert [selector.match_labels["of"] for selector in read] == ["default", "default"]
+    )
+    info = PodInfo(pod("p", "1", priority=10))
+    with pytest.raises(Unschedulable) as refusal:
+        world.algorithm.place(info)
+    for _ in range(3):
+        assert preemption.find(info, refusal.value.diagnosis, world.algorithm, world.cluster, known) is not None
+        changed = budget("b0", meta_v1.LabelSelector(match_labels={"of": "default"}))
+        changed.status.disruptions_allowed = 3
+        known.changed(Change("MODIFIED", None, changed))
+    assert (len(read), joined) == (3, [2])
+
+
+def test_budgets_follow_their_objects_and_one_that_demands_nothing_counts_nobody() -> None:
+    known = Budgets()
+    selecting = meta_v1.LabelSelector(match_labels={"app": "x"})
+    for name, selector in (("one", selecting), ("all", meta_v1.LabelSelector()), ("none", None)):
+        known.changed(Change("ADDED", None, budget(name, selector)))  # type: ignore[arg-type]
+    here, there = pod("p", labels={"app": "x"}), pod("p", labels={"app": "x"}, namespace="other")
+    assert counted([here, there], known) == [["one"], []]
+    known.changed(Change("MODIFIED", None, budget("one", meta_v1.LabelSelector(match_labels={"app": "y"}))))
+    assert counted([here], known) == [[]]
+    for name in ("one", "all", "none"):
+        known.changed(Change("DELETED", None, budget(name, selecting)))
+    assert (known._namespaces, known._written) == ({}, {})
+
+
+def many_terms(number: int, operator: str = "NotIn") -> meta_v1.LabelSelector:
+    return meta_v1.LabelSelector(
+        match_expressions=[
+            meta_v1.LabelSelectorRequirement(
+                key=f"k{i}", operator=operator, values=["z"] if operator == "NotIn" else []
+            )
+            for i in range(number)
+        ]
+    )
+
+
+async def test_a_large_selector_is_compiled_beside_the_loop_and_compared_at_its_price(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    threads: list[int] = []
+    monkeypatch.setattr(
+        budgets, "from_label_selector", lambda s: (threads.append(threading.get_ident()), from_label_selector(s))[1]
+    )
+    known, number = Budgets(), 20_000
+    fits = {f"k{i}": "" for i in range(number)}
+    known.changed(Change("ADDED", None, budget("large", many_terms(number))))
+    victims_ = [PodInfo(pod(f"v{i}", labels=fits | ({f"k{i}": "z"} if i else {}))) for i in range(4)]
+    assert known.of(victims_[0], Steps(0)) == []
+    async with asyncio.timeout(20):
+        while not known._namespaces["default"].selectors:
+            await asyncio.sleep(0.005)
+    assert threads and threading.get_ident() not in threads
+    steps = Steps(10**6)
+    assert [len(known.of(each, steps)) for each in victims_] == [1, 0, 0, 0]
+    assert 10**6 - steps.left >= 4 * number // 16 // 32
+    assert [len(known.of(each, Steps(0))) for each in victims_] == [1, 0, 0, 0], "what was found is remembered"
+    left = Steps(number // 16 // 32)
+    with pytest.raises(OutOfSteps):
+        for name in ("p", "q"):
+            known.of(PodInfo(pod(name, labels=fits)), left)
+
+
+def test_small_and_large_selectors_say_what_each_says_alone() -> None:
+    chance = random.Random(3)
+    selectors = [
+        meta_v1.LabelSelector(match_labels={key: "v" for key in chance.sample("abcdef", chance.randint(1, 3))})
+        for _ in range(60)
+    ] + [many_terms(100), many_terms(100, "Exists"), many_terms(20, "DoesNotExist")]
+    known = budgets_of(*(budget(f"b{i}", selector) for i, selector in enumerate(selectors)))
+    for _ in range(100):
+        labels = {key: chance.choice("vw") for key in chance.sample("abcdef", chance.randint(0, 6))}
+        labels |= {f"k{i}": "" for i in range(chance.choice([0, 1, 50, 100]))}
+        wanted = sorted(f"b{i}" for i, s in enumerate(selectors) if from_label_selector(s).matches(labels))
+        assert counted([pod("p", labels=labels)], known) == [wanted]
 
 
 def test_anti_affinity_can_be_solved_by_eviction() -> None:

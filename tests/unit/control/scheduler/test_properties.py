@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from control.scheduler import preemption
+from control.scheduler.budgets import budgets_of
 from control.scheduler.framework import Unschedulable
 from control.scheduler.podinfo import PodInfo
 from control.scheduler.question import Question
@@ -170,7 +171,7 @@ def test_nobody_is_evicted_without_the_pod_getting_its_place(drawn_nodes, drawn_
             chosen = world.place(wish)
         except Unschedulable as refusal:
             info = PodInfo(wish)
-            found = preemption.find(info, refusal.diagnosis, world.algorithm, world.cluster, lambda: [budget])
+            found = preemption.find(info, refusal.diagnosis, world.algorithm, world.cluster, budgets_of(budget))
             if found is None:
                 continue
             gone = {victim.pod.metadata.name for victim in found.pods}

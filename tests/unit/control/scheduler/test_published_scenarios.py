@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from control.scheduler import preemption
+from control.scheduler.budgets import budgets_of
 from control.scheduler.configuration import parse
 from control.scheduler.framework import Unschedulable
 from control.scheduler.podinfo import PodInfo
@@ -209,7 +210,7 @@ def victims(world: World, wish: core_v1.Pod) -> list[str]:
     info = PodInfo(wish)
     with pytest.raises(Unschedulable) as refusal:
         world.algorithm.place(info)
-    found = preemption.find(info, refusal.value.diagnosis, world.algorithm, world.cluster, list)
+    found = preemption.find(info, refusal.value.diagnosis, world.algorithm, world.cluster, budgets_of())
     return [victim.pod.metadata.name or "" for victim in found.pods] if found else []
 
 
