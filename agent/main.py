@@ -34,6 +34,7 @@ from kube import cancellation, certificates, kubeconfig, pki, servers
 from kube.api import core_v1
 from kube.client import Client
 from kube.clock import SYSTEM, Clock
+from kube.heartbeats import Heartbeats
 from kube.informer import Informer
 from kube.loops import Loops
 from kube.servers import Servers
@@ -66,6 +67,7 @@ async def run(config: AgentConfig, *, ready: Callable[[], None] | None = None, c
     known = Servers(access.server, servers.beside(config.kubeconfig))
     transport = HttpsTransport(access, "kubelet/v1.36.2 (linux) wherry", known)
     client = Client(transport)
+    heartbeat = Client(Heartbeats(transport, min(config.status_update_period, config.lease_duration)))
     operations = Operations()
     runtime = RuntimeClient(
         config.runtime_endpoint,
@@ -100,9 +102,9 @@ async def run(config: AgentConfig, *, ready: Callable[[], None] | None = None, c
                     clock=clock,
                 )
                 loop("client certificate", rotation.run)
-            parts = await assemble(config, client, runtime, users, limits, own_address(access.server), clock)
+            parts = await assemble(config, client, heartbeat, runtime, users, limits, own_address(access.server), clock)
             parts.observed.threads = threads
-            await _start(loop, part, parts, config, client, runtime, operations, clock)
+            await _start(loop, part, parts, config, client, heartbeat, runtime, operations, clock)
             if ready is not None:
                 ready()
     except* Stopped:
@@ -131,6 +133,7 @@ async def _start(
     parts: Parts,
     config: AgentConfig,
     client: Client,
+    heartbeat: Client,
     runtime: RuntimeClient,
     operations: Operations,
     clock: Clock,
@@ -205,7 +208,7 @@ async def _start(
     part("claims' drivers", parts.claim_drivers.run())
     loop("plugin registry", parts.plugins.run)
     loop("node status", parts.node.report_forever)
-    lease = NodeLease(client, config.node_name, parts.node.uid, config.lease_duration, clock=clock)
+    lease = NodeLease(heartbeat, config.node_name, parts.node.uid, config.lease_duration, clock=clock)
     loop("node lease", lease.run)
     watch: Informer[core_v1.Pod] = Informer(
         client, core_v1.Pod, field_selector=f"spec.nodeName={config.node_name}", clock=clock
