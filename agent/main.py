@@ -220,6 +220,7 @@ async def _start(
     loop("mirror pods", parts.mirrors.run)
     loop("housekeeping", parts.housekeeping.run)
     loop("container manager", lambda: parts.managers.run(runtime.runtime, parts.pods.views))
+    loop("claims of pods that are gone", lambda: parts.managers.run_claims(parts.pods.views))
     loop("image garbage collection", parts.images.run)
     loop("eviction", parts.eviction.run)
     await parts.node.ready.wait()
