@@ -86,6 +86,7 @@ class Parts:
 async def assemble(
     config: AgentConfig,
     client: Client,
+    heartbeat: Client,
     runtime: RuntimeClient,
     users: UserNamespaces,
     limits: tuple[Threshold, ...],
@@ -94,12 +95,14 @@ async def assemble(
 ) -> Parts:
     """Make all parts; returns once the runtime answers, the node's cgroups stand and what runs is known.
 
-    `address` is the node's own where neither configuration nor machine names one.
+    The node's status is reported by `heartbeat`. `address` is the node's own where neither configuration nor machine names one.
     """
     state = NodeState(resolver=host_resolver(config), host_file=text_of(config.hosts_file))
     recorder = EventRecorder(client, "kubelet", config.node_name, clock=clock)
     eviction: Eviction
-    node = Node(config, client, runtime, recorder, state, clock=clock, pressures=lambda: eviction.pressures())
+    node = Node(
+        config, client, heartbeat, runtime, recorder, state, clock=clock, pressures=lambda: eviction.pressures()
+    )
     if not state.host_ips:
         state.host_ips = (address,)
     await runtime_answers(runtime, clock)

@@ -30,10 +30,11 @@ from agent.threads import Threads
 from agent.usage.operations import Operations
 from agent.volumes import propagation
 from cri.client import Client as RuntimeClient
-from kube import certificates, kubeconfig, pki, servers
+from kube import cancellation, certificates, kubeconfig, pki, servers
 from kube.api import core_v1
 from kube.client import Client
 from kube.clock import SYSTEM, Clock
+from kube.heartbeats import Heartbeats
 from kube.informer import Informer
 from kube.loops import Loops
 from kube.servers import Servers
@@ -66,6 +67,7 @@ async def run(config: AgentConfig, *, ready: Callable[[], None] | None = None, c
     known = Servers(access.server, servers.beside(config.kubeconfig))
     transport = HttpsTransport(access, "kubelet/v1.36.2 (linux) wherry", known)
     client = Client(transport)
+    heartbeat = Client(Heartbeats(transport, min(config.status_update_period, config.lease_duration)))
     operations = Operations()
     runtime = RuntimeClient(
         config.runtime_endpoint,
@@ -84,7 +86,11 @@ async def run(config: AgentConfig, *, ready: Callable[[], None] | None = None, c
             def loop(name: str, work: Callable[[], Awaitable[None]]) -> None:
                 group.create_task(loops.run(name, work), name=name)
 
-            group.create_task(stopping.until_stopped(), name="signals")
+            def part(name: str, work: Awaitable[None]) -> None:
+                # The group takes a cancelled part for one that has ended.
+                group.create_task(cancellation.as_error(work), name=name)
+
+            part("signals", stopping.until_stopped())
             loop("follow the API servers", lambda: servers.follow(client, known))
             if config.rotate_certificates and Path(access.certificate_file).name == certificates.CLIENT.file:
                 rotation = certificates.Rotation(
@@ -96,9 +102,9 @@ async def run(config: AgentConfig, *, ready: Callable[[], None] | None = None, c
                     clock=clock,
                 )
                 loop("client certificate", rotation.run)
-            parts = await assemble(config, client, runtime, users, limits, own_address(access.server), clock)
+            parts = await assemble(config, client, heartbeat, runtime, users, limits, own_address(access.server), clock)
             parts.observed.threads = threads
-            await _start(group, loop, parts, config, client, runtime, operations, clock)
+            await _start(loop, part, parts, config, client, heartbeat, runtime, operations, clock)
             if ready is not None:
                 ready()
     except* Stopped:
@@ -122,11 +128,12 @@ def _alone(errors: BaseExceptionGroup[ConfigError]) -> Iterator[ConfigError]:
 
 
 async def _start(
-    group: asyncio.TaskGroup,
     loop: Callable[[str, Callable[[], Awaitable[None]]], None],
+    part: Callable[[str, Awaitable[None]], None],
     parts: Parts,
     config: AgentConfig,
     client: Client,
+    heartbeat: Client,
     runtime: RuntimeClient,
     operations: Operations,
     clock: Clock,
@@ -134,10 +141,10 @@ async def _start(
     """Start the parts in the order they need each other: pods, the node, what the API says; returns when it is Ready."""
     observed, began = parts.observed, parts.began
     loop("events", parts.recorder.run)
-    group.create_task(parts.prober.run(), name="probes")
+    part("probes", parts.prober.run())
     loop("follow Services", parts.services.run)
     loop("follow RuntimeClasses", parts.classes.run)
-    group.create_task(parts.following.run(), name="pods")
+    part("pods", parts.following.run())
     if config.shutdown_periods:
         shutdown = Shutdown(
             config.shutdown_periods,
@@ -174,7 +181,8 @@ async def _start(
         await static.load()
         loop("static pods", static.run)
     if config.enable_server:
-        group.create_task(
+        part(
+            "server",
             serving.serve(
                 config,
                 client,
@@ -188,7 +196,6 @@ async def _start(
                 clock,
                 parts.cgroups,
             ),
-            name="server",
         )
     await parts.volumes.csi.restore()
     observed.before_registration.set(clock.monotonic() - began)
@@ -196,12 +203,12 @@ async def _start(
     observed.registration.set(clock.monotonic() - began - observed.before_registration.value())
     loop("CSINode", parts.volumes.nodes.ensure)
     loop("volume limits", parts.volumes.limits.run)
-    group.create_task(parts.device_plugins.run(), name="device plugins")
-    group.create_task(PodResources(config.root_dir, parts.managers, parts.pods.views).run(), name="pod resources")
-    group.create_task(parts.claim_drivers.run(), name="claims' drivers")
+    part("device plugins", parts.device_plugins.run())
+    part("pod resources", PodResources(config.root_dir, parts.managers, parts.pods.views).run())
+    part("claims' drivers", parts.claim_drivers.run())
     loop("plugin registry", parts.plugins.run)
     loop("node status", parts.node.report_forever)
-    lease = NodeLease(client, config.node_name, parts.node.uid, config.lease_duration, clock=clock)
+    lease = NodeLease(heartbeat, config.node_name, parts.node.uid, config.lease_duration, clock=clock)
     loop("node lease", lease.run)
     watch: Informer[core_v1.Pod] = Informer(
         client, core_v1.Pod, field_selector=f"spec.nodeName={config.node_name}", clock=clock
@@ -213,6 +220,7 @@ async def _start(
     loop("mirror pods", parts.mirrors.run)
     loop("housekeeping", parts.housekeeping.run)
     loop("container manager", lambda: parts.managers.run(runtime.runtime, parts.pods.views))
+    loop("claims of pods that are gone", lambda: parts.managers.run_claims(parts.pods.views))
     loop("image garbage collection", parts.images.run)
     loop("eviction", parts.eviction.run)
     await parts.node.ready.wait()

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
+from kube.cancellation import AwaitedCancelled
 from kube.clock import Clock
 from kube.loops import Loops
 
@@ -30,9 +31,10 @@ class Background:
         """Run a task until `stop`; its failure, and unless `may_end` its end, fails the whole."""
 
         def ended(task: asyncio.Task[Any]) -> None:
-            if task.cancelled() or self._failed.done():
+            if self._failed.done():
                 return
-            error = task.exception()
+            # Before `stop`, a cancelled task is one whose awaited was cancelled by others.
+            error = AwaitedCancelled() if task.cancelled() else task.exception()
             if error is not None or not may_end:
                 failure = BackgroundFailed(f"{name} has ended: {error!r}")
                 failure.__cause__ = error

@@ -3,8 +3,12 @@
 Calls do not wait for a runtime that is away: they fail at once with `UnavailableError` and the caller's
 own back-off decides, while the channel redials by itself every 0.1 s, slowing to 1 s. So a restarted
 containerd is in use again within a second, and nothing hangs for a deadline of minutes meanwhile.
+
+Closing a channel fails the calls under way with `UnavailableError`. grpc.aio raises CancelledError there, with which a task
+ends as if it had been told to; a CancelledError is passed on only where the task was cancelled.
 """
 
+import asyncio
 import contextlib
 import time
 from collections.abc import AsyncIterator, Callable
@@ -59,35 +63,55 @@ class Channel:
         began, rpc = time.monotonic(), path.rpartition("/")[2]
         try:
             result: R = await call(request, timeout=deadline, metadata=metadata)
-        except grpc.aio.AioRpcError as error:
+        except _FAILURES as error:
+            failure = _translate(error, rpc)
             if self._observe is not None:
-                self._observe(rpc, time.monotonic() - began, error.code().name)
-            raise errors.translate(error, rpc) from error
+                self._observe(rpc, time.monotonic() - began, failure.code)
+            raise failure from error
         if self._observe is not None:
             self._observe(rpc, time.monotonic() - began, "")
         return result
 
     async def stream(self, path: str, request: Message, answer: type[R], deadline: float | None) -> AsyncIterator[R]:
         """Make one call that answers with many messages; closing the iterator cancels it. Raise CRIError."""
-        call = self._channel.unary_stream(path, request_serializer=_serialize, response_deserializer=answer.FromString)(
-            request, timeout=deadline
-        )
+        rpc = path.rpartition("/")[2]
+        begin = self._channel.unary_stream(path, request_serializer=_serialize, response_deserializer=answer.FromString)
+        try:
+            call = begin(request, timeout=deadline)
+        except _FAILURES as error:
+            raise _translate(error, rpc) from error
         try:
             async for message in call:
                 yield message
-        except grpc.aio.AioRpcError as error:
-            raise errors.translate(error, path.rpartition("/")[2]) from error
+        except _FAILURES as error:
+            raise _translate(error, rpc) from error
         finally:
             call.cancel()
 
     async def ready(self) -> None:
-        """Return once the socket accepts connections; bound it with asyncio.timeout."""
-        await self._channel.channel_ready()
+        """Return once the socket accepts connections; bound it with asyncio.timeout. Raise UnavailableError if closed."""
+        try:
+            await self._channel.channel_ready()
+        except _FAILURES as error:
+            raise _translate(error, "") from error
 
     async def close(self) -> None:
         """Cancel what is under way and close the connection."""
         with contextlib.suppress(grpc.aio.UsageError):
             await self._channel.close(None)
+
+
+_FAILURES = (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.CancelledError)
+
+
+def _translate(error: BaseException, rpc: str) -> errors.CRIError:
+    """Return what a caller is told of one of `_FAILURES`. Raise CancelledError where the running task was cancelled."""
+    if isinstance(error, grpc.aio.AioRpcError):
+        return errors.translate(error, rpc)
+    task = asyncio.current_task()
+    if isinstance(error, asyncio.CancelledError) and (task is None or task.cancelling()):
+        raise error
+    return errors.UnavailableError("the connection was closed", code="UNAVAILABLE", method=rpc)
 
 
 def _target(endpoint: str) -> str:

@@ -1,4 +1,4 @@
-"""The connections to one API server: two pools, for requests and for watches, that can be left at any moment.
+"""The connections to one API server: pools for requests and for watches, that can be left at any moment.
 
 A server that hangs keeps its side of every connection open, so nothing that waits there would end by itself, whether for
 a TLS handshake, a free connection, an answer or the next event of a watch. `leave` ends each such wait with a TimeoutError.
@@ -24,7 +24,8 @@ from kube.tls_files import TlsFiles
 REQUESTS = 16
 """Requests under way at a time; watches are not counted. A TLS handshake costs both sides more than most requests do,
 so a burst of requests waits for connections that are there instead of making as many as it is large. They wait in line:
-the pool by itself gives a free connection to whoever asks first, which is the one that has just given it back."""
+the pool by itself gives a free connection to whoever asks first, which is the one that has just given it back. Requests that
+must not wait for those have a pool of another size."""
 KEEP_ALIVE = ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3))
 """A watch only listens: without probes it would wait for ever for a server whose machine was switched off. Seconds, tries."""
 NO_LIMIT = aiohttp.ClientTimeout(total=None, sock_connect=10)
@@ -52,7 +53,7 @@ class Connections:
             self._tls = access.tls()
             self._tls.current()
         self._pools: dict[int, aiohttp.ClientSession] = {}
-        self._turns = asyncio.Semaphore(REQUESTS)
+        self._turns: dict[int, asyncio.Semaphore] = {}
         self._waits: set[asyncio.Timeout] = set()
         self._left = False
 
@@ -64,13 +65,17 @@ class Connections:
         headers: Mapping[str, str],
         body: bytes,
         seconds: float | None,
+        places: int = REQUESTS,
     ) -> tuple[int, Mapping[str, str], bytes]:
-        """Return status, headers and body; `seconds` count the wait for a free connection too. Raises ERRORS."""
+        """Return status, headers and body; `seconds` count the wait for a free connection too. Raises ERRORS.
+
+        `places` names the pool by its size: requests of one pool do not wait for those of another.
+        """
         start, code = time.perf_counter(), "<error>"
         url = self._url(path, query)
         try:
-            async with self._wait(seconds), self._turns:
-                async with self._pool(REQUESTS).request(
+            async with self._wait(seconds), self._turns.setdefault(places, asyncio.Semaphore(places)):
+                async with self._pool(places).request(
                     method,
                     url,
                     headers=headers,

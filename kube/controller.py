@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
+from kube import cancellation
 from kube.clock import SYSTEM, Clock
 from kube.errors import StatusError
 from kube.workqueue import WorkQueue
@@ -49,7 +50,9 @@ class Controller:
                 level = logging.DEBUG if error.conflict or error.not_found else logging.WARNING
                 log.log(level, "%s: %s: %s", self.name, key, error)
                 self.queue.add_rate_limited(key)
-            except Exception:
+            except (Exception, asyncio.CancelledError) as error:
+                if isinstance(error, asyncio.CancelledError) and cancellation.requested():
+                    raise
                 log.exception("%s: %s: reconciling failed", self.name, key)
                 self.queue.add_rate_limited(key)
             else:

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from kube import resources
+from kube import cancellation, resources
 from kube.api import core_v1, meta_v1
 from kube.client import Client, metadata_of
 from kube.clock import SYSTEM, Clock, format_micro_time, format_time
@@ -131,7 +131,7 @@ class EventRecorder:
         """Send what is recorded until cancelled."""
         async with asyncio.TaskGroup() as group:
             for number, queue in enumerate(self._queues):
-                group.create_task(self._run(queue), name=f"events of {self._component} {number}")
+                group.create_task(cancellation.as_error(self._run(queue)), name=f"events of {self._component} {number}")
 
     async def _run(self, queue: EventQueue) -> None:
         while True:

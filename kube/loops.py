@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable
 
+from kube import cancellation
 from kube.clock import Clock
 from kube.counters import Counter, Gauge
 
@@ -37,7 +38,7 @@ class Loops:
             began = self._clock.monotonic()
             RUNNING.set(name, value=1)
             try:
-                await work()
+                await cancellation.as_error(work())
                 return
             except self._fatal:
                 raise

@@ -11,6 +11,8 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass
 
 _PIECE = 128 << 10
+END_SECONDS = 10.0
+"""How long a killed command is waited for: one that the kernel holds in a call to a hung disk does not end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,9 @@ async def run(
             out, err = await process.communicate(data or None)
     except BaseException as error:
         _kill(process)
-        await process.wait()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(END_SECONDS):
+                await process.wait()
         if isinstance(error, TimeoutError):
             raise CommandError(argv, f"still running after {timeout:g} s, killed") from error
         raise

@@ -23,7 +23,7 @@ import aiohttp
 from kube import servers as known
 from kube.client import Response, error_of
 from kube.clock import SYSTEM, Clock
-from kube.connections import ERRORS, Connections
+from kube.connections import ERRORS, REQUESTS, Connections
 from kube.errors import StatusError
 from kube.kubeconfig import Access
 from kube.loops import Loops
@@ -73,13 +73,20 @@ class HttpsTransport:
         headers: Mapping[str, str] | None = None,
         body: bytes = b"",
         timeout: float | None = 60,
+        places: int = REQUESTS,
     ) -> Response:
+        """Send a request; with other `places` it waits for none of the rest, and its timeout says nothing of the server."""
         for last in (False, True):
             connections = self._to(self.server)
             try:
-                sent = await connections.request(method, path, query or {}, self._headers(headers), body, timeout)
+                sent = await connections.request(
+                    method, path, query or {}, self._headers(headers), body, timeout, places
+                )
             except ERRORS as error:
-                again = await self._go_on(connections, error) and not last
+                if places != REQUESTS and isinstance(error, TimeoutError):
+                    again = self._connections.get(self.server) is not connections and not last
+                else:
+                    again = await self._go_on(connections, error) and not last
                 if not again or not _harmless(method, error):
                     raise _unreachable(connections.server, error) from error
                 continue

@@ -43,6 +43,12 @@ class ClaimManager:
         """The UIDs of the pods that have claims here."""
         return {uid for claim in self._claims.values() for uid in claim.pods}
 
+    def drivers_of(self, uid: str) -> tuple[str, ...]:
+        """Return the drivers of a pod's claims."""
+        return tuple(
+            sorted({driver for claim in self._claims.values() if uid in claim.pods for driver in claim.drivers})
+        )
+
     async def prepare(self, pod: core_v1.Pod) -> None:
         """Have all claims of a pod made ready. Raise DynamicResourceError."""
         if not pod.spec.resource_claims and pod.status.extended_resource_claim_status is None:

@@ -14,6 +14,7 @@ from agent.csi.drivers import Drivers
 from agent.csi.node_object import CSINodes
 from agent.plugins.handler import PluginError
 from cri.errors import CRIError
+from kube import cancellation
 from kube.api import storage_v1
 from kube.client import Client
 from kube.clock import Clock
@@ -41,7 +42,7 @@ class Limits:
                 for name in tasks.keys() - names:
                     tasks.pop(name).cancel()
                 for name in names - tasks.keys():
-                    tasks[name] = group.create_task(self._follow(name), name=f"limits of {name}")
+                    tasks[name] = group.create_task(cancellation.as_error(self._follow(name)), name=f"limits of {name}")
                 await self._drivers.changed.wait()
 
     async def _follow(self, name: str) -> None:

@@ -10,9 +10,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from agent import threads
 from agent.csi.attachments import Attachments
@@ -36,6 +38,8 @@ from kube.locks import Locks
 
 log = logging.getLogger(__name__)
 
+Begin = Callable[[str, Callable[[], Coroutine[Any, Any, None]]], None]
+"""Begins work under a key, unless that of the key is under way."""
 AGAIN_SECONDS = 60.0
 """How often a pod's volume is looked at again where its driver wants to hear of it, or it may grow."""
 
@@ -191,14 +195,27 @@ class CSIVolumes:
         except OSError as error:
             raise CleanupError(f"kubernetes.io/csi: {error}") from error
 
-    async def sweep(self) -> None:
-        """Take off the node what no pod uses: an agent died between two steps, or a driver was away."""
+    async def sweep(self, begin: Begin | None = None) -> None:
+        """Take off the node what no pod uses: an agent died between two steps, or a driver was away.
+
+        Each driver's volumes are seen to by themselves where `begin` makes tasks, by a key.
+        """
         try:
             unused = await asyncio.to_thread(self._unstaging.unused)
         except (OSError, DamagedNoteError) as error:
             log.warning("no volume is taken off the node while it is not known which are in use: %s", error)
             return
+        drivers: dict[str, list[str]] = {}
         for driver, handle in sorted(unused.difference(*self._tried.values())):
+            drivers.setdefault(driver, []).append(handle)
+        for driver, handles in drivers.items():
+            if begin is not None:
+                begin(f"unused volumes of {driver}", partial(self._unstage_unused, driver, handles))
+            else:
+                await self._unstage_unused(driver, handles)
+
+    async def _unstage_unused(self, driver: str, handles: Sequence[str]) -> None:
+        for handle in handles:
             async with self._locks.of(unique_name(driver, handle)):
                 try:
                     await self._unstage(driver, handle)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
@@ -56,16 +57,16 @@ class ImageGC:
         minimum_age: float,
         maximum_age: float = 0.0,
         disk: Callable[[str], Disk] | None = None,
-        seen: Callable[[Iterable[str]], None] | None = None,
+        seen: Callable[[Iterable[str], float], None] | None = None,
         mounted: Callable[[], Iterable[str]] = tuple,
         observed: Observed | None = None,
     ) -> None:
-        """`seen` is told the IDs of the images that there are; it may block."""
+        """`seen` is told the IDs of the images that there are, and when (`time.monotonic`) they were listed; may block."""
         self._observed = observed or Observed()
         self._runtime, self._clock, self._high, self._low = runtime, clock, high, low
         self._minimum_age, self._maximum_age, self._disk = minimum_age, maximum_age, disk or read_disk
         self._mounted = mounted
-        self._tell = seen or (lambda ids: None)
+        self._tell = seen or (lambda ids, listed_at: None)
         self._seen: dict[str, _Seen] = {}
         self._collecting = asyncio.Lock()
         """One collection at a time: the period's and the eviction's would count the same images twice."""
@@ -139,14 +140,14 @@ class ImageGC:
 
     async def _look(self) -> set[str]:
         """Note what is there and what is used; return the IDs that nothing uses."""
-        now = self._clock.monotonic()
+        now, listed_at = self._clock.monotonic(), time.monotonic()
         images, containers = await asyncio.gather(
             self._runtime.images.list_images(), self._runtime.runtime.list_containers()
         )
         named = [name for c in containers for name in (c.image.image, c.image_ref, c.image_id)]
         used = used_images(images, [*named, *self._mounted()])
         present = {image.id for image in images}
-        await asyncio.to_thread(self._tell, present)
+        await asyncio.to_thread(self._tell, present, listed_at)
         for image in images:
             seen = self._seen.setdefault(image.id, _Seen(now, now, image.size))
             if image.id in used:

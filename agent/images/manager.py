@@ -22,7 +22,7 @@ from agent.podspec.security import AnyContainer, ImageUser
 from agent.usage.observed import Observed, size_class
 from agent.usage.pod_starts import PodStarts
 from cri.client import Client
-from cri.errors import CRIError
+from cri.errors import CRIError, DeadlineExceededError, UnavailableError
 from cri.messages import Image, ImageSpec, PodSandboxConfig
 from kube import duration
 from kube.api import core_v1
@@ -103,7 +103,8 @@ class Images:
             message = f'Container image "{name}" is not present with pull policy of Never'
             self._event(pod, field_path, WARNING, "ErrImageNeverPull", message)
             raise ImageError("ErrImageNeverPull", message, now + 10.0)
-        return await self._pull(pod, name, full, field_path, secrets, sandbox)
+        before = present.id if present is not None else ""
+        return await self._pull(pod, name, full, field_path, secrets, sandbox, before)
 
     async def _may_use(self, pod: core_v1.Pod, full: str, image_ref: str, secrets: Sequence[core_v1.Secret]) -> bool:
         """Tell whether the pod may use an image that is there without asking the registry."""
@@ -129,6 +130,7 @@ class Images:
         field_path: str,
         secrets: Sequence[core_v1.Secret],
         sandbox: PodSandboxConfig,
+        before: str,
     ) -> PresentImage:
         key = f"{pod.metadata.uid}_{name}"
         now = self._now()
@@ -143,7 +145,7 @@ class Images:
         async with self._places.place(Origin(pod.metadata.namespace or "", registry_of(full))):
             began = self._now()
             try:
-                found = await self._get(full, await self._keyring.find(pod, full, secrets), sandbox)
+                found = await self._get(full, await self._keyring.find(pod, full, secrets), sandbox, before)
             except CRIError as error:
                 text = error.grpc_text()
                 self._event(pod, field_path, WARNING, "Failed", f'Failed to pull image "{name}": {text}')
@@ -161,22 +163,39 @@ class Images:
         self._event(pod, field_path, NORMAL, "Pulled", message)
         return PresentImage(found.id, _user(found))
 
-    async def _get(self, full: str, credentials: Sequence[Credential], sandbox: PodSandboxConfig) -> Image:
-        """Pull, and note what with. Raise CRIError."""
+    async def _get(
+        self, full: str, credentials: Sequence[Credential], sandbox: PodSandboxConfig, before: str = ""
+    ) -> Image:
+        """Pull, and note what with; `before` is the ID of the image that the node had of this name. Raise CRIError."""
         await asyncio.to_thread(self._records.begin, full)
+        without_image = False
         try:
-            credential = await self._try(full, credentials, sandbox)
+            try:
+                credential = await self._try(full, credentials, sandbox)
+            except CRIError as error:
+                without_image = not await self._may_have_come(full, before, error)
+                raise
             found = await self._images.image_status(full)
             if found is None:
                 raise CRIError(f"image {full} is not there after it was pulled", code="NOT_FOUND")
-        except asyncio.CancelledError:
-            self._records.abandoned(full)  # the runtime may bring it to its end
-            raise
         except BaseException:
-            self._records.failed(full)
+            if without_image:
+                self._records.failed(full)
+            else:  # the image is there, or the runtime may bring the pull to its end
+                self._records.abandoned(full)
             raise
         await asyncio.to_thread(self._records.pulled, full, found.id, credential)
         return found
+
+    async def _may_have_come(self, full: str, before: str, error: CRIError) -> bool:
+        """Tell whether a pull that failed may have brought the image, or may still."""
+        if isinstance(error, (UnavailableError, DeadlineExceededError)) or error.code == "CANCELLED":
+            return True
+        try:
+            found = await self._images.image_status(full)
+        except CRIError:
+            return True
+        return found is not None and found.id != before
 
     async def _try(self, full: str, credentials: Sequence[Credential], sandbox: PodSandboxConfig) -> Credential | None:
         """Pull with each of the credentials until one does, without any where there are none; return the one."""

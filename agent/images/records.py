@@ -12,6 +12,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import logging
+import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Literal, get_args
@@ -53,6 +55,10 @@ class ImageRecords:
         self._intents: dict[str, int] = {}
         """By image: how many pulls are under way; 0 is one of the last agent's."""
 
+        self._noted: dict[str, float] = {}
+        """By image: when it was pulled or used last, by `time.monotonic`."""
+        self._changing = threading.RLock()
+        """Held while notes are written or removed: pulls and collections do so in threads."""
         self._damaged: set[str] = set()
         """The names of the files of notes that cannot be read: of images that allow nobody until they are pulled again."""
 
@@ -85,20 +91,23 @@ class ImageRecords:
     # -- pulls --------------------------------------------------------------------------------------------------------
     def begin(self, image: str) -> None:
         """Note that an image is being pulled."""
-        if not self._intents.get(image):
-            intent = Intent(kind="ImagePullIntent", api_version=API_VERSION, image=image)
-            write_file(self._pulling / _file_name(image), msgspec.json.encode(intent), 0o600)
-        self._intents[image] = self._intents.get(image, 0) + 1
+        with self._changing:
+            if not self._intents.get(image):
+                intent = Intent(kind="ImagePullIntent", api_version=API_VERSION, image=image)
+                write_file(self._pulling / _file_name(image), msgspec.json.encode(intent), 0o600)
+            self._intents[image] = self._intents.get(image, 0) + 1
 
     def failed(self, image: str) -> None:
         """Note that a pull has ended without the image."""
-        self._intents[image] = self._intents.get(image, 1) - 1
-        if self._intents[image] <= 0:
-            self._drop_intent(image)
+        with self._changing:
+            self._intents[image] = self._intents.get(image, 1) - 1
+            if self._intents[image] <= 0:
+                self._drop_intent(image)
 
     def abandoned(self, image: str) -> None:
         """Note that nobody waits for a pull any more; should the image come all the same, it is not open to all."""
-        self._intents[image] = max(0, self._intents.get(image, 1) - 1)
+        with self._changing:
+            self._intents[image] = max(0, self._intents.get(image, 1) - 1)
 
     def pulled(self, image: str, image_ref: str, credential: Credential | None) -> None:
         """Note what an image was pulled with; None is without credentials."""
@@ -111,6 +120,11 @@ class ImageRecords:
             (self._pulling / _file_name(image)).unlink()
 
     def _write(self, image: str, image_ref: str, who: Pullers | None) -> None:
+        with self._changing:
+            self._noted[image_ref] = time.monotonic()
+            self._write_changed(image, image_ref, who)
+
+    def _write_changed(self, image: str, image_ref: str, who: Pullers | None) -> None:
         record = self._records.get(image_ref)
         if record is None:
             record = Pulled(
@@ -129,11 +143,21 @@ class ImageRecords:
         self._records[image_ref] = record
         self._damaged.discard(_file_name(image_ref))
 
-    def prune(self, present: Iterable[str]) -> None:
-        """Forget the images that are no longer there; takes the IDs of those that are."""
-        kept = set(present)
+    def prune(self, present: Iterable[str], listed_at: float = float("inf")) -> None:
+        """Forget the images that are no longer there; takes the IDs of those that are, as listed after `listed_at`.
+
+        That is a moment of `time.monotonic`: what was pulled since then may be missing from the list (upstream's
+        PruneUnknownRecords).
+        """
+        with self._changing:
+            self._prune(set(present), listed_at)
+
+    def _prune(self, kept: set[str], listed_at: float) -> None:
         for image_ref in [ref for ref in self._records if ref not in kept]:
+            if self._noted.get(image_ref, float("-inf")) >= listed_at:
+                continue
             del self._records[image_ref]
+            self._noted.pop(image_ref, None)
             with contextlib.suppress(FileNotFoundError):
                 (self._pulled / _file_name(image_ref)).unlink()
         for name in self._damaged - {_file_name(image_ref) for image_ref in kept}:

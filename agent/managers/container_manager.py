@@ -2,7 +2,8 @@
 
 Admission is serial on the node, because every decision depends on what the ones before took. A pod that asks for
 nothing that is managed passes without waiting. What was given is written down, so an agent that starts anew finds its
-pods as they are; what belongs to pods that are gone is taken back once all pods are known (`run`).
+pods as they are; what belongs to pods that are gone is taken back once all pods are known (`run`; what drivers made ready:
+`run_claims`).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,6 +20,7 @@ from agent.cgroups import qos
 from agent.contracts import PodView
 from agent.devices.checkpoint import Allocation
 from agent.devices.manager import DeviceManager
+from agent.keyed_tasks import KeyedTasks
 from agent.kubelet_configuration import ConfigError
 from agent.lifecycle import End, rejection
 from agent.managers import cpuset, hardware, health
@@ -205,11 +208,9 @@ class ContainerManager:
         """Keep running containers on the processors they may use until cancelled; start it once all pods are known."""
         while True:
             self._moved.clear()
-            known = {view.pod.metadata.uid or "" for view in views()}
-            for uid in self._owners() - known:
+            for uid in self._owners() - _uids(views()):
                 log.info("taking back what pod %s had, which is gone", uid)
                 await self._release(uid)
-            await self._sweep_claims(known)
             self.devices.forget_gone()
             if self.options.cpu_policy == "static":
                 await self._placement.apply(runtime, views())
@@ -224,13 +225,36 @@ class ContainerManager:
                 for wait in waits:
                     wait.cancel()
 
-    async def _sweep_claims(self, known: set[str]) -> None:
-        for uid in self._claims.owners - known if self._claims is not None else ():
+    async def run_claims(self, views: Callable[[], Sequence[PodView]]) -> None:
+        """Have claims of pods that are gone put back until cancelled; start it once all pods are known.
+
+        A driver may take its time for each pod, so each set of drivers has a task.
+        """
+        tasks = KeyedTasks()
+        try:
+            while True:
+                if self._claims is not None:
+                    gone: dict[tuple[str, ...], list[str]] = {}
+                    for uid in sorted(self._claims.owners - _uids(views())):
+                        gone.setdefault(self._claims.drivers_of(uid), []).append(uid)
+                    for drivers, uids in gone.items():
+                        tasks.begin(f"claims of {', '.join(drivers)}", partial(self._put_back, uids, views))
+                await self._clock.sleep(SWEEP_SECONDS)
+        finally:
+            await tasks.close()
+
+    async def _put_back(self, uids: Sequence[str], views: Callable[[], Sequence[PodView]]) -> None:
+        for uid in uids:
+            if self._claims is None or uid in _uids(views()):
+                continue
             try:
-                assert self._claims is not None
                 await self._claims.unprepare(uid)
             except DynamicResourceError as error:
                 log.warning("claims of pod %s, which is gone: %s", uid, error)
+
+
+def _uids(views: Sequence[PodView]) -> set[str]:
+    return {view.pod.metadata.uid or "" for view in views}
 
 
 def _looked_up(extras: Extras) -> Extras:

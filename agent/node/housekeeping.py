@@ -11,9 +11,11 @@ import contextlib
 import logging
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from agent.cgroups.tree import Cgroups
+from agent.keyed_tasks import KeyedTasks
 from agent.pods.resource_state import PodResources
 from agent.usage.observed import Observed
 from agent.volumes.cleanup import CleanupError
@@ -24,6 +26,8 @@ from kube.clock import Clock
 log = logging.getLogger(__name__)
 
 PERIOD_SECONDS = 60.0
+WAIT_SECONDS = 5.0
+"""How long a sweep waits for pods' folders and for volumes: a storage driver that does not answer holds up its own alone."""
 _REMOVED = ".removed-"
 """Begins the name of a log folder that is being removed."""
 
@@ -46,30 +50,29 @@ class Housekeeping:
         self._observed = observed or Observed()
         self._known, self._volumes, self._cgroups, self._clock = known, volumes, cgroups, clock
         self._resources = resources
+        self._tasks = KeyedTasks()
+        self._cleaned = self._failed = 0
+        """Folders since the last sweep."""
         self._pod_logs_dir, self._container_logs_dir = pod_logs_dir, container_logs_dir
 
     async def run(self) -> None:
         """Sweep every minute until cancelled; start it once the first list of pods is in."""
-        while True:
-            await self.sweep()
-            await self._clock.sleep(PERIOD_SECONDS)
+        try:
+            while True:
+                await self.sweep()
+                await self._clock.sleep(PERIOD_SECONDS)
+        finally:
+            await self._tasks.close()
 
     async def sweep(self) -> None:
         """Remove what belongs to no pod now."""
-        cleaned = failed = 0
         for uid in await asyncio.to_thread(self._volumes.orphans, self._known()):
-            if uid in self._known():
-                continue
-            log.info("removing the folder of pod %s, which is gone", uid)
-            try:
-                await self._volumes.clean(uid)
-                cleaned += 1
-            except (CleanupError, OSError) as error:
-                failed += 1
-                log.warning("removing the folder of pod %s: %s", uid, error)
-        self._observed.orphan_volumes.set(cleaned)
-        self._observed.orphan_volume_errors.set(failed)
-        await self._volumes.sweep()
+            self._tasks.begin(f"folder of pod {uid}", partial(self._clean, uid))
+        await self._volumes.sweep(self._tasks.begin)
+        await self._tasks.settle(WAIT_SECONDS)
+        self._observed.orphan_volumes.set(self._cleaned)
+        self._observed.orphan_volume_errors.set(self._failed)
+        self._cleaned = self._failed = 0
         self._resources.keep(self._known())
         if self._cgroups is not None:
             for uid, path in (await asyncio.to_thread(self._cgroups.pod_uids)).items():
@@ -85,6 +88,17 @@ class Housekeeping:
                     folder.rename(removed)
                 await asyncio.to_thread(_remove, removed)
         await asyncio.to_thread(self._sweep_links)
+
+    async def _clean(self, uid: str) -> None:
+        if uid in self._known():
+            return
+        log.info("removing the folder of pod %s, which is gone", uid)
+        try:
+            await self._volumes.clean(uid)
+            self._cleaned += 1
+        except (CleanupError, OSError) as error:
+            self._failed += 1
+            log.warning("removing the folder of pod %s: %s", uid, error)
 
     def _log_folders(self) -> list[Path]:
         try:

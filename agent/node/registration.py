@@ -42,6 +42,7 @@ class Node:
         self,
         config: AgentConfig,
         client: Client,
+        heartbeat: Client,
         runtime: RuntimeClient,
         recorder: EventRecorder,
         state: NodeState,
@@ -49,7 +50,7 @@ class Node:
         clock: Clock,
         pressures: Callable[[], Mapping[str, bool]] = dict,
     ) -> None:
-        self._config, self._client, self._recorder = config, client, recorder
+        self._config, self._client, self._heartbeat, self._recorder = config, client, heartbeat, recorder
         self._state, self._clock, self._pressures = state, clock, pressures
         self.machine = machines.inspect(config.root_dir)
         state.memory_capacity, state.swap_capacity = self.machine.memory, self.machine.swap
@@ -197,7 +198,7 @@ class Node:
         await self.runtime.ask()
         try:
             # Others write to it, too: the node controller gives up on a node that was frozen or cut off for a while.
-            now_there = await self._client.get(core_v1.Node, self._config.node_name)
+            now_there = await self._heartbeat.get(core_v1.Node, self._config.node_name)
         except StatusError as error:
             log.warning("node %s: %s", self._config.node_name, error)
             return
@@ -215,7 +216,7 @@ class Node:
             return
         try:
             body = {"status": node_status.patch(old, new)}
-            self._node = await self._client.patch(
+            self._node = await self._heartbeat.patch(
                 core_v1.Node, self._config.node_name, "", body, type=STRATEGIC, subresource="status"
             )
         except StatusError as error:

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from agent.backoff import BackOff
 from agent.plugins.handler import PluginError, PluginHandler
-from kube import inotify
+from kube import cancellation, inotify
 from kube.clock import SYSTEM, Clock
 
 log = logging.getLogger(__name__)
@@ -91,7 +91,7 @@ class PluginRegistry:
                     await watcher.wait(LOOK_SECONDS)
 
     def _attend_to(self, group: asyncio.TaskGroup, socket: _Socket) -> None:
-        group.create_task(self._attend(socket), name=f"plugin {socket.path.name}")
+        group.create_task(cancellation.as_error(self._attend(socket)), name=f"plugin {socket.path.name}")
 
     async def _attend(self, socket: _Socket) -> None:
         """Keep one socket's registration what it should be until the socket is gone."""

@@ -27,6 +27,7 @@ from agent.pods.toolbox import Toolbox
 from agent.pods.worker import TROUBLE_SECONDS, PodWorker
 from agent.runtime import Found
 from agent.status.phase import ENDED_PHASES
+from kube import cancellation
 from kube.api import core_v1, meta_v1
 from kube.client import key_of
 from kube.events import WARNING
@@ -189,7 +190,7 @@ class PodFollower:
     async def _work(self, worker: PodWorker) -> None:
         while True:
             try:
-                await worker.run()
+                await cancellation.as_error(worker.run())
                 break
             except Exception:
                 # One pod's trouble must not become the node's.
@@ -235,7 +236,7 @@ class PodFollower:
         """Follow the runtime and run workers until cancelled; containers are left as they are."""
         async with asyncio.TaskGroup() as group:
             self._group = group
-            group.create_task(self._lifecycle_events.follow(), name="runtime events")
-            group.create_task(self._lifecycle_events.relist_forever(), name="runtime relist")
+            group.create_task(cancellation.as_error(self._lifecycle_events.follow()), name="runtime events")
+            group.create_task(cancellation.as_error(self._lifecycle_events.relist_forever()), name="runtime relist")
             if self._tools.config.cgroups_per_qos:
-                group.create_task(self._share_cpu(), name="CPU shares")
+                group.create_task(cancellation.as_error(self._share_cpu()), name="CPU shares")

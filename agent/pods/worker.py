@@ -30,6 +30,7 @@ from agent.pods.toolbox import Toolbox
 from agent.records import PodRuntime
 from cri.errors import CRIError
 from kube.api import core_v1
+from kube.cancellation import AwaitedCancelled
 
 log = logging.getLogger(__name__)
 
@@ -211,9 +212,8 @@ class PodWorker(ToldPod):
         """Take the child's result; an error nobody expected is logged and tried again later."""
         assert self._child is not None
         child, self._child = self._child, None
-        if child.cancelled():
-            return
-        error = child.exception()
+        # Whoever cancels a child here takes it away: this one ended with the cancellation of something that it awaited.
+        error = AwaitedCancelled() if child.cancelled() else child.exception()
         if isinstance(error, CRIError):
             # Something may have been done whose end nobody heard of: what there is of the pod is read anew.
             log.warning("%s: %s", child.get_name(), error)
@@ -221,6 +221,7 @@ class PodWorker(ToldPod):
             self.wake_at(self.tools.monotonic() + RUNTIME_SECONDS)
         elif error is not None:
             log.error("%s failed", child.get_name(), exc_info=error)
+            self.suspect |= child.cancelled()
             self._ending_with = None
             self.wake_at(self.tools.monotonic() + TROUBLE_SECONDS)
 

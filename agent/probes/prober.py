@@ -23,6 +23,7 @@ from agent.probes.result import Handler, Result, Target, Verdict
 from agent.probes.state import ContainerProbes, Kind
 from agent.threads import Owner
 from cri.runtime_service import RuntimeService
+from kube import cancellation
 from kube.api import core_v1
 from kube.clock import Clock
 from kube.events import WARNING, EventRecorder
@@ -186,7 +187,7 @@ class PodProber:
 
     async def _answer(self, probe: core_v1.Probe, target: Target) -> Result:
         try:
-            return await self._handle(probe, target)
+            return await cancellation.as_error(self._handle(probe, target))
         except Exception as error:
             log.exception("probe of container %s", target.container_id)
             return Result(Verdict.ERRORED, str(error))

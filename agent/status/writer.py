@@ -28,6 +28,8 @@ from kube.errors import StatusError
 log = logging.getLogger(__name__)
 
 FIRST_RETRY, LAST_RETRY = 0.2, 10.0
+STATUSES, DELETIONS = 6, 4
+"""Requests under way at a time: each may wait for a webhook that hangs, and leaves the client's other places to others."""
 OURS = frozenset(
     "PodReadyToStartContainers Initialized Ready ContainersReady PodScheduled DisruptionTarget PodResizePending "
     "PodResizeInProgress AllContainersRestarting".split()
@@ -65,6 +67,7 @@ class StatusWriter:
     def __init__(self, client: Client, *, clock: Clock = SYSTEM, observed: Observed | None = None) -> None:
         self._client, self._clock, self._observed = client, clock, observed or Observed()
         self._pods: dict[str, _Pod] = {}
+        self._statuses, self._deletions = asyncio.Semaphore(STATUSES), asyncio.Semaphore(DELETIONS)
 
     def set(self, pod: core_v1.Pod, status: core_v1.PodStatus) -> None:
         """Have the API told; returns at once. `pod.status` is what the API had when the pod was last seen."""
@@ -99,36 +102,46 @@ class StatusWriter:
         delay = FIRST_RETRY
         try:
             while entry.wanted is not None:
-                status, entry.wanted = entry.wanted, None
-                changed_at = entry.changed_at
-                patch = difference(entry.told, status)
-                if patch is None:
-                    continue
-                body = {"metadata": {"uid": uid}, "status": patch}
-                try:
-                    # Only the answer's status matters, and it is what we sent.
-                    answer = await self._client.patch(
-                        core_v1.Pod, entry.name, entry.namespace, body, type=STRATEGIC, subresource="status"
-                    )
-                    entry.told, entry.revision = status, _revision(answer)
-                    self._observed.status_sync.observe(self._clock.monotonic() - changed_at)
-                    _take_in(entry)
-                    if entry.told is not status and entry.wanted is None:
-                        entry.wanted = status
+                async with self._statuses:
+                    answered = await self._send_newest(uid, entry)
+                if answered:
                     delay = FIRST_RETRY
-                except StatusError as error:
-                    if error.not_found or error.conflict:
-                        # Deleted, or another pod of that name: nobody is left to be told.
-                        entry.told = status
-                        continue
-                    log.warning("status of pod %s/%s: %s", entry.namespace, entry.name, error)
-                    if entry.wanted is None:
-                        entry.wanted = status
+                else:
                     await self._clock.sleep(delay)
                     delay = min(delay * 2, LAST_RETRY)
         finally:
             entry.task = None
             entry.idle.set()
+
+    async def _send_newest(self, uid: str, entry: _Pod) -> bool:
+        """Send the status that is wanted now; False where it has to be sent again."""
+        assert entry.wanted is not None, "only the sending task takes it"
+        status, entry.wanted = entry.wanted, None
+        changed_at = entry.changed_at
+        patch = difference(entry.told, status)
+        if patch is None:
+            return True
+        body = {"metadata": {"uid": uid}, "status": patch}
+        try:
+            # Only the answer's status matters, and it is what we sent.
+            answer = await self._client.patch(
+                core_v1.Pod, entry.name, entry.namespace, body, type=STRATEGIC, subresource="status"
+            )
+        except StatusError as error:
+            if error.not_found or error.conflict:
+                # Deleted, or another pod of that name: nobody is left to be told.
+                entry.told = status
+                return True
+            log.warning("status of pod %s/%s: %s", entry.namespace, entry.name, error)
+            if entry.wanted is None:
+                entry.wanted = status
+            return False
+        entry.told, entry.revision = status, _revision(answer)
+        self._observed.status_sync.observe(self._clock.monotonic() - changed_at)
+        _take_in(entry)
+        if entry.told is not status and entry.wanted is None:
+            entry.wanted = status
+        return True
 
     async def flushed(self, uid: str) -> None:
         """Return once the API has been told the pod's newest status."""
@@ -142,13 +155,14 @@ class StatusWriter:
         await self.flushed(uid)
         while True:
             try:
-                await self._client.delete(
-                    core_v1.Pod,
-                    pod.metadata.name or "",
-                    pod.metadata.namespace or "",
-                    uid=uid,
-                    grace_period_seconds=0,
-                )
+                async with self._deletions:
+                    await self._client.delete(
+                        core_v1.Pod,
+                        pod.metadata.name or "",
+                        pod.metadata.namespace or "",
+                        uid=uid,
+                        grace_period_seconds=0,
+                    )
                 return
             except StatusError as error:
                 if error.not_found or error.conflict:

@@ -15,13 +15,19 @@ from agent import threads
 from agent.volumes import mounts
 from agent.volumes.payload import VolumeError
 from kube import process
+from kube.locks import Locks
 
 DEFAULT = "ext4"
-FORMAT_SECONDS = 600.0
+COMMAND_SECONDS = 600.0
+"""How long commands may take, but for those that make or check a file system: large ones take hours."""
 _NOTHING_FOUND = 2
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _KIND = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
-_FSCK_CORRECTED, _FSCK_UNCORRECTED = 1, 4
+_FSCK_UNCORRECTED = 4
+_KILLED = "exited with signal"
+"""What fsck(8) says where the checker that it started was killed; its status is that of one without a checker."""
+_devices = Locks()
+"""Held from the look at a device to its mount: nothing may be checked while another pod mounts it."""
 
 
 async def mount(device: str, target: Path, kind: str, options: Sequence[str], *, read_only: bool) -> None:
@@ -33,13 +39,18 @@ async def mount(device: str, target: Path, kind: str, options: Sequence[str], *,
         raise VolumeError(f"{kind!r} is no type of file system")
     if await threads.call(str(target), _prepared, target):
         return
+    async with _devices.of(device):
+        await _mount(device, target, kind, options, read_only)
+
+
+async def _mount(device: str, target: Path, kind: str, options: Sequence[str], read_only: bool) -> None:
     found = await _found(device)
     if not found and read_only:
         raise VolumeError(f"cannot mount unformatted disk {device} as we are manipulating it in read-only mode")
     if not found:
         kind = kind or DEFAULT
         quick = ["-F", "-m0"] if kind.startswith("ext") else []
-        await _run([f"mkfs.{kind}", *quick, "--", device])
+        await _run([f"mkfs.{kind}", *quick, "--", device], timeout=None)
     elif kind and found != kind:
         raise VolumeError(f"failed to mount the volume as {kind}, it already contains {found}")
     elif not read_only:
@@ -60,20 +71,30 @@ async def _found(device: str) -> str:
 
 
 async def _check(device: str) -> None:
-    """Have a file system's errors corrected; what fsck cannot correct is refused, where there is no fsck none is asked."""
+    """Have a file system's errors corrected, however long that takes; without fsck(8) none is asked. Raise VolumeError.
+
+    One that fsck could not correct, or did not come to the end of, is refused: half corrected it would be made worse.
+    """
     if await asyncio.to_thread(mounts.is_mounted, device):
         return  # another pod uses it
     try:
-        result = await process.run(["fsck", "-a", device], timeout=FORMAT_SECONDS, check=False)
-    except process.CommandError:
-        return
+        result = await process.run(["fsck", "-a", device], timeout=None, check=False, env={"LC_ALL": "C"})
+    except process.CommandError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            return
+        raise VolumeError(str(error)) from error
+    if result.returncode < 0 or _KILLED in result.stdout + result.stderr:
+        said = (result.stderr or result.stdout).strip()
+        raise VolumeError(f"'fsck' was killed before it had checked device {device}: {said}")
     if result.returncode == _FSCK_UNCORRECTED:
         raise VolumeError(f"'fsck' found errors on device {device} but could not correct them: {result.stdout.strip()}")
 
 
-async def _run(argv: Sequence[str], good: Sequence[int] = (0,)) -> process.Result:
+async def _run(
+    argv: Sequence[str], good: Sequence[int] = (0,), timeout: float | None = COMMAND_SECONDS
+) -> process.Result:
     try:
-        result = await process.run(argv, timeout=FORMAT_SECONDS, check=False)
+        result = await process.run(argv, timeout=timeout, check=False)
     except process.CommandError as error:
         raise VolumeError(str(error)) from error
     if result.returncode not in good:

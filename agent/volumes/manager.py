@@ -12,6 +12,7 @@ from pathlib import Path
 
 from agent import threads
 from agent.csi.layout import PLUGIN
+from agent.csi.volumes import Begin
 from agent.podspec.environment import ConfigError, References
 from agent.podspec.security import AnyContainer
 from agent.usage.model import PersistentUse
@@ -148,9 +149,9 @@ class VolumeManager:
         """Say how full those of a pod's volumes are that are not its own."""
         return await self._persistent.figures(pod)
 
-    async def sweep(self) -> None:
-        """Take off the node what no pod uses."""
-        await self._persistent.sweep()
+    async def sweep(self, begin: Begin | None = None) -> None:
+        """Take off the node what no pod uses, by tasks that `begin` makes where it is given."""
+        await self._persistent.sweep(begin)
 
     def orphans(self, known: set[str]) -> list[str]:
         """List pods that have a folder but are not known."""

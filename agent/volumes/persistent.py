@@ -12,7 +12,7 @@ from pathlib import Path
 
 from agent import threads
 from agent.csi import volume as csi_volume
-from agent.csi.volumes import CSIVolumes
+from agent.csi.volumes import Begin, CSIVolumes
 from agent.usage import machine
 from agent.usage.model import Filesystem, PersistentUse
 from agent.volumes import hostpath, nfs
@@ -137,10 +137,10 @@ class PersistentVolumes:
                 there.use = await threads.look(f"use of {path}", _filesystem, now, path, owner=threads.Owner.of(pod))
         return there.use
 
-    async def sweep(self) -> None:
+    async def sweep(self, begin: Begin | None = None) -> None:
         """Have drivers take off the node what no pod uses."""
         if self._csi is not None:
-            await self._csi.sweep()
+            await self._csi.sweep(begin)
 
     async def _csi_volume(self, pod: core_v1.Pod, volume: csi_volume.Volume, bound: Bound | None) -> Result:
         if self._csi is None:

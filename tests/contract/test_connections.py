@@ -13,6 +13,8 @@ import pytest
 from aiohttp import web
 
 from kube.connections import REQUESTS
+from kube.errors import StatusError
+from kube.heartbeats import Heartbeats
 from kube.kubeconfig import Access
 from kube.transport import HttpsTransport
 from tests.support.control import api_server
@@ -70,3 +72,51 @@ async def test_a_watch_over_tls_holds_a_small_buffer_at_either_end(tmp_path: Pat
         buffers = [len(one._ssl_buffer) for one in gc.get_objects() if isinstance(one, SSLProtocol)]  # type: ignore[attr-defined]
         assert len(buffers) >= 2 * watches
         assert max(buffers) <= 32 * 1024
+
+
+@pytest.fixture
+async def hanging() -> AsyncIterator[tuple[HttpsTransport, list[str]]]:
+    """A transport to a server that answers nothing but leases, and the paths that were asked for."""
+    asked: list[str] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        asked.append(request.path)
+        if request.path != "/lease":
+            await asyncio.Event().wait()
+        return web.Response(text="{}")
+
+    application = web.Application()
+    application.router.add_route("*", "/{path:.*}", answer)
+    runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    server = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    made = HttpsTransport(Access(server=server))
+    yield made, asked
+    await made.close()
+    await runner.cleanup()
+
+
+async def test_a_heartbeat_waits_for_no_other_request(hanging: tuple[HttpsTransport, list[str]]) -> None:
+    transport, asked = hanging
+    busy = [asyncio.create_task(transport.request("PATCH", "/status")) for _ in range(2 * REQUESTS)]
+    while len(asked) < REQUESTS:
+        await asyncio.sleep(0.01)
+    async with asyncio.timeout(10):
+        assert (await Heartbeats(transport, 10).request("PUT", "/lease")).status == 200
+    for task in busy:
+        task.cancel()
+    await asyncio.gather(*busy, return_exceptions=True)
+
+
+async def test_a_heartbeat_ends_at_its_limit_and_leaves_the_server_in_use(
+    hanging: tuple[HttpsTransport, list[str]],
+) -> None:
+    transport, asked = hanging
+    other = asyncio.create_task(transport.request("PATCH", "/status"))
+    with pytest.raises(StatusError, match="cannot reach the API server"):
+        await Heartbeats(transport, 0.1).request("PATCH", "/node")
+    assert asked.count("/node") == 1
+    assert not other.done()
+    other.cancel()
+    await asyncio.gather(other, return_exceptions=True)

@@ -6,10 +6,15 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
+import msgspec
 import pytest
 
+from agent.status.writer import STATUSES
 from cri.fake import FakeRuntime
 from kube.api import core_v1
+from kube.api.admissionregistration_v1 import ValidatingWebhookConfiguration
+from kube.api.coordination_v1 import Lease
+from kube.connections import REQUESTS
 from kube.informer import Informer
 from tests.support.fake_node import container, create
 from tests.support.node import FastClock, NodeUnderTest, eventually
@@ -84,3 +89,45 @@ async def test_a_deadline_counts_from_the_start(node: NodeUnderTest) -> None:
     await create(node, "short", container(), activeDeadlineSeconds=5)
     pod = await node.wait("short", lambda p: p.status.phase == "Failed")
     assert pod.status.reason == "DeadlineExceeded"
+
+
+async def test_the_nodes_lease_is_renewed_while_statuses_wait_for_a_webhook_that_hangs(node: NodeUnderTest) -> None:
+    asked: list[asyncio.StreamWriter] = []
+    silent = await asyncio.start_server(lambda _, writer: asked.append(writer), "127.0.0.1", 0)
+    hook = {
+        "metadata": {"name": "hangs"},
+        "webhooks": [
+            {
+                "name": "hangs.example.com",
+                "clientConfig": {"url": f"https://127.0.0.1:{silent.sockets[0].getsockname()[1]}/"},
+                "rules": [
+                    {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods/status"], "operations": ["UPDATE"]}
+                ],
+                "sideEffects": "None",
+                "timeoutSeconds": 30,
+                "admissionReviewVersions": ["v1"],
+            }
+        ],
+    }
+    await node.client.create(msgspec.convert(hook, ValidatingWebhookConfiguration))
+    for number in range(2 * REQUESTS):
+        await create(node, f"p{number}", container())
+
+    async def renewed() -> str:
+        return (await node.client.get(Lease, "node-1", "kube-node-lease")).spec.renew_time or ""
+
+    async def all_wait() -> bool:
+        return len(asked) >= STATUSES
+
+    await eventually(all_wait, "no status waits for the webhook")
+    for _ in range(3):
+        before = await renewed()
+
+        async def again(before: str = before) -> bool:
+            return await renewed() != before
+
+        await eventually(again, "the lease is not renewed", 5.0)
+    await node.stop()
+    for writer in asked:
+        writer.close()
+    silent.close()

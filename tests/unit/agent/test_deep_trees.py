@@ -131,7 +131,7 @@ async def test_housekeeping_removes_a_deep_tree_among_logs(worker: Any, tmp_path
     assert list((tmp_path / "pods").iterdir()) == []
 
 
-async def nothing() -> None: ...
+async def nothing(*_: object) -> None: ...
 
 
 def test_what_cannot_be_removed_stays_and_the_rest_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

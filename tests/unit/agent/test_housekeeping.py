@@ -1,9 +1,14 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from pathlib import Path
 from typing import cast
 
+import pytest
+
+from agent.csi.volumes import Begin
+from agent.node import housekeeping
 from agent.node.housekeeping import Housekeeping
 from agent.pods.resource_state import PodResources
 from agent.volumes.manager import VolumeManager
@@ -19,7 +24,7 @@ class NoVolumes:
     def orphans(self, known: set[str]) -> list[str]:
         return []
 
-    async def sweep(self) -> None:
+    async def sweep(self, begin: Begin) -> None:
         self.during()
 
 
@@ -72,3 +77,39 @@ async def test_a_pod_that_starts_while_its_old_logs_are_removed_keeps_the_new_on
     folder(logs, "again")
     await task
     assert (old / "main" / "0.log").exists()
+
+
+class HungVolumes(NoVolumes):
+    """Volumes of two drivers and two pods that are gone; the first of each never answers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.done: list[str] = []
+
+    def orphans(self, known: set[str]) -> list[str]:
+        return [uid for uid in ("hung", "well") if uid not in self.done]
+
+    async def clean(self, uid: str) -> None:
+        if uid == "hung":
+            await asyncio.Event().wait()
+        self.done.append(uid)
+
+    async def sweep(self, begin: Begin) -> None:
+        for driver in ("hung.csi", "well.csi"):
+            begin(driver, partial(self.clean, driver.replace("hung.csi", "hung")))
+
+
+async def test_a_storage_driver_that_does_not_answer_holds_up_its_own_volumes_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(housekeeping, "WAIT_SECONDS", 0.01)
+    logs, volumes = tmp_path / "pods", HungVolumes()
+    logs.mkdir()
+    gone = folder(logs, "gone")
+    keeper = made(logs, set(), volumes)
+    async with asyncio.timeout(10):
+        for _ in range(2):
+            await keeper.sweep()
+    assert not gone.exists()
+    assert sorted(volumes.done) == ["well", "well.csi", "well.csi"]
+    await keeper._tasks.close()

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from agent.images.collection import ImageGC
 from agent.images.credentials import configuration
+from agent.images.manager import Images
 from agent.images.records import ImageRecords, without_tag
 from agent.images.registry_auth import ACCOUNT, NODE, SECRET, Credential, Source, matches
 from agent.kubelet_configuration import ConfigError
+from cri.client import Client
+from cri.errors import CRIError, UnavailableError
+from cri.messages import Image
+from kube.clock import FakeClock
 
 ID, IMAGE = "sha256:abc", "r.test/app:1"
 NOW = "2026-01-02T03:04:05Z"
@@ -233,3 +243,95 @@ def test_a_bad_configuration_is_refused(tmp_path: Path, text: str, complaint: st
     (tmp_path / "plugins.yaml").write_text(text)
     with pytest.raises(ConfigError, match=complaint):
         configuration.load(tmp_path / "plugins.yaml")
+
+
+async def test_a_pull_that_ends_while_images_are_listed_keeps_its_note(tmp_path: Path) -> None:
+    records, present = made(tmp_path), list[Image]()
+
+    class Runtime:
+        async def list_images(self) -> list[Image]:
+            return list(present)
+
+        async def list_containers(self) -> list[object]:
+            if not present:  # the pull ends when the images were listed and the containers are not yet
+                present.append(Image(id=ID, repo_tags=[IMAGE]))
+                await asyncio.to_thread(pull, records, by_secret("a"))
+            return []
+
+        async def image_fs_info(self) -> list[object]:
+            return []
+
+    runtime = SimpleNamespace(images=Runtime(), runtime=Runtime())
+    collector = ImageGC(cast(Client, runtime), FakeClock(), high=85, low=80, minimum_age=0, seen=records.prune)
+    for _ in range(2):
+        await collector.collect()
+        assert not records.open_to_all(IMAGE, ID)
+        assert records.allows(IMAGE, ID, [by_secret("a")])
+    gone = SimpleNamespace(list_images=_none, list_containers=_none, image_fs_info=_none)
+    collector = ImageGC(
+        cast(Client, SimpleNamespace(images=gone, runtime=gone)),
+        FakeClock(),
+        high=85,
+        low=80,
+        minimum_age=0,
+        seen=records.prune,
+    )
+    await collector.collect()
+    assert records.open_to_all(IMAGE, ID), "it is gone, and so is its note"
+
+
+def test_a_pull_that_changes_nothing_in_a_note_keeps_it_too(tmp_path: Path) -> None:
+    records = made(tmp_path)
+    pull(records, by_secret("a"))
+    listed_at = time.monotonic()
+    pull(records, by_secret("a"))
+    records.prune([], listed_at)
+    assert not records.open_to_all(IMAGE, ID)
+
+
+async def _none() -> list[object]:
+    return []
+
+
+class Pulls:
+    """A runtime that pulls or fails; `present` is the ID that it then has of the image."""
+
+    def __init__(self, pull: CRIError | None, present: str | CRIError | None) -> None:
+        self.pull, self.present = pull, present
+
+    async def pull_image(self, *_: Any, **__: Any) -> None:
+        if self.pull is not None:
+            raise self.pull
+
+    async def image_status(self, name: str) -> Image | None:
+        if isinstance(self.present, CRIError):
+            raise self.present
+        return Image(id=self.present) if self.present else None
+
+
+AWAY, REFUSED = UnavailableError("away", code="UNAVAILABLE"), CRIError("denied", code="UNKNOWN")
+
+
+@pytest.mark.parametrize(
+    ("pull", "present", "before", "is_open"),
+    [
+        (None, AWAY, "", False),  # it was pulled and nobody knows what
+        (None, None, "", False),
+        (AWAY, None, "", False),  # it may come yet
+        (REFUSED, AWAY, "", False),
+        (REFUSED, ID, "", False),  # it came, and only what comes after failed
+        (REFUSED, ID, "sha256:old", False),
+        (REFUSED, ID, ID, True),  # it was on the node before
+        (REFUSED, None, "", True),
+    ],
+)
+async def test_an_image_is_open_to_all_only_where_a_failed_pull_surely_did_not_bring_it(
+    tmp_path: Path, pull: CRIError | None, present: str | CRIError | None, before: str, is_open: bool
+) -> None:
+    records = made(tmp_path)
+    runtime = cast(Client, SimpleNamespace(images=Pulls(pull, present)))
+    unused = cast(Any, None)
+    images = Images(runtime, unused, keyring=unused, records=records, observed=unused, starts=unused)
+    with pytest.raises(CRIError):
+        await images._get(IMAGE, [by_secret("a")], unused, before)
+    assert records.open_to_all(IMAGE, ID) == is_open

@@ -7,9 +7,11 @@ from typing import Any
 
 import msgspec
 
-from agent.status.writer import StatusWriter
+from agent.status.writer import DELETIONS, STATUSES, StatusWriter
 from agent.usage.observed import Observed
 from kube.api import core_v1, meta_v1
+from kube.clock import settle
+from kube.connections import REQUESTS
 
 
 class Api:
@@ -119,3 +121,51 @@ async def test_others_conditions_are_left_alone() -> None:
     writer.set(seen, status("True"))
     await writer.flushed("u")
     assert len(api.patches) == 1
+
+
+class SlowApi(Api):
+    """Answers no request before `answer` is set."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answer = asyncio.Event()
+        self.deleted = 0
+
+    async def patch(self, *args: Any, **options: Any) -> core_v1.Pod:
+        answer = await super().patch(*args, **options)
+        await self.answer.wait()
+        return answer
+
+    async def delete(self, *args: Any, **_: Any) -> None:
+        self.deleted += 1
+        await self.answer.wait()
+
+
+def numbered(count: int) -> list[core_v1.Pod]:
+    return [core_v1.Pod(metadata=meta_v1.ObjectMeta(name=f"p{n}", namespace="n", uid=f"u{n}")) for n in range(count)]
+
+
+async def test_statuses_that_the_api_does_not_answer_take_a_part_of_the_clients_requests() -> None:
+    api = SlowApi()
+    writer = StatusWriter(api)  # type: ignore[arg-type]
+    for pod in numbered(40):
+        writer.set(pod, status("False"))
+    await settle()
+    assert len(api.patches) == STATUSES < REQUESTS - DELETIONS
+    for pod in numbered(40):
+        writer.set(pod, status("True"))  # those that wait are told of once
+    api.answer.set()
+    await settle(200)
+    assert len(api.patches) == 40 + STATUSES
+    await writer.close()
+
+
+async def test_deletions_that_the_api_does_not_answer_take_a_part_of_the_clients_requests() -> None:
+    api = SlowApi()
+    writer = StatusWriter(api)  # type: ignore[arg-type]
+    deletions = [asyncio.create_task(writer.delete(pod)) for pod in numbered(40)]
+    await settle()
+    assert api.deleted == DELETIONS
+    api.answer.set()
+    await asyncio.gather(*deletions)
+    assert api.deleted == 40

@@ -52,3 +52,23 @@ async def test_a_loop_may_end_and_a_fatal_error_passes() -> None:
     assert (RUNNING.values["ends",], FAILURES.values["ends",]) == (0, 0)
     with pytest.raises(KeyError):
         await loops.run("refuses", refuses)
+
+
+async def test_a_loop_whose_call_was_cancelled_by_others_starts_again(caplog) -> None:
+    clock, starts = FakeClock(), []
+
+    async def work() -> None:
+        awaited = asyncio.get_running_loop().create_future()
+        starts.append(clock.monotonic())
+        if len(starts) == 1:
+            awaited.cancel()  # as a connection that somebody closes
+        await awaited
+
+    task = asyncio.create_task(Loops(clock).run("container manager", work))
+    await clock.advance(10)
+    assert len(starts) == 2
+    assert (RUNNING.values["container manager",], FAILURES.values["container manager",]) == (1, 1)
+    assert "container manager failed and starts again" in caplog.text
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert task.cancelled()

@@ -201,3 +201,18 @@ async def test_while_its_pod_is_deleted_a_container_is_not_condemned() -> None:
         world.sync(container, pod=pod)
         await world.clock.advance(60)
         assert world.asked == []
+
+
+async def test_a_probe_whose_call_others_cancelled_is_made_again_after_its_period() -> None:
+    async with running() as world:
+        world.hang.clear()
+        world.hang.wait = lambda: _cancelled_by_others()  # type: ignore[method-assign]
+        world.sync(core_v1.Container(name="main", readiness_probe=_probe(period_seconds=5)))
+        await world.clock.advance(12)
+        assert world.times("main") == [0, 5, 10]
+
+
+async def _cancelled_by_others() -> None:
+    awaited = asyncio.get_running_loop().create_future()
+    awaited.cancel()
+    await awaited

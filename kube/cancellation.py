@@ -1,0 +1,33 @@
+"""Whose cancellation a CancelledError is: the running task's, or that of something it awaits.
+
+A future or task that somebody else cancels raises CancelledError in whoever awaits it. A task that lets it pass ends as if it
+had been told to, and a task group takes such an end for none: what should have gone on forever has stopped without a word.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class AwaitedCancelled(Exception):
+    """Something that the task awaited was cancelled, and the task was not."""
+
+
+def requested() -> bool:
+    """Tell whether the running task was cancelled; otherwise a CancelledError is that of something it awaits."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+async def as_error(work: Awaitable[T]) -> T:
+    """Return what `work` returns. Raise AwaitedCancelled for a CancelledError that is not the running task's."""
+    try:
+        return await work
+    except asyncio.CancelledError as error:
+        if requested():
+            raise
+        raise AwaitedCancelled("something that was waited for was cancelled") from error
