@@ -17,6 +17,7 @@ from agent.probes.result import Result, Target, Verdict
 from agent.threads import Owner
 from kube.api import core_v1
 from tests.support.https import authority
+from tests.support.tls13 import Sender
 
 OK = b"HTTP/1.1 200 OK\r\n"
 CONTINUE = b"HTTP/1.1 100 C\r\n\r\n"
@@ -218,3 +219,34 @@ async def test_headers_of_a_probe_cannot_make_another_request(
         get = core_v1.HTTPGetAction(port=port, http_headers=[core_v1.HTTPHeader(name=name, value=value)])
         result = await HTTPProber().probe(core_v1.Probe(http_get=get), Target(MAIN, "", "127.0.0.1", Owner("uid")))
     assert check(result.message, server.request), (result, server.request)
+
+
+async def test_a_server_that_only_changes_its_key_fails_a_probe_at_once(tls: ssl.SSLContext, tmp_path: Path) -> None:
+    tls.keylog_filename = str(tmp_path / "keys")
+    tls.num_tickets = 0
+    tls.minimum_version = ssl.TLSVersion.TLSv1_3
+    ended = asyncio.Event()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        shaken = tls.wrap_bio(incoming, outgoing, server_side=True)
+        while True:
+            incoming.write(await reader.read(65536))
+            with contextlib.suppress(ssl.SSLWantReadError):
+                shaken.do_handshake()
+                break
+            writer.write(outgoing.read())
+        cipher = shaken.cipher()
+        assert cipher is not None
+        sender = Sender(tmp_path / "keys", "SERVER_TRAFFIC_SECRET_0", cipher[0])
+        with contextlib.suppress(OSError):
+            while not writer.is_closing():
+                writer.write(b"".join(sender.key_update() for _ in range(100)))
+                await writer.drain()
+                await asyncio.sleep(0)
+        ended.set()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server, asyncio.timeout(60):
+        result = await probe(server.sockets[0].getsockname()[1], "HTTPS", timeout=50)
+        assert result.verdict is Verdict.FAILURE and result.message.endswith(": EOF")
+        await ended.wait()
