@@ -10,18 +10,17 @@ from __future__ import annotations
 import asyncio
 import ipaddress
 import socket
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 from weakref import WeakKeyDictionary
-
-import aiohttp
-from aiohttp.abc import AbstractResolver, ResolveResult
 
 from agent import threads
 from agent.threads import Owner
 
 POD, NAMESPACE, LIMIT = 4, 128, 512
 """Look-ups under way at once: of a pod, of a namespace's pods, and of all."""
+NEXT = 0.25
+"""Seconds until the next address of a host is tried beside one that has not answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,39 +89,38 @@ def _look_up(host: str) -> list[Address]:
     return found
 
 
-async def connect(host: str, port: int, owner: Owner) -> asyncio.StreamWriter:
-    """Connect to the first address of a host that takes it. Raise OSError of the first address, or UnicodeError."""
+async def dial(
+    protocol: Callable[[], asyncio.BaseProtocol], host: str, port: int, owner: Owner
+) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
+    """Connect to whichever address of a host takes it first; one that does not at once is not waited for (RFC 8305).
+
+    Raise OSError of the first address that failed, or UnicodeError. The caller sets the time limit.
+    """
+    loop = asyncio.get_running_loop()
     hosts = [host] if is_address(host) else [address.host for address in await addresses(host, owner)]
-    errors = []
-    for address in hosts:
-        try:
-            return (await asyncio.open_connection(address, port))[1]
-        except OSError as error:
-            errors.append(error)
+    if len(hosts) == 1:
+        return await loop.create_connection(protocol, hosts[0], port)
+    errors: list[BaseException] = []
+    attempts: set[asyncio.Task[tuple[asyncio.Transport, asyncio.BaseProtocol]]] = set()
+    try:
+        while hosts or attempts:
+            if hosts:
+                attempts.add(loop.create_task(loop.create_connection(protocol, hosts.pop(0), port)))
+            done, _ = await asyncio.wait(attempts, timeout=NEXT if hosts else None, return_when=asyncio.FIRST_COMPLETED)
+            for attempt in done:
+                attempts.discard(attempt)
+                error = attempt.exception()
+                if error is None:
+                    return attempt.result()
+                errors.append(error)
+    finally:
+        for attempt in attempts:
+            attempt.cancel()
+            attempt.add_done_callback(_unwanted)
     raise errors[0] if errors else socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
 
-class PodResolver(AbstractResolver):
-    """Looks names up for an aiohttp session whose requests are one pod's."""
-
-    def __init__(self, owner: Owner) -> None:
-        self._owner = owner
-
-    async def resolve(
-        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_INET
-    ) -> list[ResolveResult]:
-        """Return a host's addresses. Raise OSError or UnicodeError."""
-        found = await addresses(host, self._owner)
-        return [
-            ResolveResult(hostname=host, host=one.host, port=port, family=one.family, proto=0, flags=0)
-            for one in found
-            if family in (socket.AF_UNSPEC, one.family)
-        ]
-
-    async def close(self) -> None:
-        """Hold nothing that must be closed."""
-
-
-def connector(owner: Owner, **options: Any) -> aiohttp.TCPConnector:
-    """Make a connector for the requests of one pod."""
-    return aiohttp.TCPConnector(resolver=PodResolver(owner), use_dns_cache=False, force_close=True, **options)
+def _unwanted(attempt: asyncio.Task[tuple[asyncio.Transport, asyncio.BaseProtocol]]) -> None:
+    """Close a connection that was made though another one was sooner."""
+    if not attempt.cancelled() and attempt.exception() is None:
+        attempt.result()[0].abort()

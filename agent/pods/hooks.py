@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import aiohttp
+import asyncio
 
-from agent import lookups
+from agent import http_get
 from agent.contracts import HookError
+from agent.probes.http import headers_of
 from agent.threads import Owner
 from cri.client import Client
 from cri.errors import CRIError
@@ -14,6 +15,7 @@ from kube.api import core_v1
 from kube.clock import SYSTEM, Clock
 
 HTTP_SECONDS = 30.0
+USER_AGENT = "kube-lifecycle/1.36"
 _BODY_BYTES = 10 * 1024
 
 
@@ -64,18 +66,15 @@ class Hooks:
         scheme = (action.scheme or "HTTP").lower()
         path = action.path or "/"
         url = f"{scheme}://{shown}:{port_number(container, action.port)}{path if path.startswith('/') else '/' + path}"
-        headers = {h.name: h.value for h in action.http_headers}
-        context = tls_settings.unchecked()  # the container's certificate is its own, as with upstream's hooks
-        timeout = aiohttp.ClientTimeout(total=HTTP_SECONDS)
+        headers = headers_of(action.http_headers, USER_AGENT)
+        deadline = asyncio.get_running_loop().time() + HTTP_SECONDS
+        tls = tls_settings.unchecked()  # the container's certificate is its own, as with upstream's hooks
         try:
-            async with (
-                aiohttp.ClientSession(timeout=timeout, trust_env=False, connector=lookups.connector(owner)) as session,
-                session.get(url, headers=headers, ssl=context, allow_redirects=False) as answer,
-            ):
-                if answer.status >= 400:
-                    raise HookError(f"HTTP hook {url} answered {answer.status}")
-        except (aiohttp.ClientError, TimeoutError) as error:
+            answer = await http_get.get(url, headers, owner, tls, deadline, 0)
+        except (http_get.ConnectError, http_get.AnswerError, OSError, EOFError) as error:
             raise HookError(f"HTTP hook {url}: {error}") from error
+        if answer.status >= 400:
+            raise HookError(f"HTTP hook {url} answered {answer.status}")
 
 
 def port_number(container: core_v1.Container, port: int | str) -> int:
@@ -85,6 +84,6 @@ def port_number(container: core_v1.Container, port: int | str) -> int:
     named = next((p.container_port for p in container.ports if p.name == port), None)
     if named is not None:
         return named
-    if port.isdigit():
+    if port.isascii() and port.isdigit() and len(port) < 6:
         return int(port)
     raise HookError(f"couldn't find port: {port}")

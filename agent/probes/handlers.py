@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import socket
 from collections.abc import Callable
 
@@ -71,16 +70,14 @@ async def _tcp(probe: core_v1.Probe, target: Target) -> Result:
     where = f"dial tcp [{host}]:{port}" if ":" in host else f"dial tcp {host}:{port}"
     try:
         async with asyncio.timeout(probe.timeout_seconds or 1):
-            writer = await lookups.connect(host, port, target.owner)
+            transport, _ = await lookups.dial(asyncio.Protocol, host, port, target.owner)
     except TimeoutError:
         return failure(f"{where}: i/o timeout")
     except (socket.gaierror, UnicodeError):
         return failure(f"dial tcp: lookup {host}: no such host")
     except OSError as error:
         return failure(f"{where}: connect: {reason(error)}")
-    writer.close()
-    with contextlib.suppress(OSError):
-        await writer.wait_closed()
+    transport.close()
     return success()
 
 

@@ -6,80 +6,59 @@ same host; one that leads away ends the probe with a warning, so that a containe
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from collections.abc import Iterable
 from urllib.parse import urljoin, urlsplit
 
-import aiohttp
-
-from agent import lookups
+from agent import http_get
 from agent.probes.http_errors import wording
 from agent.probes.result import Result, Target, Verdict, errored, failure, success
+from agent.threads import Owner
+from kube import tls_settings
 from kube.api import core_v1
 
 _MAX_REDIRECTS = 10
 _MAX_BODY = 10 << 10
 _REDIRECTS = (301, 302, 303, 307, 308)
 _UNDECODED = re.compile("[\udc80-\udcff]")
-"""Bytes of a header that are not UTF-8, as aiohttp hands them over; text with them cannot be sent on."""
 
 USER_AGENT = "kube-probe/1.36"
 
 
 class HTTPProber:
-    """Sends probes: those to addresses share a client session, one to a name has a session that looks it up for its pod."""
-
-    def __init__(self) -> None:
-        self._session: aiohttp.ClientSession | None = None
+    """Makes httpGet probes."""
 
     async def probe(self, probe: core_v1.Probe, target: Target) -> Result:
-        """GET what an httpGet probe names."""
+        """GET what an httpGet probe names; its timeout is that of all redirects together, as upstream's."""
         action = probe.http_get
         assert action is not None
         try:
             url = url_of(action, target)
         except LookupError as error:
             return errored(str(error))
-        headers, timeout = headers_of(action.http_headers), probe.timeout_seconds or 1
         try:
             host = urlsplit(url).hostname or ""
         except ValueError as error:
             return errored(f'parse "{url}": {error}')
-        if lookups.is_address(host):
-            if self._session is None:
-                self._session = _session(aiohttp.TCPConnector(force_close=True, limit=0, ssl=False))
-            return await _get(self._session, url, host, headers, timeout)
-        async with _session(lookups.connector(target.owner, ssl=False)) as session:
-            return await _get(session, url, host, headers, timeout)
-
-    async def close(self) -> None:
-        """Close the session."""
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        deadline = asyncio.get_running_loop().time() + (probe.timeout_seconds or 1)
+        return await _get(url, host, headers_of(action.http_headers, USER_AGENT), target.owner, deadline)
 
 
-def _session(connector: aiohttp.TCPConnector) -> aiohttp.ClientSession:
-    return aiohttp.ClientSession(
-        connector=connector,
-        cookie_jar=aiohttp.DummyCookieJar(),
-        skip_auto_headers=("Accept-Encoding", "User-Agent", "Accept"),
-        auto_decompress=False,
-    )
-
-
-async def _get(session: aiohttp.ClientSession, url: str, host: str, headers: dict[str, str], timeout: float) -> Result:
-    """GET a URL; seconds. A redirect that cannot be read is the container's failure, as any other of its answers."""
+async def _get(url: str, host: str, headers: dict[str, str], owner: Owner, deadline: float) -> Result:
+    """GET a URL. A redirect that cannot be read is the container's failure, as any other of its answers."""
     for _ in range(_MAX_REDIRECTS):
         try:
-            status, location, body = await _request(session, url, headers, timeout)
-        except TimeoutError:
-            late = "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
-            return failure(f'Get "{url}": {late}')
-        except (aiohttp.ClientError, ValueError) as error:
+            answer = await http_get.get(url, headers, owner, tls_settings.unchecked(), deadline, _MAX_BODY)
+        except (http_get.BodyTimeoutError, http_get.BodyError) as error:
+            return failure(str(error))
+        except TimeoutError as error:
+            return failure(f'Get "{url}": {error}')
+        except (http_get.ConnectError, http_get.AnswerError, OSError, EOFError, ValueError) as error:
             return failure(f'Get "{url}": {wording(error, urlsplit(url))}')
-        if status in _REDIRECTS and location:
+        if answer.status in _REDIRECTS and answer.location:
+            location = _text(answer.location)
             try:
                 moved = urljoin(url, location)
                 stays = urlsplit(moved).hostname == host
@@ -89,22 +68,19 @@ async def _get(session: aiohttp.ClientSession, url: str, host: str, headers: dic
             if stays:
                 url = moved
                 continue
-        if not 200 <= status < 400:
-            return failure(f"HTTP probe failed with statuscode: {status}")
-        if status >= 300:
+        body = answer.body.decode(errors="replace")
+        if not 200 <= answer.status < 400:
+            return failure(f"HTTP probe failed with statuscode: {answer.status}")
+        if answer.status >= 300:
             return Result(Verdict.WARNING, f"Probe terminated redirects, Response body: {body}")
         return success(body)
     return failure(f'Get "{url}": stopped after {_MAX_REDIRECTS} redirects')
 
 
-async def _request(
-    session: aiohttp.ClientSession, url: str, headers: dict[str, str], timeout: float
-) -> tuple[int, str, str]:
-    limit = aiohttp.ClientTimeout(total=timeout)
-    async with session.get(url, headers=headers, allow_redirects=False, timeout=limit) as answer:
-        body = await answer.content.read(_MAX_BODY)
-        location = _UNDECODED.sub(lambda found: f"%{ord(found[0]) - 0xDC00:02X}", answer.headers.get("Location", ""))
-        return answer.status, location, body.decode(errors="replace")
+def _text(location: bytes) -> str:
+    """Decode a header; what is not UTF-8 is percent-encoded, for text with it could not be sent on."""
+    decoded = location.decode(errors="surrogateescape")
+    return _UNDECODED.sub(lambda found: f"%{ord(found[0]) - 0xDC00:02X}", decoded)
 
 
 def url_of(action: core_v1.HTTPGetAction, target: Target) -> str:
@@ -116,9 +92,9 @@ def url_of(action: core_v1.HTTPGetAction, target: Target) -> str:
     return f"{scheme}://{host}:{target.port(action.port)}{path if path.startswith('/') else '/' + path}"
 
 
-def headers_of(wanted: Iterable[core_v1.HTTPHeader]) -> dict[str, str]:
+def headers_of(wanted: Iterable[core_v1.HTTPHeader], user_agent: str) -> dict[str, str]:
     """Return the request's headers; an empty value given for User-Agent or Accept leaves the header out."""
-    headers = {"User-Agent": USER_AGENT, "Accept": "*/*"}
+    headers = {"User-Agent": user_agent, "Accept": "*/*"}
     for header in wanted:
         name = "-".join(part.capitalize() for part in header.name.split("-"))
         if name in ("User-Agent", "Accept") and not header.value:

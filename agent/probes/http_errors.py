@@ -1,50 +1,34 @@
 """What went wrong with an HTTP request, in the words of Go's client: users know and search for those.
 
-aiohttp and OpenSSL say the same things otherwise, and some of them misleadingly: a server that talks plain HTTP on a port
+The kernel and OpenSSL say the same things otherwise, and some of them misleadingly: a server that talks plain HTTP on a port
 that is asked for HTTPS is an SSLError with errno 1, which the kernel calls "operation not permitted".
 """
 
 from __future__ import annotations
 
-import ast
-import json
 import os
-import re
 import socket
 import ssl
 from urllib.parse import SplitResult
 
-import aiohttp
+from agent.http_get import ConnectError
 
-_BROKEN = "net/http: HTTP/1.x transport connection broken: "
 _ALERTS = {"protocol version": "protocol version not supported"}
 """Alerts that Go calls otherwise than OpenSSL."""
-_BYTES = re.compile(r"""b'(?:[^'\\]|\\.)*'|b"(?:[^"\\]|\\.)*\"""")
 
 
 def wording(error: Exception, url: SplitResult) -> str:
     """Return what stands after the URL in the message of a request to it that failed."""
-    cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
-    if isinstance(cause, ssl.SSLError):
-        return _of_tls(cause)
-    if isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientConnectionResetError):
-        return "EOF"
-    if isinstance(error, aiohttp.ClientConnectorError):
-        if isinstance(cause, ConnectionResetError):  # asyncio's word for an end in the midst of a handshake
-            return "EOF"
-        if isinstance(cause, socket.gaierror):
+    if isinstance(error, ssl.SSLError):
+        return _of_tls(error)
+    if isinstance(error, ConnectError):
+        if isinstance(error.error, socket.gaierror | UnicodeError):
             return f"dial tcp: lookup {url.hostname}: no such host"
         host = f"[{url.hostname}]" if ":" in (url.hostname or "") else url.hostname
         port = url.port or (443 if url.scheme == "https" else 80)
-        return f"dial tcp {host}:{port}: connect: {reason(error.os_error)}"
-    if isinstance(error, aiohttp.ClientOSError):
+        return f"dial tcp {host}:{port}: connect: {reason(error.error)}"
+    if isinstance(error, OSError):
         return reason(error)
-    if isinstance(error, aiohttp.NonHttpUrlClientError):
-        return f'unsupported protocol scheme "{url.scheme}"'
-    if isinstance(error, aiohttp.InvalidURL):
-        return str(error.__cause__ or error.description or "invalid URL")
-    if isinstance(error, aiohttp.ClientResponseError):
-        return _BROKEN + _of_parser(error.message)
     return str(error)
 
 
@@ -61,13 +45,3 @@ def _of_tls(error: ssl.SSLError) -> str:
         alert = name.partition("_ALERT_")[2].lower().replace("_", " ")
         return "remote error: tls: " + _ALERTS.get(alert, alert)
     return "EOF" if "EOF" in name else f"tls: {name.lower().replace('_', ' ')}"
-
-
-def _of_parser(message: str) -> str:
-    found = _BYTES.search(message)
-    line = ast.literal_eval(found.group()).decode(errors="replace").rstrip("\r\n") if found else ""
-    if "Invalid status code" in message:
-        return f"malformed HTTP status code {json.dumps(line.partition(' ')[2])}"
-    if "status line" in message or not found:
-        return f"malformed HTTP response {json.dumps(line)}"
-    return f"malformed MIME header line: {line}"

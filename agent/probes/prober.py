@@ -115,7 +115,6 @@ class PodProber:
         finally:
             for uid in list(self._pods):
                 self.stop(uid)
-            await self._handlers.http.close()
 
     def _drop(self, gone: dict[str, _Probed]) -> None:
         for container_id, probed in gone.items():

@@ -33,7 +33,7 @@ class Checkpoints:
         if container not in named:
             return PlainTextResponse(f"container {container} does not exist", 404)
         text = request.query_params.get("timeout", "0")
-        if not text.isdigit():
+        if not (text.isascii() and text.isdigit() and len(text) < 20):
             return PlainTextResponse("cannot parse value of timeout parameter", 500)
         failed = f"checkpointing of {namespace}/{name}/{container} failed"
         found = view.running(container)

@@ -85,11 +85,17 @@ class AgentProtocol(BoundedProtocol):
 class _Session(asyncio.StreamReaderProtocol):
     """A connection that was taken over."""
 
+    received = 0
+
     def __init__(
         self, reader: asyncio.StreamReader, ended: Callable[[], None], loop: asyncio.AbstractEventLoop
     ) -> None:
         super().__init__(reader, loop=loop)
         self._ended = ended
+
+    def data_received(self, data: bytes) -> None:
+        self.received += 1
+        super().data_received(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._ended()

@@ -15,11 +15,13 @@ import socket
 import ssl
 import traceback
 from collections.abc import Callable
+from typing import cast
 
 from kube import tls_buffers
 from kube.serving import handshakes
 from kube.serving.limits import ServingLimits
 from kube.serving.table import Connection, ConnectionTable, Stage
+from kube.tls_records import Receiving
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +34,7 @@ _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 
 
 class Acceptor:
-    """One listening socket; `make` returns the protocol that serves a connection."""
+    """One listening socket; `make` returns the protocol that serves a connection (a `Receiving` one where there is TLS)."""
 
     def __init__(
         self,
@@ -134,7 +136,9 @@ class Acceptor:
                 protocol = self._make(connection)
                 begun = True
                 if tls is not None:
-                    await handshakes.shake(protocol, accepted, tls, self._table.half_done, connection.peer)
+                    await handshakes.shake(
+                        cast(Receiving, protocol), accepted, tls, self._table.half_done, connection.peer
+                    )
                 else:
                     await self._loop.connect_accepted_socket(lambda: protocol, accepted)
             connection.close = lambda: self._end(protocol)

@@ -11,47 +11,35 @@ import asyncio
 import logging
 import socket
 import ssl
-import sys
-from asyncio import sslproto
 from typing import Any
 
 from kube.serving.turns import Turns
+from kube.tls_records import Receiving, Records
 
 log = logging.getLogger(__name__)
 
 
-async def shake(
-    protocol: asyncio.Protocol, accepted: socket.socket, tls: ssl.SSLContext, turns: Turns, owner: str
-) -> None:
+async def shake(protocol: Receiving, accepted: socket.socket, tls: ssl.SSLContext, turns: Turns, owner: str) -> None:
     """See a connection through its handshake and give it to `protocol`; raises OSError where it fails."""
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[None] = loop.create_future()
-    inner = _kind(loop)(loop, protocol, tls, done, server_side=True)
-    paced = _Paced(inner, done, turns, owner)
-    transport, _ = await loop.connect_accepted_socket(lambda: paced, accepted)
+    records = Records(protocol, tls, server_side=True)
+    paced = _Paced(records, turns, owner)
+    transport, _ = await asyncio.get_running_loop().connect_accepted_socket(lambda: paced, accepted)
     try:
-        await done
+        await records.done
     except BaseException:
         transport.abort()
         raise
     finally:
         paced.stop()
     if not transport.is_closing():
-        transport.set_protocol(inner)
-
-
-def _kind(loop: asyncio.AbstractEventLoop) -> Any:
-    """Return the loop's own class for the TLS of a connection: uvloop's is faster than asyncio's, and works on uvloop alone."""
-    if type(loop).__module__.startswith("uvloop"):
-        return sys.modules["uvloop.loop"].SSLProtocol
-    return sslproto.SSLProtocol
+        transport.set_protocol(records)
 
 
 class _Paced(asyncio.BufferedProtocol):
-    """Stands between a transport and its TLS until `done`, when the handshake has succeeded or failed."""
+    """Stands between a transport and its TLS until the handshake has succeeded or failed."""
 
-    def __init__(self, inner: Any, done: asyncio.Future[None], turns: Turns, owner: str) -> None:
-        self._inner, self._done, self._turns, self._owner = inner, done, turns, owner
+    def __init__(self, inner: Records, turns: Turns, owner: str) -> None:
+        self._inner, self._turns, self._owner = inner, turns, owner
         self._transport: Any = None
         self._begun = False
         self._turn: asyncio.Task[None] | None = None
@@ -71,7 +59,7 @@ class _Paced(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Take in what was read: at once where the handshake was begun with these bytes, or is done."""
-        if self._done.done() or not self._begun:
+        if self._inner.done.done() or not self._begun:
             self._begun = True
             self._inner.buffer_updated(nbytes)
             return
@@ -90,8 +78,7 @@ class _Paced(asyncio.BufferedProtocol):
             self._transport.abort()
 
     def eof_received(self) -> bool | None:
-        ended: bool | None = self._inner.eof_received()
-        return ended
+        return self._inner.eof_received()
 
     def pause_writing(self) -> None:
         self._inner.pause_writing()

@@ -31,6 +31,8 @@ class BoundedProtocol(SendingProtocol):
 
     successor: Callable[[bytes], None] | None = None
     """Gets all bytes once it has taken the connection over."""
+    received = 0
+    """Calls that brought bytes (`kube/tls_records.py`)."""
 
     def admitted(self, connection: Connection, table: ConnectionTable, limits: ServingLimits) -> None:
         """Take over the connection's entry in the table and the limits to keep."""
@@ -69,6 +71,7 @@ class BoundedProtocol(SendingProtocol):
     # -- receiving ------------------------------------------------------------------------------------------------
     def data_received(self, data: bytes) -> None:
         """Parse, within the limits; what follows the head of an upgrade is kept, or goes to who took the connection over."""
+        self.received += 1
         if self.successor is not None:
             self.successor(data)
             return

@@ -27,6 +27,7 @@ class Watched(asyncio.Protocol):
         self._lifetime, self._finish = lifetime, finish
         self._timer: asyncio.TimerHandle | None = None
         self.transport: asyncio.Transport | None = None
+        self.received = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
@@ -36,6 +37,7 @@ class Watched(asyncio.Protocol):
         self._inner.connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
+        self.received += 1
         self._inner.data_received(data)
 
     def eof_received(self) -> bool | None:

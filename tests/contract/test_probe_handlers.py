@@ -49,7 +49,6 @@ async def handlers(tmp_path: Path) -> AsyncIterator[Handlers]:
         made = Handlers(client.runtime)
         made.container_id = container_id  # type: ignore[attr-defined]
         yield made
-        await made.http.close()
 
 
 def _target(handlers: Handlers, **settings: object) -> Target:

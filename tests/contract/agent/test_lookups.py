@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import socket
 import threading
@@ -101,7 +102,6 @@ async def test_names_that_nobody_answers_hold_up_neither_files_nor_other_pods(
     assert all("no such host" in result.message for result in results)
     with pytest.raises(HookError, match="not known"):
         await hook
-    await handlers.http.close()
 
 
 async def test_a_name_is_looked_up_once_at_a_time_however_often_its_probe_gives_up(resolver: Resolver) -> None:
@@ -134,3 +134,25 @@ async def test_a_hook_to_a_name_without_an_answer_ends(resolver: Resolver, monke
     async with asyncio.timeout(20):
         with pytest.raises(HookError):
             await _hook(pod, f"hook{SLOW}", 80)
+
+
+@pytest.mark.parametrize("silent", [False, True])
+async def test_a_host_is_reached_by_the_address_that_answers(
+    web_port: int, silent: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def addresses(host: str, owner: Owner) -> list[lookups.Address]:
+        return [lookups.Address(socket.AF_INET, address) for address in ("127.0.0.2", "127.0.0.1")]
+
+    monkeypatch.setattr(lookups, "addresses", addresses)
+    with contextlib.ExitStack() as stack:
+        if silent:  # a queue of connections that is full: further ones get no answer
+            full = stack.enter_context(socket.create_server(("127.0.0.2", web_port), backlog=0))
+            for _ in range(4):
+                waiting = stack.enter_context(socket.socket())
+                waiting.setblocking(False)
+                waiting.connect_ex(full.getsockname())
+        async with asyncio.timeout(20):
+            result = await Handlers(None).run(  # type: ignore[arg-type]
+                _probe(1, "two.example", web_port), Target(MAIN, "id", "", Owner("uid"))
+            )
+    assert (result.verdict, result.message) == (Verdict.SUCCESS, "body")

@@ -88,7 +88,9 @@ async def test_a_container_is_written_to_an_archive(node: NodeUnderTest, runtime
     assert (await asyncio.to_thread(folder.stat)).st_mode & 0o777 == 0o700
     assert await ask(node, "/checkpoint/default/frozen/none", "POST") == (404, "container none does not exist")
     assert await ask(node, "/checkpoint/default/none/main", "POST") == (404, "pod does not exist")
-    assert (await ask(node, "/checkpoint/default/frozen/main?timeout=soon", "POST"))[0] == 500
+    for wrong in ("soon", "%C2%B2", "9" * 5000):
+        refused = (500, "cannot parse value of timeout parameter")
+        assert await ask(node, f"/checkpoint/default/frozen/main?timeout={wrong}", "POST") == refused
     assert (await ask(node, "/checkpoint/default/frozen/main"))[0] == 405
     runtime.failures.fail("CheckpointContainer", "unknown method", grpc.StatusCode.UNIMPLEMENTED)
     status, text = await ask(node, "/checkpoint/default/frozen/main", "POST")

@@ -147,7 +147,6 @@ def test_all_tls_settings_are_made_where_groups_are_limited() -> None:
     root = Path(tls_settings.__file__).parents[1]
     allowed = {
         "kube/tls_settings.py",
-        "agent/probes/http.py",
         "control/auth/configuration.py",  # reads a certificate
         "control/admission/webhooks/credentials.py",  # tries a certificate
         "wherry/security/ports.py",  # looks at what ports take

@@ -277,7 +277,8 @@ async def test_pages_for_people_tell_version_and_flags() -> None:
 
 async def test_verbosity_is_a_number() -> None:
     guard, _ = port()
-    assert (await ask(guard, "/debug/flags/v", "PUT", b"x"))[0] == 400
+    for text in ("x", "", "\u00b2", "\u0663"):
+        assert (await ask(guard, "/debug/flags/v", "PUT", text.encode()))[0] == 400
     said = "successfully set klog.logging.verbosity to 2\n"
     assert (await ask(guard, "/debug/flags/v", "PUT", b"2"))[:2] == (200, said)
 

@@ -1,0 +1,187 @@
+"""Limits on TLS records that bring no application data: key updates, session tickets, empty or padded records.
+
+Any peer may send them without end once the handshake is done, and one of 27 bytes costs 12 µs. The event loop's SSLProtocol
+reads 256 KB at once and decrypts all of it, 0.1 s, before anybody above sees a byte. So `Records` stands between a transport
+and its SSLProtocol, finds the records by their headers, which are in clear, hands over 32 at a time, and aborts the connection
+when more came in a row without application data (Go's crypto/tls: 16). A read of one whole record, as requests are, costs one
+call more.
+
+What kind a record is of is encrypted in TLS 1.3. So the protocol above says what reached it: `received` changes with each call
+of `data_received` or `buffer_updated`. While it does not read, nothing is decrypted: records wait, at most `WAITING` of them in
+the SSLProtocol, for they are decrypted all at once when it goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+import sys
+from asyncio import sslproto
+from typing import Any, Protocol
+
+log = logging.getLogger(__name__)
+
+MOST = 32
+"""Records in a row without application data."""
+MOST_CLOSING = 512
+"""The same of a connection that is being closed: what it brings is thrown away, though its peer may be sending a body still."""
+WAITING = 256
+"""Records that wait in the SSLProtocol while the protocol above does not read. Its own limit is 256 KB, which those of 1.4 KB
+that Go's clients send reach first."""
+POLL = 0.02
+"""Seconds between looks whether the protocol above reads again, while records are held back."""
+_HEADER = 5
+
+
+def _ssl_protocol(loop: asyncio.AbstractEventLoop) -> Any:
+    """Return the loop's own class for the TLS of a connection: uvloop's is faster than asyncio's, and works on uvloop alone."""
+    if type(loop).__module__.startswith("uvloop"):
+        return sys.modules["uvloop.loop"].SSLProtocol
+    return sslproto.SSLProtocol
+
+
+class Receiving(Protocol):
+    """What a protocol above has, beside the methods of a protocol."""
+
+    received: int
+    """Changes with each call that brings data."""
+
+
+class Records(asyncio.BufferedProtocol):
+    """One connection's TLS for a transport: its SSLProtocol, held to the limits."""
+
+    def __init__(
+        self, protocol: Receiving, tls: ssl.SSLContext, *, server_side: bool, server_hostname: str | None = None
+    ) -> None:
+        """Set `done` when the handshake has succeeded or failed; `protocol` may be replaced by another that is `Receiving`."""
+        loop = asyncio.get_running_loop()
+        self.done: asyncio.Future[None] = loop.create_future()
+        inner = _ssl_protocol(loop)(
+            loop, protocol, tls, self.done, server_side=server_side, server_hostname=server_hostname
+        )
+        self.protocol = protocol
+        self._inner, self._updated = inner, inner.buffer_updated
+        self._view = inner.get_buffer(1)
+        """All of the SSLProtocol's buffer; it has the same one, of the largest size, for as long as it lives."""
+        self.get_buffer = inner.get_buffer  # type: ignore[method-assign]  # no call of ours for each read
+        self.pause_writing, self.resume_writing = inner.pause_writing, inner.resume_writing  # type: ignore[method-assign]
+        self.eof_received = inner.eof_received  # type: ignore[method-assign]
+        self._transport: Any = None
+        self._above: Any = None
+        self._seen: Any = None
+        self._count = self._rest = 0
+        self._header = b""
+        self._held = b""
+        self._poll: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+        self._inner.connection_made(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._poll is not None:
+            self._poll.cancel()
+        self._held = b""
+        self._inner.connection_lost(exc)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Hand over what was read."""
+        view, above = self._view, self._above
+        if (
+            above is None
+            or self._rest
+            or self._header
+            or self._count > MOST
+            or view[3] << 8 | view[4] != nbytes - _HEADER
+        ):
+            self._look(nbytes)
+            return
+        self._updated(nbytes)
+        protocol = above.get_protocol()
+        if protocol is not None and protocol.received != self._seen:
+            self._seen = protocol.received
+            self._count = 0
+        else:
+            self._count += 1
+            self._check()
+
+    def _look(self, nbytes: int) -> None:
+        """Hand over a read that is not just one whole record, at most `MOST` records at a time."""
+        if self._held:
+            self._hold(bytes(self._view[:nbytes]))
+            return
+        start = 0
+        while start < nbytes and not self._transport.is_closing():
+            if self._waits():
+                self._hold(bytes(self._view[start:nbytes]))
+                return
+            end, records = self._end(start, nbytes)
+            if start:
+                self._view[: end - start] = self._view[start:end]
+            self._updated(end - start)
+            self._count += records
+            start = end
+            self._check()
+
+    def _end(self, start: int, nbytes: int) -> tuple[int, int]:
+        """Return where the next piece ends, and how many records begin in it."""
+        view, records = self._view, 0
+        position = start + self._rest
+        while position < nbytes and records < MOST:
+            kept = self._header
+            needed = _HEADER - len(kept)
+            if position + needed > nbytes:
+                self._header += bytes(view[position:nbytes])
+                self._rest = 0
+                return nbytes, records
+            header = kept + bytes(view[position : position + needed])
+            self._header = b""
+            position += needed + (header[3] << 8 | header[4])
+            records += 1
+        end = min(position, nbytes)
+        self._rest = position - end
+        return end, records
+
+    def _check(self) -> None:
+        """Abort the connection when too many records came in a row without application data."""
+        above = self._above
+        if above is None:
+            if not self.done.done() or self.done.cancelled() or self.done.exception() is not None:
+                return
+            above = self._above = self._inner._get_app_transport()
+            self._count = 0
+        protocol = above.get_protocol()
+        if protocol is not None and protocol.received != self._seen:
+            self._seen = protocol.received
+            self._count = 0
+        elif self._count > MOST and (above.is_closing() or above.is_reading()):
+            if self._count > MOST_CLOSING or not above.is_closing():
+                log.debug("connection from %s: too many records", self._transport.get_extra_info("peername"))
+                self._transport.abort()
+
+    def _waits(self) -> bool:
+        """Tell whether the protocol above does not read, and enough is waiting for it."""
+        above = self._above
+        return self._count > WAITING and above is not None and not above.is_reading() and not above.is_closing()
+
+    def _hold(self, data: bytes) -> None:
+        self._held += data
+        self._transport.pause_reading()
+        if self._poll is None:
+            self._poll = asyncio.get_running_loop().call_later(POLL, self._go_on)
+
+    def _go_on(self) -> None:
+        self._poll = None
+        if self._transport.is_closing():
+            return
+        if self._waits():
+            self._poll = asyncio.get_running_loop().call_later(POLL, self._go_on)
+            return
+        held, self._held = self._held, b""
+        self._transport.resume_reading()
+        size = len(self._view)
+        for start in range(0, len(held), size):
+            part = held[start : start + size]
+            self._view[: len(part)] = part
+            self._look(len(part))
