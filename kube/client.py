@@ -27,8 +27,8 @@ STRATEGIC = "application/strategic-merge-patch+json"
 JSON_PATCH = "application/json-patch+json"
 APPLY = "application/apply-patch+yaml"
 JSON = "application/json"
-TURN_BYTES = 64 << 10
-"""Bytes of objects that are decoded before others have their turn: to decode as many takes some milliseconds."""
+TURN_BYTES = 256 << 10
+"""Bytes of objects that are decoded before others have their turn: to decode as many takes 3 ms, 30 where fields are tiny."""
 FIRST_PAGE, MOST_OF_A_PAGE, PAGE_BYTES = 8, 32, 1 << 20
 """Objects of the first page where a collection is gone through, of any page, and the bytes that the next should have."""
 _turns = Turns()

@@ -22,7 +22,10 @@ from kube.api import apps_v1, core_v1
 from kube.client import key_of, name_of, namespace_of
 from kube.controller import Controller
 from kube.errors import StatusError
-from kube.informer import Change, by_namespace
+from kube.informer import Change
+
+_CLAIMS = "claims"
+"""Name of the index of sets by how their pods' claims begin."""
 
 
 class StatefulSetController:
@@ -37,7 +40,7 @@ class StatefulSetController:
         self._pods = context.informers.of(core_v1.Pod)
         self._claims = context.informers.of(core_v1.PersistentVolumeClaim)
         self._latest_claims = Overlay(self._claims, context.clock)
-        self._sets.add_index("namespace", by_namespace)
+        self._sets.add_index(_CLAIMS, identity.claim_prefixes)
         self._pods.add_index("claim", by_controller_or_orphan)
         self._revisions.add_index("claim", by_controller_or_orphan)
         self._latest_revisions = Overlay(self._revisions, context.clock)
@@ -80,9 +83,8 @@ class StatefulSetController:
         new, old = change.new, change.old
         if change.type != "DELETED" and (old is None or old.metadata.owner_references == new.metadata.owner_references):
             return
-        for sts in self._sets.by_index("namespace", namespace_of(new)):
-            if identity.has_claim(sts, name_of(new)):
-                self.controller.enqueue(key_of(sts))
+        for sts in self._sets.by_index(_CLAIMS, identity.claim_prefix(change.key)):
+            self.controller.enqueue(key_of(sts))
 
     # -- reconciling ------------------------------------------------------------------------------------------------
     async def reconcile(self, key: str) -> float | None:

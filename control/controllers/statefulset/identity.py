@@ -10,7 +10,7 @@ from control.controllers import history
 from control.controllers.ownership import controller_uid
 from control.controllers.pod_control import pod_from_template
 from kube.api import apps_v1, core_v1, meta_v1
-from kube.client import name_of
+from kube.client import name_of, namespace_of
 
 NAME_LABEL, INDEX_LABEL = "statefulset.kubernetes.io/pod-name", "apps.kubernetes.io/pod-index"
 _NAME = re.compile(r"(.*)-(\d+)")
@@ -30,12 +30,16 @@ def claim_name(sts: apps_v1.StatefulSet, template: core_v1.PersistentVolumeClaim
     return f"{template.metadata.name}-{name_of(sts)}-{ordinal}"
 
 
-def has_claim(sts: apps_v1.StatefulSet, name: str) -> bool:
-    """True where a claim's name is that of a claim of one of the set's pods."""
-    return any(
-        name.startswith(prefix) and name[len(prefix) :].isdigit()
-        for prefix in (claim_name(sts, template, 0)[:-1] for template in sts.spec.volume_claim_templates)
-    )
+def claim_prefixes(sts: apps_v1.StatefulSet) -> list[str]:
+    """Index function: how the keys of the claims of the set's pods begin, up to the ordinal."""
+    prefixes = (claim_name(sts, template, 0)[:-1] for template in sts.spec.volume_claim_templates)
+    return [f"{namespace_of(sts)}/{prefix}" for prefix in prefixes]
+
+
+def claim_prefix(key: str) -> str:
+    """Return the prefix of a claim's key that is that of a set, if the claim belongs to one; "" where it cannot."""
+    prefix, ordinal = key[: key.rfind("-") + 1], key[key.rfind("-") + 1 :]
+    return prefix if ordinal.isdigit() else ""
 
 
 def is_leaving(claim: core_v1.PersistentVolumeClaim, pod_name: str) -> bool:

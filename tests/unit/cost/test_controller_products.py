@@ -24,7 +24,7 @@ from control.controllers import history, manager, pace
 from control.controllers.context import Context
 from control.controllers.deployment import template
 from control.controllers.manager import CONTROLLERS, ControllerConfig
-from kube import pki, resources, serialize
+from kube import client, pki, resources, serialize
 from kube.clock import FakeClock, settle
 from kube.resources import Resource
 from tests.support import product_world
@@ -245,6 +245,8 @@ def test_work_grows_with_the_objects_and_goes_on_in_turns(
     name: str, config: ControllerConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pace, "MANY", 0)  # as few objects as there are here are looked at after each change
+    # test_client_turns.py sees that events are decoded in turns, in each of which an object may be reconciled once more.
+    monkeypatch.setattr(client, "TURN_BYTES", 1 << 40)
     # Its lines, two for each byte of a template, take minutes to count; test_deployment.py sees that it goes on in turns.
     for module in (history, template):
         monkeypatch.setattr(module, "fnv32a", quick_hash)

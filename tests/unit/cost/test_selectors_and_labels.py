@@ -154,7 +154,7 @@ async def test_a_large_selector_and_many_large_labels_are_compared_in_turns(
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-    assert compared.total >= OBJECTS * TERMS // 16, "nothing was compared"
+    assert compared.total >= TERMS // 4, "nothing was compared"
     assert compared.most <= MOST_STEPS
     assert compared.here == 0
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from control.controllers.statefulset import StatefulSetController
+from control.controllers.statefulset import StatefulSetController, identity
 from kube import serialize
 from kube.api import apps_v1, core_v1, meta_v1
 from kube.client import Response
@@ -145,3 +145,23 @@ async def test_a_claim_that_has_gone_is_not_made_again_for_a_pod_that_runs() -> 
         made.remove(made.claim)
         await made.clock.advance(60)
         assert made.claim is None
+
+
+@pytest.mark.parametrize(
+    ("name", "sets"),
+    [
+        ("data-web-0", ["web"]),
+        ("data-web-12", ["web"]),
+        ("data-web-x-1", ["web-x"]),
+        ("data-web-", []),
+        ("data-web-1x", []),
+    ],
+)
+def test_a_claim_tells_the_set_that_it_belongs_to_by_its_name(name: str, sets: list[str]) -> None:
+    known = [apps_v1.StatefulSet(metadata=meta_v1.ObjectMeta(name=n, namespace="ns")) for n in ("web", "web-x", "db")]
+    for each in known:
+        each.spec.volume_claim_templates = [
+            core_v1.PersistentVolumeClaim(metadata=meta_v1.ObjectMeta(name=template)) for template in ("data", "log")
+        ]
+    prefix = identity.claim_prefix(f"ns/{name}")
+    assert [each.metadata.name for each in known if prefix in identity.claim_prefixes(each)] == sets

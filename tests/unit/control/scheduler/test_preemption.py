@@ -154,9 +154,9 @@ async def test_a_large_selector_is_compiled_beside_the_loop_and_compared_at_its_
     assert threads and threading.get_ident() not in threads
     steps = Steps(10**6)
     assert [len(known.of(each, steps)) for each in victims_] == [1, 0, 0, 0]
-    assert 10**6 - steps.left >= 4 * number // 16 // 32
+    assert 10**6 - steps.left >= 4 * number // 4 // 32
     assert [len(known.of(each, Steps(0))) for each in victims_] == [1, 0, 0, 0], "what was found is remembered"
-    left = Steps(number // 16 // 32)
+    left = Steps(number // 4 // 32)
     with pytest.raises(OutOfSteps):
         for name in ("p", "q"):
             known.of(PodInfo(pod(name, labels=fits)), left)
