@@ -107,8 +107,8 @@ class ContainerManager:
 
         A pod of which containers are `running` had it already: it is never refused.
         """
-        if self.options.idle and self.devices.idle:
-            return None
+        if (self.options.idle and self.devices.idle) or not self._asks(pod):
+            return None  # beside others: a device plugin that hangs keeps the lock for minutes
         try:
             async with self._lock:
                 await self.topology.admit(pod)
@@ -119,6 +119,13 @@ class ContainerManager:
             await self._release(pod.metadata.uid or "")
             return rejection(error.reason, error.text)
         return None
+
+    def _asks(self, pod: core_v1.Pod) -> bool:
+        """Tell whether a pod asks for anything that is managed."""
+        return any(
+            self.cpu.wanted(pod, container) or self.memory.wanted(pod, container) or self.devices.wanted(container)
+            for container in (*pod.spec.init_containers, *pod.spec.containers)
+        )
 
     async def prepare(self, pod: core_v1.Pod) -> None:
         """Have the pod's claims made ready, before its sandbox. Raise DynamicResourceError."""
