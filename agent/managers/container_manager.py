@@ -213,24 +213,37 @@ class ContainerManager:
     # -- keeping it so ------------------------------------------------------------------------------------------------
     async def run(self, runtime: RuntimeService, views: Callable[[], Sequence[PodView]]) -> None:
         """Keep running containers on the processors they may use until cancelled; start it once all pods are known."""
-        while True:
-            self._moved.clear()
-            for uid in self._owners() - _uids(views()):
-                log.info("taking back what pod %s had, which is gone", uid)
-                await self._release(uid)
-            self.devices.forget_gone()
-            if self.options.cpu_policy == "static":
-                await self._placement.apply(runtime, views())
-            period = self.options.cpu_period if self.options.cpu_policy == "static" else SWEEP_SECONDS
-            waits = [
-                asyncio.create_task(self._moved.wait(), name="the shared pool changed"),
-                asyncio.ensure_future(self._clock.sleep(period)),
-            ]
-            try:
-                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                for wait in waits:
-                    wait.cancel()
+        tasks = KeyedTasks()
+        try:
+            while True:
+                self._moved.clear()
+                # An admission that waits for a device plugin holds the lock.
+                tasks.begin("release of what pods had that are gone", partial(self._release_gone, views))
+                self.devices.forget_gone()
+                if self.options.cpu_policy == "static":
+                    await self._placement.apply(runtime, views())
+                await self._moved_within(
+                    self.options.cpu_period if self.options.cpu_policy == "static" else SWEEP_SECONDS
+                )
+        finally:
+            await tasks.close()
+
+    async def _moved_within(self, seconds: float) -> None:
+        """Wait until the shared pool changed, at most so long."""
+        waits = [
+            asyncio.create_task(self._moved.wait(), name="the shared pool changed"),
+            asyncio.ensure_future(self._clock.sleep(seconds)),
+        ]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+    async def _release_gone(self, views: Callable[[], Sequence[PodView]]) -> None:
+        for uid in self._owners() - _uids(views()):
+            log.info("taking back what pod %s had, which is gone", uid)
+            await self._release(uid)
 
     async def run_claims(self, views: Callable[[], Sequence[PodView]]) -> None:
         """Have claims of pods that are gone put back until cancelled; start it once all pods are known.

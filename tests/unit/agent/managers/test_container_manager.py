@@ -52,6 +52,8 @@ async def test_a_claims_driver_that_does_not_answer_holds_up_neither_processors_
     managers.options = ManagerOptions(cpu_policy="static", cpu_period=10.0)
     managers._claims = claims = Claims(clock)  # type: ignore[assignment]
     managers._placement = placement = Placement(clock)  # type: ignore[assignment]
+    managers.devices._allocations["gone", "main", "example.com/card"] = None  # type: ignore[assignment]
+    await managers._lock.acquire()  # as an admission does that waits for a device plugin
     tasks = [asyncio.create_task(managers.run(None, list)), asyncio.create_task(managers.run_claims(list))]  # type: ignore[arg-type]
     await clock.advance(100)
     assert placement.applied == [10.0 * n for n in range(11)]
