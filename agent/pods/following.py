@@ -80,8 +80,6 @@ class PodFollower:
         else:
             if not worker.ending:
                 self._tools.references.track(uid, references_of(pod))
-            if qos.pod_request(worker.pod, "cpu") != qos.pod_request(pod, "cpu"):
-                self._pods_changed.set()  # its class has another share now
             worker.update(pod)
 
     def _mirror_changed(self, mirror: core_v1.Pod, *, gone: bool) -> None:
@@ -181,6 +179,7 @@ class PodFollower:
         assert self._group is not None, "run() has not begun"
         uid = worker.uid
         worker.hold_resize = self._hold_resize
+        worker.size_changed = self._pods_changed.set
         worker.freed = lambda: self._pods.let_go_on(uid)
         self._workers[uid] = worker
         name = f"pod {worker.pod.metadata.namespace}/{worker.pod.metadata.name}"

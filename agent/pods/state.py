@@ -11,7 +11,6 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
-from agent.cgroups import qos
 from agent.contracts import ProbeOutcome, ProbeTarget
 from agent.lifecycle import End, is_sidecar
 from agent.node import log_rotation
@@ -97,9 +96,8 @@ class PodState:
 
     @property
     def cpu_request(self) -> int:
-        """What the spec requests, in millicores."""
-        added_up = self.taken.requests if self.allocated is self.pod else qos.pod_requests(self.pod)
-        return added_up.get("cpu", 0)
+        """What the pod was granted of what it requests, in millicores."""
+        return self.taken.requests.get("cpu", 0)
 
     @property
     def leaving(self) -> bool:

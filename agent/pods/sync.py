@@ -111,9 +111,12 @@ def _hold_resize(worker: PodWorker) -> None:
     pod, runtime = worker.pod, worker.runtime
     differs = resize.differs(pod, runtime, worker.applied) or allocation.differs(pod, worker.allocated)
     worker.held = worker.hold_resize(pod) if differs else None
+    before = allocation.sizes(worker.allocated), worker.allocated.spec.resources
     has = allocation.granted(worker.allocated, runtime, worker.applied) if worker.held is not None else {}
     worker.allocated = allocation.in_size(pod, has) if has else pod
     granted = allocation.sizes(worker.allocated)
+    if (granted, worker.allocated.spec.resources) != before:
+        worker.size_changed()
     worker.tools.resources.allocated.put(worker.uid, granted, worker.allocated.spec.resources)
     settled = all((found := runtime.latest(c.name)) and found.running for c in pod.spec.containers)
     worker.resize_story.look(pod, differs=differs, held=worker.held, settled=settled)

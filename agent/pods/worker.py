@@ -63,6 +63,8 @@ class PodWorker(ToldPod):
         self.news = 0
         """How often a ConfigMap or Secret that the pod names has changed."""
         self.hold_resize: Callable[[core_v1.Pod], Hold | None] = lambda pod: None
+        self.size_changed: Callable[[], None] = lambda: None
+        """Called when the pod was granted another size."""
         self.resize_story = ResizeStory(self.event)
         self.waits_for: set[str] = set()
         """UIDs of pods that make way for this one: it starts when what they hold is free."""
