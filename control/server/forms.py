@@ -113,7 +113,7 @@ class Form:
         """Return a collection in the plain form without its items, and what makes items of entries."""
         resource = self.strategy.resource
         head = self._around(metadata)[0]
-        if type(resource) is not Resource:
+        if not resource.module:  # a custom one: its items keep their kind
             return Pieces(head, b",", b"]}\n"), lambda entries: [entry.data for entry in entries]
         typed = b'{"kind":"%b","apiVersion":"%b",' % (resource.kind.encode(), resource.api_version.encode())
 
@@ -154,7 +154,7 @@ class Form:
         obj = self._served(entry.obj)
         if self.wanted.form == "table":
             return self._write_item(self._row(obj, now))
-        if type(self.strategy.resource) is Resource:
+        if self.strategy.resource.module:  # a built-in one
             obj = {key: value for key, value in obj.items() if key not in ("kind", "apiVersion")}
         return self._write_item(obj)
 

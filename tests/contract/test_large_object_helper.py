@@ -31,11 +31,9 @@ from control.registry import creation
 from control.registry.storing import LARGEST_OBJECT
 from kube.clock import SYSTEM
 from kube.errors import StatusError
-from kube.resources import by_path
 from tests.support.api_objects import CONFIGMAPS, PODS, config_map, pod
 from tests.support.control import ApiUnderTest, api_server
 
-CONFIGMAP_KIND = by_path("", "v1", "configmaps")
 CONFIGMAP = ["", "v1", "configmaps", ["10.96.0.0/12"], 30000, 32768, False]
 NEVER = b'{"metadata":{"name":"A"}}'
 
@@ -321,7 +319,7 @@ async def test_a_large_object_is_stored_under_the_names_that_admission_leaves_as
 
     async def admit(attributes: Attributes) -> None:
         await original(attributes)
-        if attributes.resource is not CONFIGMAP_KIND or attributes.obj is None:
+        if attributes.resource.target != "configmaps" or attributes.obj is None:
             return
         meta = attributes.obj["metadata"]
         for part, value in left.items():

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from control.registry import removal
 from control.server.deleting import DELETE_WORKERS
 from control.storage import entry, resource_cache
 from control.storage.entry import Entry
@@ -152,14 +153,14 @@ async def test_a_collective_deletion_takes_as_many_tasks_as_workers_however_many
         for number in range(10 * DELETE_WORKERS):
             answer = await server.request("POST", path, {"metadata": {"name": f"c-{number}"}})
             assert answer.status == 201
-        before, most, delete = len(asyncio.all_tasks()), 0, server.api.registry.delete
+        before, most, delete = len(asyncio.all_tasks()), 0, removal.delete
 
         async def counted(*arguments: Any) -> Any:
             nonlocal most
             most = max(most, len(asyncio.all_tasks()) - before)
             return await delete(*arguments)
 
-        monkeypatch.setattr(server.api.registry, "delete", counted)
+        monkeypatch.setattr(removal, "delete", counted)
         assert (await server.request("DELETE", path)).status == 200
         assert DELETE_WORKERS <= most < 2 * DELETE_WORKERS
         assert (await server.request("GET", path)).json["items"] == []
