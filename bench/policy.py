@@ -16,11 +16,11 @@ import time
 
 from bench import signals
 from bench.proxy_site import Stopwatch
-from netproxy.nftables.writer import NftWriter
+from netproxy.nft.writer import NftWriter
+from netproxy.policy.backend import PolicyBackend
 from netproxy.policy.enforcer import PolicyEnforcer
-from netproxy.policy.objects import SlimMeta, SlimNamespace
 from netproxy.policy.ruleset import TABLE
-from netproxy.policy.sync import PolicyBackend
+from netproxy.slim_objects import SlimMeta, SlimNamespace
 from tests.support.memory_api import MemoryAPI
 from tests.support.netns import namespaces
 from tests.support.policies import pod, policy

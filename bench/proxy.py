@@ -20,14 +20,13 @@ from dataclasses import dataclass, field
 from bench import signals
 from bench.proxy_site import FLAVOURS, POD, Stopwatch, address, endpoint_address
 from netproxy.backend import Backend
-from netproxy.iptables.settings import RuleSettings
-from netproxy.iptables.static import StaticSettings
-from netproxy.iptables.sync import IPTablesBackend
-from netproxy.iptables.writer import RestoreWriter
-from netproxy.main import COLLECT
+from netproxy.iptables.backend import IPTablesBackend
+from netproxy.main import GC_THRESHOLDS
 from netproxy.model import ServicePort, plan_service
-from netproxy.nftables.sync import NFTablesBackend
-from netproxy.nftables.writer import NftWriter
+from netproxy.nft.writer import NftWriter
+from netproxy.nftables.backend import NFTablesBackend
+from netproxy.settings import RuleSettings, StaticSettings
+from netproxy.xtables.writer import RestoreWriter
 from tests.support import services
 from tests.support.netns import Namespace, namespaces
 
@@ -124,7 +123,7 @@ def one_size(flavour: str, count: int) -> dict[str, object]:
 
 
 def run(counts: list[int], flavours: list[str]) -> dict[str, object]:
-    gc.set_threshold(*COLLECT)  # as the role does
+    gc.set_threshold(*GC_THRESHOLDS)  # as the role does
     results = [one_size(flavour, count) for flavour in flavours for count in counts]
     return {"benchmark": "proxy", "results": results}
 

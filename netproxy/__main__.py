@@ -1,4 +1,4 @@
-"""`python -m netproxy`: kube-proxy's flags, and those for what kube-proxy does not do."""
+"""`python -m netproxy`: kube-proxy's flags, and flags for cluster DNS and the pod network."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from typing import Any
 
 from kube.build import GIT_VERSION
 from kube.kubeconfig import KubeconfigError
-from netproxy import alone, config, configuration_file, logs, main, sysctl
+from netproxy import config, configuration_file, logs, main, sysctl, without_services
 from netproxy import flags as kube_proxy
+from netproxy.cleanup import cleanup
 from netproxy.errors import ConfigError, UnsupportedModeError, WriteError
 from netproxy.validation import validate
 
@@ -122,22 +123,22 @@ async def _serve(settings: config.ProxyConfig) -> None:
     assert task is not None
     for each in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(each, task.cancel)
-    await (main.run if settings.services else alone.run)(settings)
+    await (main.run if settings.services else without_services.run)(settings)
 
 
 def cli(argv: list[str] | None = None) -> int:
     """Run the command; 0 after an orderly end, 1 for a configuration that cannot be used."""
     arguments = parser().parse_args(argv)
-    logs.begin("text", everything=arguments.verbose)
+    logs.configure("text", everything=arguments.verbose)
     try:
         settings = configuration(arguments)
-        logs.begin(settings.log_format, everything=arguments.verbose or settings.verbosity >= 4)
+        logs.configure(settings.log_format, everything=arguments.verbose or settings.verbosity >= 4)
         if arguments.write_config_to:
             Path(arguments.write_config_to).write_text(configuration_file.dump(settings))
         elif arguments.init_only:
             sysctl.apply_conntrack(settings.conntrack)
         elif arguments.cleanup:
-            asyncio.run(main.cleanup(settings))
+            asyncio.run(cleanup(settings))
         else:
             asyncio.run(_serve(settings))
     except (OSError, ConfigError, UnsupportedModeError, KubeconfigError, WriteError) as error:

@@ -1,4 +1,4 @@
-"""ipBlocks of policies and source ranges of load balancers to the ranges of addresses that they allow. No I/O.
+"""Address ranges that policies' ipBlocks and load balancers' source ranges allow. No I/O.
 
 Ranges are pairs of integers: one pass over the sorted exceptions of a block leaves what it allows, one over all blocks joins
 that. An address that one block excepts stays allowed by another block that has it (API reference, IPBlock). A hole in a range

@@ -1,23 +1,23 @@
-"""What every proxy mode offers."""
+"""The interface of every proxy mode."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Protocol
 
-from netproxy.iptables.static import StaticSettings
 from netproxy.model import ServicePort
 from netproxy.service_limits import ModeCost
+from netproxy.settings import StaticSettings
 
 Services = Mapping[str, tuple[ServicePort, ...]]
 """The desired state of some Services by key; an empty tuple for one that is gone."""
 
 
 class Remover(Protocol):
-    """What can take away that of ours which an earlier life left."""
+    """Removes what an earlier process has written."""
 
     async def cleanup(self) -> None:
-        """Remove everything of ours."""
+        """Remove everything of ours, whoever wrote it."""
         ...
 
 
@@ -29,16 +29,16 @@ class Backend(Remover, Protocol):
 
     @property
     def cost(self) -> ModeCost:
-        """What a Service may take."""
+        """The limits of a Service's rules."""
         ...
 
     @property
-    def starving(self) -> bool:
-        """Whether `verify` comes to nothing because changes never cease: nothing is to be written during the next."""
+    def verify_needs_lock(self) -> bool:
+        """Whether the next `verify` must run while nothing is written, for writes invalidated the last comparisons."""
         ...
 
     async def start(self, services: Services) -> None:
-        """Take over the kernel's state: afterwards it is the desired one, without a gap on the way."""
+        """Bring the kernel to the desired state without a gap, whatever an earlier process has left."""
         ...
 
     async def apply(self, services: Services) -> None:
@@ -46,13 +46,13 @@ class Backend(Remover, Protocol):
         ...
 
     async def set_static(self, settings: StaticSettings) -> None:
-        """Change what does not depend on Services."""
+        """Change the settings of the fixed chains."""
         ...
 
     async def set_local_cidrs(self, cidrs: tuple[str, ...], services: Services) -> None:
-        """Change where pods live, which masquerading depends on; `services` are all there are."""
+        """Change the ranges of pods, which masquerading depends on; `services` are all Services."""
         ...
 
     async def verify(self) -> bool:
-        """Repair what others changed; return whether anything had to be."""
+        """Repair what others changed; return whether anything had to be repaired."""
         ...

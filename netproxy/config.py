@@ -1,4 +1,4 @@
-"""What a node's network role is told at its start, as one frozen value. No I/O.
+"""Configuration of a node's network role, as one frozen value. No I/O.
 
 The proxy's own part comes from upstream's file and flags (configuration_file.py, flags.py). What upstream's proxy does not
 do (cluster DNS, the pod network) has settings of our own, which come from flags or from the process that embeds this role.
@@ -37,8 +37,8 @@ class IPVSConfig:
 
     scheduler: str = "rr"
     scheduler_flags: tuple[str, ...] = ()
-    """What `sh` and `mh` hash and whether they skip endpoints of weight 0 (ipvsadm's --sched-flags). None given: "mh-port"
-    for `mh`, as upstream sets it."""
+    """ipvsadm's --sched-flags: what `sh` and `mh` hash and whether they skip endpoints of weight 0. None given: "mh-port" for
+    `mh`, as upstream sets it."""
     exclude_cidrs: tuple[str, ...] = ()
     """Virtual servers in these ranges are somebody else's."""
     strict_arp: bool = False
@@ -58,7 +58,7 @@ class DNSConfig:
     ttl: int = 5
     resolv_conf: str = "/etc/resolv.conf"
     pods: str = "insecure"
-    """What names of pods answer: "insecure" by the name alone, "verified" for pods that exist (all pods are followed),
+    """Answers to names of pods: "insecure" by the name alone, "verified" for pods that exist (all pods are followed),
     "disabled" nothing; as CoreDNS' option of that name."""
 
 
@@ -70,7 +70,7 @@ class PodNetworkConfig:
     cni_conf_dir: str = "/etc/cni/net.d"
     cni_data_dir: str = "/var/lib/cni/networks"
     run_dir: str = "/run/wherry-pods"
-    """Where a file says that pods may start; a boot must empty it."""
+    """The folder of the file that says that pods may start; a boot must empty it."""
     bridge: str = "cni0"
     mtu: int = 0
     host_ports: bool = True
@@ -79,9 +79,9 @@ class PodNetworkConfig:
     source_guard: bool = True
     """Whether pods are kept from sending with addresses that are not theirs."""
     cni_results_dir: str = "/var/lib/cni/results"
-    """Where the runtime's CNI library keeps what the plugins said; libcni's default, which containerd and CRI-O leave."""
+    """The folder where the runtime's CNI library keeps results; libcni's default, which containerd and CRI-O leave."""
     node_routes: str = "auto"
-    """How pods of other nodes are reached: host-gw, vxlan, auto (host-gw on a shared link, vxlan otherwise), none."""
+    """Routes to pods of other nodes: host-gw, vxlan, auto (host-gw on a shared link, vxlan otherwise), none."""
     vxlan_port: int = 8472
     """Linux' own default; 4789 is taken where Docker Swarm is."""
     vxlan_id: int = 1
@@ -110,7 +110,7 @@ class ProxyConfig:
     bridge_interface: str = ""
     interface_name_prefix: str = ""
     sync_period: float = 30
-    """Seconds between comparisons of everything with what the kernel holds, where nothing cheaper tells of changes."""
+    """Seconds between comparisons of everything with what the kernel holds, where no fingerprint shows every change."""
     min_sync_period: float = 0
     """Seconds between two writes at least; upstream's default of 1 s is not ours."""
     oom_score_adjust: int | None = None
@@ -136,7 +136,7 @@ class ProxyConfig:
 
     @property
     def local_interface(self) -> str:
-        """Where this node's pods' packets come in, as iptables writes it, if that is how they are told."""
+        """The interface of this node's pods as iptables writes it, "" where pods are recognized by their addresses."""
         if self.detect_local_mode == "BridgeInterface":
             return self.bridge_interface
         return f"{self.interface_name_prefix}+" if self.detect_local_mode == "InterfaceNamePrefix" else ""

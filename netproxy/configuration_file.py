@@ -1,4 +1,4 @@
-"""Upstream's configuration file (`kind: KubeProxyConfiguration`, kubeproxy.config.k8s.io/v1alpha1), read and written.
+"""Reads and writes upstream's configuration file (`kind: KubeProxyConfiguration`, kubeproxy.config.k8s.io/v1alpha1).
 
 One table says which field is which setting; a second, which fields have no meaning here and why, which is logged where one is
 set. A field in neither is an error, as it is upstream (strict decoding). An empty text, null or a missing field leaves

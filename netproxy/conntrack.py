@@ -1,4 +1,4 @@
-"""Flows that connection tracking would keep sending to an endpoint that is gone.
+"""Deletes connection tracking entries (flows) that lead to endpoints that are gone.
 
 TCP notices a dead peer by itself, SCTP and UDP do not. A UDP client that keeps its port keeps its flow, and with it the
 translation to an endpoint that no longer answers; or, where the flow began while the Service had no endpoint, no
@@ -21,14 +21,14 @@ from netproxy.model import ServicePort
 
 log = logging.getLogger(__name__)
 
-KEPT = ("UDP", "SCTP")
+PROTOCOLS = ("UDP", "SCTP")
 """Protocols whose flows outlive their endpoint."""
 
 
 def stale_flows(old: Iterable[ServicePort], new: Iterable[ServicePort]) -> list[list[str]]:
     """Return the arguments of `conntrack -D` for each set of flows that a change makes stale."""
-    before = {(port.name, port.family, port.protocol): port for port in old if port.protocol in KEPT}
-    after = {(port.name, port.family, port.protocol): port for port in new if port.protocol in KEPT}
+    before = {(port.name, port.family, port.protocol): port for port in old if port.protocol in PROTOCOLS}
+    after = {(port.name, port.family, port.protocol): port for port in new if port.protocol in PROTOCOLS}
     result: list[list[str]] = []
     for key, was in before.items():
         now = after.get(key)
@@ -53,7 +53,7 @@ def _targets(port: ServicePort) -> list[list[str]]:
     return targets
 
 
-async def delete_flows(flows: list[list[str]], together: int = 1) -> None:
+async def delete_flows(flows: list[list[str]], concurrent: int = 1) -> None:
     """Delete the flows, so many at a time; what cannot be deleted is logged, for rules are right all the same."""
     waiting = iter(flows)
 
@@ -63,7 +63,7 @@ async def delete_flows(flows: list[list[str]], together: int = 1) -> None:
 
     try:
         async with asyncio.TaskGroup() as group:
-            for _ in range(min(together, len(flows))):
+            for _ in range(min(concurrent, len(flows))):
                 group.create_task(work(), name="deletion of flows")
     except* CommandError as failed:
         log.warning("stale flows stay until they time out: %s", failed.exceptions[0])
@@ -81,7 +81,7 @@ async def _delete(arguments: list[str]) -> None:
         log.warning("conntrack -D %s: %s", " ".join(arguments), done.stderr.strip())
 
 
-async def present(flows: list[list[str]]) -> list[list[str]]:
+async def existing(flows: list[list[str]]) -> list[list[str]]:
     """Return those of `stale_flows` that match a flow that there is; all where the flows cannot be listed."""
     wanted, found = {tuple(each) for each in flows}, dict[tuple[str, ...], None]()
     for family, protocol in sorted({(each[1], each[3]) for each in flows}):
@@ -108,7 +108,7 @@ _TUPLE = re.compile(r"src=(\S+) dst=(\S+) sport=(\d+) dport=(\d+)")
 
 
 class Flow(NamedTuple):
-    """A flow: from where and to where it was begun, and who answers."""
+    """A flow: its original source and destination, and the address that answers."""
 
     protocol: str
     source: str
@@ -129,14 +129,14 @@ def _flows(listed: str) -> Iterator[Flow]:
 
 
 def stale_entries(listed: str, ports: Iterable[ServicePort]) -> list[list[str]]:
-    """Return the arguments of `conntrack -D` for flows in `conntrack -L`'s output that lead where no Service does now.
+    """Return the arguments of `conntrack -D` for flows in `conntrack -L`'s output that lead to no endpoint of a Service.
 
     Those are flows to a Service's address and port, or to a node port, that were translated to something else than one of
     its endpoints, or not at all though it has some. For the start: what changed while nobody followed.
     """
     wanted: dict[tuple[str, str, str], set[tuple[str, str]]] = {}
     for port in ports:
-        if port.protocol in KEPT and port.has_endpoints:
+        if port.protocol in PROTOCOLS and port.has_endpoints:
             protocol, family = port.protocol.lower(), str(port.family)
             endpoints = {(each.ip, str(each.port)) for each in (*port.endpoints, *port.local_endpoints)}
             for ip in (port.cluster_ip, *port.external_ips, *port.load_balancer_ips):
@@ -156,13 +156,13 @@ def stale_entries(listed: str, ports: Iterable[ServicePort]) -> list[list[str]]:
     return found
 
 
-async def sweep(services: Mapping[str, tuple[ServicePort, ...]], together: int = 1) -> None:
-    """Delete the flows of UDP and SCTP that an earlier life left leading elsewhere than to a Service's endpoints."""
-    ports = [port for each in services.values() for port in each if port.protocol in KEPT]
+async def delete_leftovers(services: Mapping[str, tuple[ServicePort, ...]], concurrent: int = 1) -> None:
+    """Delete the flows of UDP and SCTP, left by an earlier process, that do not lead to an endpoint of their Service."""
+    ports = [port for each in services.values() for port in each if port.protocol in PROTOCOLS]
     for protocol, family in sorted({(port.protocol.lower(), f"ipv{port.family}") for port in ports}):
         try:
             listed = await run(["conntrack", "-L", "-f", family, "-p", protocol], check=False, timeout=30)
         except CommandError as error:
-            log.warning("flows of an earlier life cannot be looked at: %s", error)
+            log.warning("flows of an earlier process cannot be listed: %s", error)
             return
-        await delete_flows(await asyncio.to_thread(stale_entries, listed.stdout, ports), together)
+        await delete_flows(await asyncio.to_thread(stale_entries, listed.stdout, ports), concurrent)

@@ -1,11 +1,12 @@
-"""When must everything that a backend wrote be compared with what the kernel holds?
+"""Decides when everything that was written has to be compared with what the kernel holds.
 
 A delta is applied blind, against the shadow. Whether others changed anything is asked every few seconds with the writer's
 fingerprint, which lists no rule; where a fingerprint can miss a change (legacy iptables), everything is also compared each
-period. A comparison may take a twentieth of the time that passes, as long as it need not wait too long for that. Reading for
-one takes long with thousands of Services and holds nothing up: it counts only if nothing was written meanwhile, and it begins
-when no write is under way; where writes never cease (`starving`), the next one keeps them waiting. (What is being written is in
-the shadow already and not yet in the kernel: a repair would write it twice.)
+period. Comparisons take at most a twentieth of the time, but are put off for `MAX_DELAY` seconds at most.
+
+Reading takes long with thousands of Services and blocks no write. A comparison begins when no write is under way and counts
+only if nothing was written meanwhile. If writes invalidate one comparison after the other, the next one needs the lock
+(`needs_lock`). What is being written is in the shadow already and not yet in the kernel: a repair would write it twice.
 """
 
 from __future__ import annotations
@@ -13,30 +14,43 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import NamedTuple
 
 from kube.clock import Clock
 
-COST_SHARE = 20
-LONGEST = 20.0
+COST_RATIO = 20
+"""Seconds between comparisons for each second that one takes."""
+MAX_DELAY = 20.0
 """Seconds that a comparison is put off at most, however long it takes: what others did is repaired within 30 s."""
-PATIENCE = 2
-"""Comparisons in a row that may be void before one must be made while nothing is written."""
+MAX_INVALIDATED = 2
+"""Comparisons in a row that writes may invalidate before one must be made while nothing is written."""
 
 
-class DriftWatch:
-    """Knows whether what the kernel holds is still what was last written. Every write goes through `writing`."""
+class Comparison(NamedTuple):
+    """The state in which reading began."""
+
+    writes: int
+    fingerprint: bytes
+    started: float
+    """On the monotonic clock."""
+
+
+class DriftDetector:
+    """Knows whether the kernel still holds what was last written. Every write goes through `writing`."""
 
     def __init__(self, fingerprint: Callable[[], bytes], clock: Clock, period: float | None = None) -> None:
+        """`period` is the seconds between comparisons where the fingerprint can miss a change, None where it cannot."""
         self._read, self._clock, self._period = fingerprint, clock, period
         self._lock = asyncio.Lock()
         self._fingerprint = b""
         self._suspect = True
         self._compared_at = float("-inf")
         self._cost = 0.0
-        self._void = 0
-        self._unmoved = False
-        self.writes = 0
-        """Moves when a write is asked for and when it begins; a comparison is void if this moved under it."""
+        self._invalidated = 0
+        self._was_unchanged = False
+        """Whether all was as last written when the last write began."""
+        self._writes = 0
+        """Raised when a write is asked for and when it begins; that invalidates a comparison under way."""
 
     @asynccontextmanager
     async def writing(self, transactions: int, since: bytes | None = None) -> AsyncIterator[None]:
@@ -44,73 +58,77 @@ class DriftWatch:
 
         `since` says that the kernel then holds exactly what it should, if nobody wrote since it had that fingerprint (when
         reading began). A block that raises leaves everything suspect; so does one under which the kernel's count of
-        transactions moved by more than ours, for somebody else then wrote between ours and the look at the count.
+        transactions moved by more than ours, for somebody else then wrote between our write and the reading of the count.
         """
-        self.writes += 1  # one that waits for its turn makes a comparison void as well
+        self._writes += 1
         async with self._lock:
-            self.writes += 1
+            self._writes += 1
             before = self._read()
             known = not self._suspect and self._fingerprint == before
             self._suspect = True
-            self._unmoved = known and bool(before)
+            self._was_unchanged = known and bool(before)
             yield
             self._fingerprint = self._read()
-            alone = _moved(before, self._fingerprint) in (None, transactions)
+            alone = _transactions_between(before, self._fingerprint) in (None, transactions)
             self._suspect = not (alone and (known or before == since))
 
-    def took_nothing(self) -> bool:
-        """Return whether a write that failed left all as it was, and all was as it should be.
+    def nothing_written(self) -> bool:
+        """Return whether a write that failed left all as it was, and all was as it should be; nothing is suspect then.
 
-        What it was to bring about must then be wanted no longer: to the backend nothing is suspect.
+        The caller must no longer want what that write was to bring about. False where the fingerprint can miss a change.
         """
-        unmoved = self._unmoved and self._read() == self._fingerprint
-        if unmoved:
+        nothing = self._period is None and self._was_unchanged and self._read() == self._fingerprint
+        if nothing:
             self._suspect = False
-        return unmoved
+        return nothing
 
     @property
-    def clean(self) -> bool:
+    def unchanged(self) -> bool:
         """Whether nothing says that the kernel holds anything else than what was last written."""
         found = self._read()
         return bool(found) and found == self._fingerprint and not self._suspect
 
     @property
-    def due(self) -> bool:
-        """Whether everything is to be compared now; what is not clean may have to wait for its turn."""
-        now = self._clock.monotonic()
-        over = self._period is not None and now - self._compared_at >= self._period
-        if self.clean and not over:
+    def comparison_due(self) -> bool:
+        """Whether everything is to be compared now; the last comparison's cost may put it off."""
+        elapsed = self._clock.monotonic() - self._compared_at
+        period_over = self._period is not None and elapsed >= self._period
+        if self.unchanged and not period_over:
             return False
-        return now - self._compared_at >= min(self._cost * COST_SHARE, LONGEST)
+        return elapsed >= min(self._cost * COST_RATIO, MAX_DELAY)
 
     @property
-    def starving(self) -> bool:
-        """Whether comparisons come to nothing because something is written during each."""
-        return self._void >= PATIENCE
+    def needs_lock(self) -> bool:
+        """Whether the next comparison must be made while nothing is written, for writes invalidated the last ones."""
+        return self._invalidated >= MAX_INVALIDATED
 
-    def void(self) -> None:
-        """Note that a comparison came to nothing."""
-        self._void += 1
-
-    async def began(self) -> tuple[int, bytes, float]:
-        """Wait until no write is under way and return what `found_whole` needs; call before reading."""
+    async def begin_comparison(self) -> Comparison:
+        """Wait until no write is under way; call before reading."""
         async with self._lock:
-            return self.writes, self._read(), self._clock.monotonic()
+            return Comparison(self._writes, self._read(), self._clock.monotonic())
 
-    def took(self, began: float) -> float:
-        """Note the end of a comparison that began then, on the monotonic clock; return its seconds."""
-        self._void = 0
+    def is_valid(self, comparison: Comparison) -> bool:
+        """Return whether nothing was written since a comparison began."""
+        return comparison.writes == self._writes
+
+    def invalidated(self) -> None:
+        """Count a comparison that a write invalidated."""
+        self._invalidated += 1
+
+    def finished(self, started: float) -> float:
+        """Record the end of a comparison that started then, on the monotonic clock; return its seconds."""
+        self._invalidated = 0
         self._compared_at = self._clock.monotonic()
-        self._cost = self._compared_at - began
+        self._cost = self._compared_at - started
         return self._cost
 
-    def found_whole(self, began: tuple[int, bytes, float]) -> None:
-        """Note that nothing differed, as of the moment the comparison began: later changes show at the next look."""
-        if began[0] == self.writes:
-            self._fingerprint, self._suspect = began[1], False
+    def found_equal(self, comparison: Comparison) -> None:
+        """Record that nothing differed when the comparison began: later changes show in the fingerprint."""
+        if self.is_valid(comparison):
+            self._fingerprint, self._suspect = comparison.fingerprint, False
 
 
-def _moved(before: bytes, after: bytes) -> int | None:
+def _transactions_between(before: bytes, after: bytes) -> int | None:
     """Return how many transactions lie between two fingerprints that are counts (four bytes); None for others."""
     if len(before) != 4 or len(after) != 4:
         return None

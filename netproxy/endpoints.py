@@ -1,4 +1,4 @@
-"""Endpoint slices to the endpoints that a service port may use, by traffic policy, condition and hint.
+"""Selects the endpoints that a service port may use, by traffic policy, conditions and topology hints. No I/O.
 
 Upstream's rule (pkg/proxy/topology.go): ready endpoints first; where a policy finds none, those that still serve while
 they terminate. Hints (topology aware routing, trafficDistribution) narrow the ready ones to this node or zone only when
@@ -20,7 +20,7 @@ from kube.ip_addresses import reached
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """What endpoint selection needs to know of the node it runs on."""
+    """The node's name and zone, by which endpoints are selected."""
 
     name: str = ""
     zone: str = ""

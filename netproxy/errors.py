@@ -1,4 +1,4 @@
-"""The ways netproxy itself can fail; everything else is translated into one of these at the edge where it arises."""
+"""Exceptions of netproxy; everything else is translated into one of these at the edge where it arises."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ class WriteError(Exception):
 
 
 class UnansweredError(WriteError):
-    """Nobody knows what the kernel makes of a change: the command took too long, was killed or could not be started."""
+    """The result of a change is unknown: the command took too long, was killed or could not be started."""
 
 
 class WriteTimeout(UnansweredError):
-    """A change of rules took too long: it says nothing of whether the kernel would take it."""
+    """A change of rules took too long; the kernel might accept it."""
 
 
 class ServiceError(Exception):

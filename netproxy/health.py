@@ -1,4 +1,4 @@
-"""Whether the proxy keeps up: /healthz and /livez as upstream's proxy serves them, beside /metrics and /proxyMode.
+"""Health of the proxy: /healthz and /livez as upstream's proxy serves them, beside /metrics and /proxyMode.
 
 Healthy is a proxy whose last write is not older than the oldest change still waiting by more than two minutes. /healthz
 is also unhealthy while the node is being deleted or tainted for it by the cluster autoscaler, so that load
@@ -25,7 +25,7 @@ from netproxy.errors import ConfigError
 from netproxy.validation import host_port
 
 log = logging.getLogger(__name__)
-Look = Callable[[], Awaitable[None]]
+Update = Callable[[], Awaitable[None]]
 TIMEOUT = 120.0
 DELETION_TAINT = "ToBeDeletedByClusterAutoscaler"
 
@@ -41,18 +41,18 @@ class Health:
         self.node_eligible = True
 
     def queued(self) -> None:
-        """A change came in."""
+        """Record that a change came in."""
         if self._queued is None:
             self._queued = self._clock.monotonic()
 
     def updated(self) -> None:
-        """Everything that came in is in force."""
+        """Record that all changes are in force."""
         self._queued = None
         self._updated = self._clock.monotonic()
         self._updated_at = self._clock.now()
 
     def set_node(self, node: core_v1.Node | None) -> None:
-        """Take in whether the node is leaving the cluster."""
+        """Record whether the node is leaving the cluster."""
         self.node_eligible = node is not None and not (
             node.metadata.deletion_timestamp or any(taint.key == DELETION_TAINT for taint in node.spec.taints)
         )
@@ -114,13 +114,13 @@ def _answer(good: bool, health: Health, counter: Counter) -> web.Response:
     )
 
 
-def metrics_app(mode: str, looks: Iterable[Look] = ()) -> web.Application:
-    """Build the server of the metrics port; `looks` are called before each scrape."""
+def metrics_app(mode: str, updates: Iterable[Update] = ()) -> web.Application:
+    """Build the server of the metrics port; `updates` are called before each scrape."""
 
-    async def exposition(_: web.Request) -> web.Response:
-        for look in looks:
-            await look()
-        return web.Response(body=metrics.exposition(), headers={"Content-Type": "text/plain; version=0.0.4"})
+    async def updated_exposition(request: web.Request) -> web.Response:
+        for update in updates:
+            await update()
+        return await exposition(request)
 
     async def proxy_mode(_: web.Request) -> web.Response:
         return web.Response(text=mode)
@@ -129,10 +129,15 @@ def metrics_app(mode: str, looks: Iterable[Look] = ()) -> web.Application:
         return web.Response(text="ok")
 
     app = web.Application()
-    app.router.add_get("/metrics", exposition)
+    app.router.add_get("/metrics", updated_exposition)
     app.router.add_get("/proxyMode", proxy_mode)
     app.router.add_get("/healthz", healthz)
     return app
+
+
+async def exposition(_: web.Request) -> web.Response:
+    """Answer with all metrics in Prometheus' text format."""
+    return web.Response(body=metrics.exposition(), headers={"Content-Type": "text/plain; version=0.0.4"})
 
 
 async def serve(app: web.Application, host: str, port: int, limits: ServingLimits = FEW) -> BoundedRunner:
@@ -147,12 +152,14 @@ async def serve(app: web.Application, host: str, port: int, limits: ServingLimit
     return runner
 
 
-async def serve_both(config: ProxyConfig, mode: str, state: Health, looks: Iterable[Look] = ()) -> list[BoundedRunner]:
+async def serve_both(
+    config: ProxyConfig, mode: str, state: Health, updates: Iterable[Update] = ()
+) -> list[BoundedRunner]:
     """Serve health and metrics where the configuration says; ConfigError where they cannot be and must."""
     runners = []
     for path, address, app in (
         ("healthzBindAddress", config.healthz_bind_address, health_app(state)),
-        ("metricsBindAddress", config.metrics_bind_address, metrics_app(mode, looks)),
+        ("metricsBindAddress", config.metrics_bind_address, metrics_app(mode, updates)),
     ):
         if not address:
             continue

@@ -1,4 +1,4 @@
-"""The health check node ports of load-balanced Services under the external policy Local.
+"""Serves the health check node ports of load-balanced Services under the external policy Local.
 
 A load balancer asks each node whether it has endpoints of the Service: 200 and their number, or 503. It answers 503 also
 while the proxy itself is behind, so that traffic goes to nodes whose rules are right (upstream: pkg/proxy/healthcheck).
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What a health check node port answers about a Service."""
+    """The answer of a Service's health check node port."""
 
     namespace: str
     name: str

@@ -1,4 +1,4 @@
-"""Makes the rules of large Services in a thread: cluster DNS answers in the same event loop meanwhile."""
+"""Computes the rules of large Services in a thread, so that cluster DNS answers in the same event loop meanwhile."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ LARGE = 500
 T = TypeVar("T")
 
 
-async def made(services: Mapping[str, tuple[ServicePort, ...]], make: Callable[[], T]) -> T:
-    """Return what `make` returns for a change of Services; it must read nothing that others change meanwhile."""
-    return await made_of(sum(len(ports) + count_endpoints(ports) for ports in services.values()), make)
+async def compute(services: Mapping[str, tuple[ServicePort, ...]], function: Callable[[], T]) -> T:
+    """Return what `function` returns for a change of Services; it must read nothing that others change meanwhile."""
+    return await compute_sized(sum(len(ports) + count_endpoints(ports) for ports in services.values()), function)
 
 
-async def made_of(size: int, make: Callable[[], T]) -> T:
-    """Return what `make` returns of so many ports and endpoints."""
-    return await asyncio.to_thread(make) if size > LARGE else make()
+async def compute_sized(size: int, function: Callable[[], T]) -> T:
+    """Return what `function` returns of so many ports and endpoints."""
+    return await asyncio.to_thread(function) if size > LARGE else function()
 
 
 def count_endpoints(ports: Iterable[ServicePort]) -> int:

@@ -1,4 +1,4 @@
-"""What programs of this node listen on, from the kernel's own lists.
+"""Sockets that programs of this node listen on, read from /proc/net.
 
 A load balancer at the node's own address would take the packets of a daemon that listens on the same port, sshd's or a
 database's, so the proxy leaves such ports to the daemon. TCP sockets that listen and UDP sockets without a peer count; of the
@@ -28,13 +28,13 @@ class Listeners:
 
     sockets: frozenset[tuple[str, str, int]] = frozenset()
 
-    def on(self, protocol: str, address: str, port: int) -> bool:
-        """Tell whether a packet to an address and port would reach a program of the node."""
+    def has(self, protocol: str, address: str, port: int) -> bool:
+        """Return whether a packet to an address and port would reach a program of the node."""
         everywhere = ("::",) if ":" in address else ("0.0.0.0", "::")
         return any((protocol, each, port) in self.sockets for each in (address, *everywhere))
 
 
-def listening(directory: Path = PROC) -> Listeners:
+def read_listeners(directory: Path = PROC) -> Listeners:
     """Return the sockets of this network namespace that take packets; a list that cannot be read counts as empty."""
     found: set[tuple[str, str, int]] = set()
     for name, protocol, state in (

@@ -1,4 +1,4 @@
-"""route_localnet: has the kernel route packets for 127.0.0.0/8, so that 127.0.0.1 leads to node ports in the iptables mode.
+"""route_localnet: the sysctl that makes the kernel route packets for 127.0.0.0/8, for node ports on 127.0.0.1.
 
 While it is on, the chain KUBE-FIREWALL alone keeps neighbours and pods from servers on 127.0.0.0/8 (CVE-2020-8558). So it goes
 on after that chain is in force, and off before the chain is removed. It outlives the process: a mark under /run says that this
@@ -23,7 +23,7 @@ MARK = "wherry-route-localnet-"
 
 
 def is_wanted(config: ProxyConfig, mode: str) -> bool:
-    """Tell whether node ports are served on 127.0.0.1."""
+    """Return whether node ports are served on 127.0.0.1."""
     loopback = ipaddress.ip_address("127.0.0.1")
     ranges = [cidr for cidr in config.node_port_addresses if cidr != "primary"]
     served = not config.node_port_addresses or any(loopback in ipaddress.ip_network(cidr) for cidr in ranges)

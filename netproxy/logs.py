@@ -1,4 +1,4 @@
-"""The log on standard error: lines for people, or klog's JSON for programs (`logging.format: json`)."""
+"""Logs to standard error: text lines, or klog's JSON (`logging.format: json`)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class JSONLines(logging.Formatter):
         return json.dumps(line)
 
 
-def begin(form: str, *, everything: bool) -> None:
+def configure(form: str, *, everything: bool) -> None:
     """Log from now on in this form, "text" or "json"."""
     handler = log_lines.handler("%(asctime)s %(levelname)s %(name)s: %(message)s")
     if form == "json":

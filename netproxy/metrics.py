@@ -1,4 +1,4 @@
-"""Upstream's metrics (pkg/proxy/metrics) under upstream's names, in a registry of this role's own."""
+"""Metrics of this role under upstream's names (pkg/proxy/metrics), in a registry of its own."""
 
 from __future__ import annotations
 
@@ -173,8 +173,8 @@ def family_label(family: int) -> str:
     return f"IPv{family}"
 
 
-def begin(families: Iterable[int]) -> None:
-    """Show from the start on, as 0, what is told of each family apart."""
+def initialize(families: Iterable[int]) -> None:
+    """Export the metrics of each family from the start on, as 0."""
     for label in map(family_label, families):
         for each in (SYNC, FULL_SYNC, PARTIAL_SYNC, LATENCY, CONNTRACK_SYNC, FLOWS_DELETED, LAST_SYNC, LAST_QUEUED):
             each.labels(label)

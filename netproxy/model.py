@@ -1,4 +1,4 @@
-"""Services and EndpointSlices to the desired state of the proxy: one `ServicePort` a port and family. No I/O.
+"""Desired state of the proxy: one `ServicePort` a port and IP family, from Services and EndpointSlices. No I/O.
 
 `plan_service` is the whole rule for one Service. What a backend needs to know of a port is in `ServicePort` alone: addresses
 to listen on, endpoints for each traffic policy, what happens without any.
@@ -6,16 +6,14 @@ to listen on, endpoints for each traffic policy, what happens without any.
 
 from __future__ import annotations
 
-import contextlib
-import socket
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from kube.api import core_v1, discovery_v1
-from kube.ip_addresses import network
 from netproxy import endpoints as selection
 from netproxy.endpoints import Endpoint, NodeView
+from netproxy.families import family_of
 from netproxy.service_limits import PAIRS, ModeCost, check_cost
 
 SERVICE_NAME_LABEL = "kubernetes.io/service-name"
@@ -57,7 +55,7 @@ class ServicePort:
     local_endpoints: tuple[Endpoint, ...] = ()
     """Those that the policy Local uses; empty where no policy of this port is Local."""
     has_endpoints: bool = False
-    """Whether any endpoint anywhere could answer: tells "no endpoints" (reject) from "none here" (drop)."""
+    """Whether any endpoint anywhere could answer: distinguishes "no endpoints" (reject) from "none here" (drop)."""
 
     @property
     def reachable_from_outside(self) -> bool:
@@ -70,17 +68,17 @@ class ServicePort:
 
     @property
     def internal_endpoints(self) -> tuple[Endpoint, ...]:
-        """The endpoints that the cluster IP leads to."""
+        """The endpoints of packets to the cluster IP."""
         return self.local_endpoints if self.internal_local else self.endpoints
 
     @property
     def external_endpoints(self) -> tuple[Endpoint, ...]:
-        """The endpoints that a packet from outside the cluster is led to."""
+        """The endpoints of packets from outside the cluster."""
         return self.local_endpoints if self.external_local else self.endpoints
 
 
 def is_proxied(service: core_v1.Service) -> bool:
-    """Tell whether this proxy serves the Service: not headless, not ExternalName, not another proxy's."""
+    """Return whether this proxy serves the Service: not headless, not ExternalName, not another proxy's."""
     labels = service.metadata.labels
     if PROXY_NAME_LABEL in labels or HEADLESS_LABEL in labels:
         return False
@@ -92,18 +90,18 @@ def plan_service(
     slices: Iterable[discovery_v1.EndpointSlice],
     node: NodeView = NodeView(),  # noqa: B008 - frozen
     families: Collection[int] = (4,),
-    served_here: Collection[str] = (),
-    elsewhere: Collection[str] = (),
-    taken: Collection[tuple[str, str, int]] = (),
+    local_cluster_ips: Collection[str] = (),
+    other_node_addresses: Collection[str] = (),
+    ports_in_use: Collection[tuple[str, str, int]] = (),
     before: Sequence[ServicePort] = (),
     cost: ModeCost = PAIRS,
 ) -> tuple[ServicePort, ...]:
     """Return the desired state of one Service, families apart; ServiceError for one that costs too much.
 
-    `served_here` are cluster IPs that the node answers itself (cluster DNS): they are local addresses, so rules for
-    them would only take their packets away. `elsewhere` are the other nodes' own addresses: as addresses of a load
+    `local_cluster_ips` are cluster IPs that the node answers itself (cluster DNS): they are local addresses, so rules for
+    them would only take their packets away. `other_node_addresses` are the other nodes' own addresses: as addresses of a load
     balancer they are served where they are, and to take them in here could cut the node off from its neighbours.
-    `taken` are (address, protocol, port) of this node's own daemons, which no load balancer hides. `before` is what was
+    `ports_in_use` are (address, protocol, port) of this node's own daemons, which no load balancer hides. `before` is what was
     returned last: equal lists are the same objects again, for thousands of ports are compared with what they were.
     `cost` is what the proxy mode writes for a port.
     """
@@ -114,19 +112,19 @@ def plan_service(
     result: list[ServicePort] = []
     for cluster_ip in spec.cluster_ips or [spec.cluster_ip or ""]:
         family = family_of(cluster_ip)
-        if family not in families or cluster_ip in served_here:
+        if family not in families or cluster_ip in local_cluster_ips:
             continue
-        shared = _shared(service, family, elsewhere, before)
+        shared = _shared(service, family, other_node_addresses, before)
         balanced = len(shared.load_balancer_ips), len(shared.source_ranges)
         check_cost(spec.ports, family, shared.addresses, balanced, slice_ports, cost)
         for port in spec.ports:
-            result.append(_plan_port(service, port, cluster_ip, shared, slice_ports, node, taken))
+            result.append(_plan_port(service, port, cluster_ip, shared, slice_ports, node, ports_in_use))
     return tuple(result)
 
 
 @dataclass(frozen=True, slots=True)
 class _Shared:
-    """What all ports of a Service have in common in one family: there may be thousands of ports and of each of these."""
+    """Addresses and ranges of all ports of a Service in one family: there may be thousands of ports and of each of these."""
 
     family: int
     external_ips: tuple[str, ...]
@@ -135,18 +133,20 @@ class _Shared:
 
     @property
     def addresses(self) -> int:
-        """How many addresses a port is served at: the cluster IP, these, and the node's own."""
+        """The number of addresses that serve a port: the cluster IP, these, and the node's own."""
         return 2 + len(self.external_ips) + len(self.load_balancer_ips)
 
-    def not_taken(self, protocol: str, port: int, taken: Collection[tuple[str, str, int]]) -> tuple[str, ...]:
+    def without_ports_in_use(
+        self, protocol: str, port: int, ports_in_use: Collection[tuple[str, str, int]]
+    ) -> tuple[str, ...]:
         """Return the load balancer's addresses at which no daemon of the node has the port."""
         ips = self.load_balancer_ips
-        hidden = {ip for ip in ips if (ip, protocol, port) in taken} if taken else ()
+        hidden = {ip for ip in ips if (ip, protocol, port) in ports_in_use} if ports_in_use else ()
         return tuple(ip for ip in ips if ip not in hidden) if hidden else ips
 
 
 def _shared(
-    service: core_v1.Service, family: int, elsewhere: Collection[str], before: Sequence[ServicePort]
+    service: core_v1.Service, family: int, other_node_addresses: Collection[str], before: Sequence[ServicePort]
 ) -> _Shared:
     spec = service.spec
     balanced = spec.type == "LoadBalancer"
@@ -155,7 +155,7 @@ def _shared(
     return _Shared(
         family,
         _same(known.external_ips if known else (), (ip for ip in spec.external_ips if family_of(ip) == family)),
-        _same(known.load_balancer_ips if known else (), (ip for ip in given if ip not in elsewhere)),
+        _same(known.load_balancer_ips if known else (), (ip for ip in given if ip not in other_node_addresses)),
         _same(known.source_ranges if known else (), _source_ranges(spec, family)),
     )
 
@@ -173,13 +173,13 @@ def _plan_port(
     shared: _Shared,
     slice_ports: selection.SlicePorts,
     node: NodeView,
-    taken: Collection[tuple[str, str, int]],
+    ports_in_use: Collection[tuple[str, str, int]],
 ) -> ServicePort:
     spec = service.spec
     protocol, family = port.protocol or "TCP", shared.family
     kind = spec.type or "ClusterIP"
     node_port = (port.node_port or 0) if kind in ("NodePort", "LoadBalancer") else 0
-    load_balancer_ips = shared.not_taken(protocol, port.port, taken)
+    load_balancer_ips = shared.without_ports_in_use(protocol, port.port, ports_in_use)
     outside = bool(node_port or shared.external_ips or load_balancer_ips)
     internal_local = spec.internal_traffic_policy == "Local"
     external_local = spec.external_traffic_policy == "Local" and outside
@@ -234,18 +234,6 @@ def _load_balancer_ips(service: core_v1.Service, family: int) -> tuple[str, ...]
         # ipMode Proxy: the balancer sends to node ports itself and its address must not be short-circuited.
         if ingress.ip and (ingress.ip_mode or "VIP") == "VIP" and family_of(ingress.ip) == family
     )
-
-
-def family_of(text: str) -> int:
-    """Return 4 or 6 for an address or range, 0 for what is neither."""
-    with contextlib.suppress(OSError, ValueError):
-        # The C library tells addresses, which most texts are, in a twentieth of the time.
-        socket.inet_pton(socket.AF_INET6 if ":" in text else socket.AF_INET, text)
-        return 6 if ":" in text else 4
-    try:
-        return network(text).version
-    except ValueError:
-        return 0
 
 
 def owner_of(slice_: discovery_v1.EndpointSlice) -> str:

@@ -1,4 +1,4 @@
-"""Which mode serves: what is asked for where this machine has it, else a refusal that says why and what to choose.
+"""Chooses the proxy mode: the configured one where this machine has it, else an error that says what to choose.
 
 `auto` is the fastest that lets pods' packets through here: nftables, unless its command or a kernel of upstream's least
 version is missing, or another table drops what is forwarded. Only the iptables mode, whose rules stand in the same chains
@@ -79,7 +79,7 @@ async def against_nftables(kernel: str | None = None) -> str:
 
 
 async def _legacy_drops() -> str:
-    """Return which legacy table drops what is forwarded; tables that nobody uses are not brought to life by looking."""
+    """Return which legacy table drops forwarded packets, "" for none. The check creates no table that is not in use."""
     for family, program in (("ip", "iptables-legacy"), ("ip6", "ip6tables-legacy")):
         try:
             if "filter" in _legacy_tables(family):

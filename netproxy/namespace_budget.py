@@ -1,4 +1,4 @@
-"""What the Services of one namespace may cost each node together, and which are left out above that. No I/O.
+"""Limits what the Services of one namespace may cost each node together. No I/O.
 
 Each may be within its own limit (service_limits.py): twenty of those hold up every later change of anybody's Services for
 seconds. The dearest of a namespace are left out until the others are within the limit, and tried again when there is room.
@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Iterable
 
 from netproxy.model import ServicePort
+from netproxy.namespace_costs import NamespaceCosts
 from netproxy.service_limits import FREE_RULES, ModeCost
-from netproxy.spending import Spending
 
 RETRY = 10.0
 """Seconds between tries of Services that were left out, in each namespace: one at a time."""
@@ -39,8 +39,8 @@ class NamespaceBudget:
     def __init__(self, most: int) -> None:
         self._most = most
         self._costs: dict[str, int] = {}
-        self._spending = Spending()
-        self._left_out: dict[str, dict[str, int]] = {}
+        self._namespace_costs = NamespaceCosts()
+        self._unserved: dict[str, dict[str, int]] = {}
         """Costs of Services that are left out, by namespace."""
         self._tried_at: dict[str, float] = {}
         self.why = (
@@ -49,23 +49,23 @@ class NamespaceBudget:
         )
 
     def put(self, key: str, rules: int) -> list[str]:
-        """Take in what a Service takes, 0 where it is not served; return those to leave out, which may have this one."""
+        """Store the cost of a Service, 0 where it is not served; return those not to serve, perhaps this one."""
         namespace = key.partition("/")[0]
         self._serve(key)
         self._change(key, max(0, rules - FREE_RULES))
         found: list[str] = []
-        while self._spending.total(namespace) > self._most:
-            largest = self._spending.largest(namespace)
-            self._left_out.setdefault(namespace, {})[largest] = self._costs[largest]
+        while self._namespace_costs.total(namespace) > self._most:
+            largest = self._namespace_costs.largest(namespace)
+            self._unserved.setdefault(namespace, {})[largest] = self._costs[largest]
             self._change(largest, 0)
             found.append(largest)
         return found
 
     def due(self, now: float) -> list[str]:
-        """Return Services that are left out and for which there is room now, one of a namespace each `RETRY` seconds."""
+        """Return unserved Services for which there is room now, one of a namespace each `RETRY` seconds."""
         found: list[str] = []
-        for namespace, costs in self._left_out.items():
-            room = self._most - self._spending.total(namespace)
+        for namespace, costs in self._unserved.items():
+            room = self._most - self._namespace_costs.total(namespace)
             key = next((key for key, cost in costs.items() if cost <= room), "")
             if key and now - self._tried_at.get(namespace, float("-inf")) >= RETRY:
                 self._tried_at[namespace] = now
@@ -74,12 +74,12 @@ class NamespaceBudget:
 
     def _serve(self, key: str) -> None:
         namespace = key.partition("/")[0]
-        costs = self._left_out.get(namespace, {})
+        costs = self._unserved.get(namespace, {})
         if costs.pop(key, None) is not None and not costs:
-            del self._left_out[namespace]
+            del self._unserved[namespace]
             self._tried_at.pop(namespace, None)
 
     def _change(self, key: str, cost: int) -> None:
-        self._spending.change(key, self._costs.pop(key, 0), cost)
+        self._namespace_costs.change(key, self._costs.pop(key, 0), cost)
         if cost:
             self._costs[key] = cost

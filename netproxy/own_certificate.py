@@ -1,4 +1,4 @@
-"""The proxy's own client certificate, renewed before it ends.
+"""Renews the proxy's own client certificate before it expires.
 
 On a machine that joined, `wherry join` had it signed with the bootstrap token; from then on the proxy asks for the next
 one with the one it has. A kubeconfig that holds its certificate itself is left alone: whoever wrote it renews it.

@@ -1,4 +1,4 @@
-"""What Services may cost each node: the API limits neither ports, addresses nor endpoints, and rules are their product.
+"""Limits of what Services may cost a node: the API limits neither ports, addresses nor endpoints, and rules multiply them.
 
 Whoever may write Services of a namespace writes them for all nodes. A body of 1.5 MB has 15 000 ports or 50 000 addresses.
 Upstream writes whatever comes of it.
@@ -30,7 +30,7 @@ and one of 20 000 rules five."""
 
 @dataclass(frozen=True, slots=True)
 class ModeCost:
-    """What a proxy mode writes for a Service, and how much of that at most."""
+    """The number of rules that a proxy mode writes for a Service, and their limits."""
 
     max_rules: int = MAX_RULES
     endpoint_rules: int = 0

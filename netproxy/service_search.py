@@ -1,4 +1,4 @@
-"""Searches the Services because of which a change is refused, or takes too long, in as few writes as possible.
+"""Finds the Services that make a write fail or time out, in as few writes as possible.
 
 Of a refused change halves are tried, and halves of the halves that are refused. Of one that takes too long the largest Service
 is tried apart from the others.
@@ -13,34 +13,34 @@ from netproxy.errors import WriteError, WriteTimeout
 from netproxy.model import ServicePort
 
 ATTEMPTS = 32
-"""Writes to find who is refused; one of 10 000 Services takes 27. Who is not tried by then has its turn at the next look."""
+"""Writes to find refused Services; one of 10 000 takes 27. Those not tried by then are tried at the next check."""
 
 Ports = tuple[ServicePort, ...]
 
 
 @dataclass(slots=True)
-class Found:
-    """What a search for refused Services came to; `untried` are those for which no attempt was left."""
+class SearchResult:
+    """Result of a search for refused Services; `untried` are those for which no attempt was left."""
 
-    taken: list[str] = field(default_factory=list)
+    accepted: list[str] = field(default_factory=list)
     refused: dict[str, str] = field(default_factory=dict)
-    late: dict[str, str] = field(default_factory=dict)
+    timed_out: dict[str, str] = field(default_factory=dict)
     """Those that took too long alone."""
     untried: list[str] = field(default_factory=list)
 
 
 async def search(
     services: Mapping[str, Ports],
-    write: Callable[[Sequence[str], Found], Awaitable[None]],
-    late: WriteTimeout | None = None,
-) -> Found:
+    write: Callable[[Sequence[str], SearchResult], Awaitable[None]],
+    timed_out: WriteTimeout | None = None,
+) -> SearchResult:
     """Return which Services are taken and which refused; `write` tries some in addition to those taken so far.
 
-    `late` is what came of trying all.
+    `timed_out` is what came of trying all.
     """
-    found, parts, attempts = Found(), [list(services)], ATTEMPTS
-    if late is not None:
-        parts = _apart(list(services), services, found, late)
+    found, parts, attempts = SearchResult(), [list(services)], ATTEMPTS
+    if timed_out is not None:
+        parts = _split_by_size(list(services), services, found, timed_out)
     while parts:
         part = parts.pop()
         if not attempts:
@@ -50,7 +50,7 @@ async def search(
         try:
             await write(part, found)
         except WriteTimeout as error:
-            parts += _apart(part, services, found, error)
+            parts += _split_by_size(part, services, found, error)
         except WriteError as error:
             if len(part) == 1:
                 found.refused[part[0]] = str(error)[:500]
@@ -58,14 +58,16 @@ async def search(
                 middle = len(part) // 2
                 parts += [part[middle:], part[:middle]]
         else:
-            found.taken += part
+            found.accepted += part
     return found
 
 
-def _apart(part: Sequence[str], services: Mapping[str, Ports], found: Found, error: WriteTimeout) -> list[list[str]]:
+def _split_by_size(
+    part: Sequence[str], services: Mapping[str, Ports], found: SearchResult, error: WriteTimeout
+) -> list[list[str]]:
     """Return the larger and the smaller Services of a part, about half of its rules each; note one that is alone."""
     if len(part) == 1:
-        found.late[part[0]] = str(error)[:500]
+        found.timed_out[part[0]] = str(error)[:500]
         return []
     ordered = sorted(part, key=lambda key: size_of(services[key]))
     half, sum_, count = sum(size_of(services[key]) for key in ordered) / 2, 0, 0

@@ -1,10 +1,9 @@
-"""All Services and endpoint slices, and which Services a change touches: it costs one Service's work however many there are."""
+"""Table of all Services and endpoint slices, and of the Services that changes touch."""
 
 from __future__ import annotations
 
 import asyncio
-import functools
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from kube.api import core_v1, discovery_v1
@@ -22,7 +21,7 @@ Planned = tuple[tuple[ServicePort, ...], int]
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Taken:
+class PortInUse:
     """A port of a load balancer at the node's own address that a program of the node listens on."""
 
     key: str
@@ -41,23 +40,23 @@ class ServiceTable:
         self,
         node: NodeView,
         families: Collection[int] = (4,),
-        served_here: Collection[str] = (),
+        local_cluster_ips: Collection[str] = (),
         *,
         cost: ModeCost = PAIRS,
     ) -> None:
         """`cost` is what the proxy mode writes for a port."""
-        self._node, self._families, self._served_here = node, families, served_here
+        self._node, self._families, self._local_cluster_ips = node, families, local_cluster_ips
         self._cost = cost
         self._budget = NamespaceBudget(cost.max_in_namespace)
         self._planned: dict[str, tuple[ServicePort, ...]] = {}
         self.too_large: dict[str, str] = {}
         """Services that are not served because of what they would cost, and why."""
         self._services: dict[str, core_v1.Service] = {}
-        self._elsewhere: frozenset[str] = frozenset()
+        self._other_node_addresses: frozenset[str] = frozenset()
         self._by_balancer_ip: dict[str, set[str]] = {}
-        self._own: frozenset[str] = frozenset()
-        self._taken: frozenset[Taken] = frozenset()
-        self._taken_sockets: frozenset[tuple[str, str, int]] = frozenset()
+        self._own_addresses: frozenset[str] = frozenset()
+        self._ports_in_use: frozenset[PortInUse] = frozenset()
+        self._sockets_in_use: frozenset[tuple[str, str, int]] = frozenset()
         self._slices: dict[str, dict[str, discovery_v1.EndpointSlice]] = {}
         self._dirty: set[str] = set()
 
@@ -65,11 +64,11 @@ class ServiceTable:
         return len(self._services)
 
     def set_service(self, key: str, service: core_v1.Service) -> None:
-        """Take in a Service; one that is planned as before, whatever else of it changed, is not touched."""
+        """Store a Service; one that is planned as before, whatever else of it changed, is not dirty."""
         known = self._services.get(key)
         self._index(key, service)
         self._services[key] = service
-        if known is None or not _planned_alike(known, service):
+        if known is None or not _same_plan(known, service):
             self._dirty.add(key)
 
     def delete_service(self, key: str) -> None:
@@ -84,40 +83,40 @@ class ServiceTable:
         for ip in _balancer_addresses(service):
             self._by_balancer_ip.setdefault(ip, set()).add(key)
 
-    def set_elsewhere(self, address: str, present: bool) -> None:
-        """Take in that an address is another node's own, or no longer."""
-        if (address in self._elsewhere) != present:
-            self._elsewhere ^= {address}
+    def set_other_node_address(self, address: str, present: bool) -> None:
+        """Store that an address is another node's own, or no longer."""
+        if (address in self._other_node_addresses) != present:
+            self._other_node_addresses ^= {address}
             self._dirty.update(self._by_balancer_ip.get(address, ()))
 
-    def set_own(self, addresses: frozenset[str]) -> None:
-        """Take in the node's own addresses; what listens there is to be looked at again."""
-        self._own = addresses
+    def set_own_addresses(self, addresses: frozenset[str]) -> None:
+        """Store the node's own addresses; the caller then reads the listeners again."""
+        self._own_addresses = addresses
 
     @property
-    def balances_here(self) -> bool:
+    def has_load_balancer_here(self) -> bool:
         """Whether any Service has, or had when last looked, a load balancer at the node's own address."""
-        return bool(self._taken) or any(self._by_balancer_ip.get(address) for address in self._own)
+        return bool(self._ports_in_use) or any(self._by_balancer_ip.get(address) for address in self._own_addresses)
 
     @property
-    def balancer_dirty(self) -> bool:
+    def load_balancer_here_dirty(self) -> bool:
         """Whether such a Service has changed."""
-        return any(not self._dirty.isdisjoint(self._by_balancer_ip.get(address, ())) for address in self._own)
+        return any(not self._dirty.isdisjoint(self._by_balancer_ip.get(address, ())) for address in self._own_addresses)
 
-    def set_listeners(self, listeners: Listeners) -> list[Taken]:
+    def set_listeners(self, listeners: Listeners) -> list[PortInUse]:
         """Leave ports to the programs that listen on them; return those that were not left to them before."""
-        taken = frozenset(
-            Taken(key, address, protocol, port.port)
-            for address in self._own
+        ports_in_use = frozenset(
+            PortInUse(key, address, protocol, port.port)
+            for address in self._own_addresses
             for key in self._by_balancer_ip.get(address, ())
             for port in self._services[key].spec.ports
             if self._services[key].spec.type == "LoadBalancer"
-            and listeners.on(protocol := port.protocol or "TCP", address, port.port)
+            and listeners.has(protocol := port.protocol or "TCP", address, port.port)
         )
-        found = sorted(taken - self._taken)
-        self._dirty.update(each.key for each in taken ^ self._taken)
-        self._taken = taken
-        self._taken_sockets = frozenset((each.address, each.protocol, each.port) for each in taken)
+        found = sorted(ports_in_use - self._ports_in_use)
+        self._dirty.update(each.key for each in ports_in_use ^ self._ports_in_use)
+        self._ports_in_use = ports_in_use
+        self._sockets_in_use = frozenset((each.address, each.protocol, each.port) for each in ports_in_use)
         return found
 
     def service(self, key: str) -> core_v1.Service | None:
@@ -125,7 +124,7 @@ class ServiceTable:
         return self._services.get(key)
 
     def set_slice(self, slice_: discovery_v1.EndpointSlice) -> None:
-        """Take in a slice; one without the service-name label belongs to no Service, a headless one is not proxied."""
+        """Store a slice; one without the service-name label belongs to no Service, a headless one is not proxied."""
         if HEADLESS_LABEL in slice_.metadata.labels:
             return self.delete_slice(slice_)
         owner = owner_of(slice_)
@@ -144,7 +143,7 @@ class ServiceTable:
                 del self._slices[owner]
 
     def set_node(self, node: NodeView) -> None:
-        """Take in what the node says of itself; a new zone or name touches every Service."""
+        """Store this node's name and zone; a change makes every Service dirty."""
         if node != self._node:
             self._node = node
             self._dirty.update(self._services)
@@ -154,7 +153,7 @@ class ServiceTable:
         return bool(self._dirty)
 
     @property
-    def only_newborn(self) -> bool:
+    def only_awaits_slices(self) -> bool:
         """Whether all that changed are Services with a selector whose first slice has yet to come."""
         return bool(self._dirty) and all(
             key not in self._slices and (service := self._services.get(key)) is not None and bool(service.spec.selector)
@@ -196,20 +195,17 @@ class ServiceTable:
         self.too_large.pop(key, None)
         if service is None:
             return (), 0
-        make = functools.partial(
-            _plan,
-            service,
-            tuple(self._slices.get(key, {}).values()),
-            self._node,
-            self._families,
-            self._served_here,
-            self._elsewhere,
-            self._taken_sockets,
-            before,
-            self._cost,
-        )
+        slices = tuple(self._slices.get(key, {}).values())
+        node, families, others = self._node, self._families, self._other_node_addresses
+        local_ips, in_use, cost = self._local_cluster_ips, self._sockets_in_use, self._cost
+
+        def make() -> Planned:
+            """Return the desired state: `before` itself where it is equal, which is then found at once."""
+            ports = plan_service(service, slices, node, families, local_ips, others, in_use, before, cost)
+            return before if ports == before else ports, rules_of(ports, cost)
+
         try:
-            ports, rules = await large_changes.made_of(size, make)
+            ports, rules = await large_changes.compute_sized(size, make)
         except ServiceError as error:
             self.too_large[key] = str(error)
             return (), 0
@@ -217,28 +213,12 @@ class ServiceTable:
             self._planned[key] = ports
         return ports, rules
 
-    def try_left_out(self, now: float) -> None:
-        """Have Services planned again that were left out for what those of their namespace cost, where there is room now."""
+    def retry_unserved(self, now: float) -> None:
+        """Plan Services again that were not served for the cost of their namespace, where there is room now."""
         self._dirty.update(self._budget.due(now))
 
 
-def _plan(
-    service: core_v1.Service,
-    slices: Sequence[discovery_v1.EndpointSlice],
-    node: NodeView,
-    families: Collection[int],
-    served_here: Collection[str],
-    elsewhere: Collection[str],
-    taken: Collection[tuple[str, str, int]],
-    before: tuple[ServicePort, ...],
-    cost: ModeCost,
-) -> Planned:
-    """Return the desired state of a Service: `before` itself where it is the same, which is then seen at once."""
-    ports = plan_service(service, slices, node, families, served_here, elsewhere, taken, before, cost)
-    return before if ports == before else ports, rules_of(ports, cost)
-
-
-def _planned_alike(one: core_v1.Service, other: core_v1.Service) -> bool:
+def _same_plan(one: core_v1.Service, other: core_v1.Service) -> bool:
     """Return whether the same is planned for two states of a Service."""
     return (
         one.spec == other.spec

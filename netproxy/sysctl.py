@@ -37,13 +37,13 @@ def ensure(name: str, value: str, root: Path = ROOT) -> bool:
     return True
 
 
-class KeptSettings:
+class EnforcedSettings:
     """Settings that rules rely on and that stay as they are: `verify` sets again what others changed."""
 
     def __init__(self, wanted: Mapping[str, str], root: Path = ROOT) -> None:
         """`wanted` is value by name; one that the kernel does not have (its device is not there) is passed over."""
         self._wanted, self._root = dict(wanted), root
-        self._right: set[str] = set()
+        self._correct: set[str] = set()
         self._logged: set[str] = set()
 
     async def verify(self) -> list[str]:
@@ -53,9 +53,9 @@ class KeptSettings:
 
     def _set(self, name: str, value: str) -> bool:
         """Set one; return whether it had been right before."""
-        found, before, known = read(name, self._root), name in self._right, name.replace("/", ".")
+        found, before, known = read(name, self._root), name in self._correct, name.replace("/", ".")
         if found is None:
-            self._right.discard(name)
+            self._correct.discard(name)
             return False
         if found != value:
             try:
@@ -63,7 +63,7 @@ class KeptSettings:
             except OSError as error:
                 self._log_once(f"sysctl {known} cannot be set to {value}: {error.strerror}")
                 return False
-        self._right.add(name)
+        self._correct.add(name)
         if found == value or not before:
             return False
         metrics.SYSCTL_REPAIRS.labels(known).inc()
@@ -124,7 +124,7 @@ def apply_conntrack(config: ConntrackConfig, cpus: int | None = None) -> None:
 
 
 def adjust_oom_score(score: int, file: Path = Path("/proc/self/oom_score_adj")) -> None:
-    """Have the kernel spare this process (-1000) or end it first (1000) when memory runs out; log where it cannot."""
+    """Set oom_score_adj: the kernel spares this process (-1000) or kills it first (1000). Log where it cannot be set."""
     try:
         file.write_text(str(score))
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What a configuration must be to be used; the first value that cannot be is named by its field."""
+"""Validates a configuration; the error names the first field that cannot be used."""
 
 from __future__ import annotations
 

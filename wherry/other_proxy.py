@@ -8,7 +8,7 @@ from wherry.settings import Settings
 
 async def remove_own_rules() -> None:
     """Remove the rules of Services that Wherry's proxy left in force."""
-    from netproxy.main import remove_services
+    from netproxy.cleanup import remove_services
 
     await remove_services()
 

@@ -117,8 +117,8 @@ def _end_processes(settings: Settings) -> None:
 
 
 async def _clean_network(settings: Settings) -> None:
+    from netproxy.cleanup import cleanup
     from netproxy.configuration_file import load
-    from netproxy.main import cleanup
     from wherry.proxy_settings import proxy_config
 
     if settings.layout.proxy_configuration.exists():

@@ -80,8 +80,8 @@ def proxy(settings: Settings) -> Coroutine[Any, Any, None]:
 
 
 def dns(settings: Settings) -> Coroutine[Any, Any, None]:
-    from netproxy.alone import run
     from netproxy.configuration_file import load as load_proxy
+    from netproxy.without_services import run
     from wherry.proxy_settings import dns_config
 
     return run(dns_config(settings, load_proxy(settings.layout.proxy_configuration)), ready=ready)

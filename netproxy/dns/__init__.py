@@ -1,1 +1,1 @@
-"""Cluster DNS on the node: names of Services, endpoints and pods from the proxy's own watch, the rest forwarded."""
+"""Cluster DNS on the node: answers names of Services, endpoints and pods from informers, forwards all others."""

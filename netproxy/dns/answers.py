@@ -1,4 +1,4 @@
-"""Answers of a zone: their records, as many as fit, and the SOA where there are none. No I/O."""
+"""Builds the zone's answers: as many records as fit, or the SOA where there are none. No I/O."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Answer:
     follow: str = ""
 
 
-class Answers:
+class AnswerFactory:
     """Makes the answers of a zone, with its TTL in seconds."""
 
     def __init__(self, domain: str, ttl: int) -> None:
@@ -40,7 +40,7 @@ class Answers:
         rdata = wire.soa_rdata(f"ns.dns.{self.domain}", f"hostmaster.{self.domain}", 1, 7200, 1800, 86400, self.ttl)
         return Record(wire.SOA, rdata, self._owner, self.ttl)
 
-    def missing(self, about: str = "*") -> Answer:
+    def nxdomain(self, about: str = "*") -> Answer:
         """Return NXDOMAIN."""
         return Answer(wire.NXDOMAIN, authority=(self.soa(),), about=about)
 

@@ -1,29 +1,31 @@
-"""Cluster DNS put together: what it follows, its zone, its server, and the tasks that keep it. It runs in any process."""
+"""Cluster DNS of a node: its zone, its server, and the objects that it follows. It runs with or without a service proxy."""
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from kube.api import core_v1, discovery_v1
-from kube.client import Client
+from kube.api import discovery_v1
 from kube.clock import Clock
-from kube.informer import Informer
+from kube.informer import Change, Informer
+from netproxy import iproute
+from netproxy.api import Api
 from netproxy.config import ProxyConfig
 from netproxy.dns.directory import InformerDirectory
-from netproxy.dns.forward import Forwarder, ResolvConf
+from netproxy.dns.forwarder import Forwarder, ResolvConf
 from netproxy.dns.namespaces import Namespaces
 from netproxy.dns.responder import Responder
 from netproxy.dns.server import DNSServer
 from netproxy.dns.zone import Zone
-from netproxy.podnet import routes
-from netproxy.policy.objects import SlimPod
+from netproxy.model import owner_of
+from netproxy.slim_objects import SlimPod
+from netproxy.tasks import Task
 
 
 @dataclass(slots=True)
 class ClusterDNS:
-    """The parts of a node's DNS, once built; its addresses become the node's own before it is served."""
+    """The parts of a node's DNS, none of them running."""
 
     addresses: tuple[str, ...]
     responder: Responder
@@ -35,29 +37,32 @@ class ClusterDNS:
     async def prepare(self) -> None:
         """Put the addresses on the node."""
         for address in self.addresses:
-            await routes.add_local_address(address)
+            await iproute.add_local_address(address)
 
-    def tasks(self) -> Iterator[tuple[str, Coroutine[Any, Any, None]]]:
-        """Return what has to run, each with a name."""
+    def forget_changes(self, api: Api) -> None:
+        """Forget answers when the Services and slices change that they were made from."""
+
+        def slice_changed(change: Change[discovery_v1.EndpointSlice]) -> None:
+            for key in {owner_of(each) for each in (change.old, change.new) if each is not None} - {""}:
+                self.responder.forget(key)
+
+        api.services.subscribe(lambda change: self.responder.forget(change.key))
+        api.slices.subscribe(slice_changed)
+
+    def tasks(self) -> Iterator[Task]:
         yield "cluster DNS", self.server.run()
         yield "follow namespaces for DNS", self.namespaces.run()
         if self.named_pods is not None:
             yield "follow pods for DNS", self.named_pods.run()
 
 
-def build(
-    config: ProxyConfig,
-    client: Client,
-    services: Informer[core_v1.Service],
-    slices: Informer[discovery_v1.EndpointSlice],
-    clock: Clock,
-) -> ClusterDNS:
-    """Return the parts. The caller runs both informers and has the responder forget each Service that changes."""
+def build(config: ProxyConfig, api: Api, clock: Clock) -> ClusterDNS:
+    """Return the parts, none of them running. The responder is to forget each Service that changes."""
     settings = config.dns
-    pods = Informer(client, SlimPod, clock=clock) if settings.pods == "verified" else None
-    namespaces = Namespaces(client, clock, lambda: responder.forget(""))
+    pods = Informer(api.client, SlimPod, clock=clock) if settings.pods == "verified" else None
+    namespaces = Namespaces(api.client, clock)
     zone = Zone(
-        InformerDirectory(services, slices, pods, namespaces),
+        InformerDirectory(api.services, api.slices, pods, namespaces),
         settings.domain,
         ttl=settings.ttl,
         addresses=settings.addresses,
@@ -65,8 +70,9 @@ def build(
         pods=settings.pods,
     )
     forwarder = Forwarder(ResolvConf(settings.resolv_conf, settings.addresses).resolvers, clock=clock)
-    followed: list[Informer[Any]] = [services, slices, *([pods] if pods is not None else [])]
+    followed: list[Informer[Any]] = [api.services, api.slices, *([pods] if pods is not None else [])]
     responder = Responder(zone, forwarder, lambda: all(each.synced for each in followed))
+    namespaces.subscribe(lambda: responder.forget(""))
     if pods is not None:
         pods.subscribe(lambda change: responder.forget(""))
     server = DNSServer(responder, settings.addresses, settings.port)

@@ -1,4 +1,4 @@
-"""The cluster's objects as the zone looks them up, by key and by address: in indexes of the informers' copies."""
+"""Look-up of the cluster's objects by key and by address, for the zone, in indexes over informers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from netproxy.dns.endpoint_index import EndpointIndex, Name
 from netproxy.dns.endpoints import BOTH, Host
 from netproxy.dns.namespaces import Namespaces
 from netproxy.dns.port_index import PortIndex, ServicePorts
-from netproxy.policy.objects import FINISHED, SlimPod
+from netproxy.slim_objects import FINISHED, SlimPod
 
 
 class Directory(Protocol):
@@ -20,17 +20,17 @@ class Directory(Protocol):
 
     def service(self, key: str) -> core_v1.Service | None: ...
     def hosts(self, key: str, families: Sequence[str] = BOTH, label: str | None = None) -> Iterator[Host]:
-        """Go through the ready endpoints of a Service, those with a label where one is given."""
+        """Iterate over the ready endpoints of a Service, those with a label where one is given."""
 
-    def ends(self, key: str, port: str | None, protocol: str | None) -> Iterator[tuple[Host, int]]:
-        """Go through the ports with these labels of SRV names (None: any) of the ready endpoints of a Service."""
+    def srv_targets(self, key: str, port: str | None, protocol: str | None) -> Iterator[tuple[Host, int]]:
+        """Iterate over the ports with these labels of SRV names (None: any) of the ready endpoints of a Service."""
 
-    def numbers(self, service: core_v1.Service, port: str | None, protocol: str | None) -> Iterable[int]:
-        """Go through the numbers of a Service's ports with these labels; of a protocol alone one may stand for all."""
+    def port_numbers(self, service: core_v1.Service, port: str | None, protocol: str | None) -> Iterable[int]:
+        """Iterate over the numbers of a Service's ports with these labels; of a protocol alone one may stand for all."""
 
     def has_namespace(self, namespace: str) -> bool | None: ...
     def service_by_ip(self, ip: str) -> core_v1.Service | None: ...
-    def names(self, address: str) -> Iterable[tuple[str, str]]:
+    def names_of_address(self, address: str) -> Iterable[tuple[str, str]]:
         """Return what headless Services call an address of a ready endpoint: the Service's key and a label."""
 
     def has_pod(self, namespace: str, ip: str) -> bool: ...
@@ -61,17 +61,17 @@ class InformerDirectory:
     def hosts(self, key: str, families: Sequence[str] = BOTH, label: str | None = None) -> Iterator[Host]:
         return self._endpoints.hosts(key, families, label)
 
-    def ends(self, key: str, port: str | None, protocol: str | None) -> Iterator[tuple[Host, int]]:
-        return self._ports.ends(key, port, protocol)
+    def srv_targets(self, key: str, port: str | None, protocol: str | None) -> Iterator[tuple[Host, int]]:
+        return self._ports.srv_targets(key, port, protocol)
 
-    def numbers(self, service: core_v1.Service, port: str | None, protocol: str | None) -> Iterable[int]:
-        return self._service_ports.numbers(key_of(service), service.spec.ports, port, protocol)
+    def port_numbers(self, service: core_v1.Service, port: str | None, protocol: str | None) -> Iterable[int]:
+        return self._service_ports.port_numbers(key_of(service), service.spec.ports, port, protocol)
 
-    def names(self, address: str) -> Iterable[Name]:
-        return self._endpoints.names(address)
+    def names_of_address(self, address: str) -> Iterable[Name]:
+        return self._endpoints.names_of_address(address)
 
     def has_namespace(self, namespace: str) -> bool | None:
-        """Tell whether a namespace exists; None where it has no Service and more is not known."""
+        """Return whether a namespace exists; None where it has no Service and more is not known."""
         known = self._namespaces.known(namespace) if self._namespaces is not None else None
         if known is None and self._services.by_index("namespace", namespace):
             return True
@@ -81,7 +81,7 @@ class InformerDirectory:
         return next(iter(self._services.by_index("cluster-ip", ip)), None)
 
     def has_pod(self, namespace: str, ip: str) -> bool:
-        """Tell whether a pod of the namespace has the address; only for a directory that knows pods."""
+        """Return whether a pod of the namespace has the address; only for a directory that knows pods."""
         found = self._pods.by_index("address", ip) if self._pods is not None else ()
         return any(pod.metadata.namespace == namespace for pod in found)
 

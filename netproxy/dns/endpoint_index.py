@@ -1,4 +1,4 @@
-"""Ready endpoints by Service and host label, and by address, kept current change by change.
+"""Index of ready endpoints by Service and host label, and by address, updated incrementally.
 
 Any number of Services may have the same pods, so what an address or a label leads to must not be found by going through
 slices. An endpoint takes 40 to 200 bytes, up to 280 where its Service is headless: only such a Service gives its endpoints
@@ -40,7 +40,7 @@ class _Table(Generic[K, V]):
         return () if held is None else held.keys() if isinstance(held, dict) else (held,)
 
     def put(self, key: K, value: V) -> bool:
-        """Tell whether the key did not have the value before."""
+        """Return whether the key did not have the value before."""
         held = self._held.get(key)
         if held is None:
             self._held[key] = value
@@ -51,7 +51,7 @@ class _Table(Generic[K, V]):
         return count == 1
 
     def drop(self, key: K, value: V) -> bool:
-        """Tell whether the key does not have the value any more."""
+        """Return whether the key does not have the value any more."""
         held = self._held[key]
         if isinstance(held, dict):
             held[value] -= 1
@@ -78,7 +78,7 @@ class EndpointIndex:
         services.subscribe(self._service_changed)
 
     def hosts(self, key: str, families: Sequence[str], label: str | None = None) -> Iterator[Host]:
-        """Go through the ready endpoints of a Service, those with a label where one is given; an address once a label."""
+        """Iterate over the ready endpoints of a Service, those with a label where one is given; an address once a label."""
         for family in families:
             table = self._hosts[family].get(key)
             if table is not None:
@@ -86,7 +86,7 @@ class EndpointIndex:
                     for ip in table.get(each):
                         yield Host(each, ip)
 
-    def names(self, address: str) -> Iterable[Name]:
+    def names_of_address(self, address: str) -> Iterable[Name]:
         """Return what headless Services call an address."""
         return self._names.get(address)
 

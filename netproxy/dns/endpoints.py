@@ -1,4 +1,4 @@
-"""Endpoints and ports of a Service as DNS sees them, read one at a time: who needs twenty of ten thousand reads twenty."""
+"""Iterators over endpoints and ports of a Service: who needs twenty of ten thousand reads twenty."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class Host(NamedTuple):
 
 
 def hosts(slices: Iterable[discovery_v1.EndpointSlice], families: Sequence[str] = BOTH) -> Iterator[Host]:
-    """Go through the addresses of ready endpoints."""
+    """Iterate over the addresses of ready endpoints."""
     for slice_ in slices:
         if slice_.address_type in families:
             yield from hosts_of(slice_.endpoints)
 
 
 def hosts_of(endpoints: Iterable[discovery_v1.Endpoint]) -> Iterator[Host]:
-    """Go through the addresses of those endpoints that are ready."""
+    """Iterate over the addresses of those endpoints that are ready."""
     for endpoint in endpoints:
         if endpoint.conditions is not None and endpoint.conditions.ready is False:
             continue
@@ -38,7 +38,7 @@ def hosts_of(endpoints: Iterable[discovery_v1.Endpoint]) -> Iterator[Host]:
 
 
 def headless(service: core_v1.Service) -> bool:
-    """Tell whether a Service has no address of its own, so that its names stand for its endpoints."""
+    """Return whether a Service has no address of its own, so that its names stand for its endpoints."""
     return service.spec.cluster_ip in (None, "", "None")
 
 
@@ -48,7 +48,7 @@ def dashed(ip: str) -> str:
 
 
 def unique(items: Iterable[T]) -> Iterator[T]:
-    """Go through items without those that came before."""
+    """Iterate over items without those that came before."""
     seen = set()
     for item in items:
         if item not in seen:

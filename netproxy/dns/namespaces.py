@@ -1,4 +1,4 @@
-"""Which namespaces there are, for DNS: a name below one that exists has no records, below another it does not exist.
+"""Follows namespaces for DNS: a name below an existing one has no records, below another it is NXDOMAIN.
 
 Upstream's role for proxies may not list namespaces. Where the server refuses, DNS goes by the Services that it knows.
 """
@@ -12,7 +12,7 @@ from kube.client import Client
 from kube.clock import Clock
 from kube.errors import StatusError
 from kube.informer import Informer
-from netproxy.policy.objects import SlimNamespace
+from netproxy.slim_objects import SlimNamespace
 
 log = logging.getLogger(__name__)
 RETRY = 5.0
@@ -20,15 +20,18 @@ RETRY = 5.0
 
 
 class Namespaces:
-    """Follows the namespaces' names, where that is allowed; `changed` is called when one comes or goes."""
+    """Follows the namespaces' names, where that is allowed."""
 
-    def __init__(self, client: Client, clock: Clock, changed: Callable[[], None]) -> None:
+    def __init__(self, client: Client, clock: Clock) -> None:
         self._client, self._clock = client, clock
         self._informer = Informer(client, SlimNamespace, clock=clock)
+
+    def subscribe(self, changed: Callable[[], None]) -> None:
+        """Call `changed` whenever a namespace comes or goes."""
         self._informer.subscribe(lambda change: changed() if change.type != "MODIFIED" else None)
 
     def known(self, name: str) -> bool | None:
-        """Tell whether a namespace exists; None where that is not known."""
+        """Return whether a namespace exists; None where that is not known."""
         return self._informer.get(name) is not None if self._informer.synced else None
 
     async def run(self) -> None:
@@ -39,7 +42,7 @@ class Namespaces:
                 break
             except StatusError as error:
                 if error.code == 403:
-                    log.info("cluster DNS tells namespaces by their Services: they may not be listed")
+                    log.info("namespaces may not be listed: cluster DNS knows those that have Services")
                     return
             await self._clock.sleep(RETRY)
         await self._informer.run()

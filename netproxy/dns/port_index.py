@@ -1,4 +1,4 @@
-"""Ports by Service and the labels of SRV names, kept current change by change.
+"""Index of ports by Service and the labels of SRV names, updated incrementally.
 
 Pods that give different numbers to a port's name get a slice each, so a Service may have thousands. Only slices with a ready
 endpoint are held: each leads to a record. A port takes some 100 bytes; those of a Service of few ports are read where they are.
@@ -28,10 +28,10 @@ class ServicePorts:
         """Of Services of many ports: these by name, and one of each protocol by its label, which is no name ("_tcp")."""
         services.subscribe(self._changed)
 
-    def numbers(
+    def port_numbers(
         self, key: str, ports: Sequence[core_v1.ServicePort], port: str | None, protocol: str | None
     ) -> Iterator[int]:
-        """Go through the ports of a Service with these labels (None: any); of a protocol alone one may stand for all."""
+        """Iterate over the ports of a Service with these labels (None: any); of a protocol alone one may stand for all."""
         table = self._tables.get(key)
         if table is not None and protocol is not None:
             found = table.get(protocol if port is None else port.removeprefix("_"))
@@ -56,8 +56,8 @@ class PortIndex:
         """Numbers by Service, labels and slice; of labels that stand for several ports it is one of them."""
         slices.subscribe(self._changed)
 
-    def ends(self, key: str, port: str | None, protocol: str | None) -> Iterator[tuple[Host, int]]:
-        """Go through the ports with these labels (None: any) of the ready endpoints of a Service."""
+    def srv_targets(self, key: str, port: str | None, protocol: str | None) -> Iterator[tuple[Host, int]]:
+        """Iterate over the ports with these labels (None: any) of the ready endpoints of a Service."""
         for slice_key, number in self._tables.get(key, {}).get((port, protocol), {}).items():
             slice_ = self._slices.get(slice_key)
             if slice_ is not None:

@@ -1,4 +1,4 @@
-"""Answers as bytes: what they say is encoded once and put behind each question that asks for it."""
+"""Encodes answers: the records once, behind each question that asks for them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from netproxy.dns.wire import AA, AAAA, CD, DO, OPT, OUR_UDP_SIZE, QR, RA, RD, T
 
 
 class Body(NamedTuple):
-    """What follows the question in an answer, and the flags and counts before it. The same for every spelling of a name."""
+    """The part of an answer after the question, and the flags and counts before it. The same for every spelling of a name."""
 
     rcode: int
     flags: int
@@ -55,31 +55,31 @@ def body(
     return Body(rcode, flags, (len(first), len(second), len(third)), b"".join(first), b"".join(second + third), stride)
 
 
-def message(query: Query, body: Body, turn: int = 0) -> bytes:
+def message(query: Query, body: Body, rotation: int = 0) -> bytes:
     """Return an answer under the query's ID with its own question; addresses are rotated by so many."""
     answers = body.answers
-    if turn and body.stride:
-        cut = turn * body.stride % len(answers)
+    if rotation and body.stride:
+        cut = rotation * body.stride % len(answers)
         answers = answers[cut:] + answers[:cut]
     flags = body.flags | (query.flags & (0x7800 | RD | CD))
     counts = body.counts
     header = struct.pack("!6H", query.id, flags, 1, counts[0], counts[1], counts[2] + query.edns)
-    opt = option(OUR_UDP_SIZE, query.dnssec, body.rcode >> 4) if query.edns else b""
+    opt = opt_record(OUR_UDP_SIZE, query.dnssec, body.rcode >> 4) if query.edns else b""
     return b"".join((header, query.question, answers, body.others, opt))
 
 
-def option(size: int, dnssec: bool, rcode: int = 0) -> bytes:
+def opt_record(size: int, dnssec: bool, rcode: int = 0) -> bytes:
     """Return an OPT record; `rcode` are the upper bits of a long one."""
     return b"\x00" + struct.pack("!HHIH", OPT, size, rcode << 24 | (DO if dnssec else 0), 0)
 
 
-def bare(query: Query, rcode: int, flags: int = 0) -> bytes:
+def without_records(query: Query, rcode: int, flags: int = 0) -> bytes:
     """Return an answer without records that is not from the zone, with more flags."""
     return message(query, Body(rcode, QR | RA | flags | (rcode & 0xF), (0, 0, 0), b""))
 
 
 def error(data: bytes, rcode: int) -> bytes:
-    """Answer what could not be parsed with its ID and a code alone; b"" where not even that can be told."""
+    """Return an error answer to a message that could not be parsed; b"" where it has no ID or is an answer."""
     if len(data) < 12 or data[2] & 0x80:
         return b""
     (flags,) = struct.unpack_from("!H", data, 2)

@@ -1,8 +1,8 @@
-"""From a client's message to the answer's bytes, with the answers kept ready.
+"""Turns a client's message into the bytes of the answer, with a cache of encoded answers.
 
 What is kept is found by what an answer depends on: the name without regard to case, the type, and the room for records.
 However a client spells a name and whatever options it sends, it gets the same records, behind its own ID and question. Of
-several addresses each comes first in turn, so that clients which take the first are spread. A change of a Service drops what
+several addresses each comes first once (round robin), for clients take the first. A change of a Service drops what
 was kept about it; `*` is dropped at every change.
 """
 
@@ -13,31 +13,31 @@ from functools import lru_cache
 
 from netproxy import metrics
 from netproxy.dns import reply, wire
+from netproxy.dns.alias_resolver import AliasResolver
+from netproxy.dns.answer_cache import AnswerCache, Key
 from netproxy.dns.answers import Answer
-from netproxy.dns.following import Follower
-from netproxy.dns.forward import Forwarder
-from netproxy.dns.kept import Answers, Key
+from netproxy.dns.forwarder import Forwarder
 from netproxy.dns.zone import TYPES, Zone
 
-MAX_KEPT, MAX_KEPT_BYTES = 20_000, 16 << 20
+MAX_CACHED, MAX_CACHED_BYTES = 20_000, 16 << 20
 """Answers of Services."""
 MAX_OTHERS, MAX_OTHERS_BYTES = 2_000, 2 << 20
 """Answers that a name does not exist, or about pods and addresses: search paths ask for the same ones, but a client can make
 up any number of others."""
 TCP_LIMIT = 65535
-LONGEST_READ = 300
+MAX_CACHED_QUERY = 300
 """Bytes of a message whose reading is kept: a name of 255 bytes, a type, and EDNS without padding."""
 
 
 class Responder:
-    """Answers DNS messages; `ready` tells whether the cluster's objects are known yet."""
+    """Answers DNS messages; `ready` returns whether the cluster's objects are known yet."""
 
     def __init__(self, zone: Zone, forwarder: Forwarder, ready: Callable[[], bool] = lambda: True) -> None:
         self._zone, self._forwarder, self._ready = zone, forwarder, ready
-        self._follower = Follower(forwarder)
-        self._services = Answers(MAX_KEPT, MAX_KEPT_BYTES)
-        self._others = Answers(MAX_OTHERS, MAX_OTHERS_BYTES)
-        self._kept_counter = metrics.DNS_QUERIES.labels("kept")
+        self._follower = AliasResolver(forwarder)
+        self._services = AnswerCache(MAX_CACHED, MAX_CACHED_BYTES)
+        self._others = AnswerCache(MAX_OTHERS, MAX_OTHERS_BYTES)
+        self._cache_counter = metrics.DNS_QUERIES.labels("kept")
         self._zone_counter = metrics.DNS_QUERIES.labels("zone")
 
     def forget(self, key: str) -> None:
@@ -53,10 +53,10 @@ class Responder:
         """
         message = b"\0\0" + data[2:]
         try:
-            query, key = (_read if len(data) <= LONGEST_READ else _read.__wrapped__)(message, tcp)
+            query, key = (_read if len(data) <= MAX_CACHED_QUERY else _read.__wrapped__)(message, tcp)
         except wire.Malformed:
             return reply.error(data, wire.FORMERR)
-        found = self._find(query, key, TCP_LIMIT if tcp else query.limit)
+        found = self._look_up(query, key, TCP_LIMIT if tcp else query.limit)
         return data[:2] + found[2:] if isinstance(found, bytes) else None
 
     async def slow(self, data: bytes, *, tcp: bool = False) -> bytes:
@@ -66,7 +66,7 @@ class Responder:
         except wire.Malformed:
             return reply.error(data, wire.FORMERR)
         limit = TCP_LIMIT if tcp else query.limit
-        found = self._find(query, _key(query, limit), limit)
+        found = self._look_up(query, _key(query, limit), limit)
         if isinstance(found, bytes):
             return found
         if found is None:
@@ -75,25 +75,25 @@ class Responder:
         onward, cut = await self._follower.follow(found.follow, query.type, tcp=tcp)
         return reply.message(query, _body(query, found, limit, onward, cut))
 
-    def _find(self, query: wire.Query, key: Key, limit: int) -> bytes | Answer | None:
+    def _look_up(self, query: wire.Query, key: Key, limit: int) -> bytes | Answer | None:
         """Return a message, or an answer that leads to a name outside the zone; None where the question is about one."""
         refused = _refuse(query)
         if refused is not None:
-            return reply.bare(query, refused)
-        kept = self._services.get(key) or self._others.get(key)
-        if kept is not None:
-            self._kept_counter.inc()
-            kept.turn += 1
-            return reply.message(query, kept.body, kept.turn)
+            return reply.without_records(query, refused)
+        cached = self._services.get(key) or self._others.get(key)
+        if cached is not None:
+            self._cache_counter.inc()
+            cached.rotation += 1
+            return reply.message(query, cached.body, cached.rotation)
         if not self._ready():
-            return reply.bare(query, wire.SERVFAIL)
+            return reply.without_records(query, wire.SERVFAIL)
         answer = self._zone.answer(query.name, key[1], key[2])
         if answer is None or answer.follow:
             return answer
         self._zone_counter.inc()
         body = _body(query, answer, limit)
         made_up = answer.rcode != wire.NOERROR or answer.about == "*"
-        (self._others if made_up else self._services).keep(key, body, answer.about)
+        (self._others if made_up else self._services).store(key, body, answer.about)
         return reply.message(query, body)
 
 

@@ -1,4 +1,4 @@
-"""The sockets of cluster DNS: UDP read in batches straight off the loop's readiness, TCP as streams.
+"""DNS server sockets: UDP read in batches when the loop reports readiness, TCP as streams.
 
 The addresses are local ones of the node (on loopback): pods and the node itself reach them without translation, and
 every node answers its own pods. They are bound one by one, never the wildcard: port 53 of the node belongs to others.
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 BATCH = 64
 BATCH_SECONDS = 0.005
-"""Of answering before the loop gets its turn: answers of large Services take milliseconds each."""
+"""Seconds of answering before other tasks of the loop run: answers of large Services take milliseconds each."""
 MAX_WAITING = 1000
 MAX_WAITING_CLIENT = 250
 """Questions of one client that wait for the host's resolvers: it must not take the others' places, too."""

@@ -1,4 +1,4 @@
-"""What the names of a Service answer: its addresses, endpoints, ports (SRV) or external name. No I/O."""
+"""Answers the names of a Service: its addresses, endpoints, ports (SRV) or external name. No I/O."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from kube.api import core_v1
 from netproxy.dns import wire
-from netproxy.dns.answers import Answer, Answers
+from netproxy.dns.answers import Answer, AnswerFactory
 from netproxy.dns.directory import Directory
 from netproxy.dns.endpoints import FAMILIES, Host, headless, unique
 from netproxy.dns.wire import Record
@@ -23,7 +23,7 @@ Inside = Callable[[list[str], int, int, int], Answer]
 class ServiceNames:
     """Answers the names below a Service."""
 
-    def __init__(self, directory: Directory, answers: Answers, inside: Inside) -> None:
+    def __init__(self, directory: Directory, answers: AnswerFactory, inside: Inside) -> None:
         self._directory, self._answers, self._inside = directory, answers, inside
 
     def answer(self, service: core_v1.Service, key: str, rest: list[str], kind: int, room: int, depth: int) -> Answer:
@@ -31,12 +31,12 @@ class ServiceNames:
         spec = service.spec
         if spec.type == "ExternalName":
             if rest:
-                return self._answers.missing(key)
+                return self._answers.nxdomain(key)
             return self._external_name(spec.external_name or "", key, kind, room, depth)
         if not rest:
             # A headless Service without ready endpoints does not exist in DNS, as upstream's server has it.
             if headless(service) and next(self._directory.hosts(key), None) is None:
-                return self._answers.missing(key)
+                return self._answers.nxdomain(key)
             if kind == wire.SRV:
                 return self._srv(service, key, room)
             if headless(service):
@@ -48,11 +48,11 @@ class ServiceNames:
             protocol = rest[-1]
             port = rest[-2] if len(rest) == 2 and rest[-2].startswith("_") else None
             if len(rest) > 1 and port is None:
-                return self._answers.missing(key)
+                return self._answers.nxdomain(key)
             return self._srv(service, key, room, port, protocol, kind)
         if len(rest) == 1 and next(self._directory.hosts(key, label=rest[0]), None) is not None:
             return self._of_hosts(key, kind, room, rest[0])
-        return self._answers.missing(key)
+        return self._answers.nxdomain(key)
 
     def _of_hosts(self, key: str, kind: int, room: int, label: str | None = None) -> Answer:
         """The addresses of ready endpoints, those with a label where one is given."""
@@ -108,7 +108,7 @@ class ServiceNames:
             if len(targets) >= most or len(extra) >= most:
                 break
         if not targets:
-            return self._answers.missing(key)
+            return self._answers.nxdomain(key)
         if protocol_label is not None and port_label is None:
             return self._answers.of((), kind, key)
         weight = max(1, 100 // len(targets))
@@ -119,10 +119,10 @@ class ServiceNames:
     def _ends(
         self, service: core_v1.Service, key: str, port: str | None, protocol: str | None
     ) -> Iterator[tuple[Host, int]]:
-        """Go through the ends that SRV records name: ports of endpoints, or of the Service itself, which has no hostname."""
+        """Iterate over the ends that SRV records name: ports of endpoints, or of the Service itself, which has no hostname."""
         if headless(service):
-            yield from self._directory.ends(key, port, protocol)
+            yield from self._directory.srv_targets(key, port, protocol)
             return
-        for number in self._directory.numbers(service, port, protocol):
+        for number in self._directory.port_numbers(service, port, protocol):
             for ip in self._cluster_ips(service):
                 yield Host("", ip), number

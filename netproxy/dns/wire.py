@@ -18,7 +18,7 @@ QR, AA, TC, RD, RA, AD, CD = 0x8000, 0x0400, 0x0200, 0x0100, 0x0080, 0x0020, 0x0
 DO = 0x8000
 LEAST_UDP_SIZE = 512
 OUR_UDP_SIZE = 1232
-"""What we announce and never exceed over UDP: fits every path without fragments (DNS flag day 2020)."""
+"""The UDP size that we announce and never exceed: fits every path without fragments (DNS flag day 2020)."""
 
 
 class Malformed(Exception):
@@ -57,7 +57,7 @@ class Query(NamedTuple):
 
     @property
     def limit(self) -> int:
-        """How many bytes an answer over UDP may have: what the client takes, as one of two sizes."""
+        """The most bytes of an answer over UDP: one of two sizes, by what the client accepts."""
         return OUR_UDP_SIZE if self.udp_size >= OUR_UDP_SIZE else LEAST_UDP_SIZE
 
 

@@ -1,4 +1,4 @@
-"""What the cluster's zone answers to a question: the Kubernetes DNS specification 1.1.0. No I/O.
+"""Answers questions in the cluster's zone by the Kubernetes DNS specification 1.1.0. No I/O.
 
 Nothing is built ahead: a name says by its own form which Service it is about, so the answer is computed from that
 Service and its slices when it is first asked for, and the server keeps its bytes until that Service changes (`about`).
@@ -12,13 +12,13 @@ import itertools
 from collections.abc import Iterator, Sequence
 
 from netproxy.dns import wire
-from netproxy.dns.answers import ROOM, Answer, Answers
+from netproxy.dns.answers import ROOM, Answer, AnswerFactory
 from netproxy.dns.directory import Directory
 from netproxy.dns.service_names import ServiceNames
 
 SPEC_VERSION = "1.1.0"
 TYPES = frozenset((wire.A, wire.NS, wire.CNAME, wire.SOA, wire.PTR, wire.TXT, wire.AAAA, wire.SRV, wire.ANY))
-"""What the zone tells apart: it answers the same to all other types."""
+"""Types with answers of their own: the zone answers the same to all others."""
 
 
 class Zone:
@@ -39,7 +39,7 @@ class Zone:
         self._suffix = "." + self.domain
         self._addresses = addresses
         self._ranges = [ipaddress.ip_network(cidr, strict=False) for cidr in ranges]
-        self._answers = Answers(self.domain, ttl)
+        self._answers = AnswerFactory(self.domain, ttl)
         self._services = ServiceNames(directory, self._answers, self._inside)
 
     def answer(self, name: str, kind: int, room: int = ROOM) -> Answer | None:
@@ -76,17 +76,17 @@ class Zone:
                 return self._answers.of([self._answers.address(ip) for ip in self._addresses], kind)
             case ["dns"]:
                 return self._answers.of((), kind)
-        return self._answers.missing()
+        return self._answers.nxdomain()
 
     def _pod_name(self, labels: list[str], kind: int) -> Answer:
         """`1-2-3-4.namespace.pod`: the address is taken from the name; mode "verified" asks for a pod that has it."""
         if self._pods == "disabled":
-            return self._answers.missing()
+            return self._answers.nxdomain()
         if labels:
             exists = self._directory.has_namespace(labels[-1])
             # Where namespaces are not known, there may be names below every one: any address has one, or any pod.
             if exists is False or (exists is None and len(labels) == 1 and self._pods == "verified"):
-                return self._answers.missing()
+                return self._answers.nxdomain()
         match labels:
             case [] | [_]:
                 return self._answers.of((), kind)
@@ -98,7 +98,7 @@ class Zone:
                     if self._pods == "verified" and not self._directory.has_pod(namespace, ip):
                         break
                     return self._answers.of([self._answers.address(ip)], kind)
-        return self._answers.missing()
+        return self._answers.nxdomain()
 
     def _service_name(self, labels: list[str], kind: int, room: int, depth: int) -> Answer:
         match labels:
@@ -106,22 +106,22 @@ class Zone:
                 return self._answers.of((), kind)
             case [namespace]:
                 return (
-                    self._answers.of((), kind) if self._directory.has_namespace(namespace) else self._answers.missing()
+                    self._answers.of((), kind) if self._directory.has_namespace(namespace) else self._answers.nxdomain()
                 )
             case [*rest, name, namespace]:
                 key = f"{namespace}/{name}"
                 service = self._directory.service(key)
                 if service is None:
-                    return self._answers.missing(key)
+                    return self._answers.nxdomain(key)
                 return self._services.answer(service, key, rest, kind, room, depth)
-        return self._answers.missing()
+        return self._answers.nxdomain()
 
     def _reverse(self, address: str, kind: int, room: int) -> Answer | None:
         names = self._names_of(address)
         first = next(names, None)
         if first is None:
             ip = ipaddress.ip_address(address)
-            return self._answers.missing() if any(ip in network for network in self._ranges) else None
+            return self._answers.nxdomain() if any(ip in network for network in self._ranges) else None
         if kind not in (wire.PTR, wire.ANY):
             return self._answers.of((), kind)
         found = itertools.chain((first,), names)
@@ -134,6 +134,6 @@ class Zone:
         if service is not None:
             yield f"{service.metadata.name}.{service.metadata.namespace}.svc.{self.domain}"
             return
-        for key, label in self._directory.names(address):
+        for key, label in self._directory.names_of_address(address):
             namespace, _, name = key.partition("/")
             yield f"{label}.{name}.{namespace}.svc.{self.domain}"

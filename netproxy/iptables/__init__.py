@@ -1,1 +1,1 @@
-"""The iptables mode: upstream's chains, written as deltas against a shadow of what is in the kernel."""
+"""The iptables mode: upstream's chains, written as deltas against a shadow of the kernel's tables."""

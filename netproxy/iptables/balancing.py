@@ -1,4 +1,4 @@
-"""From a port's chain to its endpoints: each with the same chance, or the one that the client used before.
+"""Rules that lead from a port's chain to its endpoints: with equal probability, or by session affinity.
 
 Of n endpoints the first rule takes 1/n of the packets, the second 1/(n-1) of the rest, and so on. Each leads to a chain of
 the endpoint's own (KUBE-SEP), which marks hairpin traffic and translates.
@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from netproxy.endpoints import Endpoint
-from netproxy.iptables import names
-from netproxy.iptables.matches import Chain, comment, full_mask, host_match, probability
-from netproxy.iptables.settings import RuleSettings
 from netproxy.model import ServicePort
+from netproxy.settings import RuleSettings
+from netproxy.xtables import chain_names
+from netproxy.xtables.matches import Chain, comment, full_mask, host_match, probability
 
 
 def chains(
@@ -29,7 +29,7 @@ def chains(
     found: dict[Chain, tuple[str, ...]] = {}
     targets = []
     for each in endpoints:
-        target = names.endpoint(label, port.protocol, str(each))
+        target = chain_names.endpoint(label, port.protocol, str(each))
         targets.append((target, "" if settings.lean else f"{comment(f'{label} -> {each}')} "))
         found["nat", target] = _translate(port, each, target, settings)
     rules = list(first)
@@ -52,7 +52,7 @@ def _translate(port: ServicePort, endpoint: Endpoint, chain: str, settings: Rule
     note = "" if settings.lean else f"{comment(label)} "
     # Hairpin: an endpoint that reaches itself must see the node as the source, or it would answer itself. Elsewhere than
     # on its node it can meet itself only where pods' packets from other nodes are not masqueraded.
-    hairpin = f"-s {host_match(endpoint.ip)} {note}-j {names.MARK_MASQ}"
+    hairpin = f"-s {host_match(endpoint.ip)} {note}-j {chain_names.MARK_MASQ}"
     remember = (
         f"-m recent --set --name {chain} --mask {full_mask(port.family)} --rsource " if port.affinity_seconds else ""
     )

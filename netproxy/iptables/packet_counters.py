@@ -1,4 +1,4 @@
-"""Packets that two rules have seen, for metrics that upstream takes from its accounting objects (nfacct).
+"""Reads the packet counters of two rules, for metrics that upstream takes from accounting objects (nfacct).
 
 The kernel counts packets at every rule anyway, so the numbers are read from there when somebody scrapes: of two short chains,
 never of those that grow with the Services. A rule that is written anew begins at 0 again, which counts on from what it was.
@@ -13,9 +13,10 @@ import logging
 
 from netproxy import metrics
 from netproxy.errors import WriteError
-from netproxy.iptables import names
-from netproxy.iptables.static import StaticSettings, counts_localhost
-from netproxy.iptables.writer import Writer
+from netproxy.settings import StaticSettings
+from netproxy.xtables import chain_names
+from netproxy.xtables.iptables_chains import counts_localhost
+from netproxy.xtables.writer import Writer
 
 log = logging.getLogger(__name__)
 
@@ -27,18 +28,18 @@ class PacketCounters:
         self._writer = writer
         self._last: dict[str, int] = {}
 
-    async def look(self, settings: StaticSettings) -> None:
-        """Bring the metrics up to date; what cannot be read now is read another time."""
+    async def update(self, settings: StaticSettings) -> None:
+        """Update the metrics; counters that cannot be read now are read at the next scrape."""
         try:
             if settings.drop_invalid:
-                dropped, *_ = await self._writer.packets("filter", names.FORWARD)
-                metrics.INVALID_DROPPED.inc(self._grown("dropped", dropped))
+                dropped, *_ = await self._writer.packets("filter", chain_names.FORWARD)
+                metrics.INVALID_DROPPED.inc(self._increase("dropped", dropped))
             if counts_localhost(settings):
-                entered, left, *_ = await self._writer.packets("nat", names.LOCALHOST_NODE_PORTS)
-                metrics.LOCALHOST_NODE_PORTS.inc(self._grown("accepted", max(0, entered - left)))
+                entered, left, *_ = await self._writer.packets("nat", chain_names.LOCALHOST_NODE_PORTS)
+                metrics.LOCALHOST_NODE_PORTS.inc(self._increase("accepted", max(0, entered - left)))
         except (WriteError, ValueError) as error:
             log.debug("packet counters cannot be read: %s", error)
 
-    def _grown(self, name: str, count: int) -> int:
+    def _increase(self, name: str, count: int) -> int:
         last, self._last[name] = self._last.get(name, 0), count
         return count - last if count >= last else count

@@ -1,4 +1,4 @@
-"""One service port to iptables rules, as text in the form in which iptables-save prints them. No I/O.
+"""Translates service ports to iptables rules, as text in the form in which iptables-save prints them. No I/O.
 
 Writing rules in the kernel's own canonical form means that what was written and what is read back compare as strings,
 so drift is found without parsing. A port gives chains of its own (rewritten whole when they change) and entries in
@@ -12,28 +12,17 @@ Upstream has a KUBE-FW a port, so its rules are ports times source ranges; here 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
-from netproxy.iptables import balancing, names
-from netproxy.iptables.matches import Chain, address_match, comment, hold_any, host_match
-from netproxy.iptables.settings import RuleSettings
+from netproxy.iptables import balancing
 from netproxy.model import ServicePort
-
-
-@dataclass(slots=True)
-class Fragment:
-    """The rules of some service ports: chains of their own, and entries in shared chains."""
-
-    chains: dict[Chain, tuple[str, ...]] = field(default_factory=dict)
-    entries: dict[tuple[str, str, str], None] = field(default_factory=dict)
-    """(table, chain, rule) in order; a dict for its ordered uniqueness."""
-
-    def add_entry(self, table: str, chain: str, rule: str) -> None:
-        self.entries[table, chain, rule] = None
+from netproxy.settings import RuleSettings
+from netproxy.xtables import chain_names
+from netproxy.xtables.matches import address_match, comment, contains_any, host_match
+from netproxy.xtables.shadow import Fragment
 
 
 def fragment(ports: Sequence[ServicePort], settings: RuleSettings) -> Fragment:
-    """Return the rules of the ports of one Service; those of the other family are left out."""
+    """Return the rules of one Service's ports of the settings' family."""
     result = Fragment()
     ours = [port for port in ports if port.family == settings.family]
     firewall = _Firewall([port for port in ours if port.source_ranges and port.load_balancer_ips and port.answered])
@@ -50,9 +39,9 @@ class _PortRules:
         self.port, self.settings, self.firewall, self.out = port, settings, firewall, out
         self.label = str(port.name)
         self.protocol = port.protocol.lower()
-        self.svc = names.cluster_policy(self.label, port.protocol)
-        self.svl = names.local_policy(self.label, port.protocol)
-        self.ext = names.external(self.label, port.protocol)
+        self.svc = chain_names.cluster_policy(self.label, port.protocol)
+        self.svl = chain_names.local_policy(self.label, port.protocol)
+        self.ext = chain_names.external(self.label, port.protocol)
 
     def write(self) -> None:
         port = self.port
@@ -79,12 +68,12 @@ class _PortRules:
     def _cluster_ip(self, chain: str) -> None:
         port = self.port
         if port.internal_endpoints:
-            self.out.add_entry("nat", names.SERVICES, self._to(port.cluster_ip, port.port, "cluster IP", chain))
+            self.out.add_entry("nat", chain_names.SERVICES, self._to(port.cluster_ip, port.port, "cluster IP", chain))
 
     def _masquerade_cluster_ip(self) -> list[str]:
         """Return what marks packets to the cluster IP that do not come from pods: their answers must pass here."""
         port, settings = self.port, self.settings
-        rule = self._to(port.cluster_ip, port.port, "cluster IP", names.MARK_MASQ)
+        rule = self._to(port.cluster_ip, port.port, "cluster IP", chain_names.MARK_MASQ)
         if settings.masquerade_all:
             return [rule]
         if settings.local_interface:
@@ -96,20 +85,20 @@ class _PortRules:
         if port.health_check_node_port:
             self.out.add_entry(
                 "filter",
-                names.NODE_PORTS,
+                chain_names.NODE_PORTS,
                 f"-p tcp {self._note(f'{self.label} health check node port')}"
                 f"-m tcp --dport {port.health_check_node_port} -j ACCEPT",
             )
         if not port.answered:
             return
         for ip in port.external_ips:
-            self.out.add_entry("nat", names.SERVICES, self._to(ip, port.port, "external IP", self.ext))
+            self.out.add_entry("nat", chain_names.SERVICES, self._to(ip, port.port, "external IP", self.ext))
         for ip in port.load_balancer_ips:
             self._load_balancer(ip)
         if port.node_port:
             self.out.add_entry(
                 "nat",
-                names.NODE_PORTS,
+                chain_names.NODE_PORTS,
                 f"-p {self.protocol} {self._note(self.label)}-m {self.protocol} --dport {port.node_port} -j {self.ext}",
             )
         self._external_chain()
@@ -117,12 +106,12 @@ class _PortRules:
     def _load_balancer(self, ip: str) -> None:
         port, firewall = self.port, self.firewall
         target = firewall.chain if port.source_ranges else self.ext
-        self.out.add_entry("nat", names.SERVICES, self._to(ip, port.port, "loadbalancer IP", target))
+        self.out.add_entry("nat", chain_names.SERVICES, self._to(ip, port.port, "loadbalancer IP", target))
         if port.source_ranges:
             if firewall.several:
                 firewall.accepted.append(self._to(ip, port.port, "loadbalancer IP", self.ext))
             refusal = self._to(ip, port.port, f"traffic not accepted by {firewall.chain}", "DROP")
-            self.out.add_entry("filter", names.PROXY_FIREWALL, refusal)
+            self.out.add_entry("filter", chain_names.PROXY_FIREWALL, refusal)
 
     def _external_chain(self) -> None:
         port, settings = self.port, self.settings
@@ -130,7 +119,7 @@ class _PortRules:
         if not port.external_local:
             # The endpoint may be on another node: its answer must come back through here to be translated back.
             rules.append(
-                f"{self._note(f'masquerade traffic for {self.label} external destinations')}-j {names.MARK_MASQ}"
+                f"{self._note(f'masquerade traffic for {self.label} external destinations')}-j {chain_names.MARK_MASQ}"
             )
             rules.append(f"-j {self.svc}")
         else:
@@ -142,7 +131,7 @@ class _PortRules:
                 ]
                 rules.append(
                     f"{self._note(f'masquerade LOCAL traffic for {self.label} external destinations')}"
-                    f"-m addrtype --src-type LOCAL -j {names.MARK_MASQ}"
+                    f"-m addrtype --src-type LOCAL -j {chain_names.MARK_MASQ}"
                 )
                 rules.append(
                     f"{self._note(f'route LOCAL traffic for {self.label} external destinations')}"
@@ -159,21 +148,21 @@ class _PortRules:
         reject = "REJECT --reject-with " + ("icmp-port-unreachable" if port.family == 4 else "icmp6-port-unreachable")
         target, note = ("DROP", "has no local endpoints") if port.has_endpoints else (reject, "has no endpoints")
         if not port.internal_endpoints:
-            self.out.add_entry("filter", names.SERVICES, self._to(port.cluster_ip, port.port, note, target))
+            self.out.add_entry("filter", chain_names.SERVICES, self._to(port.cluster_ip, port.port, note, target))
         if not port.external_endpoints:
             for ip in (*port.external_ips, *port.load_balancer_ips):
-                self.out.add_entry("filter", names.EXTERNAL_SERVICES, self._to(ip, port.port, note, target))
+                self.out.add_entry("filter", chain_names.EXTERNAL_SERVICES, self._to(ip, port.port, note, target))
             if port.node_port:
                 self.out.add_entry(
                     "filter",
-                    names.EXTERNAL_SERVICES,
+                    chain_names.EXTERNAL_SERVICES,
                     f"-p {self.protocol} {self._note(f'{self.label} {note}')}-m addrtype --dst-type LOCAL "
                     f"-m {self.protocol} --dport {port.node_port} -j {target}",
                 )
 
 
 class _Firewall:
-    """What lets a load balancer's source ranges in: a chain of the ranges, then one that leads on to the port.
+    """The chains that accept a load balancer's source ranges: one of the ranges, then one that leads on to the port.
 
     The second is left out where there is one port; the rules are then upstream's.
     """
@@ -185,8 +174,10 @@ class _Firewall:
         if ports:
             name, protocol = ports[0].name, ports[0].protocol
             self.label = f"{name.namespace}/{name.name}" if self.several else str(name)
-            self.chain = names.load_balancer_firewall(self.label, "" if self.several else protocol)
-            self.target = names.load_balancer(self.label) if self.several else names.external(self.label, protocol)
+            self.chain = chain_names.load_balancer_firewall(self.label, "" if self.several else protocol)
+            self.target = (
+                chain_names.load_balancer(self.label) if self.several else chain_names.external(self.label, protocol)
+            )
 
     def write(self, settings: RuleSettings, out: Fragment) -> None:
         if not self.ports:
@@ -194,7 +185,7 @@ class _Firewall:
         note = _note(f"{self.label} loadbalancer IP", settings)
         ranges = self.ports[0].source_ranges
         rules = [f"{address_match('-s', cidr)}{note}-j {self.target}" for cidr in ranges]
-        if hold_any(ranges, settings.node_addresses):
+        if contains_any(ranges, settings.node_addresses):
             # Where the balancer's address is a local one, the node's own requests carry it as their source.
             addresses = dict.fromkeys(ip for port in self.ports for ip in port.load_balancer_ips)
             rules += [f"-s {host_match(ip)} {note}-j {self.target}" for ip in addresses]

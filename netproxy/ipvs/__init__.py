@@ -1,1 +1,1 @@
-"""The IPVS mode: virtual servers in the kernel, sets that say who is masqueraded, a few fixed chains that read them."""
+"""The IPVS mode: virtual servers in the kernel, sets of what is masqueraded, and a few fixed chains that read them."""

@@ -1,6 +1,6 @@
-"""Virtual servers, sets and the addresses of kube-ipvs0 in the kernel: `ipvsadm`, `ipset` and `ip` in batches.
+"""Reads and writes virtual servers, sets and the addresses of kube-ipvs0: `ipvsadm`, `ipset` and `ip` in batches.
 
-What the virtual servers are is read from /proc/net/ip_vs, a file of the kernel's that also tells each endpoint's open
+Virtual servers are read from /proc/net/ip_vs, a file of the kernel's that also has each endpoint's open
 connections: no program is run to look. Not with a netlink library: a batch costs one process, and the library 24 MB.
 """
 
@@ -19,8 +19,9 @@ from kube.process import CommandError, run
 from netproxy import sysctl
 from netproxy.config import IPVSConfig
 from netproxy.errors import WriteError, WriteTimeout
-from netproxy.ipvs.commands import SETS, option, set_name
-from netproxy.ipvs.state import Behaviour, Server, networks, within
+from netproxy.ipset import SETS, set_name
+from netproxy.ipvs.commands import option
+from netproxy.ipvs.state import Server, ServerConfig, networks, within
 
 DEVICE = "kube-ipvs0"
 PROC = Path("/proc/thread-self/net/ip_vs")
@@ -31,12 +32,12 @@ Entries = set[tuple[str, str]]
 class Table:
     """The virtual servers that the kernel has; an endpoint of weight 0 is one that ends, with its open connections."""
 
-    servers: dict[Server, Behaviour] = field(default_factory=dict)
-    ending: dict[tuple[Server, str], int] = field(default_factory=dict)
+    servers: dict[Server, ServerConfig] = field(default_factory=dict)
+    draining: dict[tuple[Server, str], int] = field(default_factory=dict)
 
 
 class Kernel(Protocol):
-    """What one IP family's state is written to and read from; every method raises WriteError where it cannot."""
+    """Reads and writes one IP family's state; every method raises WriteError where it cannot."""
 
     async def prepare(self) -> None: ...
     def servers(self) -> Table: ...
@@ -177,14 +178,14 @@ def parse_servers(text: str, family: int) -> Table:
             if (":" in ip) == (family == 6):
                 current = Server(found[1].lower(), ip, int(found[3], 16))
                 affinity = re.search(r"persistent (\d+)", found[5])
-                table.servers[current] = Behaviour(found[4], int(affinity[1]) if affinity else 0, frozenset())
+                table.servers[current] = ServerConfig(found[4], int(affinity[1]) if affinity else 0, frozenset())
         elif current is not None and (found := _ENDPOINT.match(line)):
             endpoint = str(Server("", _address(found[1]), int(found[2], 16)))
             if found[3] == "0":
-                table.ending[current, endpoint] = int(found[4]) + int(found[5])
+                table.draining[current, endpoint] = int(found[4]) + int(found[5])
             else:
                 known = table.servers[current]
-                table.servers[current] = Behaviour(known.scheduler, known.affinity, known.endpoints | {endpoint})
+                table.servers[current] = ServerConfig(known.scheduler, known.affinity, known.endpoints | {endpoint})
     return table
 
 

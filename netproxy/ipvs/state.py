@@ -1,8 +1,8 @@
-"""One service port to virtual servers, entries of sets, and addresses of kube-ipvs0. No I/O.
+"""Translates service ports to virtual servers, set entries, and addresses of kube-ipvs0. No I/O.
 
 The kernel's virtual server answers for addresses that are local ones, so each address of a Service is bound to a device
 that leads nowhere, and node ports have a virtual server on every address of the node. Which packets are masqueraded or
-refused is said by fixed chains (chains.py) that look into sets under upstream's names (pkg/proxy/ipvs/ipset.go).
+refused is decided by fixed chains (xtables/ipvs_chains.py) that match sets under upstream's names (pkg/proxy/ipvs/ipset.go).
 
 As upstream's, this mode knows one list of endpoints a virtual server: under the external policy Local what starts in
 the cluster goes to local endpoints too, and where there is none to all.
@@ -33,8 +33,8 @@ class Server(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Behaviour:
-    """How a virtual server balances; `affinity` in seconds, 0 for none."""
+class ServerConfig:
+    """Balancing of a virtual server; `affinity` in seconds, 0 for none."""
 
     scheduler: str
     affinity: int
@@ -44,9 +44,9 @@ class Behaviour:
 
 @dataclass(slots=True)
 class State:
-    """What the kernel should hold for some ports, or holds."""
+    """The state of the kernel for some ports, desired or actual."""
 
-    servers: dict[Server, Behaviour] = field(default_factory=dict)
+    servers: dict[Server, ServerConfig] = field(default_factory=dict)
     entries: set[tuple[str, str]] = field(default_factory=set)
     """(set without its family, entry)."""
     addresses: set[str] = field(default_factory=set)
@@ -58,20 +58,20 @@ class State:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
-    """What shapes every port's state in one family."""
+class PlanSettings:
+    """Settings of every port's state in one family."""
 
     family: int = 4
     scheduler: str = "rr"
     scheduler_flags: tuple[str, ...] = ()
     node_addresses: tuple[str, ...] = ()
-    """Where node ports are served."""
+    """Addresses that serve node ports."""
     own_addresses: frozenset[str] = frozenset()
     """All of the node's own: a virtual server there needs no address of kube-ipvs0, and the node's other ports stay open."""
 
 
-def plan(ports: Iterable[ServicePort], settings: Settings) -> State:
-    """Return the state that ports need; those of the other family are left out."""
+def plan(ports: Iterable[ServicePort], settings: PlanSettings) -> State:
+    """Return the state for those ports that are of the settings' family."""
     state = State()
     for port in ports:
         if port.family == settings.family:
@@ -80,7 +80,7 @@ def plan(ports: Iterable[ServicePort], settings: Settings) -> State:
 
 
 class _Port:
-    def __init__(self, port: ServicePort, settings: Settings, out: State) -> None:
+    def __init__(self, port: ServicePort, settings: PlanSettings, out: State) -> None:
         self.port, self.settings, self.out = port, settings, out
         self.protocol = port.protocol.lower()
 
@@ -118,7 +118,7 @@ class _Port:
     def _node_port(self, endpoints: Sequence[Endpoint], local: str) -> None:
         number = self.port.node_port
         for ip in self.settings.node_addresses:
-            self.out.servers[Server(self.protocol, ip, number)] = self._behaviour(endpoints)
+            self.out.servers[Server(self.protocol, ip, number)] = self._server_config(endpoints)
         if self.protocol == "sctp":
             for ip in self.settings.node_addresses:
                 self._enter("KUBE-NODE-PORT-SCTP-HASH", f"{ip},sctp:{number}")
@@ -142,13 +142,13 @@ class _Port:
             self._enter("KUBE-LOAD-BALANCER-SOURCE-IP", f"{self._key(ip)},{ip}")
 
     def _serve(self, ip: str, endpoints: Sequence[Endpoint]) -> None:
-        self.out.servers[Server(self.protocol, ip, self.port.port)] = self._behaviour(endpoints)
+        self.out.servers[Server(self.protocol, ip, self.port.port)] = self._server_config(endpoints)
         if ip not in self.settings.own_addresses:
             self.out.addresses.add(ip)
             self._enter("KUBE-IPVS-IPS", ip)
 
-    def _behaviour(self, endpoints: Sequence[Endpoint]) -> Behaviour:
-        return Behaviour(
+    def _server_config(self, endpoints: Sequence[Endpoint]) -> ServerConfig:
+        return ServerConfig(
             self.settings.scheduler, self.port.affinity_seconds, frozenset(str(endpoint) for endpoint in endpoints)
         )
 
@@ -165,11 +165,11 @@ def networks(texts: Iterable[str]) -> list[Network]:
 
 
 def within(ip: str, ranges: Iterable[Network]) -> bool:
-    """Tell whether an address is in any of the ranges."""
+    """Return whether an address is in any of the ranges."""
     address = ipaddress.ip_address(ip)
     return any(address in network for network in ranges)  # never in one of the other family
 
 
-def gains_endpoints(before: Mapping[Server, Behaviour], after: Mapping[Server, Behaviour]) -> bool:
-    """Tell whether a virtual server that was there gets endpoints, which it may still have with weight 0."""
+def gains_endpoints(before: Mapping[Server, ServerConfig], after: Mapping[Server, ServerConfig]) -> bool:
+    """Return whether a virtual server that was there gets endpoints, which it may still have with weight 0."""
     return any(server in before and new.endpoints - before[server].endpoints for server, new in after.items())

@@ -1,4 +1,4 @@
-"""The table itself: maps, sets, the chains on the kernel's hooks, and the chains that the flat maps lead to. No I/O.
+"""Maps, sets, base chains and shared chains of the table `kube-proxy`. No I/O.
 
 The table is ours alone (upstream's name), so it is written without regard to others and removed whole. It cannot let
 through what another table drops: where a FORWARD policy drops pods' traffic (Docker), use the iptables mode.
@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from netproxy.endpoints import Endpoint
-from netproxy.iptables.settings import RuleSettings
-from netproxy.iptables.static import StaticSettings
 from netproxy.model import ServicePort
+from netproxy.nft.commands import PROTOCOLS, family_keyword
+from netproxy.settings import RuleSettings, StaticSettings
 
 TABLE = "kube-proxy"
 
@@ -25,13 +25,9 @@ HAIRPIN = "hairpin-connections"
 MARK, REJECT = "mark-for-masquerade", "reject-chain"
 
 
-def word(family: int) -> str:
-    return "ip" if family == 4 else "ip6"
-
-
 @dataclass(frozen=True, slots=True)
-class Way:
-    """How a packet for a port travels: kind, protocol, where its endpoints come from, how many by each policy."""
+class TrafficPath:
+    """The path of packets to a port: kind, protocol, source of endpoints, their number for each traffic policy."""
 
     kind: str
     protocol: str
@@ -39,7 +35,7 @@ class Way:
     cluster: int
     local: int
 
-    def at_node_port(self) -> Way:
+    def at_node_port(self) -> TrafficPath:
         return replace(self, kind=f"nodeport-{self.kind}")
 
     @property
@@ -86,7 +82,7 @@ def shared_rules(name: str, settings: RuleSettings) -> tuple[str, ...]:
 
 def external_local(settings: RuleSettings, to_cluster: str, to_local: str) -> tuple[str, ...]:
     """Under the external policy Local what starts in the cluster takes the cluster policy's way, the rest stays here."""
-    ip = word(settings.family)
+    ip = family_keyword(settings.family)
     if settings.local_interface:
         rules = [f"iifname {_pattern(settings)} {to_cluster}"]
     else:
@@ -101,7 +97,7 @@ def mark_unless_pod(settings: RuleSettings) -> tuple[str, ...]:
     if settings.local_interface:
         return (f"iifname != {_pattern(settings)} jump {MARK}",)
     if settings.local_cidrs:
-        return (f"{word(settings.family)} saddr != {settings.local_cidrs[0]} jump {MARK}",)
+        return (f"{family_keyword(settings.family)} saddr != {settings.local_cidrs[0]} jump {MARK}",)
     return ()
 
 
@@ -113,19 +109,16 @@ def _pattern(settings: RuleSettings) -> str:
 def _translate(family: int, map_name: str, protocol: str, count: int) -> str:
     """The second look-up. One map a protocol: nft 1.0.6 reads the type "ip daddr . th dport" back from the kernel
     as a conflict, and one of "tcp dport" silently confines a rule that does not itself name the protocol to TCP."""
-    ip = word(family)
+    ip = family_keyword(family)
     key = f"{protocol} dport" if map_name.startswith("nodeport") else f"{ip} daddr . {protocol} dport"
     return (
         f"meta l4proto {protocol} dnat {ip} addr . port to {key} . numgen random mod {count} map @{map_name}-{protocol}"
     )
 
 
-PROTOCOLS = ("tcp", "udp", "sctp")
-
-
 def declarations(family: int) -> dict[str, str]:
     """Return the maps and sets by name, as "map NAME { ... }" or "set NAME { ... }" without elements."""
-    ip = word(family)
+    ip = family_keyword(family)
     address, port, number = f"{ip} daddr", "meta l4proto . th dport", "numgen random mod 65536"
     declared = {
         SERVICES: f"map {SERVICES} {{ typeof {address} . {port} : verdict ; }}",
@@ -159,7 +152,7 @@ HOOKS = {
 def fixed(settings: StaticSettings, rules: RuleSettings) -> dict[str, tuple[str, ...]]:
     """Return the chains whose rules depend on the configuration alone, in an order in which each names earlier ones."""
     family, mark = settings.family, settings.mark
-    ip = word(family)
+    ip = family_keyword(family)
     key = f"{ip} daddr . meta l4proto . th dport"
     loopback = "127.0.0.0/8" if family == 4 else "::1"
     if settings.node_port_cidrs:

@@ -1,4 +1,4 @@
-"""One service port to map elements (and, with session affinity, chains and sets of its own). No I/O.
+"""Translates service ports to map elements (and, with session affinity, own chains and sets). No I/O.
 
 A packet takes two look-ups however many Services there are. The first leads from address, protocol and port to a chain
 that depends on nothing but how a port behaves and how many endpoints it has ("internal-3"); the chain draws a number
@@ -17,16 +17,17 @@ from dataclasses import dataclass, field
 
 from netproxy import address_ranges
 from netproxy.endpoints import Endpoint
-from netproxy.iptables.matches import hold_any
-from netproxy.iptables.settings import RuleSettings
 from netproxy.model import ServicePort
+from netproxy.nft.commands import family_keyword
+from netproxy.nft.table import Element
 from netproxy.nftables import chains
-from netproxy.nftables.commands import Element
+from netproxy.settings import RuleSettings
+from netproxy.xtables.matches import contains_any
 
 
 @dataclass(slots=True)
 class Fragment:
-    """What some service ports need: elements with their data ("" in sets), shared chains, chains and sets of their own."""
+    """Contents of the table for some service ports: elements with data ("" in sets), shared chains, own chains and sets."""
 
     elements: dict[Element, str] = field(default_factory=dict)
     shared: set[str] = field(default_factory=set)
@@ -38,7 +39,7 @@ class Fragment:
 
 
 def fragment(ports: Sequence[ServicePort], settings: RuleSettings) -> Fragment:
-    """Return what the given ports need; those of the other family are left out."""
+    """Return the elements, chains and sets of those ports that are of the settings' family."""
     result = Fragment()
     firewalls = _Firewalls(settings, result)
     for port in ports:
@@ -67,7 +68,7 @@ class _Firewalls:
             return ""
         # Named by its content, too: a set of ranges is not changed, for what overlaps cannot come and go at once.
         chain, sources = f"{chains.FIREWALL}-{_hashed(service)}", f"{chains.SOURCES}-{_hashed(service, *ranges)}"
-        saddr = f"{chains.word(port.family)} saddr"
+        saddr = f"{family_keyword(port.family)} saddr"
         out.own_sets[sources] = f"typeof {saddr} ; flags interval ;"
         out.own_chains[chain] = (f"{saddr} != @{sources} drop",)
         out.elements.update(dict.fromkeys(((sources, each) for each in ranges), ""))
@@ -75,7 +76,7 @@ class _Firewalls:
 
     def _sources(self, port: ServicePort) -> tuple[str, ...]:
         # Where the balancer's address is a local one, the node's own requests carry it as their source.
-        from_node = hold_any(port.source_ranges, self.settings.node_addresses)
+        from_node = contains_any(port.source_ranges, self.settings.node_addresses)
         return (*port.source_ranges, *port.load_balancer_ips) if from_node else port.source_ranges
 
 
@@ -104,7 +105,9 @@ class _PortElements:
             source = "local" if port.internal_local else "cluster"
             count = len(port.internal_endpoints)
             where = [self._key(port.cluster_ip)]
-            self._way_in(chains.SERVICES, where, chains.Way("internal", self.protocol, source, count, count))
+            self._add_elements(
+                chains.SERVICES, where, chains.TrafficPath("internal", self.protocol, source, count, count)
+            )
         if port.reachable_from_outside and port.endpoints:
             self._outside()
         for endpoint in {*port.endpoints, *port.local_endpoints}:
@@ -115,13 +118,13 @@ class _PortElements:
     def _outside(self) -> None:
         port = self.port
         cluster, local = len(port.endpoints), len(port.local_endpoints)
-        way = chains.Way(
+        way = chains.TrafficPath(
             "external-local" if port.external_local else "external", self.protocol, "cluster", cluster, local
         )
         addresses = [self._key(ip) for ip in (*port.external_ips, *port.load_balancer_ips)]
-        self._way_in(chains.SERVICES, addresses, way)
+        self._add_elements(chains.SERVICES, addresses, way)
         if port.node_port:
-            self._way_in(chains.NODE_PORTS, [f"{self.protocol} . {port.node_port}"], way.at_node_port())
+            self._add_elements(chains.NODE_PORTS, [f"{self.protocol} . {port.node_port}"], way.at_node_port())
         if port.source_ranges and port.load_balancer_ips and (chain := self.firewalls.chain(port)):
             for ip in port.load_balancer_ips:
                 self.out.elements[chains.FIREWALLS, self._key(ip)] = f"goto {chain}"
@@ -129,7 +132,7 @@ class _PortElements:
     def _key(self, ip: str) -> str:
         return f"{ip} . {self.protocol} . {self.port.port}"
 
-    def _way_in(self, map_name: str, keys: Sequence[str], way: chains.Way) -> None:
+    def _add_elements(self, map_name: str, keys: Sequence[str], way: chains.TrafficPath) -> None:
         """Lead packets for these keys to the chain for this behaviour, and give the chain's second look-up its elements."""
         port, out = self.port, self.out
         if port.affinity_seconds:

@@ -1,4 +1,4 @@
-"""What our table should hold, and the text for `nft -f` that leads from one state to the next. No I/O.
+"""Desired state of the table `kube-proxy`, and the text for `nft -f` for each change. No I/O.
 
 Everything in one text is one transaction. Elements are compared one by one with what the kernel holds; chains are few
 (none a Service, but for session affinity), so where they must be set right they are all written again in the same
@@ -12,11 +12,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from netproxy.iptables.settings import RuleSettings
-from netproxy.iptables.static import StaticSettings
-from netproxy.nftables import chains, commands
-from netproxy.nftables.commands import Element, Held
+from netproxy.nft import commands
+from netproxy.nft.commands import family_keyword
+from netproxy.nft.table import Element, Elements
+from netproxy.nftables import chains
 from netproxy.nftables.elements import Fragment
+from netproxy.settings import RuleSettings, StaticSettings
 
 V = TypeVar("V")
 
@@ -26,7 +27,7 @@ class Claims:
     """States of some Services, and the elements that they or their other states name, as all Services then claim them."""
 
     fragments: Mapping[str, Fragment]
-    elements: Held
+    elements: Elements
     none: list[Element]
     """Elements that nobody claims."""
     also: dict[Element, list[str]]
@@ -37,7 +38,7 @@ class Claims:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What a change of Services changes: either side can be taken in."""
+    """A change of Services: the shadow can store either side."""
 
     old: Claims
     new: Claims
@@ -47,8 +48,8 @@ class Shadow:
     """The desired state: fixed chains, shared chains by use, and a fragment a Service."""
 
     def __init__(self, settings: StaticSettings, rules: RuleSettings) -> None:
-        self.settings, self.rules = settings, rules
-        self.elements: Held = {}
+        self.settings, self.rules, self.hooks = settings, rules, chains.HOOKS
+        self.elements: Elements = {}
         self._also: dict[Element, list[str]] = {}
         """Further claims to an element that has one: hairpin pairs of shared pods, external addresses given twice."""
         self._fragments: dict[str, Fragment] = {}
@@ -56,7 +57,7 @@ class Shadow:
 
     @property
     def table(self) -> str:
-        return f"{chains.word(self.settings.family)} {chains.TABLE}"
+        return f"{family_keyword(self.settings.family)} {chains.TABLE}"
 
     def _claims(self, element: Element) -> list[str]:
         """Return the data that Services claim for an element, that in force first."""
@@ -95,8 +96,8 @@ class Shadow:
 
         return Difference(side(olds, before, self._shared), side(changes, after, +shared))
 
-    def take_in(self, claims: Claims) -> None:
-        """Take in one side of a difference, without writing anything."""
+    def store(self, claims: Claims) -> None:
+        """Store one side of a difference, without writing anything."""
         for key, fragment in claims.fragments.items():
             self._fragments.pop(key, None)
             if fragment:
@@ -138,7 +139,7 @@ class Shadow:
         return "\n".join(lines) + "\n" if lines else ""
 
     def change_settings(self, settings: StaticSettings) -> str:
-        """Take in new settings and return the text for the chains that change."""
+        """Store new settings and return the text for the chains that change."""
         before, self.settings = chains.fixed(self.settings, self.rules), settings
         after = chains.fixed(settings, self.rules)
         changed = {name: rules for name, rules in after.items() if before.get(name) != rules}
@@ -146,33 +147,17 @@ class Shadow:
         return "\n".join(lines) + "\n" if lines else ""
 
     # -- the whole ------------------------------------------------------------------------------------------------
-    def reconcile(self, held: Held, held_chains: Iterable[str], held_sets: Iterable[str]) -> str:
-        """Return the text that turns what the kernel holds into what it should hold, chains written anew."""
-        wanted_chains = chains.fixed(self.settings, self.rules)
-        wanted_chains |= {name: chains.shared_rules(name, self.rules) for name in sorted(self._shared)}
-        wanted_chains |= _merge(each.own_chains for each in self._fragments.values())
-        own_sets = _merge(each.own_sets for each in self._fragments.values())
+    @property
+    def declarations(self) -> dict[str, str]:
+        own = _merge(each.own_sets for each in self._fragments.values())
         declared = chains.declarations(self.settings.family)
-        lines = [f"add table {self.table}"]
-        # Declaring a map again that is there is an error to nft 1.0.6 where its key comes from several protocols.
-        held_names = set(held_sets)
-        missing = [text for name, text in declared.items() if name not in held_names]
-        lines += [f"add {text.replace(' ', f' {self.table} ', 1)}" for text in missing]
-        lines += [
-            f"add set {self.table} {name} {{ {text} }}" for name, text in own_sets.items() if name not in held_names
-        ]
-        lines += commands.write_chains(self.table, wanted_chains, chains.HOOKS)
-        lines += commands.change_elements(self.table, held, self.elements)
-        lines += commands.delete_chains(self.table, [name for name in held_chains if name not in wanted_chains])
-        lines += [
-            f"delete set {self.table} {name}" for name in held_names if name not in own_sets and name not in declared
-        ]
-        return "\n".join(lines) + "\n"
+        return declared | {name: f"set {name} {{ {text} }}" for name, text in own.items()}
 
-    def chain_names(self) -> set[str]:
-        """Return every chain that should exist."""
-        own = _merge(each.own_chains for each in self._fragments.values())
-        return {*chains.fixed(self.settings, self.rules), *self._shared, *own}
+    @property
+    def chains(self) -> dict[str, tuple[str, ...]]:
+        wanted = chains.fixed(self.settings, self.rules)
+        wanted |= {name: chains.shared_rules(name, self.rules) for name in sorted(self._shared)}
+        return wanted | _merge(each.own_chains for each in self._fragments.values())
 
 
 def _merge(parts: Iterable[Mapping[str, V]]) -> dict[str, V]:

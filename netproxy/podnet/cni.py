@@ -29,11 +29,11 @@ CNI_VERSION = "0.4.0"
 
 
 def network_list(
-    pod_cidrs: Sequence[str], *, bridge: str, mtu: int, host_ports: bool, data_dir: str, guarded: Path
+    pod_cidrs: Sequence[str], *, bridge: str, mtu: int, host_ports: bool, data_dir: str, ready_file: Path
 ) -> dict[str, Any]:
     """Return the network list for a node whose pods get addresses from `pod_cidrs` (one a family); `mtu` in bytes.
 
-    No pod starts without the file `guarded`.
+    No pod starts without the file `ready_file`.
     """
     default = {True: "::/0", False: "0.0.0.0/0"}
     plugins: list[dict[str, Any]] = [
@@ -48,7 +48,7 @@ def network_list(
             "ipam": {
                 "type": "host-local",
                 "dataDir": data_dir,
-                "resolvConf": str(guarded),
+                "resolvConf": str(ready_file),
                 "ranges": [[{"subnet": cidr}] for cidr in pod_cidrs],
                 "routes": [{"dst": default[":" in cidr]} for cidr in pod_cidrs],
             },
@@ -59,15 +59,15 @@ def network_list(
     return {"cniVersion": CNI_VERSION, "name": NETWORK, "plugins": plugins}
 
 
-def guarded_file(run_dir: str, conf_dir: str) -> Path:
+def ready_file(run_dir: str, conf_dir: str) -> Path:
     """Return which file says that pods may start: one for each folder of configurations."""
     return Path(run_dir) / f"{hashlib.sha256(conf_dir.encode()).hexdigest()[:12]}.conf"
 
 
-def allow_pods(guarded: Path) -> None:
+def allow_pods(ready_file: Path) -> None:
     """Let pods start. Blocking."""
-    guarded.parent.mkdir(parents=True, exist_ok=True)
-    guarded.touch(0o644)
+    ready_file.parent.mkdir(parents=True, exist_ok=True)
+    ready_file.touch(0o644)
 
 
 def write(folder: str, document: dict[str, Any]) -> bool:
@@ -94,7 +94,7 @@ def write(folder: str, document: dict[str, Any]) -> bool:
     return True
 
 
-def remove(folder: str, guarded: Path) -> None:
+def remove(folder: str, ready_file: Path) -> None:
     """Remove the list, and what lets pods start; no error where there is none."""
-    for path in (Path(folder) / FILE_NAME, guarded):
+    for path in (Path(folder) / FILE_NAME, ready_file):
         path.unlink(missing_ok=True)

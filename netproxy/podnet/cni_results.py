@@ -1,4 +1,4 @@
-"""What the CNI plugins said of each pod: its device on this node, its MAC and its addresses.
+"""Reads CNI results: each pod's device on this node, its MAC and its addresses.
 
 The runtime's CNI library (libcni) writes each pod's result into one file when the last plugin is done, before anything of the
 pod runs, and removes it with the pod. Only root writes there. A pod cannot change what the file says of it, unlike what its
@@ -19,13 +19,13 @@ from typing import NamedTuple
 import msgspec
 
 LARGEST = 16 << 20
-"""Bytes of a result that are read. It holds what the runtime told the plugins, in containerd all annotations of the pod: up to
+"""Bytes of a result that are read. It has what the runtime passed to the plugins, in containerd all annotations: up to
 256 KiB, of which Go's JSON makes six times as many at most ("<" is "\\u003c")."""
 POD_UID = "K8S_POD_UID"
 """The argument in which a runtime hands the pod's UID to CNI plugins."""
 
 
-class PodPort(NamedTuple):
+class BridgePort(NamedTuple):
     """A pod's port on the bridge: all that may come from it as a source."""
 
     device: str
@@ -38,7 +38,7 @@ class PodPort(NamedTuple):
     """Empty where the runtime does not say whose it is."""
 
 
-class Unclear(NamedTuple):
+class UnreadableResult(NamedTuple):
     """A result that is there and does not say which port and addresses are the pod's."""
 
     why: str
@@ -70,14 +70,14 @@ class _Cached(msgspec.Struct, rename={"network_name": "networkName", "arguments"
 _DECODER = msgspec.json.Decoder(_Cached)
 
 
-def parse(data: bytes, network: str, bridge: str) -> PodPort | Unclear | None:
+def parse(data: bytes, network: str, bridge: str) -> BridgePort | UnreadableResult | None:
     """Read one file; None where it is of another network or bridge."""
     try:
         cached = _DECODER.decode(data)
         found = [ipaddress.ip_interface(each.address) for each in cached.result.ips]
         gateways = tuple(str(ipaddress.ip_address(each.gateway)) for each in cached.result.ips if each.gateway)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
-        return Unclear(str(error))
+        return UnreadableResult(str(error))
     if cached.network_name not in ("", network):
         return None
     addresses = tuple(str(each.ip) for each in found)
@@ -88,29 +88,29 @@ def parse(data: bytes, network: str, bridge: str) -> PodPort | Unclear | None:
     if on_node and bridge not in on_node:
         return None
     if len(devices) != 1 or len(in_pod) != 1 or not addresses:
-        return Unclear(f"it has {len(devices)} ports, {len(in_pod)} MACs and {len(addresses)} addresses")
+        return UnreadableResult(f"it has {len(devices)} ports, {len(in_pod)} MACs and {len(addresses)} addresses")
     uid = dict(cached.arguments or ()).get(POD_UID, "")
-    return PodPort(devices[0], in_pod[0], addresses, gateways, broadcasts, uid)
+    return BridgePort(devices[0], in_pod[0], addresses, gateways, broadcasts, uid)
 
 
-class Results:
+class CNIResults:
     """A folder's results, each read again when it has changed. Blocking, and for one thread at a time."""
 
     def __init__(self, folder: Path, network: str, bridge: str) -> None:
         self._folder, self._network, self._bridge = folder, network, bridge
-        self._known: dict[str, tuple[tuple[int, int, int], PodPort | Unclear | None]] = {}
+        self._known: dict[str, tuple[tuple[int, int, int], BridgePort | UnreadableResult | None]] = {}
         """By file name: number, size and time of the file as it was read, and what it said."""
 
-    def look(self) -> dict[str, PodPort | Unclear]:
+    def read_all(self) -> dict[str, BridgePort | UnreadableResult]:
         """Return what all files say, by name. Raise OSError where the folder cannot be listed."""
         try:
             names = sorted(os.listdir(self._folder))
         except FileNotFoundError:
             names = []
         self._known = {name: self._known[name] for name in names if name in self._known}
-        return {name: found for name in names if (found := self.look_at(name)) is not None}
+        return {name: found for name in names if (found := self.read(name)) is not None}
 
-    def look_at(self, name: str) -> PodPort | Unclear | None:
+    def read(self, name: str) -> BridgePort | UnreadableResult | None:
         """Return what one file says; None where it is gone, or of another network or bridge."""
         if not name.startswith(f"{self._network}-"):
             return None
@@ -123,20 +123,20 @@ class Results:
         except FileNotFoundError:
             return None
         except OSError as error:
-            return Unclear(str(error.strerror))
+            return UnreadableResult(str(error.strerror))
         found = self._known[name][1]
-        return None if isinstance(found, Unclear) and at.st_mtime < _booted() else found
+        return None if isinstance(found, UnreadableResult) and at.st_mtime < _booted() else found
 
-    def _parse(self, data: bytes) -> PodPort | Unclear | None:
+    def _parse(self, data: bytes) -> BridgePort | UnreadableResult | None:
         if len(data) > LARGEST:
-            return Unclear(f"it has more than {LARGEST} bytes")
+            return UnreadableResult(f"it has more than {LARGEST} bytes")
         return parse(data, self._network, self._bridge)
 
     def addresses(self) -> dict[str, str]:
         """Return the addresses that pods have, each with the pod's UID. Raise OSError where a result does not say."""
         held: dict[str, str] = {}
-        for name, found in self.look().items():
-            if isinstance(found, Unclear):
+        for name, found in self.read_all().items():
+            if isinstance(found, UnreadableResult):
                 raise OSError(f"{self._folder / name}: {found.why}")
             held |= dict.fromkeys(found.addresses, found.pod_uid)
         return held

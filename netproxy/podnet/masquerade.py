@@ -1,63 +1,55 @@
-"""Translates what this node's pods send outside to the node's address, where another proxy serves Services.
+"""Masquerades what this node's pods send outside the cluster, where another proxy serves Services.
 
-Our own proxy has this rule among its own, in whichever tables it writes; no other proxy has. It is in a table of its own then,
-so that nothing of the other proxy's is touched. What an earlier chain translated passes it.
+Our own proxy has this rule among its own, in whichever tables it writes; no other proxy has. So it is in a table of its own,
+and nothing of the other proxy's is touched. Packets that an earlier chain has translated pass it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
-from netproxy.nftables import chains
-from netproxy.nftables.writer import NftWriter, Writer
+from kube.clock import SYSTEM, Clock
+from netproxy.nft.commands import family_keyword
+from netproxy.nft.reconciler import TableReconciler
+from netproxy.nft.table import Elements
+from netproxy.nft.writer import NftWriter
 
 TABLE = "wherry-pods"
 _MULTICAST = {4: "224.0.0.0/4", 6: "ff00::/8"}
 
 
-def script(family: int, pods: Sequence[str], cluster: Sequence[str]) -> str:
-    """Return nft's text for the table, which replaces whatever is there: pods' ranges of the node and of the cluster."""
-    ip, table = chains.word(family), f"{chains.word(family)} {TABLE}"
-    inside = ", ".join((*(cluster or pods), _MULTICAST[family]))
-    rules = "".join(f"    {ip} saddr {cidr} {ip} daddr != {{ {inside} }} masquerade fully-random\n" for cidr in pods)
-    hook = "type nat hook postrouting priority srcnat; policy accept;"
-    return f"table {table} {{}}\ndelete table {table}\ntable {table} {{\n  chain postrouting {{\n    {hook}\n{rules}  }}\n}}\n"
+class MasqueradeRules:
+    """The table's desired state; `cluster` are the ranges of all pods, `pods` those of this node."""
+
+    def __init__(self, family: int, cluster: Sequence[str]) -> None:
+        self._family, self._cluster = family, tuple(cluster)
+        self.table = f"{family_keyword(family)} {TABLE}"
+        self.hooks = {"postrouting": "type nat hook postrouting priority srcnat; policy accept;"}
+        self.declarations: Mapping[str, str] = {}
+        self.elements: Elements = {}
+        self.pods: tuple[str, ...] | None = None
+
+    @property
+    def chains(self) -> Mapping[str, tuple[str, ...]]:
+        ip, pods = family_keyword(self._family), self.pods or ()
+        inside = ", ".join((*(self._cluster or pods), _MULTICAST[self._family]))
+        rules = tuple(f"{ip} saddr {cidr} {ip} daddr != {{ {inside} }} masquerade fully-random" for cidr in pods)
+        return {"postrouting": rules}
 
 
-class PodMasquerade:
-    """One IP family's table as last written; `cluster` are the ranges of all pods."""
+class PodMasquerade(TableReconciler):
+    """One IP family's table; `cluster` are the ranges of all pods."""
 
-    def __init__(self, family: int, cluster: Sequence[str], to: Writer | None = None) -> None:
-        self.family, self._cluster = family, tuple(cluster)
-        self._writer = to or NftWriter(family, TABLE)
-        self._text = ""
-        self._described: dict[str, list[Any]] = {}
-        self._seen = b""
+    def __init__(self, family: int, cluster: Sequence[str], *, clock: Clock = SYSTEM) -> None:
+        self._rules = MasqueradeRules(family, cluster)
+        super().__init__(NftWriter(family, TABLE), self._rules, clock)
 
     async def set(self, pods: Sequence[str]) -> None:
-        """Have these ranges of the node translated; WriteError where that cannot be written."""
-        text = script(self.family, pods, self._cluster)
-        if text != self._text:
-            await self._write(text)
+        """Masquerade these ranges of the node; WriteError where that cannot be written."""
+        if self._rules.pods != tuple(pods):
+            self._rules.pods, self._needs_comparison = tuple(pods), True
+        await self.write("")
 
     async def verify(self) -> bool:
-        """Write the table again where others changed it; return whether that was so."""
-        seen = self._writer.fingerprint()
-        if not self._text or (seen and seen == self._seen):
-            return False
-        self._seen = seen
-        if await self._writer.describe() == self._described:
-            return False
-        await self._write(self._text)
-        return True
-
-    async def _write(self, text: str) -> None:
-        await self._writer.apply(text)
-        self._text, self._seen = text, self._writer.fingerprint()
-        self._described = await self._writer.describe()
-
-    async def cleanup(self) -> None:
-        """Remove the table, where there is one."""
-        if await self._writer.exists():
-            await self._writer.apply(f"delete table {chains.word(self.family)} {TABLE}\n")
+        """Repair what others changed; return whether anything had to be repaired."""
+        return self._rules.pods is not None and await super().verify()

@@ -10,16 +10,17 @@ from pathlib import Path
 
 from kube.api import core_v1
 from kube.ip_addresses import reached
-from netproxy import sysctl
+from netproxy import iproute, sysctl
 from netproxy.config import ProxyConfig
-from netproxy.iptables.static import StaticSettings
-from netproxy.podnet import cni, kernel, peers, routes, ways
+from netproxy.families import of_family
+from netproxy.podnet import cluster_routes, cni, kernel_routes, node_routes, peers
+from netproxy.settings import StaticSettings
 
 log = logging.getLogger(__name__)
 
 
 def pod_cidrs_of(node: core_v1.Node) -> tuple[str, ...]:
-    """Return the node's pod ranges, one a family; empty before node IPAM has given any. What is no range is left out."""
+    """Return the node's pod ranges, one a family; empty before node IPAM has given any. Invalid ranges are ignored."""
     return tuple(str(each) for each in peers.peer_of(node).pods)
 
 
@@ -33,9 +34,9 @@ def internal_ip(node: core_v1.Node, family: int = 4) -> str:
     return ""
 
 
-def guarded_file(config: ProxyConfig) -> Path:
+def ready_file(config: ProxyConfig) -> Path:
     """Return which file says that pods may start."""
-    return cni.guarded_file(config.pod_network.run_dir, config.pod_network.cni_conf_dir)
+    return cni.ready_file(config.pod_network.run_dir, config.pod_network.cni_conf_dir)
 
 
 class PodNetwork:
@@ -44,8 +45,10 @@ class PodNetwork:
     def __init__(self, config: ProxyConfig, *, ipvs: bool = False) -> None:
         self._config = config
         bridge = config.pod_network.bridge
-        self._settings = sysctl.KeptSettings(sysctl.network_settings(config.families, bridge, ways.DEVICE, ipvs=ipvs))
-        self._guarded = guarded_file(config)
+        self._settings = sysctl.EnforcedSettings(
+            sysctl.network_settings(config.families, bridge, node_routes.DEVICE, ipvs=ipvs)
+        )
+        self._ready_file = ready_file(config)
         self._done: tuple[object, ...] | None = None
         self._source = ""
         self._own = peers.Peer("")
@@ -53,9 +56,9 @@ class PodNetwork:
     async def prepare(self) -> None:
         """Switch on forwarding, and keep cluster addresses inside before the first packet is sent."""
         await self._settings.verify()
-        addresses = await routes.node_addresses()
+        addresses = await iproute.global_addresses()
         self._source = next((address for address in addresses if ":" not in address), "")
-        await self._keep_inside(await self._mtu(peers.Peer("")))
+        await self._install_routes(await self._mtu(peers.Peer("")))
 
     async def configure(self, node: core_v1.Node) -> bool:
         """Write the CNI configuration and routes for the node's pod ranges; return whether it has any."""
@@ -75,9 +78,9 @@ class PodNetwork:
             mtu=mtu,
             host_ports=settings.host_ports,
             data_dir=settings.cni_data_dir,
-            guarded=self._guarded,
+            ready_file=self._ready_file,
         )
-        await asyncio.to_thread(cni.allow_pods, self._guarded)
+        await asyncio.to_thread(cni.allow_pods, self._ready_file)
         if await asyncio.to_thread(cni.write, settings.cni_conf_dir, document):
             log.info("wrote %s/%s for %s", settings.cni_conf_dir, cni.FILE_NAME, ", ".join(pod_cidrs))
         self._done = state
@@ -87,45 +90,47 @@ class PodNetwork:
         """Let the node's connections to cluster IPs come from the address the cluster knows, if it is a local one."""
         if address in ("", self._source):
             return
-        if address not in await routes.node_addresses():
+        if address not in await iproute.global_addresses():
             log.warning("the node's address %s is not on any of its devices: keeping %s", address, self._source)
             return
         self._source = address
-        await self._keep_inside(mtu)
+        await self._install_routes(mtu)
 
     async def verify(self) -> bool:
         """Put back kernel settings and routes that others changed; return whether any route had to be."""
         await self._settings.verify()
         if self._done is not None:
-            await asyncio.to_thread(cni.allow_pods, self._guarded)
-        if routes.in_place((*self._config.service_cidrs, *self._config.cluster_cidrs)):
+            await asyncio.to_thread(cni.allow_pods, self._ready_file)
+        if cluster_routes.installed((*self._config.service_cidrs, *self._config.cluster_cidrs)):
             return False
         log.warning("routes for the cluster's ranges were gone: putting them back")
-        await self._keep_inside(await self._mtu(self._own))
+        await self._install_routes(await self._mtu(self._own))
         return True
 
-    async def _keep_inside(self, mtu: int) -> None:
+    async def _install_routes(self, mtu: int) -> None:
         config = self._config
-        await routes.keep_inside(config.cluster_cidrs, config.service_cidrs, source=self._source, mtu=mtu)
+        await cluster_routes.install(config.cluster_cidrs, config.service_cidrs, source=self._source, mtu=mtu)
 
     async def _mtu(self, own: peers.Peer) -> int:
         settings = self._config.pod_network
         if settings.mtu:
             return settings.mtu
-        links = await kernel.read_links((settings.bridge, routes.DEVICE, ways.DEVICE))
-        uplink = ways.underlay(own, links)
-        return ways.pod_mtu(settings.node_routes, own, uplink.mtu if uplink else await routes.uplink_mtu())
+        links = await kernel_routes.read_links((settings.bridge, cluster_routes.DEVICE, node_routes.DEVICE))
+        uplink = node_routes.underlay(own, links)
+        return node_routes.pod_mtu(
+            settings.node_routes, own, uplink.mtu if uplink else await cluster_routes.uplink_mtu()
+        )
 
 
 def with_pods(settings: StaticSettings, pod_cidrs: tuple[str, ...]) -> StaticSettings:
     """Return the fixed chains' settings for a node that has these pod ranges."""
-    of_family = tuple(cidr for cidr in pod_cidrs if (":" in cidr) == (settings.family == 6))
-    return replace(settings, pod_cidrs=of_family, cluster_cidrs=settings.cluster_cidrs or of_family)
+    cidrs = of_family(pod_cidrs, settings.family)
+    return replace(settings, pod_cidrs=cidrs, cluster_cidrs=settings.cluster_cidrs or cidrs)
 
 
 async def remove(config: ProxyConfig) -> None:
     """Undo what was set up: routes, the tunnel, local addresses, the CNI configuration and the bridge."""
-    await routes.remove_routes()
-    await kernel.remove()
-    await asyncio.to_thread(cni.remove, config.pod_network.cni_conf_dir, guarded_file(config))
-    await routes.remove_bridge(config.pod_network.bridge)
+    await cluster_routes.remove_routes()
+    await kernel_routes.remove()
+    await asyncio.to_thread(cni.remove, config.pod_network.cni_conf_dir, ready_file(config))
+    await cluster_routes.remove_bridge(config.pod_network.bridge)

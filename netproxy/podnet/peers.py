@@ -1,4 +1,4 @@
-"""Nodes and this node's links, as far as ways to pods depend on them. No I/O.
+"""Nodes and this node's links, as far as routes to pods depend on them. No I/O.
 
 A Node object can be written by its kubelet: an address is believed only where it could be another machine's.
 """
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from kube.api import core_v1
 from kube.ip_addresses import reached
-from netproxy.podnet.nodes import SlimNode
+from netproxy.slim_objects import SlimNode
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -35,7 +35,7 @@ class Peer:
     pods: tuple[Network, ...] = ()
     addresses: tuple[Address, ...] = ()
     created: str = ""
-    """When the Node object was made, RFC 3339 in UTC."""
+    """Creation time of the Node object, RFC 3339 in UTC."""
     uid: str = ""
 
     def address(self, family: int) -> Address | None:
@@ -43,7 +43,7 @@ class Peer:
 
 
 def peer_of(node: core_v1.Node | SlimNode) -> Peer:
-    """Read what matters of a Node; what cannot be read is left out."""
+    """Return the pod ranges and addresses of a Node; invalid ones are ignored."""
     cidrs = node.spec.pod_cidrs or ([node.spec.pod_cidr] if node.spec.pod_cidr else [])
     texts = [each.address for each in node.status.addresses if each.type == "InternalIP"]
     pods: dict[int, Network] = {}

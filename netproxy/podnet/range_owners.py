@@ -1,4 +1,4 @@
-"""Which node each pod range belongs to. No I/O."""
+"""Owners of pod ranges: which node each range belongs to. No I/O."""
 
 from __future__ import annotations
 
@@ -32,5 +32,5 @@ class RangeOwners:
 
 
 def established(peer: Peer, owners: Mapping[Network, str]) -> bool:
-    """Tell whether all ranges of a node were its own before; `owners` are UIDs."""
+    """Return whether all ranges of a node were its own before; `owners` are UIDs."""
     return all(owners.get(pods) == peer.uid for pods in peer.pods)

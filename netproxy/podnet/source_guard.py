@@ -1,11 +1,11 @@
-"""Follows the pods' CNI results and keeps the table of their source addresses (source_rules.py) at what they say.
+"""Keeps the table of pods' source addresses (source_rules.py) at what the CNI results say.
 
 A pod is in the table some milliseconds after its result is there, as a rule before its first container runs; until then it
 can send as no known pod. What is left of a pod that is gone harms nobody until host-local has given all other addresses
-of the range, for names of devices are not used again: it is taken out at the next look, not while other pods start. The table
+of the range, for names of devices are not used again: it is removed at the next check, not while other pods start. The table
 stays in force while this role is down, and no pod starts before it was first written since the machine's boot (cni.py).
 
-Of a result that cannot be read it is not known whose port it tells of. So while there is one, all veths of the bridge that no
+A result that cannot be read does not say whose port it is about. So while there is one, all veths of the bridge that no
 result names may send nothing.
 """
 
@@ -15,7 +15,6 @@ import asyncio
 import json
 import logging
 import re
-import socket
 from pathlib import Path
 
 from kube import inotify
@@ -23,15 +22,16 @@ from kube.clock import SYSTEM, Clock
 from kube.process import CommandError, run
 from netproxy import metrics
 from netproxy.errors import WriteError
-from netproxy.nftables.keeper import TableKeeper
-from netproxy.nftables.writer import NftWriter, Writer
+from netproxy.netlink import interface_index
+from netproxy.nft.reconciler import TableReconciler
+from netproxy.nft.writer import NftWriter, Writer
 from netproxy.podnet import cni, cni_results, source_rules
-from netproxy.podnet.cni_results import PodPort, Unclear
+from netproxy.podnet.cni_results import BridgePort, UnreadableResult
 
 log = logging.getLogger(__name__)
 
 CHECK_PERIOD = 5.0
-"""Seconds between looks whether others changed the table, and at all results."""
+"""Seconds between checks of the table and of all results."""
 RETRY = 5.0
 _MASK = inotify.CLOSE_WRITE | inotify.MOVED_TO
 
@@ -40,7 +40,7 @@ _KERNELS_OPTIONS = ("group_fwd_mask", "0", "no_linklocal_learn", "0")
 
 
 _WORD = re.compile(r"[A-Za-z_.][\w.-]*", re.ASCII)
-"""What nft reads as a name. The CNI plugin names ports "veth" and hexadecimal digits."""
+"""Names for nft. The CNI plugin names ports "veth" and hexadecimal digits."""
 
 
 def writer() -> Writer:
@@ -53,14 +53,14 @@ class SourceGuard:
 
     def __init__(self, folder: Path, bridge: str, *, to: Writer | None = None, clock: Clock = SYSTEM) -> None:
         self._folder, self._bridge, self._clock = folder, bridge, clock
-        self._results = cni_results.Results(folder, cni.NETWORK, bridge)
+        self._results = cni_results.CNIResults(folder, cni.NETWORK, bridge)
         self._rules = source_rules.SourceRules()
-        self._keeper = TableKeeper(to or writer(), self._rules, clock)
-        self._ports: dict[str, PodPort] = {}
+        self._reconciler = TableReconciler(to or writer(), self._rules, clock)
+        self._ports: dict[str, BridgePort] = {}
         self._unclear: set[str] = set()
         """Files that cannot be read."""
         self._logged: set[str] = set()
-        self._complained = ""
+        self._logged_error = ""
         self._bridge_index = 0
         self.tried = asyncio.Event()
         """Set once the table is in force, or the log says why it is not."""
@@ -71,8 +71,8 @@ class SourceGuard:
             try:
                 await self._follow()
             except (WriteError, CommandError, OSError) as error:
-                if str(error) != self._complained:
-                    self._complained = str(error)
+                if str(error) != self._logged_error:
+                    self._logged_error = str(error)
                     log.error("pods can send from addresses that are not theirs: %s", error)
                 self.tried.set()
                 await self._clock.sleep(RETRY)
@@ -81,24 +81,24 @@ class SourceGuard:
         with inotify.Watcher() as watcher:
             await self._look_anew(watcher)
             self._rules.change(self._ports, await self._closed())
-            await self._keeper.take_over()
+            await self._reconciler.take_over()
             await self._set_bridge()
-            self._complained = ""
+            self._logged_error = ""
             self.tried.set()
             checked = self._clock.monotonic()
             while True:
                 for name, _ in await watcher.wait(CHECK_PERIOD):
                     if name:
-                        self._take_in(name, await asyncio.to_thread(self._results.look_at, name))
+                        self._take_in(name, await asyncio.to_thread(self._results.read, name))
                     else:  # events were lost, or the folder is gone
                         await self._look_anew(watcher)
                 await self._write()
-                if _index(self._bridge) != self._bridge_index:
+                if interface_index(self._bridge) != self._bridge_index:
                     await self._set_bridge()
                 if self._clock.monotonic() - checked >= CHECK_PERIOD:
                     await self._read_all()
                     await self._write()
-                    await self._keeper.verify()
+                    await self._reconciler.verify()
                     await self._set_bridge()
                     checked = self._clock.monotonic()
 
@@ -109,12 +109,12 @@ class SourceGuard:
         await self._read_all()
 
     async def _read_all(self) -> None:
-        """Read all results; those of pods that are gone, or of another network namespace, are left out."""
+        """Read all results but those of pods that are gone, or of another network namespace."""
         before, self._unclear = self._unclear, set()
         self._ports = {}
-        for name, found in (await asyncio.to_thread(self._results.look)).items():
+        for name, found in (await asyncio.to_thread(self._results.read_all)).items():
             self._take_in(name, found)
-            if isinstance(found, Unclear) and name in before - self._logged:  # it is not just being written
+            if isinstance(found, UnreadableResult) and name in before - self._logged:  # it is not just being written
                 log.error(
                     "%s cannot be read: no port of %s without a result may send: %s",
                     self._folder / name,
@@ -124,16 +124,16 @@ class SourceGuard:
                 self._logged.add(name)
         self._logged &= self._unclear
 
-    def _take_in(self, name: str, found: PodPort | Unclear | None) -> None:
+    def _take_in(self, name: str, found: BridgePort | UnreadableResult | None) -> None:
         self._unclear.discard(name)
-        if isinstance(found, Unclear):
+        if isinstance(found, UnreadableResult):
             self._unclear.add(name)
-        elif found is not None and _exists(found.device):
+        elif found is not None and interface_index(found.device):
             self._ports[name] = found
 
     async def _closed(self) -> list[str]:
         """Return the ports that may be those of results that cannot be read. A result is written when its port is there."""
-        if not self._unclear or not _index(self._bridge):
+        if not self._unclear or not interface_index(self._bridge):
             return []
         listed = await run(["ip", "-j", "link", "show", "master", self._bridge, "type", "veth"])
         names = {each["ifname"] for each in json.loads(listed.stdout or "[]") if each}
@@ -144,15 +144,15 @@ class SourceGuard:
         began = self._clock.monotonic()
         text = self._rules.change(self._ports, await self._closed())
         if text:
-            await self._keeper.write(text)
+            await self._reconciler.write(text)
             metrics.POD_SOURCES_SYNC.observe(self._clock.monotonic() - began)
 
     async def _set_bridge(self) -> None:
-        """Have the bridge learn from no frame to a link-local group, and pass those to LLDP's by the table: no hook saw them.
+        """Stop the bridge from learning from frames to link-local groups, and have it forward LLDP's, so that they pass a hook.
 
         The CNI plugin makes the bridge with the first pod, so this is done whenever there is another one.
         """
-        index = _index(self._bridge)
+        index = interface_index(self._bridge)
         if index:
             try:
                 await run(["ip", "link", "set", "dev", self._bridge, "type", "bridge", *_BRIDGE_OPTIONS])
@@ -163,18 +163,6 @@ class SourceGuard:
 
     async def cleanup(self) -> None:
         """Remove the table, and give the bridge the kernel's own options back."""
-        await self._keeper.remove()
-        if _index(self._bridge):
+        await self._reconciler.cleanup()
+        if interface_index(self._bridge):
             await run(["ip", "link", "set", "dev", self._bridge, "type", "bridge", *_KERNELS_OPTIONS], check=False)
-
-
-def _index(device: str) -> int:
-    """Return a device's number, 0 where there is none."""
-    try:
-        return socket.if_nametoindex(device)
-    except OSError:
-        return 0
-
-
-def _exists(device: str) -> bool:
-    return _index(device) > 0

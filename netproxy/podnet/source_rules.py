@@ -1,4 +1,4 @@
-"""The table that lets a pod send from its own addresses alone: MAC, IPv4, IPv6, and those it names in ARP and discovery.
+"""Rules that let a pod send from its own addresses alone: MAC, IPv4, IPv6, and those in ARP and neighbour discovery.
 
 Frames from a pod's port are looked at as they enter the bridge, before anything else of the kernel sees them: what others
 believe of addresses, network policies and Services is then never based on a borrowed one. No I/O.
@@ -21,9 +21,9 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterable, Mapping
 
-from netproxy.nftables import commands
-from netproxy.nftables.commands import Held
-from netproxy.podnet.cni_results import PodPort
+from netproxy.nft import commands
+from netproxy.nft.table import Elements
+from netproxy.podnet.cni_results import BridgePort
 
 FAMILY, NAME = "bridge", "wherry-sources"
 TABLE = f"{FAMILY} {NAME}"
@@ -142,11 +142,11 @@ def link_local(mac: str) -> ipaddress.IPv6Address:
     return ipaddress.IPv6Address(b"\xfe\x80" + bytes(6) + identifier)
 
 
-def elements_of(port: PodPort) -> Held:
+def elements_of(port: BridgePort) -> Elements:
     """Return the elements that let a port send, and keep ports that are not in the table from sending as it."""
     device = port.device
     mac = port.mac.replace(":", "")
-    found: Held = {("ports", device): "", ("macs", f"{device} . {port.mac}"): "", ("taken-macs", port.mac): ""}
+    found: Elements = {("ports", device): "", ("macs", f"{device} . {port.mac}"): "", ("taken-macs", port.mac): ""}
     for kind in (1, 2):  # source and target link-layer address, in units of eight bytes: 1 (RFC 4861)
         found["options", f"{device} . {int(f'{kind:02x}01{mac}', 16)}"] = ""
     own = (link_local(port.mac), *map(ipaddress.ip_address, port.addresses))
@@ -166,31 +166,21 @@ def elements_of(port: PodPort) -> Held:
 class SourceRules:
     """The table's desired state."""
 
-    table = TABLE
+    table, hooks, chains = TABLE, HOOKS, CHAINS
+    declarations = {name: f"set {name} {{ {kind}; }}" for name, kind in SETS.items()}  # noqa: RUF012
 
     def __init__(self) -> None:
-        self._ports: dict[str, PodPort] = {}
+        self._ports: dict[str, BridgePort] = {}
         self._closed: tuple[str, ...] = ()
 
     @property
-    def elements(self) -> Held:
+    def elements(self) -> Elements:
         found = {key: data for port in self._ports.values() for key, data in elements_of(port).items()}
         return found | {("closed", device): "" for device in self._closed}
 
-    def change(self, ports: Mapping[str, PodPort], closed: Iterable[str] = ()) -> str:
-        """Take in all ports, by file, and devices that may send nothing; return the text that leads there from before."""
+    def change(self, ports: Mapping[str, BridgePort], closed: Iterable[str] = ()) -> str:
+        """Store all ports, by file, and devices that may send nothing; return the text for nft that makes the change."""
         before = self.elements
         self._ports, self._closed = dict(ports), tuple(closed)
         lines = commands.change_elements(TABLE, before, self.elements)
         return "\n".join(lines) + "\n" if lines else ""
-
-    def reconcile(self, held: Held, held_chains: Iterable[str], held_sets: Iterable[str]) -> str:
-        """Return the text that turns what the kernel holds into what it should hold."""
-        present = set(held_sets)
-        lines = [f"add table {TABLE}"]
-        lines += [f"add set {TABLE} {name} {{ {kind}; }}" for name, kind in SETS.items() if name not in present]
-        lines += commands.change_elements(TABLE, {key: "" for key in held if key[0] in SETS}, self.elements)
-        lines += commands.write_chains(TABLE, CHAINS, HOOKS)
-        lines += commands.delete_chains(TABLE, [name for name in held_chains if name not in CHAINS])
-        lines += [f"delete set {TABLE} {name}" for name in present if name not in SETS]
-        return "\n".join(lines) + "\n"

@@ -1,1 +1,1 @@
-"""NetworkPolicy: policies, pods and namespaces to one nftables table that judges what pods send and receive."""
+"""NetworkPolicy: policies, pods and namespaces become one nftables table that filters pods' traffic."""

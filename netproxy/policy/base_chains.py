@@ -1,9 +1,9 @@
-"""The base chains of the policies' table: which packets are judged, and which pass unjudged. No I/O.
+"""Base chains of the policy table: which packets policies apply to, and which always pass. No I/O.
 
 A packet is judged where it is forwarded, after Services were translated, so a policy sees the pods that really talk.
 IPVS forwards nothing: its packets come in by hook `input`, get the endpoint's address from ip_vs (priority 99) and leave by
 hook `output`. There they still have the client's address, for masquerade comes later, and what the node itself sends has one
-of its own. ip_vs's connection tracking, which the mode turns on, gives them the state of the connection to the endpoint.
+of its own. ip_vs's connection tracking, which the mode switches on, gives them the state of the connection to the endpoint.
 Answers of endpoints are forwarded in every mode.
 
 Each direction has a base chain of its own, for `accept` ends only its own: what may leave its sender is still judged for
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from netproxy.nftables.chains import word
+from netproxy.nft.commands import family_keyword
 from netproxy.policy.model import DIRECTIONS, EGRESS, INGRESS
 
 IPVS_PREFIX = "ipvs-"
@@ -57,7 +57,7 @@ def _accepted(family: int) -> tuple[str, ...]:
 
 
 def _judged(family: int, direction: str, closed: Iterable[str]) -> Iterator[str]:
-    ip = word(family)
+    ip = family_keyword(family)
     own = f"{ip} {OWN[direction]}"
     yield f"{ip} saddr . {ip} daddr @{ITSELF} accept"
     yield f"{own} vmap @{direction}-pods"

@@ -1,4 +1,4 @@
-"""Writes the policy table of one IP family, without the rules of policies because of which writes fail."""
+"""Writes the policy table of one IP family, without the rules of policies that make writes fail."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from collections.abc import Sequence
 
 from kube.clock import Clock
 from netproxy.errors import UnansweredError, WriteError
+from netproxy.families import of_family
+from netproxy.policy.backend import PolicyBackend
 from netproxy.policy.failures import Failures
-from netproxy.policy.isolation import costly_policies, refused_policies
+from netproxy.policy.policy_search import costly_policies, refused_policies
 from netproxy.policy.retries import Retries
-from netproxy.policy.rules import Rulesets
-from netproxy.policy.sync import PolicyBackend
+from netproxy.policy.rules import RulesetBuilder
 
 log = logging.getLogger(__name__)
 RETRY = 1.0
@@ -21,31 +22,31 @@ RETRY = 1.0
 class FamilyWriter:
     """One family's backend, its rulesets, and the policies that are closed in it."""
 
-    def __init__(self, backend: PolicyBackend, rulesets: Rulesets, failures: Failures, clock: Clock) -> None:
+    def __init__(self, backend: PolicyBackend, rulesets: RulesetBuilder, failures: Failures, clock: Clock) -> None:
         self.backend, self.rulesets, self._failures, self._clock = backend, rulesets, failures, clock
         self._retries = Retries(clock)
 
     def set_node_ranges(self, cidrs: Sequence[str]) -> None:
         """Set the ranges of addresses of this node's pods; those of the other family are ignored."""
-        self.rulesets.ranges = tuple(cidr for cidr in cidrs if (":" in cidr) == (self.backend.family == 6))
+        self.rulesets.ranges = of_family(cidrs, self.backend.family)
 
     async def write(self) -> bool:
         """Write what the table of policies holds now; return whether that succeeded."""
         closed = self.rulesets.closed  # `reopen` may open one during the write
         try:
             try:
-                await self.backend.put(self.rulesets.make())
+                await self.backend.put(self.rulesets.build())
             except WriteError as error:
-                self.backend.distrust()
+                self.backend.require_comparison()
                 if not await self._close(error):
                     raise
                 closed = self.rulesets.closed
-                await self.backend.put(self.rulesets.make())
+                await self.backend.put(self.rulesets.build())
         except WriteError as error:
-            log.error("network policies are behind: %s", error)
-            self.backend.distrust()
+            log.error("network policies cannot be written yet: %s", error)
+            self.backend.require_comparison()
             return False
-        self._retries.taken(closed)
+        self._retries.written(closed)
         return True
 
     async def _close(self, error: WriteError) -> bool:

@@ -1,10 +1,10 @@
-"""The cluster's pods and its namespaces' labels, found by namespace, node and label. No I/O."""
+"""Indexes of the cluster's pods and its namespaces' labels. No I/O."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from netproxy.policy.objects import PodFacts
+from netproxy.policy.pod_facts import PodFacts
 from netproxy.policy.selector_index import Hint
 
 

@@ -1,4 +1,4 @@
-"""What one policy may cost each node: the API limits none of it, and whoever may write policies writes them for all nodes."""
+"""Limits of what policies may cost a node: the API has none, and every policy is written on all nodes that run its pods."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A NetworkPolicy as it is enforced: the pods that it selects, and what it allows to and from them. No I/O."""
+"""A parsed NetworkPolicy: the pods that it selects, and what it allows to and from them. No I/O."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """A policy; a direction that it does not speak of has no entry."""
+    """A policy; a direction that it does not restrict has no entry."""
 
     key: str
     subject: Selector
@@ -46,7 +46,7 @@ class Policy:
     allowing: frozenset[str] = field(init=False, repr=False, compare=False, default=frozenset())
     """Directions in which something is allowed."""
     weights: Mapping[Selector, int] = field(init=False, repr=False, compare=False, default_factory=dict)
-    """How often a member of a selection may be written: as a peer, and once for each named port that is looked up in it."""
+    """Elements for each member of a selection: as a peer, and once for each named port that is looked up in it."""
 
     def __post_init__(self) -> None:
         found: set[Selector] = set()

@@ -1,4 +1,4 @@
-"""What the policies that select pods of this node cost it: their rules, and the jumps to them. No I/O.
+"""Costs of the policies that select pods of this node: their rules, and the jumps to them. No I/O.
 
 Pods that the same policies select share a chain with a jump to each of them. Where many policies select many pods in different
 combinations, there are as many jumps as pairs of a pod and a policy.
@@ -31,7 +31,7 @@ def costs_here(table: PolicyTable, closed: Collection[str] = ()) -> dict[str, in
     pairs = pairs_here(table, closed)
     costs: Mapping[str, int] = {key: table.policies[key].cost for key in pairs}
     jumps: Mapping[str, int] = pairs
-    # To tell chains apart takes as long as there are pairs.
+    # Grouping pods by their policies takes time in proportion to the pairs.
     if sum(costs.values()) + sum(pairs.values()) > MAX_COST_HERE and sum(pairs.values()) <= MAX_PAIRS_HERE:
         jumps = _jumps(table, pairs)
     return {key: cost + jumps[key] for key, cost in costs.items()}

@@ -1,4 +1,4 @@
-"""NetworkPolicies as the API has them to those of the model. No I/O."""
+"""Parses NetworkPolicies of the API. No I/O."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from netproxy.errors import PolicyError
 from netproxy.policy.limits import check_cost, check_selector
 from netproxy.policy.model import EGRESS, INGRESS, Policy, Port, Rule
 from netproxy.policy.selector import Selector
-from netproxy.policy.turns import at_once
+from netproxy.policy.work_queue import run_to_end
 
 SLICE = 100
 """Peers that are read between suspensions: each has two selectors at most, all of a policy as much as limits.py allows."""
@@ -20,7 +20,7 @@ SLICE = 100
 
 def parse(policy: networking_v1.NetworkPolicy) -> Policy:
     """Read a policy; PolicyError or SelectorError for one that cannot be enforced."""
-    return at_once(_parse(policy))
+    return run_to_end(_parse(policy))
 
 
 def _parse(policy: networking_v1.NetworkPolicy) -> Generator[None, None, Policy]:

@@ -77,7 +77,7 @@ class Placement:
         return min(found, key=found.__getitem__), looked
 
     def add(self, namespace: str, places: Mapping[Selector, Places]) -> dict[Selector, Places]:
-        """Take in that a policy uses selectors, at the places chosen; return those that are new."""
+        """Add a policy's use of selectors, at the places chosen; return those that are new."""
         new: dict[Selector, Places] = {}
         for each, wanted in places.items():
             placed = self._placed.get((namespace, each))
@@ -89,7 +89,7 @@ class Placement:
         return new
 
     def remove(self, namespace: str, selectors: Iterable[Selector]) -> dict[Selector, Places]:
-        """Take in that a policy no longer uses selectors; return those that none of the namespace uses."""
+        """Remove a policy's use of selectors; return those that none of the namespace uses."""
         gone: dict[Selector, Places] = {}
         for each in selectors:
             placed = self._placed[namespace, each]

@@ -1,4 +1,4 @@
-"""The back-off of policies whose rules could not be written. No I/O."""
+"""Back-off of policies whose rules could not be written. No I/O."""
 
 from __future__ import annotations
 
@@ -49,6 +49,6 @@ class Retries:
         """Forget a deleted policy."""
         self._known.pop(key, None)
 
-    def taken(self, closed: frozenset[str]) -> None:
+    def written(self, closed: frozenset[str]) -> None:
         """Note a successful write without the policies in `closed`; forget all others."""
         self._known = {key: known for key, known in self._known.items() if key in closed}

@@ -1,4 +1,4 @@
-"""Policies to one nftables table a family: sets of addresses, a chain a policy, and maps from pod to its chains. No I/O.
+"""Translates policies to one nftables table a family: address sets, a chain a policy, and maps from pod to chains. No I/O.
 
 Base chains (base_chains.py) let pass what belongs to an accepted connection, and what a pod sends to itself. Then one map
 look-up leads from the address of an isolated pod to a chain for exactly the policies that select it; it tries each of theirs
@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping
 
-from netproxy.nftables.chains import PROTOCOLS, word
+from netproxy.families import of_family
+from netproxy.nft.commands import PROTOCOLS, family_keyword
 from netproxy.policy.base_chains import ITSELF, LOCAL_PODS, base_chains
 from netproxy.policy.model import DIRECTIONS, EGRESS, INGRESS, Policy, Port, Rule
 from netproxy.policy.ruleset import Part, PolicyPart, Ruleset, digest
@@ -20,7 +21,7 @@ from netproxy.policy.table import PolicyTable
 PEER = {EGRESS: "daddr", INGRESS: "saddr"}
 
 
-class Rulesets:
+class RulesetBuilder:
     """Makes one family's rulesets. A selection's elements are kept until its members change."""
 
     def __init__(self, table: PolicyTable, family: int, *, bridge: str = "cni0", ipvs: bool = False) -> None:
@@ -30,33 +31,33 @@ class Rulesets:
         """The ranges of addresses of this node's pods."""
         self.closed: frozenset[str] = frozenset()
         """Policies by key whose rules are left out: they isolate pods and allow nothing."""
-        self._shut: Collection[str] = ()
-        self._ip = word(family)
+        self._excluded: Collection[str] = ()
+        self._ip = family_keyword(family)
         self._address = "ipv4_addr" if family == 4 else "ipv6_addr"
         self._names: dict[object, str] = {}
-        self._kept: dict[Selector, dict[str, str]] = {}
+        self._cached: dict[Selector, dict[str, str]] = {}
         """The elements of selections, as they were at `_version`, like `_parts`."""
         self._version = 0
         self._changed: set[Selector] = set()
         self._parts: dict[object, PolicyPart] = {}
 
-    def make(self, closed: Collection[str] | None = None) -> Ruleset:
+    def build(self, closed: Collection[str] | None = None) -> Ruleset:
         """Return the ruleset for what the table holds now, without the rules of policies that are `closed`."""
-        self._shut = self.closed if closed is None else closed
+        self._excluded = self.closed if closed is None else closed
         out, base = Ruleset(), Part()
         self._changed, self._version = self.table.selections.changed_since(self._version), self.table.selections.version
-        for selector in self._changed & self._kept.keys():
-            del self._kept[selector]
-        mine = self._local_addresses()
+        for selector in self._changed & self._cached.keys():
+            del self._cached[selector]
+        local = self._local_addresses()
         base.declarations[LOCAL_PODS] = f"set {LOCAL_PODS} {{ type {self._address} ; }}"
-        base.elements[LOCAL_PODS] = dict.fromkeys(mine, "")
+        base.elements[LOCAL_PODS] = dict.fromkeys(local, "")
         base.declarations[ITSELF] = f"set {ITSELF} {{ type {self._address} . {self._address} ; }}"
         itself = base.elements[ITSELF] = {}
         parts: dict[object, PolicyPart] = {}
         for direction in DIRECTIONS:
             selected = self._policies_of_pods(direction)
             verdicts: dict[str, str] = {}
-            for ip, key in mine.items():
+            for ip, key in local.items():
                 policies = selected.get(key)
                 if policies is not None:
                     verdicts[ip] = f"goto {self._chain_of(direction, policies, base, parts)}"
@@ -64,15 +65,17 @@ class Rulesets:
             name = f"{direction}-pods"
             base.declarations[name] = f"map {name} {{ type {self._address} : verdict ; }}"
             base.elements[name] = verdicts
-        shut = self.ranges if self._waits_for_an_address() else ()
-        isolated = bool(shut or base.elements[f"{INGRESS}-pods"])
-        base.chains |= base_chains(self.family, shut, bridge=self._bridge, isolated=isolated, ipvs=self._ipvs)
+        closed_ranges = self.ranges if self._waits_for_an_address() else ()
+        isolated = bool(closed_ranges or base.elements[f"{INGRESS}-pods"])
+        base.chains |= base_chains(self.family, closed_ranges, bridge=self._bridge, isolated=isolated, ipvs=self._ipvs)
         for each, part in parts.items():
             out.add(each, part)
         out.add("", base)
         self._parts = parts
-        if len(self._kept) > 2 * len(out.elements):
-            self._kept = {each: kept for each, kept in self._kept.items() if self._name("pods", each) in out.elements}
+        if len(self._cached) > 2 * len(out.elements):
+            self._cached = {
+                each: cached for each, cached in self._cached.items() if self._name("pods", each) in out.elements
+            }
         return out
 
     # -- pods of this node ----------------------------------------------------------------------------------------
@@ -97,7 +100,7 @@ class Rulesets:
                 subjects.add(policy.subject)
                 for pod in self.table.members_here(policy.subject):
                     selected.setdefault(pod, [])
-            if direction in policy.allowing and key not in self._shut:
+            if direction in policy.allowing and key not in self._excluded:
                 for pod in self.table.members_here(policy.subject):
                     selected[pod].append(policy)
         return selected
@@ -158,7 +161,7 @@ class Rulesets:
                 out.declarations[name] = f"set {name} {{ type {self._address} ; }}"
                 out.selections.setdefault(selector, []).append(name)
             found.append((f"{match} @{name}", subject or selector))
-        blocks = [text for text in rule.blocks if (":" in text) == (self.family == 6)]
+        blocks = of_family(rule.blocks, self.family)
         if any(text.endswith("/0") for text in blocks):
             found.append(("", subject or EVERY_POD))
         elif blocks:
@@ -169,11 +172,11 @@ class Rulesets:
         return found
 
     def _addresses_of(self, selector: Selector) -> dict[str, str]:
-        kept = self._kept.get(selector)
-        if kept is None:
+        cached = self._cached.get(selector)
+        if cached is None:
             members = self.table.members(selector).values()
-            kept = self._kept[selector] = {ip: "" for pod in members for ip in pod.addresses(self.family)}
-        return kept
+            cached = self._cached[selector] = {ip: "" for pod in members for ip in pod.addresses(self.family)}
+        return cached
 
     def _ports(self, rule: Rule, target: Selector, out: PolicyPart) -> list[str]:
         if not rule.ports:

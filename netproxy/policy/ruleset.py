@@ -1,4 +1,4 @@
-"""The contents of one family's nftables table, and the names of what is in it. No I/O.
+"""Contents of one family's policy table, and the names of its sets and chains. No I/O.
 
 It is made of parts; a part is the same object as long as nothing in it changes.
 """
@@ -29,7 +29,7 @@ class Part:
 
 @dataclass(slots=True, eq=False)
 class PolicyPart(Part):
-    """What one policy needs in one direction; it is the same object as long as none of it changed."""
+    """The part of one policy in one direction; it is the same object as long as none of it changed."""
 
     policy: Policy | None = None
     selections: dict[Selector, list[str]] = field(default_factory=dict)
@@ -40,7 +40,7 @@ class PolicyPart(Part):
 
 @dataclass(slots=True, eq=False)
 class Ruleset(Part):
-    """What the table should hold, together and in parts."""
+    """The desired contents of the table, together and in parts."""
 
     parts: dict[object, Part] = field(default_factory=dict)
 
@@ -51,7 +51,7 @@ class Ruleset(Part):
         self.chains |= part.chains
 
 
-def flat(ruleset: Part) -> Mapping[tuple[str, str], str]:
+def flatten(ruleset: Part) -> Mapping[tuple[str, str], str]:
     """Return all elements by set and key."""
     return {(name, key): data for name, elements in ruleset.elements.items() for key, data in elements.items()}
 

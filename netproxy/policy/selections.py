@@ -1,4 +1,4 @@
-"""The pods that each selector of a policy selects now. No I/O.
+"""Pods that each selector of a policy selects now. No I/O.
 
 Equal selectors share one selection, however many policies have them.
 """
@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from netproxy.policy.limits import MAX_ALIKE, MAX_SUBJECTS_ALIKE, TOO_MANY_ALIKE, TOO_MANY_SUBJECTS_ALIKE
 from netproxy.policy.model import Policy
-from netproxy.policy.objects import PodFacts
 from netproxy.policy.placement import Placement
+from netproxy.policy.pod_facts import PodFacts
 from netproxy.policy.selector import Selector
 from netproxy.policy.selector_index import Places, SelectorIndex
 
@@ -48,7 +48,7 @@ class Selections:
         self.index: SelectorIndex[Selection] = SelectorIndex()
         self.subject_places = Placement(MAX_SUBJECTS_ALIKE, TOO_MANY_SUBJECTS_ALIKE)
         self.peer_places = Placement(MAX_ALIKE, TOO_MANY_ALIKE)
-        """Where the selectors of isolated pods, and those of their peers, are in the index."""
+        """Places in the index: of the selectors of isolated pods, and of those of their peers."""
         self.added = 0
         """Members added since this was last set to 0."""
         self.failed: set[str] = set()
@@ -83,7 +83,7 @@ class Selections:
             self._note(selector)
 
     def use(self, policy: Policy, wanted: Mapping[Selector, Selection]) -> None:
-        """Take in that a policy has selectors; `wanted` are their selections, new ones with their members."""
+        """Add a policy's use of selectors; `wanted` are their selections, new ones with their members."""
         for selector, selection in wanted.items():
             # A selection that was known may be gone: its last policy can have been closed meanwhile.
             if selector not in self._known:
@@ -99,7 +99,7 @@ class Selections:
                 self.index.add(selector, self._known[selector], new)
 
     def release(self, old: Policy, kept: Iterable[Selector] = ()) -> None:
-        """Take in that a policy has other selectors, or is gone; `kept` are those that it still has."""
+        """Remove a policy's use of its old selectors; `kept` are those that it still has."""
         for placement, selectors in ((self.subject_places, (old.subject,)), (self.peer_places, old.peers)):
             for selector, gone in placement.remove(old.subject.namespace, selectors).items():
                 self.index.remove(selector, gone)

@@ -1,4 +1,4 @@
-"""Selectors of pods, as policies have them. No I/O."""
+"""Pod selectors of policies. No I/O."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from kube import selectors
 from kube.selectors import LabelSelector
-from netproxy.policy.objects import PodFacts
+from netproxy.policy.pod_facts import PodFacts
 
 
 @dataclass(frozen=True, slots=True)

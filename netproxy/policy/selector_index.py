@@ -1,4 +1,4 @@
-"""An index of selectors by a label that each requires, so that a pod is compared with few of them. No I/O.
+"""Index of selectors by a label that each requires, so that a pod is compared with few of them. No I/O.
 
 A selector that asks for one of few values of a label is found by each of them, one that only asks for a label (Exists, In with
 many values) by its key. Any other (NotIn, DoesNotExist, an empty one) is compared with every pod of its namespaces.
@@ -19,10 +19,10 @@ Hint = tuple[str, str | None] | None
 """A label that everything selected has, or its key with None; None alone where no label is required."""
 Place = dict[Hint, dict[Selector, T]]
 Places = tuple[tuple[str | Hint, Hint], ...]
-"""Where a selector is found: by a namespace or a hint of namespaces, and by a hint of pods."""
+"""The places of a selector: by a namespace or a hint of namespaces, and by a hint of pods."""
 FEW = 8
 """The most values by which a selector is found."""
-FORBIDDING = ("notin", "!")
+NEGATIVE_OPERATORS = ("notin", "!")
 
 
 def hints_of(selector: LabelSelector, most: int = FEW) -> list[tuple[Hint, ...]]:
@@ -35,7 +35,7 @@ def hints_of(selector: LabelSelector, most: int = FEW) -> list[tuple[Hint, ...]]
     for each in selector.requirements:
         if each.operator == "in" and len(each.values) <= most:
             among.append(each)
-        elif each.operator not in FORBIDDING:
+        elif each.operator not in NEGATIVE_OPERATORS:
             key = key or each.key
     among.sort(key=lambda each: len(each.values))
     found: list[tuple[Hint, ...]] = [tuple((each.key, value) for value in each.values) for each in among[:FEW]]
@@ -68,7 +68,7 @@ class SelectorIndex(Generic[T]):
         self._places: dict[str | Hint, Place[T]] = {}
         """By namespace or the hint of namespaces, then by that of the pods."""
         self._times: Counter[tuple[str | Hint, Hint, Selector]] = Counter()
-        """How often a selector was added at a place."""
+        """The number of times that a selector was added at a place."""
 
     def add(self, selector: Selector, value: T, places: Places) -> None:
         for where, hint in places:

@@ -1,4 +1,4 @@
-"""NetworkPolicies, pods and namespaces, with the pods that each policy selects kept current. No I/O.
+"""Table of NetworkPolicies, pods and namespaces, with the pods that each policy selects. No I/O.
 
 A change of a pod is compared with the selectors that may select it, and a new selector with the pods of its namespaces.
 Changes that may take long are generators, which yield every `SLICE` comparisons.
@@ -10,15 +10,15 @@ from collections import Counter
 from collections.abc import Generator, Mapping
 
 from netproxy.errors import PolicyError
+from netproxy.namespace_costs import NamespaceCosts
 from netproxy.policy.known_pods import KnownPods
 from netproxy.policy.limits import MAX_MEMBERS, TOO_MANY_MEMBERS
 from netproxy.policy.model import Policy
-from netproxy.policy.objects import PodFacts
+from netproxy.policy.pod_facts import PodFacts
 from netproxy.policy.selections import Selection, Selections
 from netproxy.policy.selector import Selector
 from netproxy.policy.selector_index import Places, SelectorIndex
-from netproxy.policy.turns import at_once
-from netproxy.spending import Spending
+from netproxy.policy.work_queue import run_to_end
 
 SLICE = 1_000
 """Comparisons of a pod with a selector between suspensions."""
@@ -31,7 +31,7 @@ class PolicyTable:
         self.policies: dict[str, Policy] = {}
         self.known = KnownPods()
         self.selections = Selections()
-        self.spending = Spending()
+        self.costs = NamespaceCosts()
         self.unknown_closed = False
         """Whether addresses of this node's ranges that no pod is known to have are closed, whoever starts."""
 
@@ -44,7 +44,7 @@ class PolicyTable:
         return self.selections[selector].here
 
     def is_selected(self, key: str) -> bool:
-        """Tell whether any policy selects a pod of this node."""
+        """Return whether any policy selects a pod of this node."""
         return any(key in self.members_here(policy.subject) for policy in self.policies.values())
 
     # -- pods and namespaces --------------------------------------------------------------------------------------
@@ -69,10 +69,10 @@ class PolicyTable:
 
     def set_namespace(self, name: str, labels: Mapping[str, str] | None) -> bool:
         """Store a namespace's labels, None for one that is gone; return whether rules depend on them."""
-        return at_once(self.take_namespace(name, labels))
+        return run_to_end(self.set_namespace_in_slices(name, labels))
 
-    def take_namespace(self, name: str, labels: Mapping[str, str] | None) -> Generator[None, None, bool]:
-        """Do as `set_namespace` does, in slices. The caller takes in nothing else meanwhile."""
+    def set_namespace_in_slices(self, name: str, labels: Mapping[str, str] | None) -> Generator[None, None, bool]:
+        """Do as `set_namespace`, in slices. The caller stores nothing else meanwhile."""
         before = self.known.labels_of(name)
         if before == labels:
             return False
@@ -106,10 +106,10 @@ class PolicyTable:
     # -- policies -------------------------------------------------------------------------------------------------
     def set_policy(self, policy: Policy) -> None:
         """Store a policy. PolicyError where its selectors are too many or select too many pods; the old version then stays."""
-        at_once(self.take_policy(policy))
+        run_to_end(self.set_policy_in_slices(policy))
 
-    def take_policy(self, policy: Policy) -> Generator[None, None, None]:
-        """Do as `set_policy` does, in slices. The caller takes in no pod or namespace meanwhile."""
+    def set_policy_in_slices(self, policy: Policy) -> Generator[None, None, None]:
+        """Do as `set_policy`, in slices. The caller stores no pod or namespace meanwhile."""
         known, namespace, selections = self.policies.get(policy.key), policy.subject.namespace, self.selections
         subject = (known.subject,) if known else ()
         subjects = yield from selections.subject_places.choose(namespace, subject, (policy.subject,))
@@ -123,7 +123,7 @@ class PolicyTable:
         old = self.policies.get(policy.key)
         selections.use(policy, wanted)
         self.policies[policy.key] = policy
-        self.spending.change(policy.key, old.cost if old else 0, policy.cost)
+        self.costs.change(policy.key, old.cost if old else 0, policy.cost)
         selections.place(namespace, subjects, peers)
         if old is not None:
             selections.release(old, kept=wanted)
@@ -131,7 +131,7 @@ class PolicyTable:
     def delete_policy(self, key: str) -> None:
         old = self.policies.pop(key, None)
         if old is not None:
-            self.spending.change(key, old.cost, 0)
+            self.costs.change(key, old.cost, 0)
             self.selections.release(old)
 
     def _find(

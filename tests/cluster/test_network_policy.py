@@ -69,7 +69,7 @@ def test_the_runtime_names_the_pod_whose_addresses_cni_plugins_gave(shared: Clus
     apply(shared, ns, pod("named"))
     wait_running(shared, ns, "named")
     found = shared.get("pod", "named", "-n", ns)
-    held = cni_results.Results(Path(PodNetworkConfig().cni_results_dir), cni.NETWORK, "cni0").addresses()
+    held = cni_results.CNIResults(Path(PodNetworkConfig().cni_results_dir), cni.NETWORK, "cni0").addresses()
     assert held[found["status"]["podIP"]] == found["metadata"]["uid"]
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from kube.client import key_of
-from netproxy.policy.objects import SlimMeta, SlimNamespace
+from netproxy.slim_objects import SlimMeta, SlimNamespace
 from tests.support.memory_api import MemoryAPI
 from tests.support.policies import pod, random_policy
 from tests.support.services import endpoint, node, port, service, slice_of

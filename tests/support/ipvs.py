@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from netproxy.errors import WriteError
-from netproxy.ipvs.commands import SETS
+from netproxy.ipset import SETS
 from netproxy.ipvs.kernel import Entries, Table
-from netproxy.ipvs.state import Behaviour, Server
+from netproxy.ipvs.state import Server, ServerConfig
 from tests.support.packet_tracer import ACCEPT, DROP, REJECT, Host, Outcome, Packet, RuleTracer, _State
 
 PROTOCOLS = {"-t": "tcp", "-u": "udp", "--sctp-service": "sctp"}
@@ -25,7 +25,7 @@ class MemoryKernel:
         return None
 
     def servers(self) -> Table:
-        return Table(dict(self.table.servers), dict(self.table.ending))
+        return Table(dict(self.table.servers), dict(self.table.draining))
 
     async def entries(self) -> Entries:
         return set(self.held)
@@ -51,24 +51,24 @@ class MemoryKernel:
             raise WriteError(f"ipvsadm: {' '.join(words)}: {'no such' if known is None else 'known'} service")
         if verb in ("-A", "-E"):
             endpoints = known.endpoints if known else frozenset()
-            self.table.servers[server] = Behaviour(options["-s"], int(options.get("-p", 0)), endpoints)
+            self.table.servers[server] = ServerConfig(options["-s"], int(options.get("-p", 0)), endpoints)
         elif verb == "-D":
             del self.table.servers[server]
-            self.table.ending = {key: value for key, value in self.table.ending.items() if key[0] != server}
+            self.table.draining = {key: value for key, value in self.table.draining.items() if key[0] != server}
         else:
             assert known is not None
             self._endpoint(server, known, verb, rest[1], " ".join(rest[2:]))
 
-    def _endpoint(self, server: Server, known: Behaviour, verb: str, endpoint: str, options: str) -> None:
-        there = endpoint in known.endpoints or (server, endpoint) in self.table.ending
+    def _endpoint(self, server: Server, known: ServerConfig, verb: str, endpoint: str, options: str) -> None:
+        there = endpoint in known.endpoints or (server, endpoint) in self.table.draining
         if there != (verb != "-a"):
             raise WriteError(f"ipvsadm: {verb} {server} {endpoint}: destination {'exists' if there else 'missing'}")
-        self.table.ending.pop((server, endpoint), None)
+        self.table.draining.pop((server, endpoint), None)
         endpoints = known.endpoints - {endpoint}
         if verb != "-d" and options.endswith("-w 1"):
             endpoints |= {endpoint}
         elif verb != "-d":
-            self.table.ending[server, endpoint] = 1
+            self.table.draining[server, endpoint] = 1
         self.table.servers[server] = replace(known, endpoints=endpoints)
 
     async def change_sets(self, text: str) -> None:

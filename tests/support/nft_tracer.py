@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from netproxy.nftables.listing import Contents
+from netproxy.nft.table import Contents
 from tests.support.packet_tracer import ACCEPT, DROP, REJECT, Host, Outcome, Packet
 
 PART = r"(?:ip6? (?:saddr|daddr)|meta l4proto|(?:th|tcp|udp|sctp) dport)"

@@ -7,8 +7,7 @@ in both IP families, and as real packets between namespaces (tests/host/netproxy
 import msgspec
 
 from kube.api import core_v1
-from netproxy.iptables.settings import RuleSettings
-from netproxy.iptables.static import StaticSettings
+from netproxy.settings import RuleSettings, StaticSettings
 from tests.support.packet_case import (
     BOTH,
     BOTH_SNAT,

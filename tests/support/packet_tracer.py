@@ -10,8 +10,8 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from netproxy.iptables.restore_text import Tables
 from netproxy.model import ServicePort
+from netproxy.xtables.restore_text import Tables
 
 ACCEPT, DROP, REJECT = "accept", "drop", "reject"
 

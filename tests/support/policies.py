@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 
 from kube.api import networking_v1
-from netproxy.nftables.listing import Contents
+from netproxy.nft.table import Contents
 from netproxy.policy.base_chains import HOOKS
-from netproxy.policy.objects import SlimContainer, SlimMeta, SlimPod, SlimPodIP, SlimPodSpec, SlimPodStatus, SlimPort
+from netproxy.slim_objects import SlimContainer, SlimMeta, SlimPod, SlimPodIP, SlimPodSpec, SlimPodStatus, SlimPort
 
 
 def policy(name: str, namespace: str = "default", **spec: Any) -> networking_v1.NetworkPolicy:

@@ -17,8 +17,8 @@ import pytest
 
 from kube.serving.limits import ServingLimits
 from kube.serving.turns import ROUND
-from netproxy.dns import forward, wire
-from netproxy.dns.forward import Forwarder
+from netproxy.dns import wire
+from netproxy.dns.forwarder import MAX_BYTES, Forwarder
 from netproxy.dns.responder import MAX_OTHERS, Responder
 from netproxy.dns.server import MAX_WAITING_CLIENT, TCP_LIMITS, DNSServer
 from netproxy.dns.zone import Zone
@@ -231,15 +231,15 @@ async def test_questions_with_padding_find_one_kept_answer() -> None:
 def test_answers_from_outside_are_kept_up_to_a_limit_in_bytes() -> None:
     forwarder = Forwarder(list)
     record = b"\xc0\x0c" + struct.pack("!HHIH", wire.A, wire.IN, 300, 2000) + bytes(2000)
-    for number in range(2 * forward.MAX_BYTES // 2000):
+    for number in range(2 * MAX_BYTES // 2000):
         answer = struct.pack("!6H", 7, 0x8180, 1, 1, 0, 0) + question(f"n{number}.example.com")[12:] + record
-        forwarder._keep(number, answer, 0.0)
-        assert len(forwarder._kept) * len(record) <= forwarder._kept.size <= forward.MAX_BYTES
-    before = len(forwarder._kept)
+        forwarder._store(number, answer, 0.0)
+        assert len(forwarder._cached) * len(record) <= forwarder._cached.size <= MAX_BYTES
+    before = len(forwarder._cached)
     assert before > 100
     large = struct.pack("!6H", 7, 0x8180, 1, 40, 0, 0) + question("example.com")[12:] + record * 40
-    forwarder._keep("large", large, 0.0)
-    assert len(forwarder._kept) == before
+    forwarder._store("large", large, 0.0)
+    assert len(forwarder._cached) == before
 
 
 def test_made_up_names_take_a_limited_place_and_leave_that_of_names_that_exist() -> None:

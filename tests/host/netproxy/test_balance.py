@@ -8,13 +8,12 @@ import socket
 import pytest
 
 from netproxy.endpoints import NodeView
-from netproxy.iptables.settings import RuleSettings
-from netproxy.iptables.static import StaticSettings
-from netproxy.iptables.sync import IPTablesBackend
-from netproxy.iptables.writer import RestoreWriter
+from netproxy.iptables.backend import IPTablesBackend
 from netproxy.model import plan_service
-from netproxy.nftables.sync import NFTablesBackend
-from netproxy.nftables.writer import NftWriter
+from netproxy.nft.writer import NftWriter
+from netproxy.nftables.backend import NFTablesBackend
+from netproxy.settings import RuleSettings, StaticSettings
+from netproxy.xtables.writer import RestoreWriter
 from tests.host.netproxy.conftest import CLIENT_IP, Site
 from tests.support.services import port, service, slice_of
 

@@ -5,20 +5,22 @@ import dataclasses
 import pytest
 
 from netproxy.endpoints import NodeView
-from netproxy.iptables.settings import RuleSettings
-from netproxy.iptables.shadow import Shadow
-from netproxy.iptables.static import StaticSettings
-from netproxy.iptables.sync import IPTablesBackend, fragment
-from netproxy.iptables.writer import RestoreWriter
-from netproxy.ipvs.chains import IPVS, with_rules
-from netproxy.ipvs.commands import create_sets, set_commands
+from netproxy.ipset import create_sets, set_commands
+from netproxy.iptables.backend import IPTablesBackend
+from netproxy.iptables.rules import fragment
 from netproxy.ipvs.kernel import DEVICE, RealKernel
-from netproxy.ipvs.state import Settings, plan
+from netproxy.ipvs.state import PlanSettings, plan
 from netproxy.model import ServicePort, plan_service
+from netproxy.nft.commands import reconcile
+from netproxy.nft.table import Contents
+from netproxy.nft.writer import NftWriter
+from netproxy.nftables.backend import NFTablesBackend
 from netproxy.nftables.elements import fragment as nft_fragment
 from netproxy.nftables.shadow import Shadow as NftShadow
-from netproxy.nftables.sync import NFTablesBackend
-from netproxy.nftables.writer import NftWriter
+from netproxy.settings import RuleSettings, StaticSettings
+from netproxy.xtables.ipvs_chains import IPVS, with_rules
+from netproxy.xtables.shadow import Shadow
+from netproxy.xtables.writer import RestoreWriter
 from tests.host.netproxy.conftest import Site
 from tests.support.churn import Churn
 from tests.support.services import endpoint, port, service, slice_of
@@ -71,12 +73,12 @@ def test_rules_read_back_as_they_were_written(site: Site, family: int, interface
         if site.config.mode == "nftables":
             table = NftShadow(settings, rules)
             for number, ports in enumerate(planned):
-                table.take_in(table.difference({str(number): nft_fragment(ports, rules)}).new)
+                table.store(table.difference({str(number): nft_fragment(ports, rules)}).new)
             nft = NftWriter(family)
-            await nft.apply(table.reconcile({}, (), ()))
+            await nft.apply(reconcile(table, Contents()))
             held = await nft.read()
             assert held.elements == table.elements
-            assert held.rules.keys() == table.chain_names()
+            assert held.rules.keys() == table.chains.keys()
             return
         shadow = Shadow(settings)
         for number, ports in enumerate(planned):
@@ -107,10 +109,10 @@ def test_after_a_hundred_random_changes_the_kernel_holds_what_the_model_wants(si
         if site.config.mode == "nftables":
             table = NftShadow(settings, rules)
             for key, ports in (await churn.plan()).items():
-                table.take_in(table.difference({key: nft_fragment(ports, rules)}).new)
+                table.store(table.difference({key: nft_fragment(ports, rules)}).new)
             held = await nft.read()
             assert held.elements == table.elements
-            assert held.rules.keys() == table.chain_names()
+            assert held.rules.keys() == table.chains.keys()
         else:
             shadow = Shadow(settings)
             for key, ports in (await churn.plan()).items():
@@ -131,14 +133,14 @@ def test_the_ipvs_modes_rules_and_sets_read_back_as_they_were_written(site: Site
         sctp = service("sctp", V4[0], port("s", 99, "SCTP", node_port=32000), type="NodePort")
         ports = [each for ports in (*planned, plan_service(sctp, [], NodeView("node-1"))) for each in ports]
         nodes = ("192.168.77.1",) if family == 4 else ("fd00:77::1",)
-        state = plan(ports, Settings(family, node_addresses=nodes))
+        state = plan(ports, PlanSettings(family, node_addresses=nodes))
         assert {name for name, _ in state.entries} >= {"KUBE-LOOP-BACK", "KUBE-LOAD-BALANCER-SOURCE-CIDR"}
         await kernel.change_sets(create_sets(family) + set_commands((), state.entries, family))
         assert await kernel.entries() == state.entries
         shadow = Shadow(with_rules(settings, rules), IPVS)
         await writer.apply(shadow.reconcile(await writer.read()))
         assert shadow.reconcile(await writer.read()) == ""
-        await IPTablesBackend(writer, rules, settings, layout=IPVS).cleanup()
+        await IPTablesBackend(writer, rules, settings).cleanup()
         await kernel.change_sets(set_commands(state.entries, (), family))
         assert await kernel.entries() == set()
 

@@ -10,7 +10,8 @@ from dataclasses import replace
 import pytest
 
 from kube.api import discovery_v1, meta_v1
-from netproxy import alone, main
+from netproxy import without_services
+from netproxy.cleanup import cleanup
 from netproxy.config import ProxyConfig
 from tests.host.netproxy.conftest import CLIENT_IP, NODE_IP, PODS, Site, populated, running, serve_http, until
 from tests.support.memory_api import MemoryAPI
@@ -66,7 +67,7 @@ async def dns_alone(config: ProxyConfig, api: MemoryAPI, *, pod_network: bool) -
         pod_network=replace(config.pod_network, enabled=pod_network),
     )
     started = asyncio.Event()
-    task = asyncio.create_task(alone.run(settings, api.client(), ready=started.set), name="DNS under test")
+    task = asyncio.create_task(without_services.run(settings, api.client(), ready=started.set), name="DNS under test")
     try:
         async with asyncio.timeout(60):
             await started.wait()
@@ -112,7 +113,7 @@ def test_pods_have_a_network_and_names_where_no_proxy_of_ours_runs(site: Site) -
             await until(lambda: site.fetch(site.pods["pod-a"], CLIENT_IP, 8080, 2) == "outside", "it is put back")
             assert site.fetch(site.pods["pod-a"], PODS["pod-b"], 8080) == "pod-b"
             assert "KUBE-" not in site.node.run("iptables-nft-save"), "Services are another's"
-        await main.cleanup(site.config, everything=True)
+        await cleanup(site.config, everything=True)
         assert "wherry-pods" not in site.node.run("nft", "list", "ruleset")
 
     site.node.inside(check)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from netproxy.policy.objects import SlimMeta, SlimNamespace
+from netproxy.slim_objects import SlimMeta, SlimNamespace
 from netproxy.sysctl import network_settings
 from tests.host.netproxy.conftest import PODS, Site, populated, running, until
 from tests.support.policies import pod, policy

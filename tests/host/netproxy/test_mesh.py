@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from kube.api import core_v1, meta_v1
-from netproxy import main, metrics
+from netproxy import cleanup, main, metrics
 from netproxy.config import DNSConfig, PodNetworkConfig, ProxyConfig
 from tests.host.netproxy.test_podnet import cni
 from tests.support.memory_api import MemoryAPI
@@ -471,9 +471,9 @@ def test_a_restart_finds_everything_and_cleanup_leaves_nothing(mesh: dict[str, R
     node.start()
     reach(mesh, [("n3", "n1")])
     node.end()
-    node.namespace.inside(lambda: main.cleanup(node.config))
+    node.namespace.inside(lambda: cleanup.cleanup(node.config))
     assert "wherry-vxlan" not in node.namespace.run("ip", "-br", "link")
-    node.namespace.inside(lambda: main.cleanup(node.config, everything=True))
+    node.namespace.inside(lambda: cleanup.cleanup(node.config, everything=True))
     left = node.namespace.run("ip", "-br", "link")
     assert "wherry" not in left
     assert "cni0" not in left

@@ -3,10 +3,10 @@
 import pytest
 
 from netproxy.backend import Backend
-from netproxy.iptables.sync import IPTablesBackend
-from netproxy.iptables.writer import RestoreWriter
-from netproxy.nftables.sync import NFTablesBackend
-from netproxy.nftables.writer import NftWriter
+from netproxy.iptables.backend import IPTablesBackend
+from netproxy.nft.writer import NftWriter
+from netproxy.nftables.backend import NFTablesBackend
+from netproxy.xtables.writer import RestoreWriter
 from tests.support.packet_cases import FIXED, RULES
 from tests.support.packet_site import wrong_packets
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from netproxy.policy.objects import SlimMeta, SlimNamespace
+from netproxy.slim_objects import SlimMeta, SlimNamespace
 from tests.host.netproxy.conftest import NODE_IP, PODS, Site, populated, running, until
 from tests.support.netns import Namespace, namespaces, wire
 from tests.support.policies import pod, policy
@@ -226,7 +226,7 @@ def prepare(site: Site) -> None:
         write_result(site, name, namespace, f"{PODS[name]}/24", f"{address}/64")
 
 
-def guarded(site: Site, *ports: str) -> bool:
+def ready_file(site: Site, *ports: str) -> bool:
     table = site.node.run("nft", "list", "table", "bridge", "wherry-sources", check=False)
     return "prerouting" in table and all(f'"{port}"' in table for port in ports)
 
@@ -302,7 +302,7 @@ def spoken_to_all(site: Site, target: str) -> set[str]:
 def test_only_what_is_a_pods_own_leaves_it_and_damage_is_repaired(site: Site) -> None:
     async def check() -> None:
         async with running(site.config, populated()):
-            await until(lambda: guarded(site, *PODS), "the pods are guarded")
+            await until(lambda: ready_file(site, *PODS), "the pods are guarded")
             assert await asyncio.to_thread(arrived, site) == expected()
             for damage in (
                 ("flush", "ruleset"),
@@ -316,7 +316,7 @@ def test_only_what_is_a_pods_own_leaves_it_and_damage_is_repaired(site: Site) ->
         assert await asyncio.to_thread(arrived, site) == expected()
         async with running(site.config, populated()):
             assert await asyncio.to_thread(arrived, site) == expected()
-            await until(lambda: guarded(site, *PODS), "the pods are guarded still")
+            await until(lambda: ready_file(site, *PODS), "the pods are guarded still")
 
     prepare(site)
     site.node.inside(check)
@@ -376,7 +376,7 @@ def test_a_pod_whose_result_is_not_read_sends_as_no_known_pod(site: Site) -> Non
 
     async def check() -> None:
         async with running(site.config, populated()):
-            await until(lambda: guarded(site, *PODS), "the pods are guarded")
+            await until(lambda: ready_file(site, *PODS), "the pods are guarded")
             with third_pod(site) as pod:
                 passed, allowed = await asyncio.to_thread(strangers, pod)
                 assert passed == allowed
@@ -406,7 +406,7 @@ def test_no_result_of_a_pod_lets_it_send_from_another_nodes_address(site: Site) 
         with third_pod(site) as witness:
             write_result(site, "pod-c", witness, f"{C}/24")
             async with running(site.config, populated()):
-                await until(lambda: guarded(site, *PODS, "pod-c"), "the pods are guarded")
+                await until(lambda: ready_file(site, *PODS, "pod-c"), "the pods are guarded")
                 assert await asyncio.to_thread(passed, witness) == {"own"}
                 await asyncio.to_thread(file.write_text, "{")
                 await until(lambda: passed(witness) == set(), "the port that nobody knows is closed")
@@ -445,13 +445,13 @@ def test_no_frame_takes_another_pods_mac(site: Site) -> None:
 
     async def check() -> None:
         async with running(site.config, populated()):
-            await until(lambda: guarded(site, *PODS), "the pods are guarded")
+            await until(lambda: ready_file(site, *PODS), "the pods are guarded")
             assert await asyncio.to_thread(takers) == []
             await asyncio.to_thread(site.node.run, "nft", "flush", "chain", "bridge", "wherry-sources", "input")
             await until(lambda: takers() == [], "the emptied chain is repaired", 30)
         off = replace(site.config, pod_network=replace(site.config.pod_network, source_guard=False))
         async with running(off, populated()):
-            await until(lambda: not guarded(site), "the table is removed")
+            await until(lambda: not ready_file(site), "the table is removed")
             assert set(groups[3:]) < set(await asyncio.to_thread(takers))
 
     prepare(site)
@@ -464,10 +464,10 @@ def test_without_the_guard_everything_arrives(site: Site) -> None:
 
     async def check() -> None:
         async with running(site.config, populated()):
-            await until(lambda: guarded(site, *PODS), "the pods are guarded")
+            await until(lambda: ready_file(site, *PODS), "the pods are guarded")
         off = replace(site.config, pod_network=replace(site.config.pod_network, source_guard=False))
         async with running(off, populated()):
-            await until(lambda: not guarded(site), "the table is removed")
+            await until(lambda: not ready_file(site), "the table is removed")
             zero = "00:00:00:00:00:00"
             # ICMP that belongs to no connection that the node tracks is dropped as invalid in any case.
             everything = set(frames(zero, zero, "fe80::1", "fe80::2")) - {"redirect-ipv4", "router-advert-ipv4"}
@@ -514,7 +514,7 @@ def test_a_borrowed_address_borrows_no_policys_rights(site: Site, guard: bool) -
             write_result(site, "pod-c", other, f"{C}/24")
             async with running(config, api):
                 await until(lambda: "wherry-policy" in site.node.run("nft", "list", "tables"), "the policy is in force")
-                await until(lambda: guarded(site, "pod-c") is guard, "the pods are guarded, or not")
+                await until(lambda: ready_file(site, "pod-c") is guard, "the pods are guarded, or not")
                 await until(
                     lambda: send(site.pods["pod-a"], A, "from-a") or "from-a" in got.read_text(), "pod-a is let in"
                 )
@@ -567,7 +567,7 @@ def test_a_pod_is_reached_at_its_own_addresses_alone(site: Site, guard: bool) ->
         }
         async with running(config, api):
             await until(lambda: "wherry-policy" in site.node.run("nft", "list", "tables"), "the policy is in force")
-            await until(lambda: guarded(site, *PODS) is guard, "the pods are guarded, or not")
+            await until(lambda: ready_file(site, *PODS) is guard, "the pods are guarded, or not")
             await until(lambda: site.error(sender, B, 8080) == "ETIMEDOUT", "pod-b is isolated")
             honest = ether(own, BROADCAST, 0x806, arp(1, own, A, B, b"<last>"))
             heard = await asyncio.to_thread(heard_of, site, sender, made, honest)
@@ -583,7 +583,7 @@ def test_honest_pods_notice_nothing(site: Site) -> None:
     async def check() -> None:
         web = service("web", "10.96.5.1")
         async with running(site.config, populated(web, slice_of("web", A))):
-            await until(lambda: guarded(site, *PODS), "the pods are guarded")
+            await until(lambda: ready_file(site, *PODS), "the pods are guarded")
             a, b = site.pods.values()
             await until(lambda: site.fetch(b, "10.96.5.1") == "pod-a", "a Service")
             await until(lambda: site.fetch(a, "10.96.5.1") == "pod-a", "itself through its Service")

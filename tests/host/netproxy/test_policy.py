@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
-from netproxy.nftables.writer import NftWriter
-from netproxy.policy.objects import SlimMeta, SlimNamespace, facts_of
+from netproxy.nft.writer import NftWriter
+from netproxy.policy.backend import PolicyBackend
 from netproxy.policy.parsing import parse
-from netproxy.policy.rules import Rulesets
-from netproxy.policy.ruleset import TABLE, flat
-from netproxy.policy.sync import PolicyBackend
+from netproxy.policy.pod_facts import facts_of
+from netproxy.policy.rules import RulesetBuilder
+from netproxy.policy.ruleset import TABLE, flatten
 from netproxy.policy.table import PolicyTable
+from netproxy.slim_objects import SlimMeta, SlimNamespace
 from tests.host.netproxy.conftest import (
     CLIENT_IP,
     NODE_IP,
@@ -160,7 +161,7 @@ def test_the_kernel_takes_every_change_and_holds_what_was_meant(family: int) -> 
         chance, table = random.Random(family), PolicyTable()
         table.set_namespace("default", {"team": "a"})
         table.set_namespace("other", {"team": "b"})
-        rulesets, backend = Rulesets(table, family), PolicyBackend(NftWriter(family, TABLE), family)
+        rulesets, backend = RulesetBuilder(table, family), PolicyBackend(NftWriter(family, TABLE), family)
         rulesets.ranges = ("10.244.1.0/24",) if family == 4 else ("fd00:1::/64",)
         for step in range(60):
             number = chance.randrange(12)
@@ -173,13 +174,13 @@ def test_the_kernel_takes_every_change_and_holds_what_was_meant(family: int) -> 
                 table.delete_policy(f"{namespace}/p{number}")
             if chance.random() < 0.8:
                 table.set_policy(parse(random_policy(number, chance, family)))
-            await backend.put(rulesets.make())
+            await backend.put(rulesets.build())
         assert table.policies
         ip_word = "ip" if family == 4 else "ip6"
-        meant = rulesets.make()
+        meant = rulesets.build()
         await backend.verify()  # learns how nft describes the rules
         held = await NftWriter(family, TABLE).read()
-        assert held.elements == flat(meant)
+        assert held.elements == flatten(meant)
         assert {name: len(rules) for name, rules in held.rules.items()} == {
             name: len(rules) for name, rules in meant.chains.items()
         }

@@ -14,9 +14,10 @@ from collections.abc import AsyncIterator
 import pytest
 
 from kube.clock import SYSTEM
-from netproxy import assembly
-from netproxy.policy.objects import SlimMeta, SlimNamespace
+from netproxy import pod_subsystem
+from netproxy.api import Api
 from netproxy.policy.ruleset import TABLE
+from netproxy.slim_objects import SlimMeta, SlimNamespace
 from tests.host.netproxy.conftest import PODS, Site, populated, until
 from tests.support.memory_api import MemoryAPI
 from tests.support.netns import Namespace
@@ -45,7 +46,8 @@ def datagrams(namespace: Namespace, family: int, address: str, port: int) -> soc
 async def enforcing(site: Site, api: MemoryAPI) -> AsyncIterator[None]:
     """Run the policies alone, as the role puts them together for the IPVS mode."""
     both_families = dataclasses.replace(site.config, cluster_cidrs=(*site.config.cluster_cidrs, "fd00:244::/32"))
-    policies = (await assembly.build(both_families, "ipvs", api.client(), SYSTEM)).pods.policy
+    followed = Api.build(api.client(), "kube-proxy", both_families.node_name, SYSTEM)
+    policies = pod_subsystem.build(both_families, followed, SYSTEM, ipvs=True).policy
     assert policies is not None
     task = asyncio.create_task(policies.run())
     try:

@@ -4,9 +4,9 @@ import os
 
 import pytest
 
-from netproxy.nftables.writer import NftWriter
-from netproxy.policy.ruleset import TABLE, flat
-from netproxy.policy.sync import PolicyBackend
+from netproxy.nft.writer import NftWriter
+from netproxy.policy.backend import PolicyBackend
+from netproxy.policy.ruleset import TABLE, flatten
 from tests.support.netns import namespaces
 from tests.support.policies import policy
 from tests.support.second_family import likeness
@@ -21,7 +21,7 @@ def test_the_kernel_holds_ranges_as_they_were_written(family: int, whole: str, h
     holes = [hole.format(number // 200, number % 200) for number in range(2000)]
     given = policy("wide", ingress=[{"from": [{"ipBlock": {"cidr": whole, "except": holes}}]}])
     ruleset = made(filled(given, pods=PODS if family == 4 else likeness(PODS)), family)
-    assert sum(name.startswith("blocks-") for name, _ in flat(ruleset)) > 1000
+    assert sum(name.startswith("blocks-") for name, _ in flatten(ruleset)) > 1000
 
     async def check() -> None:
         writer = NftWriter(family, TABLE)
@@ -29,7 +29,7 @@ def test_the_kernel_holds_ranges_as_they_were_written(family: int, whole: str, h
         assert not await backend.refuses(ruleset)
         assert not await writer.exists()
         await backend.put(ruleset)
-        assert (await writer.read()).elements == flat(ruleset)
+        assert (await writer.read()).elements == flatten(ruleset)
 
     with namespaces(f"np-r{os.getpid()}") as (node,):
         node.inside(check)

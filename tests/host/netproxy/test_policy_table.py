@@ -14,9 +14,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from netproxy.nftables.writer import NftWriter
+from netproxy.nft.writer import NftWriter
+from netproxy.policy.backend import PolicyBackend
 from netproxy.policy.ruleset import TABLE
-from netproxy.policy.sync import PolicyBackend
 from netproxy.sysctl import ensure
 from tests.support.netns import Namespace, namespaces, wire
 from tests.support.packet_probe import crc32c

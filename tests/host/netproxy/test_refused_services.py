@@ -6,14 +6,13 @@ import pytest
 
 from kube.clock import SYSTEM
 from netproxy.errors import WriteError
-from netproxy.iptables.settings import RuleSettings
-from netproxy.iptables.static import StaticSettings
-from netproxy.iptables.sync import IPTablesBackend
-from netproxy.iptables.writer import RestoreWriter
+from netproxy.iptables.backend import IPTablesBackend
 from netproxy.model import ServicePort, plan_service
-from netproxy.nftables.sync import NFTablesBackend
-from netproxy.nftables.writer import NftWriter
-from netproxy.service_writer import PLAIN_STARTS, ServiceWriter
+from netproxy.nft.writer import NftWriter
+from netproxy.nftables.backend import NFTablesBackend
+from netproxy.service_writer import WHOLE_STARTS, ServiceWriter
+from netproxy.settings import RuleSettings, StaticSettings
+from netproxy.xtables.writer import RestoreWriter
 from tests.host.netproxy.conftest import Site
 from tests.support.services import service, slice_of
 
@@ -56,7 +55,7 @@ def test_refused_services_are_left_out_of_a_change_and_of_a_start(site: Site, br
         assert await served(site) == good  # those that were refused are tried again some seconds later
 
         again = ServiceWriter(backend(site), SYSTEM)
-        for _ in range(PLAIN_STARTS):
+        for _ in range(WHOLE_STARTS):
             with pytest.raises(WriteError):
                 await again.start(services)
         await again.start(services)

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from netproxy import localnet, main
-from netproxy.iptables.names import FORWARD, LOCALHOST_NODE_PORTS
-from netproxy.iptables.writer import RestoreWriter
+from netproxy import cleanup, localnet
+from netproxy.xtables.chain_names import FORWARD, LOCALHOST_NODE_PORTS
+from netproxy.xtables.writer import RestoreWriter
 from tests.host.netproxy.conftest import CLIENT_IP, NODE_IP, PODS, Site, populated, running, until
 from tests.support.memory_api import MemoryAPI
 from tests.support.netns import Namespace
@@ -196,7 +196,7 @@ def test_the_loopback_range_stays_closed_when_its_guard_goes(site: Site, then: s
     async def go_on(api: MemoryAPI, setting: str) -> None:
         """Have come what comes after the iptables mode, and wait until all is as it must be."""
         if then == "removed":
-            await main.remove_services()
+            await cleanup.remove_services()
         else:
             off = then.startswith("no")
             config = replace(site.config, **({"localhost_node_ports": False} if off else {"mode": then}))

@@ -27,11 +27,11 @@ import dns.rdatatype
 import msgspec
 import pytest
 
-from netproxy import pod_side, proxy
+from netproxy import pod_subsystem, proxy
 from netproxy.config import DNSConfig, PodNetworkConfig, ProxyConfig
-from netproxy.iptables.restore_text import parse_save
-from netproxy.iptables.static import SHARED
-from netproxy.nftables.listing import parse
+from netproxy.nft.listing import parse
+from netproxy.xtables.iptables_chains import SHARED
+from netproxy.xtables.restore_text import parse_save
 from tests.host.netproxy.conftest import NODE_IP, running
 from tests.support.api_churn import SERVICES, APIChurn
 from tests.support.memory_api import MemoryAPI
@@ -180,7 +180,7 @@ async def eventually(find: Callable[[], list[str]]) -> None:
 def test_after_changes_damage_and_restarts_the_kernel_holds_what_a_fresh_node_does(
     mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for module in (pod_side, proxy):
+    for module in (pod_subsystem, proxy):
         monkeypatch.setattr(module, "CHECK_PERIOD", 0.5)
     config, began, seed = configured(mode, tmp_path), time.monotonic(), random.randrange(1 << 30)
     objects: Objects = {("Node", "node-1"): node("node-1", "10.244.1.0/24", NODE_IP)}

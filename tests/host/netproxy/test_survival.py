@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from netproxy import main, pod_side, proxy
-from netproxy.podnet import routes
+from netproxy import pod_subsystem, proxy
+from netproxy.cleanup import cleanup
+from netproxy.podnet import cluster_routes
 from tests.host.netproxy.conftest import MODES, NODE_IP, PODS, Site, populated, running, talk, until, until_echo
 from tests.support.services import port, service, slice_of
 
@@ -147,13 +148,13 @@ def test_a_damaged_table_is_repaired_and_other_tables_stay(
 
 
 def test_routes_that_others_remove_are_put_back(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pod_side, "CHECK_PERIOD", 0.2)
+    monkeypatch.setattr(pod_subsystem, "CHECK_PERIOD", 0.2)
 
     async def check() -> None:
         api = populated(service("web", WEB), slice_of("web", PODS["pod-a"]))
         async with running(site.config, api):
             await until(lambda: site.fetch(site.node, WEB) == "pod-a", "the Service answers")
-            await asyncio.to_thread(site.node.run, "ip", "link", "del", routes.DEVICE)
+            await asyncio.to_thread(site.node.run, "ip", "link", "del", cluster_routes.DEVICE)
             await until(lambda: site.fetch(site.node, WEB) == "pod-a", "the Service answers again")
 
     site.node.inside(check)
@@ -208,7 +209,7 @@ def test_cleanup_leaves_nothing(site: Site) -> None:
             await until(
                 lambda: (site.folder / "net.d" / "10-wherry.conflist").exists(), "the CNI configuration is there"
             )
-        await main.cleanup(site.config, everything=True)
+        await cleanup(site.config, everything=True)
         left = await asyncio.to_thread(rules, site)
         assert [line for line in left if "kube" in line.lower() or "WHERRY" in line] == []
         assert any("198.51.100.7" in line for line in left)
@@ -216,7 +217,7 @@ def test_cleanup_leaves_nothing(site: Site) -> None:
         assert "proto 87" not in site.node.run("ip", "route")
         assert list((site.folder / "net.d").iterdir()) == []
         with contextlib.suppress(FileNotFoundError):
-            await main.cleanup(site.config, everything=True)  # a second time is no error
+            await cleanup(site.config, everything=True)  # a second time is no error
 
     site.node.inside(check)
 

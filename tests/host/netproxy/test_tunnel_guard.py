@@ -4,9 +4,9 @@ import ipaddress
 import os
 
 from kube.process import run
-from netproxy.iptables.writer import nf_tables_generation
-from netproxy.podnet import guard
-from netproxy.podnet.guard import Guard
+from netproxy.netlink import nf_tables_generation
+from netproxy.podnet import tunnel_guard
+from netproxy.podnet.tunnel_guard import TunnelGuard
 from tests.support.netns import namespaces
 
 NODES = [ipaddress.ip_address(each) for each in ("192.168.0.2", "192.168.0.10", "fd99::2")]
@@ -17,7 +17,7 @@ def test_the_table_is_written_anew_only_where_it_differs() -> None:
         async def listed() -> str:
             return (await run(["nft", "list", "table", "inet", "wherry-tunnel"], check=False)).stdout
 
-        made = Guard()
+        made = TunnelGuard()
         await made.set(NODES, 8472, "cni0")
         text = await listed()
         assert all(str(each) in text for each in NODES)
@@ -41,7 +41,7 @@ def test_the_table_is_written_anew_only_where_it_differs() -> None:
         assert "192.168.0.2" not in await listed()
         await made.remove()
         assert await listed() == ""
-        await guard.remove()
+        await tunnel_guard.remove()
 
     with namespaces(f"guard-{os.getpid()}") as (namespace,):
         namespace.inside(check)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from netproxy.dns import forward, reply
+from netproxy.dns import forwarder, reply
 from netproxy.dns import wire as dns_wire
 from tests.support.cost_cases.inputs import HEAD, cases
 
@@ -30,11 +30,11 @@ def _query(name: bytes) -> bytes:
 
 def dns_query(data: bytes) -> object:
     query = dns_wire.parse_query(data)
-    return dns_wire.reverse_address(query.name), reply.bare(query, 0)
+    return dns_wire.reverse_address(query.name), reply.without_records(query, 0)
 
 
 def dns_answer(data: bytes) -> object:
-    return forward.lowest_ttl(data), forward.age(data, 1)
+    return forwarder.lowest_ttl(data), forwarder.age(data, 1)
 
 
 CASES = [

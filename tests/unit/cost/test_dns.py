@@ -10,7 +10,7 @@ import pytest
 from kube.api import core_v1, discovery_v1
 from kube.informer import Informer
 from netproxy.dns.directory import InformerDirectory
-from netproxy.dns.forward import Forwarder
+from netproxy.dns.forwarder import Forwarder
 from netproxy.dns.responder import Responder
 from netproxy.dns.zone import Zone
 from tests.support.cost import Case, steps

@@ -13,12 +13,12 @@ import pytest
 from kube.clock import FakeClock
 from kube.informer import Change
 from kube.selectors import LabelSelector, Requirement
-from netproxy.nftables.writer import RecordingWriter
+from netproxy.policy.backend import PolicyBackend
 from netproxy.policy.enforcer import PolicyEnforcer
 from netproxy.policy.limits import MAX_ALIKE
-from netproxy.policy.objects import SlimMeta, SlimNamespace
 from netproxy.policy.selector_index import hints_of
-from netproxy.policy.sync import PolicyBackend
+from netproxy.slim_objects import SlimMeta, SlimNamespace
+from tests.support.nft_in_memory import RecordingWriter
 from tests.support.policies import pod, policy
 from tests.unit.cost.test_proxy_products import Steps
 
@@ -40,14 +40,14 @@ class Loop:
         clock = FakeClock()
         backend = PolicyBackend(RecordingWriter(), 4, clock=clock)
         self.enforcer = PolicyEnforcer(None, "node-1", [backend], clock=clock)  # type: ignore[arg-type]
-        self.enforcer._intake._get = self.enforcer._failures._get = lambda key: self.policies.get(key)
+        self.enforcer._loader._get = self.enforcer._failures._get = lambda key: self.policies.get(key)
         self.policies: dict[str, Any] = {}
         self.longest = 0
 
     async def tell(self, *objects: Any) -> int:
         """Return the lines until objects are taken in."""
         with Steps() as steps:
-            tasks = [asyncio.create_task(self.enforcer._turns.run()), asyncio.create_task(self._others(steps))]
+            tasks = [asyncio.create_task(self.enforcer._queue.run()), asyncio.create_task(self._others(steps))]
             for each in objects:
                 if isinstance(each, SlimNamespace):
                     self.enforcer._namespace_changed(Change("ADDED", None, each))
@@ -56,7 +56,7 @@ class Loop:
                     self.enforcer._policy_changed(Change("ADDED", None, each))
                 else:
                     self.enforcer._pod_changed(Change("ADDED", None, each))
-            await self.enforcer._turns.done()
+            await self.enforcer._queue.join()
             for task in tasks:
                 task.cancel()
         return steps.count

@@ -21,18 +21,26 @@ from kube.client import key_of
 from kube.clock import FakeClock
 from kube.informer import Change
 from netproxy import large_changes
-from netproxy.iptables.sync import IPTablesBackend
-from netproxy.iptables.writer import RecordingWriter
-from netproxy.ipvs.sync import IPVSBackend
-from netproxy.nftables.sync import NFTablesBackend
-from netproxy.nftables.writer import RecordingWriter as NftRecordingWriter
-from netproxy.other_nodes import OtherNodes
-from netproxy.podnet.nodes import SlimNode, SlimNodeAddress, SlimNodeStatus
+from netproxy.iptables.backend import IPTablesBackend
+from netproxy.ipvs.backend import IPVSBackend
+from netproxy.nftables.backend import NFTablesBackend
+from netproxy.node_address_watcher import NodeAddressWatcher
+from netproxy.policy.backend import PolicyBackend
 from netproxy.policy.enforcer import PolicyEnforcer
-from netproxy.policy.objects import SlimContainer, SlimMeta, SlimNamespace, SlimPod, SlimPort
-from netproxy.policy.sync import PolicyBackend
 from netproxy.proxy import ServiceProxy
+from netproxy.slim_objects import (
+    SlimContainer,
+    SlimMeta,
+    SlimNamespace,
+    SlimNode,
+    SlimNodeAddress,
+    SlimNodeStatus,
+    SlimPod,
+    SlimPort,
+)
+from tests.support.iptables_in_memory import RecordingWriter
 from tests.support.ipvs import MemoryKernel
+from tests.support.nft_in_memory import RecordingWriter as NftRecordingWriter
 from tests.support.packet_cases import FIXED, RULES
 from tests.support.policies import pod, policy
 from tests.support.services import endpoint, port, service, slice_of
@@ -105,7 +113,9 @@ class Site:
         }[mode]()
         services, slices, nodes = Followed(), Followed(), Followed()
         self.proxy = ServiceProxy(services, slices, [backend], node_name="node-1", clock=clock)  # type: ignore[arg-type]
-        OtherNodes("node-1", nodes, self.proxy.set_elsewhere, self.proxy.set_own)  # type: ignore[arg-type]
+        NodeAddressWatcher(
+            "node-1", nodes, self.proxy.changes.set_other_node_address, self.proxy.changes.set_own_addresses
+        )  # type: ignore[arg-type]
         self.policies = PolicyBackend(NftRecordingWriter(), 4, clock=clock)
         self.enforcer = PolicyEnforcer(None, "node-1", [self.policies], clock=clock)  # type: ignore[arg-type]
         policies, pods, namespaces = Followed(), Followed(), Followed()
@@ -132,8 +142,8 @@ class Site:
         return steps.count
 
     async def _take_in(self) -> None:
-        task = asyncio.create_task(self.enforcer._turns.run())
-        await self.enforcer._turns.done()
+        task = asyncio.create_task(self.enforcer._queue.run())
+        await self.enforcer._queue.join()
         task.cancel()
 
     async def change(self, obj: Any) -> int:

@@ -55,7 +55,7 @@ def _agent(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _netproxy(monkeypatch: pytest.MonkeyPatch) -> None:
-    logs.begin("text", everything=False)
+    logs.configure("text", everything=False)
     asyncio.run(_work())
 
 

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from netproxy.address_ranges import allowed
-from netproxy.nftables.listing import parse as parse_listing
+from netproxy.nft.listing import parse as parse_listing
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,9 @@ import pytest
 from kube.process import Result
 from netproxy import config, configuration_file, modes
 from netproxy.__main__ import cli, configuration, parser
-from netproxy.assembly import check_hosts, static_settings
+from netproxy.backends import static_settings
 from netproxy.errors import ConfigError, UnsupportedModeError
+from netproxy.service_subsystem import check_hosts
 
 HEAD = {"apiVersion": "kubeproxy.config.k8s.io/v1alpha1", "kind": "KubeProxyConfiguration"}
 

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 
 from kube.api import core_v1, discovery_v1
 from kube.clock import FakeClock
-from netproxy.dns import forward, wire
+from netproxy.dns import forwarder, wire
 from netproxy.dns.endpoints import BOTH, Host, hosts
-from netproxy.dns.forward import Forwarder, ResolvConf
+from netproxy.dns.forwarder import Forwarder, ResolvConf
 from netproxy.dns.responder import Responder
 from netproxy.dns.zone import Zone
 from tests.support.services import endpoint, port, service, slice_of
@@ -71,15 +71,15 @@ class Directory:
     def has_pod(self, namespace: str, ip: str) -> bool:
         return (namespace, ip) == ("default", "10.244.1.2")
 
-    def ends(self, key: str, port: str | None, protocol: str | None) -> Iterator[tuple[Host, int]]:
+    def srv_targets(self, key: str, port: str | None, protocol: str | None) -> Iterator[tuple[Host, int]]:
         for slice_ in self.slices(key):
             for number in matching(slice_.ports, port, protocol):
                 yield from ((host, number) for host in hosts((slice_,)))
 
-    def numbers(self, service: core_v1.Service, port: str | None, protocol: str | None) -> Iterable[int]:
+    def port_numbers(self, service: core_v1.Service, port: str | None, protocol: str | None) -> Iterable[int]:
         return matching(service.spec.ports, port, protocol)
 
-    def names(self, address: str) -> Iterable[tuple[str, str]]:
+    def names_of_address(self, address: str) -> Iterable[tuple[str, str]]:
         found = [key for key, each in self.services.items() if each.spec.cluster_ip in (None, "", "None")]
         return {(key, host.hostname): None for key in found for host in self.hosts(key) if host.ip == address}
 
@@ -384,8 +384,8 @@ class FakeExchange:
                 raise what
             return upstream_answer(message)
 
-        monkeypatch.setattr(forward, "_over_udp", exchange)
-        monkeypatch.setattr(forward, "_over_tcp", exchange)
+        monkeypatch.setattr(forwarder, "_over_udp", exchange)
+        monkeypatch.setattr(forwarder, "_over_tcp", exchange)
 
 
 async def test_a_resolver_that_fails_is_followed_by_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -446,14 +446,14 @@ def test_an_answer_that_is_not_to_our_question_does_not_count(wrong: str) -> Non
     query = dns.message.make_query("example.org", "A").to_wire()
     good = upstream_answer(query)
     parsed = wire.parse_query(query)
-    assert forward._answers(good, query, parsed.question)
+    assert forwarder._answers(good, query, parsed.question)
     if wrong == "id":
         forged = bytes([good[0] ^ 1]) + good[1:]
     elif wrong == "question":
         forged = query[:2] + upstream_answer(dns.message.make_query("example.com", "A").to_wire())[2:]
     else:
         forged = query
-    assert not forward._answers(forged, query, parsed.question)
+    assert not forwarder._answers(forged, query, parsed.question)
 
 
 def test_resolvers_are_read_again_when_the_file_changes_and_never_ourselves(tmp_path: Path) -> None:
@@ -470,8 +470,8 @@ def test_resolvers_are_read_again_when_the_file_changes_and_never_ourselves(tmp_
 
 def test_ttls_are_found_behind_compressed_names() -> None:
     answer = upstream_answer(dns.message.make_query("a.example.org", "A").to_wire(), ttl=7)
-    assert forward.lowest_ttl(answer) == 7
-    assert forward.lowest_ttl(forward.age(answer, 5)) == 2
-    assert forward.lowest_ttl(forward.age(answer, 50)) == 0
-    assert forward.lowest_ttl(answer[:20]) == 0
-    assert struct.unpack_from("!H", answer)[0] == struct.unpack_from("!H", forward.age(answer, 5))[0]
+    assert forwarder.lowest_ttl(answer) == 7
+    assert forwarder.lowest_ttl(forwarder.age(answer, 5)) == 2
+    assert forwarder.lowest_ttl(forwarder.age(answer, 50)) == 0
+    assert forwarder.lowest_ttl(answer[:20]) == 0
+    assert struct.unpack_from("!H", answer)[0] == struct.unpack_from("!H", forwarder.age(answer, 5))[0]

@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kube.clock import FakeClock
-from netproxy.dns import following, forward, wire
+from netproxy.dns import alias_resolver, forwarder, wire
+from netproxy.dns.answer_cache import OVERHEAD, BoundedCache
 from netproxy.dns.answers import Answer
-from netproxy.dns.forward import Forwarder
-from netproxy.dns.kept import OVERHEAD, Bounded
+from netproxy.dns.forwarder import Forwarder
 from netproxy.dns.responder import Responder
 from netproxy.dns.zone import Zone
 from tests.support.services import service, slice_of
@@ -149,7 +149,7 @@ def test_every_address_comes_first_in_turn() -> None:
 
 
 def test_what_one_client_asks_for_does_not_evict_what_is_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("netproxy.dns.responder.MAX_KEPT", 20)
+    monkeypatch.setattr("netproxy.dns.responder.MAX_CACHED", 20)
     zone = CountingZone(HEADLESS)
     server = Responder(zone, Forwarder(list))
     used = dns.message.make_query("web.default.svc.cluster.local", "A").to_wire()
@@ -169,7 +169,7 @@ def test_what_one_client_asks_for_does_not_evict_what_is_in_use(monkeypatch: pyt
 def test_what_is_kept_is_bounded_by_entries_and_bytes(
     puts: list[tuple[int, int]], entries: int, overheads: int
 ) -> None:
-    kept: Bounded[int, int] = Bounded(entries, overheads * OVERHEAD)
+    kept: BoundedCache[int, int] = BoundedCache(entries, overheads * OVERHEAD)
     for key, size in puts:
         kept.put(key, size, size * OVERHEAD)
         held = {key: kept.get(key) for key in range(13) if kept.get(key) is not None}
@@ -223,8 +223,8 @@ class Resolver:
             answer.answer.append(dns.rrset.from_text_list(name, 60, "IN", "A", found))
             return answer.to_wire(max_size=65535)
 
-        monkeypatch.setattr(forward, "_over_udp", exchange)
-        monkeypatch.setattr(forward, "_over_tcp", exchange)
+        monkeypatch.setattr(forwarder, "_over_udp", exchange)
+        monkeypatch.setattr(forwarder, "_over_tcp", exchange)
 
 
 def outside() -> Responder:
@@ -307,10 +307,10 @@ async def test_a_question_under_way_is_not_asked_again(monkeypatch: pytest.Monke
 def test_an_answer_to_another_type_does_not_count() -> None:
     query = dns.message.make_query("example.org", 65).to_wire()
     other = query[:2] + upstream_answer(dns.message.make_query("example.org", 97).to_wire())[2:]
-    assert not forward._answers(other, query, wire.parse_query(query).question)
+    assert not forwarder._answers(other, query, wire.parse_query(query).question)
     twice = bytearray(upstream_answer(query))
     twice[5] = 2
-    assert not forward._answers(bytes(twice), query, wire.parse_query(query).question)
+    assert not forwarder._answers(bytes(twice), query, wire.parse_query(query).question)
 
 
 # -- aliases that lead outside ------------------------------------------------------------------------------------------
@@ -325,8 +325,8 @@ async def followed(
             answer.answer.append(dns.rrset.from_text(name, 60, "IN", kind, value))
         return answer.to_wire(max_size=65535)
 
-    monkeypatch.setattr(forward, "_over_udp", exchange)
-    monkeypatch.setattr(forward, "_over_tcp", exchange)
+    monkeypatch.setattr(forwarder, "_over_udp", exchange)
+    monkeypatch.setattr(forwarder, "_over_tcp", exchange)
     query = dns.message.make_query("outside.default.svc.cluster.local", "A")
     return dns.message.from_wire(await outside().slow(query.to_wire(), tcp=tcp))
 
@@ -361,13 +361,13 @@ async def test_an_answer_that_would_take_long_to_read_is_not_read(monkeypatch: p
 async def test_the_same_answer_behind_an_alias_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
     Resolver(monkeypatch)
     server, read = outside(), Counter[bytes]()
-    original = following._records
+    original = alias_resolver._records
 
     def counting(owner: bytes, kind: int, reply: bytes) -> tuple[wire.Record, ...]:
         read[reply] += 1
         return original(owner, kind, reply)
 
-    monkeypatch.setattr(following, "_records", counting)
+    monkeypatch.setattr(alias_resolver, "_records", counting)
     for number in range(20):
         name = spelled("outside.default.svc.cluster.local", number)
         answer = dns.message.from_wire(await server.slow(dns.message.make_query(name, "A").to_wire()))

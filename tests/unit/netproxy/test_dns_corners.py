@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kube.clock import FakeClock
-from netproxy.dns import forward, wire
-from netproxy.dns.forward import Forwarder, age, lowest_ttl
+from netproxy.dns import forwarder, wire
+from netproxy.dns.forwarder import Forwarder, age, lowest_ttl
 from netproxy.dns.zone import Zone
 from tests.support.services import endpoint, port, service, slice_of
 from tests.unit.netproxy.test_dns import CLUSTER, DOMAIN, Directory, ask, responder, texts, upstream_answer
@@ -106,7 +106,7 @@ async def test_a_resolvers_nonsense_behind_an_alias_leaves_the_alias(
     async def exchange(host: str, number: int, message: bytes, question: bytes) -> bytes:
         return message[:2] + b"\x81\x80\x00\x01\x00\x07\x00\x00\x00\x00" + question + b"\xc0\xff\xff"
 
-    monkeypatch.setattr(forward, "_over_udp", exchange)
+    monkeypatch.setattr(forwarder, "_over_udp", exchange)
     server = responder(forwarder=Forwarder(lambda: ["192.0.2.53"], clock=FakeClock()))
     query = dns.message.make_query("outside.default.svc.cluster.local", kind)
     answer = dns.message.from_wire(await server.slow(query.to_wire()))

@@ -56,7 +56,8 @@ def test_a_name_below_a_namespace(known: set[str] | None, pods: str, name: str, 
 async def test_namespaces_are_followed_where_they_may_be_listed() -> None:
     api, changes = MemoryAPI(), []
     api.put(core_v1.Namespace(metadata=meta_v1.ObjectMeta(name="a")))
-    found = Namespaces(api.client(), FakeClock(), lambda: changes.append(1))
+    found = Namespaces(api.client(), FakeClock())
+    found.subscribe(lambda: changes.append(1))
     assert found.known("a") is None
     task = asyncio.create_task(found.run())
     await settle(50)
@@ -73,6 +74,6 @@ async def test_where_they_may_not_be_listed_nothing_is_known_and_nobody_asks_aga
         async def list(self, kind: object, **options: object) -> None:
             raise StatusError(403, "Forbidden", "no")
 
-    found = Namespaces(Refusing(), FakeClock(), lambda: None)  # type: ignore[arg-type]
+    found = Namespaces(Refusing(), FakeClock())  # type: ignore[arg-type]
     await found.run()
     assert found.known("default") is None

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from netproxy.dns import resolved, wire
+from netproxy.dns import resolver_answer, wire
 from tests.support.cost import Case, judge_steps
 
 LONG = ".".join(["a"] * 119) + ".attacker.test"
@@ -44,7 +44,7 @@ def answers(draw: st.DrawFn) -> tuple[str, bytes]:
 @given(answers())
 def test_the_records_of_the_name_and_its_aliases_are_those_that_dnspython_reads(drawn: tuple[str, bytes]) -> None:
     asked, reply = drawn
-    found = resolved.records(reply, wire.encode_name("example.org"), TYPES[asked])
+    found = resolver_answer.records(reply, wire.encode_name("example.org"), TYPES[asked])
     read = dns.message.from_wire(reply, one_rr_per_rrset=True)
     known = [(_wire(r.name), int(r.rdtype), _wire(r[0]).lower()) for r in read.answer]
     assert {(r.owner, r.type, r.rdata.lower()) for r in found} <= {*known}
@@ -64,7 +64,7 @@ def test_a_damaged_answer_is_malformed_or_read_and_nothing_else(drawn: tuple[str
     asked, reply = drawn
     damaged = reply[:at] + put + reply[at + len(put) :]
     try:
-        resolved.records(damaged, wire.encode_name("example.org"), TYPES[asked])
+        resolver_answer.records(damaged, wire.encode_name("example.org"), TYPES[asked])
     except wire.Malformed:
         return
 
@@ -73,7 +73,7 @@ def test_pointers_that_do_not_lead_back_are_malformed() -> None:
     header = struct.pack("!6H", 1, 0x8180, 0, 1, 0, 0)
     for pointer in (b"\xc0\x0c", b"\xc0\xff"):
         with pytest.raises(wire.Malformed):
-            resolved.records(header + pointer + bytes(10), b"\0", 1)
+            resolver_answer.records(header + pointer + bytes(10), b"\0", 1)
 
 
 def reply(kind: int, number: int, rdata: Callable[[int], bytes]) -> bytes:
@@ -98,7 +98,7 @@ def test_the_cost_of_an_answer_grows_with_its_records_alone(kind: int, rdata: Ca
         return reply(kind, size // 32, rdata)
 
     owner = wire.encode_name(LONG)
-    judge_steps(Case("records", build, lambda answer: resolved.records(answer, owner, kind), largest=8192))
+    judge_steps(Case("records", build, lambda answer: resolver_answer.records(answer, owner, kind), largest=8192))
 
 
 def test_the_cost_of_pointers_to_pointers_grows_with_the_answers_bytes_alone() -> None:
@@ -112,5 +112,5 @@ def test_the_cost_of_pointers_to_pointers_grows_with_the_answers_bytes_alone() -
         records = b"".join(last + struct.pack("!HHIH", 1, 1, 0, 0) for _ in range(number))
         return struct.pack("!6H", 7, 0x8180, 0, 1 + number, 0, 0) + head + records
 
-    assert resolved.records(message(1000), b"\0", 1)
-    judge_steps(Case("pointers", message, lambda answer: resolved.records(answer, b"\0", 1), largest=8192))
+    assert resolver_answer.records(message(1000), b"\0", 1)
+    judge_steps(Case("pointers", message, lambda answer: resolver_answer.records(answer, b"\0", 1), largest=8192))

@@ -162,5 +162,5 @@ def test_an_endpoint_takes_a_bounded_number_of_bytes() -> None:
         slices._set(f"default/{each.metadata.name}", each)
     taken = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
-    assert len(list(directory.names("10.244.0.1"))) == 200
+    assert len(list(directory.names_of_address("10.244.0.1"))) == 200
     assert taken / 20_000 < 300

@@ -8,12 +8,12 @@ import pytest
 
 from kube.api import networking_v1
 from kube.clock import FakeClock, settle
-from netproxy.nftables.writer import RecordingWriter
+from netproxy.policy.backend import PolicyBackend
 from netproxy.policy.enforcer import PolicyEnforcer
-from netproxy.policy.objects import SlimMeta, SlimNamespace
-from netproxy.policy.remaining_pods import MOST, PERIOD, START_SECONDS
-from netproxy.policy.sync import PolicyBackend
+from netproxy.policy.orphaned_pods import CHECK_PERIOD, MAX_WITHOUT_ADDRESS, START_TIMEOUT
+from netproxy.slim_objects import SlimMeta, SlimNamespace
 from tests.support.memory_api import MemoryAPI
+from tests.support.nft_in_memory import RecordingWriter
 from tests.support.policies import PolicyTracer, pod, policy
 
 WEB, CLIENT = "10.244.1.2", "10.244.1.3"
@@ -108,7 +108,7 @@ class Site:
         )
         self.enforcer.set_node_ranges(["10.244.1.0/24"])
 
-    async def look(self, seconds: float = PERIOD) -> None:
+    async def look(self, seconds: float = CHECK_PERIOD) -> None:
         await self.clock.advance(seconds)
         for _ in range(5):
             await asyncio.sleep(0.01)  # the results are read in a thread
@@ -175,9 +175,9 @@ async def test_a_pod_that_never_got_an_address_is_forgotten_after_the_time_that_
     api = cluster(closing("starting"), STARTING)
     async with on_a_node(api, {WEB: "web", CLIENT: "client"}) as site:
         api.remove(STARTING)
-        await site.look(START_SECONDS - 2 * PERIOD)
+        await site.look(START_TIMEOUT - 2 * CHECK_PERIOD)
         assert not site.allows(target=OTHER)
-        await site.look(2 * PERIOD)
+        await site.look(2 * CHECK_PERIOD)
         await site.look()
         assert site.allows(target=OTHER)
 
@@ -186,7 +186,7 @@ async def test_where_a_runtime_names_no_pods_an_address_of_nobody_keeps_a_pod_wi
     api = cluster(closing("starting"), STARTING)
     async with on_a_node(api, {WEB: "", CLIENT: "", OTHER: ""}) as site:
         api.remove(STARTING)
-        await site.look(START_SECONDS + PERIOD)
+        await site.look(START_TIMEOUT + CHECK_PERIOD)
         await site.look()
         assert not site.allows(target=OTHER)
         del site.held[OTHER]
@@ -222,22 +222,22 @@ async def test_many_pods_deleted_by_force_cost_one_job_a_look_and_close_all_unkn
     api = cluster(closing("starting"))
     async with on_a_node(api, {WEB: "web", CLIENT: "client"}) as site:
         jobs: list[object] = []
-        add = site.enforcer._turns.add
+        add = site.enforcer._queue.add
 
         def count(work: Callable[[], Iterator[None]]) -> None:
             jobs.append(work)
             add(work)
 
-        for number in range(MOST + 50):
+        for number in range(MAX_WITHOUT_ADDRESS + 50):
             each = pod(f"p{number}")
             api.put(each)
             await settle(3)
             api.remove(each)
             await settle(3)
-        monkeypatch.setattr(site.enforcer._turns, "add", count)
+        monkeypatch.setattr(site.enforcer._queue, "add", count)
         await site.look()
         assert len(jobs) <= 3
         assert not site.allows(target=OTHER)
-        await site.look(START_SECONDS)
+        await site.look(START_TIMEOUT)
         await site.look()
         assert site.allows(target=OTHER)

@@ -10,18 +10,19 @@ import pytest
 from kube.api import networking_v1
 from kube.clock import FakeClock, settle
 from netproxy.errors import PolicyError, WriteError
-from netproxy.nftables.writer import RecordingWriter
-from netproxy.policy import intake
+from netproxy.policy import policy_loader
 from netproxy.policy import table as table_module
+from netproxy.policy.backend import PolicyBackend
 from netproxy.policy.enforcer import PolicyEnforcer
 from netproxy.policy.family_writer import RETRY
-from netproxy.policy.intake import RETRY_CLOSED
 from netproxy.policy.limits import MAX_ELEMENTS, MAX_SELECTORS, TOO_MANY_MEMBERS
-from netproxy.policy.objects import PodFacts, SlimMeta, SlimNamespace
 from netproxy.policy.parsing import parse
+from netproxy.policy.pod_facts import PodFacts
+from netproxy.policy.policy_loader import CLOSED_RETRY
 from netproxy.policy.selector import Selector
-from netproxy.policy.sync import PolicyBackend
+from netproxy.slim_objects import SlimMeta, SlimNamespace
 from tests.support.memory_api import MemoryAPI
+from tests.support.nft_in_memory import RecordingWriter
 from tests.support.policies import PolicyTracer, pod, policy
 
 WEB, DB, CLIENT = "10.244.1.2", "10.244.1.3", "10.244.2.2"
@@ -199,13 +200,13 @@ async def test_policies_of_a_namespace_whose_peers_are_too_many_pods_are_closed_
         tracer = PolicyTracer(writer.contents)
         assert not tracer.allows(CLIENT, WEB, "tcp", 80) and tracer.allows(CLIENT, DB, "tcp", 80)
         assert watched.reported == [f"web: {TOO_MANY_MEMBERS}"]
-        await watched.clock.advance(RETRY_CLOSED)
+        await watched.clock.advance(CLOSED_RETRY)
         await watched.enforcer.verify()
         await settle(200)
         assert not PolicyTracer(writer.contents).allows(CLIENT, WEB, "tcp", 80)
         api.remove(extra)
         await settle(200)
-        await watched.clock.advance(RETRY_CLOSED)
+        await watched.clock.advance(CLOSED_RETRY)
         await watched.enforcer.verify()
         await settle(200)
         assert PolicyTracer(writer.contents).allows(CLIENT, WEB, "tcp", 80)
@@ -231,20 +232,20 @@ async def test_a_policy_whose_peers_are_too_many_pods_by_itself_is_closed_when_i
 async def test_a_policy_whose_reading_fails_isolates_its_pods_and_leaves_others_in_force(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    reading, writer = intake.read, RecordingWriter()
+    reading, writer = policy_loader.read, RecordingWriter()
 
     def read(found: networking_v1.NetworkPolicy) -> Any:
         if found.metadata.name == "web":
             raise RuntimeError("a fault of ours")
         return reading(found)
 
-    monkeypatch.setattr(intake, "read", read)
+    monkeypatch.setattr(policy_loader, "read", read)
     async with enforcing(cluster(about("web", {"from": [ANYBODY]}), GOOD), writer) as watched:
         assert not allows(writer, WEB, 80)
         assert allows(writer, DB, 80) and not allows(writer, DB, 81)
         assert watched.reported == ["web: it cannot be taken in: RuntimeError('a fault of ours')"]
         monkeypatch.undo()
-        await watched.clock.advance(RETRY_CLOSED)
+        await watched.clock.advance(CLOSED_RETRY)
         await watched.enforcer.verify()
         await settle(80)
         assert allows(writer, WEB, 80)

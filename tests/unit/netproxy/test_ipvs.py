@@ -13,16 +13,15 @@ from kube.clock import FakeClock, settle
 from kube.process import CommandError, Result
 from netproxy.config import IPVSConfig
 from netproxy.errors import WriteError
-from netproxy.iptables.settings import RuleSettings
-from netproxy.iptables.static import StaticSettings
-from netproxy.iptables.sync import IPTablesBackend
-from netproxy.iptables.writer import RecordingWriter
+from netproxy.iptables.backend import IPTablesBackend
 from netproxy.ipvs import kernel as ipvs_kernel
+from netproxy.ipvs.backend import IPVSBackend
 from netproxy.ipvs.kernel import DEVICE, RealKernel, parse_servers
-from netproxy.ipvs.state import Behaviour, Server
-from netproxy.ipvs.sync import IPVSBackend
+from netproxy.ipvs.state import Server, ServerConfig
 from netproxy.model import ServicePort, plan_service
+from netproxy.settings import RuleSettings, StaticSettings
 from tests.support.churn import Churn
+from tests.support.iptables_in_memory import RecordingWriter
 from tests.support.ipvs import IPVSTracer, MemoryKernel
 from tests.support.packet_case import IP, NODE, NODE_VIEW, Case
 from tests.support.packet_cases import CASES, FIXED, IPVS_OTHERWISE, RULES
@@ -67,22 +66,22 @@ async def test_an_endpoint_that_is_gone_keeps_its_connections_until_they_end() -
     await proxy.start({"default/web": web("10.244.1.2", "10.244.1.3")})
     server, gone = Server("tcp", IP, 80), "10.244.1.3:8080"
     await proxy.apply({"default/web": web("10.244.1.2")})
-    assert kernel.table.ending == {(server, gone): 1}
+    assert kernel.table.draining == {(server, gone): 1}
     await proxy.verify()
-    assert (server, gone) in kernel.table.ending
+    assert (server, gone) in kernel.table.draining
     await proxy.apply({"default/web": web("10.244.1.2", "10.244.1.3")})  # back again before its end
-    assert kernel.table.ending == {}
+    assert kernel.table.draining == {}
     assert gone in kernel.table.servers[server].endpoints
     await proxy.apply({"default/web": web("10.244.1.2")})
-    kernel.table.ending[server, gone] = 0
+    kernel.table.draining[server, gone] = 0
     await proxy.verify()
-    assert kernel.table.ending == {}
+    assert kernel.table.draining == {}
     await proxy.apply({"default/web": web()})
     await clock.advance(1000)
     await proxy.verify()
     await clock.advance(1000)
     await proxy.verify()
-    assert kernel.table.ending == {}  # one that never ends is given up
+    assert kernel.table.draining == {}  # one that never ends is given up
 
 
 @pytest.mark.parametrize(
@@ -151,7 +150,7 @@ async def test_an_endpoint_that_comes_back_while_it_is_removed_stays() -> None:
     proxy = backend(kernel, RecordingWriter())
     await proxy.start({"default/web": web("10.244.1.2", "10.244.1.3")})
     await proxy.apply({"default/web": web("10.244.1.2")})
-    kernel.table.ending[server, again] = 0
+    kernel.table.draining[server, again] = 0
     kernel.hold = True
     look = asyncio.create_task(proxy.verify())
     await settle(20)
@@ -160,7 +159,7 @@ async def test_an_endpoint_that_comes_back_while_it_is_removed_stays() -> None:
     kernel.go_on.set()
     await asyncio.gather(look, change)
     assert not look.result()  # it was not gone in between
-    assert again in kernel.table.servers[server].endpoints and not kernel.table.ending
+    assert again in kernel.table.servers[server].endpoints and not kernel.table.draining
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -180,7 +179,7 @@ async def test_after_any_sequence_of_changes_deltas_equal_a_fresh_start(seed: in
 async def test_what_others_remove_is_put_back_and_their_virtual_servers_stay() -> None:
     kernel, writer, clock = MemoryKernel(), RecordingWriter(), FakeClock()
     theirs = Server("tcp", "203.0.113.200", 80)
-    kernel.table.servers[theirs] = Behaviour("wlc", 0, frozenset())
+    kernel.table.servers[theirs] = ServerConfig("wlc", 0, frozenset())
     proxy = backend(kernel, writer, clock)
     await proxy.start({"default/web": web("10.244.1.2")})
     whole = kernel.servers().servers
@@ -201,7 +200,7 @@ async def test_what_others_remove_is_put_back_and_their_virtual_servers_stay() -
 async def test_virtual_servers_in_excluded_ranges_stay_and_ours_there_are_still_kept() -> None:
     kernel, clock = MemoryKernel(), FakeClock()
     theirs = Server("tcp", NODE, 9999)
-    kernel.table.servers[theirs] = Behaviour("wlc", 0, frozenset())
+    kernel.table.servers[theirs] = ServerConfig("wlc", 0, frozenset())
     config = IPVSConfig(exclude_cidrs=("192.168.0.0/24", "fd00::/8"))
     proxy = IPVSBackend(kernel, RecordingWriter(), RULES, FIXED, config=config, clock=clock)
     made = service("web", IP, port("http", 80, node_port=30080), type="NodePort")
@@ -278,12 +277,12 @@ TCP  [fd00:0096:0000:0000:0000:0000:0000:0001]:01BB rr
     found = parse_servers(text, 4)
     api = Server("tcp", "10.96.0.1", 443)
     assert found.servers == {
-        api: Behaviour("rr", 0, frozenset({"192.168.0.1:6443"})),
-        Server("udp", "10.96.0.10", 53): Behaviour("wrr", 10800, frozenset()),
+        api: ServerConfig("rr", 0, frozenset({"192.168.0.1:6443"})),
+        Server("udp", "10.96.0.10", 53): ServerConfig("wrr", 10800, frozenset()),
     }
-    assert found.ending == {(api, "192.168.0.2:6443"): 7}
+    assert found.draining == {(api, "192.168.0.2:6443"): 7}
     assert parse_servers(text, 6).servers == {
-        Server("tcp", "fd00:96::1", 443): Behaviour("rr", 0, frozenset({"[fd00:244::2]:6443"}))
+        Server("tcp", "fd00:96::1", 443): ServerConfig("rr", 0, frozenset({"[fd00:244::2]:6443"}))
     }
 
 

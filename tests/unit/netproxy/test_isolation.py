@@ -11,13 +11,13 @@ import pytest
 from kube.clock import FakeClock, settle
 from kube.informer import Change
 from netproxy.errors import UnansweredError
-from netproxy.nftables.writer import RecordingWriter
 from netproxy.policy import table as table_module
 from netproxy.policy.family_writer import RETRY
-from netproxy.policy.isolation import OFFERS, by_cost, namespace_of, search
-from netproxy.policy.objects import SlimMeta, SlimNamespace
+from netproxy.policy.policy_search import MAX_CHECKS, by_cost, namespace_of, search
 from netproxy.policy.retries import FIRST_RETRY, LAST_RETRY, Retries
+from netproxy.slim_objects import SlimMeta, SlimNamespace
 from tests.support.memory_api import MemoryAPI
+from tests.support.nft_in_memory import RecordingWriter
 from tests.support.policies import PolicyTracer, pod, policy
 from tests.unit.netproxy.test_failed_policies import Refusing, about, cluster, enforcing
 
@@ -76,7 +76,7 @@ async def test_a_search_among_many_namespaces_ends_after_so_many_offers_and_clos
     kernel = Kernel(costs, [f"{name}/p{number}" for name in guilty for number in range(5)], 10**9)
     found = await search(costs, kernel.refuses)
     assert not await kernel.refuses(costs.keys() - found)
-    assert kernel.asked < OFFERS + 40
+    assert kernel.asked < MAX_CHECKS + 40
     assert len({namespace_of(key) for key in found} - guilty) <= (3 * evil if evil > 1 else 0)
 
 
@@ -185,7 +185,7 @@ async def test_a_policy_that_fails_again_and_again_is_not_tried_with_each_change
     assert retries.due(closed) == ""
     await clock.advance(FIRST_RETRY)
     assert retries.due(closed) == "a/b"
-    retries.taken(frozenset())
+    retries.written(frozenset())
     assert retries.failed("a/b")
 
 
@@ -237,6 +237,6 @@ async def test_a_refused_policy_that_is_changed_stays_closed_until_its_new_versi
         changed = about("web", {"from": [{"podSelector": {"matchLabels": {"app": each}}} for each in "abc"]})
         before = table.policies["default/web"]
         assert rulesets.closed == {"default/web"}
-        for _ in watched.enforcer._take_policy(Change("MODIFIED", of_port(666), changed)):
+        for _ in watched.enforcer._store_policy(Change("MODIFIED", of_port(666), changed)):
             assert (table.policies["default/web"] is before) == bool(rulesets.closed)
         assert table.policies["default/web"] is not before and not rulesets.closed

@@ -9,9 +9,9 @@ import pytest
 from kube.api import core_v1
 from kube.clock import settle
 from netproxy.endpoints import NodeView
-from netproxy.iptables.writer import RecordingWriter
-from netproxy.listeners import Listeners, listening
-from netproxy.service_table import ServiceTable, Taken
+from netproxy.listeners import Listeners, read_listeners
+from netproxy.service_table import PortInUse, ServiceTable
+from tests.support.iptables_in_memory import RecordingWriter
 from tests.support.memory_api import MemoryAPI
 from tests.support.services import port, service, slice_of
 from tests.unit.netproxy.test_proxy import proxying
@@ -38,7 +38,7 @@ def test_the_kernels_lists_are_read(tmp_path: Path) -> None:
         tcp6=[line("00000000000000000000000000000000:0050", "0A"), line("0000000000000000FFFF00000100A8C0:0051", "0A")],
         udp=[line("0100A8C0:0035", "07"), line("0100A8C0:9C40", "01", "08080808:0035")],
     )
-    assert listening(folder).sockets == {
+    assert read_listeners(folder).sockets == {
         ("TCP", "0.0.0.0", 22),
         ("TCP", "127.0.0.1", 5432),
         ("TCP", "::", 80),
@@ -51,13 +51,13 @@ def test_the_list_of_connections_is_not_read_to_its_end(tmp_path: Path) -> None:
     folder = lists(
         tmp_path, tcp=[line("00000000:0016", "0A"), line("0100A8C0:0017", "01"), line("00000000:0018", "0A")]
     )
-    assert {number for _, _, number in listening(folder).sockets} == {22}
+    assert {number for _, _, number in read_listeners(folder).sockets} == {22}
 
 
 def test_a_list_that_cannot_be_read_is_empty(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "tcp").write_text(HEAD + "nonsense\n")
     (tmp_path / "udp").mkdir()
-    assert listening(tmp_path) == Listeners()
+    assert read_listeners(tmp_path) == Listeners()
     assert caplog.text.count("is not known from") == 2
 
 
@@ -77,7 +77,7 @@ def test_a_list_that_cannot_be_read_is_empty(tmp_path: Path, caplog: pytest.LogC
     ],
 )
 def test_a_socket_counts_where_its_packets_arrive(sockets: set[tuple[str, str, int]], address: str, on: bool) -> None:
-    assert Listeners(frozenset(sockets)).on("TCP", address, 80) is on
+    assert Listeners(frozenset(sockets)).has("TCP", address, 80) is on
 
 
 def balanced(name: str = "web", *addresses: str, number: int = 80) -> core_v1.Service:
@@ -89,13 +89,13 @@ async def test_only_the_port_at_the_nodes_own_address_is_left_to_the_program() -
     table = ServiceTable(NodeView("node-1"))
     for each in (balanced(), balanced("other", OWN, number=8080), service("inner", "10.96.5.3")):
         table.set_service(f"default/{each.metadata.name}", each)
-    assert not table.balances_here
-    table.set_own(frozenset({OWN}))
-    assert table.balances_here and table.balancer_dirty
+    assert not table.has_load_balancer_here
+    table.set_own_addresses(frozenset({OWN}))
+    assert table.has_load_balancer_here and table.load_balancer_here_dirty
     await table.take_changes()
-    assert not table.balancer_dirty
+    assert not table.load_balancer_here_dirty
     everywhere = Listeners(frozenset({("TCP", "0.0.0.0", 80)}))
-    assert table.set_listeners(everywhere) == [Taken("default/web", OWN, "TCP", 80)]
+    assert table.set_listeners(everywhere) == [PortInUse("default/web", OWN, "TCP", 80)]
     assert table.set_listeners(everywhere) == []
     assert {key: [p.load_balancer_ips for p in ports] for key, ports in (await table.take_changes()).items()} == {
         "default/web": [(OTHER,)]
@@ -116,10 +116,10 @@ async def test_a_program_that_listens_keeps_its_port_and_an_event_says_so() -> N
     async with proxying(
         api,
         writer,
-        look=lambda: found[0],
-        on_taken=lambda service, taken: told.append(f"{service.metadata.name}: {taken}"),
+        read_listeners=lambda: found[0],
+        on_port_in_use=lambda service, taken: told.append(f"{service.metadata.name}: {taken}"),
     ) as proxy:
-        proxy.set_own(frozenset({OWN}))
+        proxy.changes.set_own_addresses(frozenset({OWN}))
 
         def served(name: str) -> tuple[str, ...]:
             return proxy.ports[f"default/{name}"][0].load_balancer_ips

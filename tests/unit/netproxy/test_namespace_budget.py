@@ -6,16 +6,16 @@ from kube.api import core_v1
 from kube.clock import FakeClock, settle
 from netproxy import metrics, namespace_budget
 from netproxy.endpoints import NodeView
+from netproxy.iptables import backend
 from netproxy.iptables import rules as iptables
-from netproxy.iptables import sync
-from netproxy.iptables.settings import RuleSettings
-from netproxy.iptables.writer import RecordingWriter
 from netproxy.model import plan_service
 from netproxy.namespace_budget import RETRY, NamespaceBudget, rules_of
 from netproxy.nftables import elements as nftables
 from netproxy.proxy import CHECK_PERIOD
 from netproxy.service_limits import CHAINS, FREE_RULES, PAIRS, VIRTUAL_SERVERS, ModeCost
 from netproxy.service_table import ServiceTable
+from netproxy.settings import RuleSettings
+from tests.support.iptables_in_memory import RecordingWriter
 from tests.support.memory_api import MemoryAPI
 from tests.support.services import port, service, slice_of
 from tests.unit.netproxy.test_proxy import proxying
@@ -111,14 +111,14 @@ async def test_a_service_left_out_for_its_namespace_is_reported_and_served_when_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(namespace_budget, "FREE_RULES", 10)
-    monkeypatch.setattr(sync, "CHAINS", ModeCost(100, endpoint_rules=3, max_in_namespace=100))
+    monkeypatch.setattr(backend, "CHAINS", ModeCost(100, endpoint_rules=3, max_in_namespace=100))
     api, writer, clock, told = MemoryAPI(), RecordingWriter(), FakeClock(), list[tuple[str, str]]()
 
-    def on_left_out(left: core_v1.Service, why: str) -> None:
+    def on_not_served(left: core_v1.Service, why: str) -> None:
         told.append((left.metadata.name or "", why))
 
     left_out = metrics.SERVICES_LEFT_OUT.labels("limit")
-    async with proxying(api, writer, on_left_out=on_left_out, clock=clock) as proxy:
+    async with proxying(api, writer, on_not_served=on_not_served, clock=clock) as proxy:
         for name, ports in (("one", 40), ("two", 45), ("small", 3)):
             api.put(of("default", name, ports))
         await settle(80)

@@ -7,14 +7,14 @@ import pytest
 from kube.clock import FakeClock
 from netproxy.endpoints import NodeView
 from netproxy.errors import WriteError
-from netproxy.iptables.settings import RuleSettings
-from netproxy.iptables.static import StaticSettings
 from netproxy.model import ServicePort, plan_service
+from netproxy.nft.listing import decode, parse
+from netproxy.nft.table import Contents
 from netproxy.nftables import chains
-from netproxy.nftables.listing import Contents, decode, parse
-from netproxy.nftables.sync import NFTablesBackend
-from netproxy.nftables.writer import RecordingWriter
+from netproxy.nftables.backend import NFTablesBackend
+from netproxy.settings import RuleSettings, StaticSettings
 from tests.support.churn import Churn
+from tests.support.nft_in_memory import RecordingWriter
 from tests.support.services import service, slice_of
 
 SETTINGS = StaticSettings(service_cidrs=("10.96.0.0/12",), cluster_cidrs=("10.244.0.0/16",))

@@ -6,10 +6,9 @@ from kube.api import core_v1, meta_v1
 from kube.informer import Change, Informer
 from netproxy import metrics
 from netproxy.endpoints import NodeView
-from netproxy.other_nodes import OtherNodes
-from netproxy.podnet.nodes import SlimNode, SlimNodeAddress, SlimNodeStatus
-from netproxy.policy.objects import SlimMeta
+from netproxy.node_address_watcher import NodeAddressWatcher
 from netproxy.service_table import ServiceTable
+from netproxy.slim_objects import SlimMeta, SlimNode, SlimNodeAddress, SlimNodeStatus
 from tests.support.memory_api import MemoryAPI
 from tests.support.services import service, slice_of
 
@@ -27,17 +26,17 @@ async def test_only_the_services_that_name_an_address_are_planned_again() -> Non
     table.set_slice(slice_of("web", "10.244.1.2"))
     (port,) = (await table.take_changes())["default/web"]
     assert port.load_balancer_ips == ADDRESSES
-    table.set_elsewhere("192.168.0.2", True)
+    table.set_other_node_address("192.168.0.2", True)
     ((key, (port,)),) = (await table.take_changes()).items()
     assert (key, port.load_balancer_ips) == ("default/web", ("192.168.0.1", "203.0.113.9"))
-    table.set_elsewhere("192.168.0.2", True)
-    table.set_elsewhere("192.168.0.77", True)
+    table.set_other_node_address("192.168.0.2", True)
+    table.set_other_node_address("192.168.0.77", True)
     assert await table.take_changes() == {}
-    table.set_elsewhere("192.168.0.2", False)
+    table.set_other_node_address("192.168.0.2", False)
     assert set(await table.take_changes()) == {"default/web"}
     table.delete_service("default/web")
     await table.take_changes()
-    table.set_elsewhere("192.168.0.2", True)
+    table.set_other_node_address("192.168.0.2", True)
     assert await table.take_changes() == {}
 
 
@@ -50,7 +49,7 @@ async def test_each_address_that_comes_or_goes_is_told_once() -> None:
     told: list[tuple[str, bool]] = []
     informer: Informer[SlimNode] = Informer(MemoryAPI().client(), SlimNode)
     own: list[frozenset[str]] = []
-    follower = OtherNodes("me", informer, lambda address, present: told.append((address, present)), own.append)
+    follower = NodeAddressWatcher("me", informer, lambda address, present: told.append((address, present)), own.append)
 
     def tell(type_: str, old: SlimNode | None, new: SlimNode) -> list[tuple[str, bool]]:
         told.clear()
@@ -74,7 +73,9 @@ async def test_each_address_that_comes_or_goes_is_told_once() -> None:
 async def test_an_address_of_this_node_is_no_others(own_first: bool, caplog: pytest.LogCaptureFixture) -> None:
     told: list[tuple[str, bool]] = []
     informer: Informer[SlimNode] = Informer(MemoryAPI().client(), SlimNode)
-    follower = OtherNodes("me", informer, lambda address, present: told.append((address, present)), lambda own: None)
+    follower = NodeAddressWatcher(
+        "me", informer, lambda address, present: told.append((address, present)), lambda own: None
+    )
     counted = metrics.NODE_CLAIMS_REFUSED.labels("address")._value
     before = counted.get()
     mine, thief = node("me", "10.0.0.1"), node("b", "10.0.0.1", "10.0.0.2")

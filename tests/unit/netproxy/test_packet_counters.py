@@ -3,11 +3,11 @@ from __future__ import annotations
 from typing import Any
 
 from netproxy import metrics
+from netproxy.iptables.backend import IPTablesBackend
 from netproxy.iptables.packet_counters import PacketCounters
-from netproxy.iptables.settings import RuleSettings
-from netproxy.iptables.static import StaticSettings, counts_localhost
-from netproxy.iptables.sync import IPTablesBackend
-from netproxy.iptables.writer import RecordingWriter
+from netproxy.settings import RuleSettings, StaticSettings
+from netproxy.xtables.iptables_chains import counts_localhost
+from tests.support.iptables_in_memory import RecordingWriter
 
 FORWARD, LOCAL = ("filter", "KUBE-FORWARD"), ("nat", "WHERRY-LOCAL-NODEPORTS")
 
@@ -40,6 +40,6 @@ async def test_what_is_not_there_is_not_counted() -> None:
         assert not counts_localhost(settings) and writer.tables["nat"]["WHERRY-LOCAL-NODEPORTS"] == []
         before = value(metrics.INVALID_DROPPED), value(metrics.LOCALHOST_NODE_PORTS)
         writer.counted = {FORWARD: [7], LOCAL: [7, 0]}
-        await PacketCounters(writer).look(settings)
+        await PacketCounters(writer).update(settings)
         assert (value(metrics.INVALID_DROPPED), value(metrics.LOCALHOST_NODE_PORTS)) == before
-    await PacketCounters(RecordingWriter()).look(StaticSettings())  # no chain yet: another time
+    await PacketCounters(RecordingWriter()).update(StaticSettings())  # no chain yet: another time

@@ -5,14 +5,13 @@ import dataclasses
 import msgspec
 import pytest
 
-from netproxy.iptables import sync as iptables_sync
-from netproxy.iptables.settings import RuleSettings
-from netproxy.iptables.static import StaticSettings
-from netproxy.iptables.sync import IPTablesBackend
-from netproxy.iptables.writer import RecordingWriter
+from netproxy.iptables import backend as iptables_sync
+from netproxy.iptables.backend import IPTablesBackend
 from netproxy.model import plan_service
-from netproxy.nftables import writer as nftables_writer
-from netproxy.nftables.sync import NFTablesBackend
+from netproxy.nftables.backend import NFTablesBackend
+from netproxy.settings import RuleSettings, StaticSettings
+from tests.support.iptables_in_memory import RecordingWriter
+from tests.support.nft_in_memory import RecordingWriter as NftRecordingWriter
 from tests.support.nft_tracer import TableTracer
 from tests.support.packet_case import (
     BOTH,
@@ -42,7 +41,7 @@ SIX = [likeness(case) for case in CASES]
 async def test_the_table_holds_in_ipv6(case: Case) -> None:
     ports = plan_service(case.service, case.slices, NODE_VIEW, (6,))
     rules, fixed = likeness(RULES), likeness(FIXED)
-    iptables, nftables = RecordingWriter(), nftables_writer.RecordingWriter()
+    iptables, nftables = RecordingWriter(), NftRecordingWriter()
     await IPTablesBackend(iptables, rules, fixed).start({"default/x": ports})
     await NFTablesBackend(nftables, rules, fixed).start({"default/x": ports})
     for packet, expected in case.packets.items():
@@ -62,7 +61,7 @@ async def test_node_ports_are_served_on_the_addresses_named(cidrs: tuple[str, ..
     fixed = dataclasses.replace(FIXED, node_port_cidrs=cidrs)
     made = service("web", IP, port("http", 80, node_port=30080), type="NodePort")
     services = {"default/x": plan_service(made, [slice_of("web", HERE, THERE)], NODE_VIEW)}
-    iptables, nftables = RecordingWriter(), nftables_writer.RecordingWriter()
+    iptables, nftables = RecordingWriter(), NftRecordingWriter()
     await IPTablesBackend(iptables, RULES, fixed).start(services)
     await NFTablesBackend(nftables, RULES, fixed).start(services)
     for tracer in (RuleTracer(iptables.tables), TableTracer(nftables.contents)):
@@ -74,7 +73,7 @@ async def test_node_ports_are_served_on_the_addresses_named(cidrs: tuple[str, ..
 async def test_pods_may_be_told_by_the_nodes_own_range(case: Case) -> None:
     """The detection mode NodeCIDR."""
     services = {"default/x": plan_service(case.service, case.slices, NODE_VIEW)}
-    iptables, nftables = RecordingWriter(), nftables_writer.RecordingWriter()
+    iptables, nftables = RecordingWriter(), NftRecordingWriter()
     for backend in (
         IPTablesBackend(iptables, dataclasses.replace(RULES, local_cidrs=()), FIXED),
         NFTablesBackend(nftables, dataclasses.replace(RULES, local_cidrs=()), FIXED),
@@ -101,7 +100,7 @@ def test_the_model_leads_packets_where_the_table_says(case: Case) -> None:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 async def test_iptables_leads_packets_where_the_table_says(case: Case, rules: RuleSettings) -> None:
     writer = RecordingWriter()
-    writer.copies_whole = rules.lean
+    writer.copies_whole_table = rules.lean
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(iptables_sync, "MANY_ENDPOINTS", -1)
         backend = IPTablesBackend(writer, rules, FIXED)
@@ -119,7 +118,7 @@ async def test_nftables_leads_packets_where_the_table_says(case: Case, affinity:
     changed = msgspec.structs.replace(
         case.service, spec=msgspec.structs.replace(case.service.spec, session_affinity=affinity)
     )
-    writer = nftables_writer.RecordingWriter()
+    writer = NftRecordingWriter()
     await NFTablesBackend(writer, RULES, FIXED).start({"default/x": plan_service(changed, case.slices, NODE_VIEW)})
     tracer = TableTracer(writer.contents, case.host)
     for packet, expected in case.packets.items():
@@ -133,7 +132,7 @@ async def test_pods_may_be_told_by_where_their_packets_come_in(case: Case, inter
     """The detection modes BridgeInterface and InterfaceNamePrefix lead packets as the ranges do."""
     rules = RuleSettings(local_interface=interface, node_addresses=(NODE,))
     services = {"default/x": plan_service(case.service, case.slices, NODE_VIEW)}
-    iptables, nftables = RecordingWriter(), nftables_writer.RecordingWriter()
+    iptables, nftables = RecordingWriter(), NftRecordingWriter()
     await IPTablesBackend(iptables, rules, FIXED).start(services)
     await NFTablesBackend(nftables, rules, FIXED).start(services)
     for packet, expected in case.packets.items():
@@ -147,7 +146,7 @@ async def test_pods_may_be_told_by_where_their_packets_come_in(case: Case, inter
 async def test_with_masquerade_all_pods_are_masqueraded_too() -> None:
     rules = RuleSettings(local_cidrs=(PODS,), masquerade_all=True)
     services = {"default/x": plan_service(service("web", IP), [slice_of("web", HERE, THERE)], NODE_VIEW)}
-    iptables, nftables = RecordingWriter(), nftables_writer.RecordingWriter()
+    iptables, nftables = RecordingWriter(), NftRecordingWriter()
     await IPTablesBackend(iptables, rules, FIXED).start(services)
     await NFTablesBackend(nftables, rules, FIXED).start(services)
     for tracer in (RuleTracer(iptables.tables), TableTracer(nftables.contents)):

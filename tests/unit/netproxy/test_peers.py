@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from kube.api import core_v1
-from netproxy.podnet import kernel, monitor
+from netproxy.podnet import kernel_routes, rtnetlink
+from netproxy.podnet.node_routes import DEVICE, FdbEntry, Neighbour, NodeRoutes, Route, plan, pod_mtu, tunnel_mac
 from netproxy.podnet.peers import Link, Peer, peer_of
-from netproxy.podnet.ways import DEVICE, Forward, Neighbour, Route, Ways, plan, pod_mtu, tunnel_mac
 from tests.support.services import node
 
 CLUSTER = (ipaddress.ip_network("10.244.0.0/16"), ipaddress.ip_network("fd00::/48"))
@@ -36,7 +36,7 @@ GATEWAY = Route("10.244.1.0/24", "192.168.1.2", "eth0")
 TUNNELLED = Route("10.244.2.0/24", "10.244.2.0", DEVICE)
 
 
-def ways(*others: Peer, mode: str = "auto", own: Peer = OWN, links: tuple[Link, ...] = (ETH0,)) -> Ways:
+def ways(*others: Peer, mode: str = "auto", own: Peer = OWN, links: tuple[Link, ...] = (ETH0,)) -> NodeRoutes:
     return plan(own, [own, *others], links, mode=mode, cluster_cidrs=CLUSTER)
 
 
@@ -53,14 +53,14 @@ def test_a_node_on_our_link_is_the_next_hop_and_others_are_behind_the_tunnel(mod
     found = ways(NEAR, FAR, mode=mode)
     assert found.routes == routes
     assert (found.tunnel is not None) == (mode in ("auto", "vxlan"))
-    assert set(found.unreached) == ({"c"} if mode == "host-gw" else set())
+    assert set(found.unreachable) == ({"c"} if mode == "host-gw" else set())
 
 
 def test_tunnel_entries_follow_from_the_other_nodes_pod_range_and_address_alone() -> None:
     found = ways(FAR)
     mac = "0a:58:0a:f4:02:00"
     assert found.neighbours == {Neighbour("10.244.2.0", mac)}
-    assert found.forwards == {Forward(mac, "192.168.9.3")}
+    assert found.fdb_entries == {FdbEntry(mac, "192.168.9.3")}
     assert found.tunnel is not None
     # What the other node puts at its end is what we expect there.
     theirs = ways(OWN, own=FAR, links=(link("eth0", "192.168.9.3/24", mtu=9000),)).tunnel
@@ -98,7 +98,7 @@ def test_both_families_go_their_own_way() -> None:
     four = peer("b", "10.244.1.0/24 fd00:0:0:2::/64", "192.168.1.2")
     found = ways(four, own=own, links=links)
     assert found.routes == {GATEWAY, Route("fd00:0:0:2::/64", "fd00:0:0:2::", DEVICE)}
-    assert found.forwards == {Forward(tunnel_mac(four.pods[0]), "192.168.1.2")}
+    assert found.fdb_entries == {FdbEntry(tunnel_mac(four.pods[0]), "192.168.1.2")}
     assert found.tunnel is not None
     assert found.tunnel.addresses == ("10.244.0.0", "fd00:0:0:1::")
 
@@ -127,7 +127,7 @@ def test_tunnel_macs_are_locally_administered_and_differ() -> None:
 def test_a_node_cannot_draw_in_what_is_not_its_own(other: Peer, why: str) -> None:
     found = ways(NEAR, other)
     assert found.routes == {GATEWAY}
-    assert why in found.unreached["x"]
+    assert why in found.unreachable["x"]
 
 
 def known(name: str, pods: str, address: str, created: str, uid: str = "") -> Peer:
@@ -182,7 +182,7 @@ def test_pods_leave_room_for_the_tunnel_where_there_may_be_one(mode: str, mtu: i
 
 
 def test_a_change_is_written_as_a_difference_entries_before_the_routes_that_need_them() -> None:
-    first, bridge, last = kernel.difference(Ways(), ways(NEAR, FAR))
+    first, bridge, last = kernel_routes.difference(NodeRoutes(), ways(NEAR, FAR))
     assert first == []
     assert bridge == [f"fdb replace 0a:58:0a:f4:02:00 dev {DEVICE} dst 192.168.9.3"]
     assert last == [
@@ -190,24 +190,24 @@ def test_a_change_is_written_as_a_difference_entries_before_the_routes_that_need
         "route replace 10.244.1.0/24 via 192.168.1.2 dev eth0 proto 87",
         f"route replace 10.244.2.0/24 via 10.244.2.0 dev {DEVICE} onlink proto 87",
     ]
-    assert kernel.difference(ways(NEAR, FAR), ways(NEAR, FAR)) == ([], [], [])
+    assert kernel_routes.difference(ways(NEAR, FAR), ways(NEAR, FAR)) == ([], [], [])
     # A node that moves is one replacement, without a moment when nothing leads to it.
     moved = peer("b", "10.244.1.0/24", "192.168.1.22")
-    assert kernel.difference(ways(NEAR), ways(moved)) == (
+    assert kernel_routes.difference(ways(NEAR), ways(moved)) == (
         [],
         [],
         ["route replace 10.244.1.0/24 via 192.168.1.22 dev eth0 proto 87"],
     )
-    gone = kernel.difference(ways(NEAR, FAR), ways(NEAR))
+    gone = kernel_routes.difference(ways(NEAR, FAR), ways(NEAR))
     assert gone[0][0] == f"route del 10.244.2.0/24 via 10.244.2.0 dev {DEVICE} proto 87"
     assert gone[1] == [f"fdb del 0a:58:0a:f4:02:00 dev {DEVICE} dst 192.168.9.3"]
 
 
 def test_a_thousand_nodes_are_three_commands() -> None:
     others = [peer(f"n{n}", f"10.244.{n}.0/24", f"192.168.{n % 3}.{n}") for n in range(2, 250)]
-    batches = kernel.difference(Ways(), ways(*others))
+    batches = kernel_routes.difference(NodeRoutes(), ways(*others))
     assert len(batches) == 3
-    one_less = kernel.difference(ways(*others), ways(*others[1:]))
+    one_less = kernel_routes.difference(ways(*others), ways(*others[1:]))
     assert sum(map(len, one_less)) == 3  # route, neighbour, forward
 
 
@@ -227,26 +227,26 @@ def device(number: int, family: int = 0, scope: int = 0) -> bytes:
 @pytest.mark.parametrize(
     ("kind", "body", "flags", "ours"),
     [
-        (monitor.DELROUTE, ROUTE, 0, True),
-        (monitor.DELROUTE, FOREIGN, 0, False),
-        (monitor.NEWROUTE, ROUTE, 0, False),
-        (monitor.NEWROUTE, FOREIGN, monitor.REPLACED, True),
-        (monitor.NEWLINK, device(2), 0, True),
-        (monitor.NEWLINK, device(77), 0, False),  # a pod's
-        (monitor.DELLINK, device(9), 0, True),
-        (monitor.NEWADDR, device(77, 2, 0), 0, True),
-        (monitor.NEWADDR, device(77, 10, 253), 0, False),  # link-local, as every pod's device gets
-        (monitor.DELNEIGH, device(9), 0, True),
-        (monitor.DELNEIGH, device(2), 0, False),
-        (monitor.DELNEIGH, b"", 0, False),
+        (rtnetlink.DELROUTE, ROUTE, 0, True),
+        (rtnetlink.DELROUTE, FOREIGN, 0, False),
+        (rtnetlink.NEWROUTE, ROUTE, 0, False),
+        (rtnetlink.NEWROUTE, FOREIGN, rtnetlink.REPLACED, True),
+        (rtnetlink.NEWLINK, device(2), 0, True),
+        (rtnetlink.NEWLINK, device(77), 0, False),  # a pod's
+        (rtnetlink.DELLINK, device(9), 0, True),
+        (rtnetlink.NEWADDR, device(77, 2, 0), 0, True),
+        (rtnetlink.NEWADDR, device(77, 10, 253), 0, False),  # link-local, as every pod's device gets
+        (rtnetlink.DELNEIGH, device(9), 0, True),
+        (rtnetlink.DELNEIGH, device(2), 0, False),
+        (rtnetlink.DELNEIGH, b"", 0, False),
     ],
 )
 def test_only_notices_that_may_concern_us_cause_a_comparison(kind: int, body: bytes, flags: int, ours: bool) -> None:
-    (read,) = monitor.messages(notice(kind, body, flags))
-    assert monitor.concerns(*read, links={2, 3}, tunnel=9) is ours
+    (read,) = rtnetlink.messages(notice(kind, body, flags))
+    assert rtnetlink.concerns(*read, links={2, 3}, tunnel=9) is ours
 
 
 def test_several_notices_are_read_from_one_datagram() -> None:
-    data = notice(monitor.DELROUTE, ROUTE) + notice(monitor.NEWLINK, device(5) + b"x")
-    assert [kind for kind, _, _ in monitor.messages(data)] == [monitor.DELROUTE, monitor.NEWLINK]
-    assert list(monitor.messages(b"\0" * 16)) == []
+    data = notice(rtnetlink.DELROUTE, ROUTE) + notice(rtnetlink.NEWLINK, device(5) + b"x")
+    assert [kind for kind, _, _ in rtnetlink.messages(data)] == [rtnetlink.DELROUTE, rtnetlink.NEWLINK]
+    assert list(rtnetlink.messages(b"\0" * 16)) == []

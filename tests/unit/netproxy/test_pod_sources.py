@@ -15,14 +15,14 @@ import pytest
 from kube import inotify
 from kube.process import Result
 from netproxy.errors import WriteError
-from netproxy.nftables.writer import RecordingWriter
 from netproxy.podnet import cni_results, source_guard, source_rules
-from netproxy.podnet.cni_results import PodPort, Results, Unclear
+from netproxy.podnet.cni_results import BridgePort, CNIResults, UnreadableResult
 from netproxy.podnet.source_guard import SourceGuard
+from tests.support.nft_in_memory import RecordingWriter
 from tests.unit.kube.test_inotify import Kernel
 
 MAC = "8a:09:3e:5e:f1:49"
-PORT = PodPort("vetha", MAC, ("10.244.1.5", "fd00:244:1::5"), ("10.244.1.1",), ("10.244.1.255",))
+PORT = BridgePort("vetha", MAC, ("10.244.1.5", "fd00:244:1::5"), ("10.244.1.1",), ("10.244.1.255",))
 
 
 def result(device: str = "vetha", mac: str = MAC, network: str = "wherry", **changes: Any) -> dict[str, Any]:
@@ -39,7 +39,7 @@ def result(device: str = "vetha", mac: str = MAC, network: str = "wherry", **cha
     return {"kind": "cniCacheV1", "containerId": "c1", "networkName": network, "ifName": "eth0", "result": found}
 
 
-def parse(document: Any) -> PodPort | Unclear | None:
+def parse(document: Any) -> BridgePort | UnreadableResult | None:
     return cni_results.parse(json.dumps(document).encode(), "wherry", "cni0")
 
 
@@ -76,8 +76,8 @@ def test_pods_of_other_networks_and_bridges_are_left_out(document: Any) -> None:
     ],
 )
 def test_a_result_that_does_not_say_whose_a_port_is_is_unclear(document: Any) -> None:
-    assert isinstance(parse(document), Unclear)
-    assert isinstance(cni_results.parse(b"{", "wherry", "cni0"), Unclear)
+    assert isinstance(parse(document), UnreadableResult)
+    assert isinstance(cni_results.parse(b"{", "wherry", "cni0"), UnreadableResult)
 
 
 def annotated(document: dict[str, Any], length: int) -> str:
@@ -92,7 +92,7 @@ def test_a_pod_whose_annotations_are_as_large_as_they_may_be_is_known(tmp_path: 
     text = annotated(result(), 256 << 10)
     assert text.index('"result"') > 1 << 20
     (tmp_path / "wherry-c1-eth0").write_text(text)
-    assert Results(tmp_path, "wherry", "cni0").look() == {"wherry-c1-eth0": PORT}
+    assert CNIResults(tmp_path, "wherry", "cni0").read_all() == {"wherry-c1-eth0": PORT}
 
 
 def test_a_result_that_cannot_be_read_is_told_apart_from_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,20 +101,20 @@ def test_a_result_that_cannot_be_read_is_told_apart_from_none(tmp_path: Path, mo
     (tmp_path / "wherry-c2-eth0").mkdir()
     (tmp_path / "wherry-c3-eth0").write_text("")
     (tmp_path / "other-c4-eth0").write_text("{")
-    results = Results(tmp_path, "wherry", "cni0")
-    assert {name: type(found) for name, found in results.look().items()} == {
-        f"wherry-c{number}-eth0": Unclear for number in (1, 2, 3)
+    results = CNIResults(tmp_path, "wherry", "cni0")
+    assert {name: type(found) for name, found in results.read_all().items()} == {
+        f"wherry-c{number}-eth0": UnreadableResult for number in (1, 2, 3)
     }
-    assert results.look_at("wherry-c5-eth0") is None
-    assert Results(tmp_path / "none", "wherry", "cni0").look() == {}
+    assert results.read("wherry-c5-eth0") is None
+    assert CNIResults(tmp_path / "none", "wherry", "cni0").read_all() == {}
     with pytest.raises(NotADirectoryError):
-        Results(tmp_path / "wherry-c3-eth0", "wherry", "cni0").look()
+        CNIResults(tmp_path / "wherry-c3-eth0", "wherry", "cni0").read_all()
 
 
 def test_who_asks_for_pods_addresses_hears_that_one_is_not_known(tmp_path: Path) -> None:
     named = {**result(), "cniArgs": [["K8S_POD_UID", "u-1"]]}
     (tmp_path / "wherry-c1-eth0").write_text(json.dumps(named))
-    results, torn = Results(tmp_path, "wherry", "cni0"), tmp_path / "wherry-c2-eth0"
+    results, torn = CNIResults(tmp_path, "wherry", "cni0"), tmp_path / "wherry-c2-eth0"
     assert results.addresses() == {"10.244.1.5": "u-1", "fd00:244:1::5": "u-1"}
     torn.write_text("{")
     with pytest.raises(OSError, match="wherry-c2-eth0"):
@@ -126,21 +126,21 @@ def test_who_asks_for_pods_addresses_hears_that_one_is_not_known(tmp_path: Path)
 def test_a_result_is_read_again_only_when_it_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     parsed: list[bytes] = []
 
-    def count(data: bytes, *known: str) -> PodPort | Unclear | None:
+    def count(data: bytes, *known: str) -> BridgePort | UnreadableResult | None:
         parsed.append(data)
         return original(data, *known)
 
     original = cni_results.parse
     monkeypatch.setattr(cni_results, "parse", count)
-    file, results = tmp_path / "wherry-c1-eth0", Results(tmp_path, "wherry", "cni0")
+    file, results = tmp_path / "wherry-c1-eth0", CNIResults(tmp_path, "wherry", "cni0")
     file.write_text("")
-    assert isinstance(results.look()[file.name], Unclear)
+    assert isinstance(results.read_all()[file.name], UnreadableResult)
     file.write_text(json.dumps(result()))
     for _ in range(3):
-        assert results.look() == {file.name: PORT} and results.look_at(file.name) == PORT
+        assert results.read_all() == {file.name: PORT} and results.read(file.name) == PORT
     assert len(parsed) == 2
     file.unlink()
-    assert results.look() == {}
+    assert results.read_all() == {}
 
 
 def test_a_port_may_send_from_its_own_addresses_and_advertise_them() -> None:

@@ -4,8 +4,9 @@ import json
 import os
 from pathlib import Path
 
-from netproxy.iptables.static import StaticSettings, fixed
 from netproxy.podnet import cni, network
+from netproxy.settings import StaticSettings
+from netproxy.xtables.iptables_chains import fixed
 from tests.support.services import node
 
 GUARDED = Path("/run/wherry-pods/a.conf")
@@ -13,7 +14,7 @@ GUARDED = Path("/run/wherry-pods/a.conf")
 
 def document(cidr: str = "10.244.1.0/24", host_ports: bool = True) -> dict[str, object]:
     return cni.network_list(
-        [cidr], bridge="cni0", mtu=1450, host_ports=host_ports, data_dir="/var/lib/cni", guarded=GUARDED
+        [cidr], bridge="cni0", mtu=1450, host_ports=host_ports, data_dir="/var/lib/cni", ready_file=GUARDED
     )
 
 
@@ -42,14 +43,14 @@ def test_the_file_is_replaced_whole_and_only_when_it_differs(tmp_path: Path) -> 
     assert cni.write(folder, document("10.244.2.0/24"))
     assert json.loads(path.read_text())["plugins"][0]["ipam"]["ranges"] == [[{"subnet": "10.244.2.0/24"}]]
     assert os.listdir(folder) == ["10-wherry.conflist"]  # no temporary file is left for the runtime to load
-    guarded = cni.guarded_file(str(tmp_path / "run"), folder)
-    assert guarded != cni.guarded_file(str(tmp_path / "run"), "/elsewhere")
-    cni.allow_pods(guarded)
-    cni.allow_pods(guarded)
-    assert guarded.read_text() == ""
-    cni.remove(folder, guarded)
-    cni.remove(folder, guarded)
-    assert not guarded.exists()
+    ready_file = cni.ready_file(str(tmp_path / "run"), folder)
+    assert ready_file != cni.ready_file(str(tmp_path / "run"), "/elsewhere")
+    cni.allow_pods(ready_file)
+    cni.allow_pods(ready_file)
+    assert ready_file.read_text() == ""
+    cni.remove(folder, ready_file)
+    cni.remove(folder, ready_file)
+    assert not ready_file.exists()
     assert os.listdir(folder) == []
 
 

@@ -7,14 +7,15 @@ import pytest
 
 from kube.api import networking_v1
 from kube.clock import FakeClock
-from netproxy.nftables.writer import RecordingWriter
+from netproxy.policy.backend import PolicyBackend
 from netproxy.policy.base_chains import HOOKS
-from netproxy.policy.objects import SlimPod, facts_of
 from netproxy.policy.parsing import parse
-from netproxy.policy.rules import Rulesets
+from netproxy.policy.pod_facts import facts_of
+from netproxy.policy.rules import RulesetBuilder
 from netproxy.policy.ruleset import Ruleset
-from netproxy.policy.sync import PolicyBackend
 from netproxy.policy.table import PolicyTable
+from netproxy.slim_objects import SlimPod
+from tests.support.nft_in_memory import RecordingWriter
 from tests.support.policies import PolicyTracer, pod, policy, random_policy
 from tests.support.second_family import likeness
 
@@ -47,9 +48,9 @@ def filled(*policies: networking_v1.NetworkPolicy, pods: list[SlimPod] | None = 
 
 
 def made(table: PolicyTable, family: int = 4, *, ipvs: bool = True) -> Ruleset:
-    rulesets = Rulesets(table, family, ipvs=ipvs)
+    rulesets = RulesetBuilder(table, family, ipvs=ipvs)
     rulesets.ranges = ("10.244.1.0/24",) if family == 4 else ("fd00:1::/64",)
-    return rulesets.make()
+    return rulesets.build()
 
 
 async def tracer(
@@ -404,19 +405,19 @@ async def test_an_address_that_two_pods_claim_is_the_youngers() -> None:
 
 async def test_a_pod_more_in_a_peer_changes_one_element_and_no_rule() -> None:
     table = filled(policy("team", ingress=[{"from": [{"namespaceSelector": {"matchLabels": {"team": "b"}}}]}]))
-    writer, rulesets = RecordingWriter(), Rulesets(table, 4)
+    writer, rulesets = RecordingWriter(), RulesetBuilder(table, 4)
     backend = PolicyBackend(writer, 4, clock=FakeClock())
-    await backend.put(rulesets.make())
+    await backend.put(rulesets.build())
     new = pod("new", "10.244.2.99", namespace="other", node="node-2")
     assert table.set_pod("other/new", facts_of(new, "node-1"))
-    await backend.put(rulesets.make())
+    await backend.put(rulesets.build())
     (line,) = writer.applied[-1].splitlines()
     assert line.startswith("add element ip wherry-policy pods-")
     assert line.endswith("{ 10.244.2.99 }")
     elsewhere = pod("elsewhere", "10.244.2.98", node="node-2")
     table.set_pod("default/elsewhere", facts_of(elsewhere, "node-1"))
     written = len(writer.applied)
-    await backend.put(rulesets.make())
+    await backend.put(rulesets.build())
     assert len(writer.applied) == written  # a pod of another node that nobody names as a peer
 
 
@@ -425,7 +426,7 @@ async def test_after_any_sequence_of_changes_deltas_equal_a_fresh_start(seed: in
     """Pods, namespaces and policies come, change and go; the kernel's refusals are the recording writer's."""
     chance = random.Random(seed)
     table, writer = filled(pods=[]), RecordingWriter()
-    rulesets = Rulesets(table, 4)
+    rulesets = RulesetBuilder(table, 4)
     rulesets.ranges = ("10.244.1.0/24",)
     backend = PolicyBackend(writer, 4, clock=FakeClock())
     pods: dict[str, SlimPod] = {}
@@ -456,12 +457,12 @@ async def test_after_any_sequence_of_changes_deltas_equal_a_fresh_start(seed: in
                 table.delete_policy(f"{namespace}/p{number}")
             policies[f"p{number}"] = new
             table.set_policy(parse(new))
-        await backend.put(rulesets.make())
+        await backend.put(rulesets.build())
     fresh_table = filled(*policies.values(), pods=list(pods.values()))
     fresh_table.set_namespace("default", table.known.labels_of("default"))
-    fresh, other = RecordingWriter(), Rulesets(fresh_table, 4)
+    fresh, other = RecordingWriter(), RulesetBuilder(fresh_table, 4)
     other.ranges = ("10.244.1.0/24",)
-    await PolicyBackend(fresh, 4, clock=FakeClock()).put(other.make())
+    await PolicyBackend(fresh, 4, clock=FakeClock()).put(other.build())
     assert writer.contents.elements == fresh.contents.elements
     assert writer.contents.rules == fresh.contents.rules
     assert sorted(writer.contents.sets) == sorted(fresh.contents.sets)

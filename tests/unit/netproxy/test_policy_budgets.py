@@ -8,17 +8,17 @@ import pytest
 from kube.api import networking_v1
 from kube.clock import FakeClock
 from netproxy.errors import PolicyError
-from netproxy.policy import intake as intake_module
 from netproxy.policy import node_costs
+from netproxy.policy import policy_loader as loader_module
 from netproxy.policy import table as table_module
 from netproxy.policy.failures import Failures
-from netproxy.policy.intake import RETRY_CLOSED, Intake
 from netproxy.policy.limits import MAX_COST, MAX_COST_HERE
-from netproxy.policy.objects import facts_of
 from netproxy.policy.parsing import parse
-from netproxy.policy.rules import Rulesets
+from netproxy.policy.pod_facts import facts_of
+from netproxy.policy.policy_loader import CLOSED_RETRY, PolicyLoader
+from netproxy.policy.rules import RulesetBuilder
 from netproxy.policy.table import PolicyTable
-from netproxy.policy.turns import at_once
+from netproxy.policy.work_queue import run_to_end
 from tests.support.policies import pod, policy
 
 
@@ -31,7 +31,7 @@ class Site:
         self.closed_for: dict[str, str] = {}
         failures = Failures(self.table, self.objects.get, lambda each, why: None)
         failures.add = self.closed_for.__setitem__  # type: ignore[method-assign]
-        self.intake = Intake(self.table, self.objects.get, failures, self.clock)
+        self.loader = PolicyLoader(self.table, self.objects.get, failures, self.clock)
         for number, name in enumerate(namespaces):
             self.table.set_namespace(name, {})
             facts = facts_of(pod("a", f"10.244.1.{number}", namespace=name), "node-1")
@@ -43,14 +43,14 @@ class Site:
             "ports": [{"port": f"p{n}"} for n in range(ports)],
         }
         self.objects[f"{namespace}/{name}"] = policy(name, namespace, ingress=[rule])
-        at_once(self.intake.put(f"{namespace}/{name}", self.objects[f"{namespace}/{name}"]))
-        self.intake.limit_node()
+        run_to_end(self.loader.put(f"{namespace}/{name}", self.objects[f"{namespace}/{name}"]))
+        self.loader.limit_node()
 
     def closed(self) -> set[str]:
         return {key for key, each in self.table.policies.items() if not any(each.rules.values())}
 
     def rules(self) -> int:
-        return sum(map(len, Rulesets(self.table, 4).make().chains.values()))
+        return sum(map(len, RulesetBuilder(self.table, 4).build().chains.values()))
 
 
 def test_a_namespace_of_many_large_policies_writes_no_more_rules_than_one_may() -> None:
@@ -69,8 +69,8 @@ def test_a_namespace_of_many_large_policies_writes_no_more_rules_than_one_may() 
 def test_what_others_have_closes_no_policy_of_a_namespace_within_its_share(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(intake_module, "MAX_COST", 200)
-    monkeypatch.setattr(intake_module, "MAX_COST_HERE", 400)
+    monkeypatch.setattr(loader_module, "MAX_COST", 200)
+    monkeypatch.setattr(loader_module, "MAX_COST_HERE", 400)
     chance = random.Random(seed)
     names = [f"ns{number}" for number in range(8)]
     site = Site(*names)
@@ -81,7 +81,7 @@ def test_what_others_have_closes_no_policy_of_a_namespace_within_its_share(
         assert not {"ns0/a", "ns0/b"} & site.closed()
         costs = [each.cost for each in site.table.policies.values()]
         assert sum(costs) <= 400
-        assert all(site.table.spending.total(name) <= 200 for name in names), number
+        assert all(site.table.costs.total(name) <= 200 for name in names), number
     assert site.closed()
 
 
@@ -103,17 +103,17 @@ def for_all_but(number: int) -> dict[str, Any]:
 def test_jumps_to_policies_of_pods_in_many_combinations_are_bounded(
     many: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(intake_module, "MAX_COST_HERE", 1000)
+    monkeypatch.setattr(loader_module, "MAX_COST_HERE", 1000)
     monkeypatch.setattr(node_costs, "MAX_COST_HERE", 1000)
-    monkeypatch.setattr(intake_module, "MAX_PAIRS_HERE", 400 if many else 10_000)
+    monkeypatch.setattr(loader_module, "MAX_PAIRS_HERE", 400 if many else 10_000)
     monkeypatch.setattr(node_costs, "MAX_PAIRS_HERE", 400 if many else 10_000)
     site = with_pods(40)
     site.put("good", "small", 1, 1)
     for number in range(100):
         made = policy(f"p{number}", "evil", podSelector=for_all_but(number % 40), ingress=[{}])
         site.objects[f"evil/p{number}"] = made
-        at_once(site.intake.put(f"evil/p{number}", made))
-        site.intake.limit_node()
+        run_to_end(site.loader.put(f"evil/p{number}", made))
+        site.loader.limit_node()
         assert site.rules() <= 1000 + 150
     assert len(site.closed()) > 50 and "good/small" not in site.closed()
 
@@ -123,8 +123,8 @@ def test_many_policies_of_the_same_pods_cost_a_jump_each() -> None:
     for number in range(900):
         made = policy(f"p{number}", "evil", ingress=[{"from": [{"podSelector": {}}]}])
         site.objects[f"evil/p{number}"] = made
-        at_once(site.intake.put(f"evil/p{number}", made))
-    site.intake.limit_node()
+        run_to_end(site.loader.put(f"evil/p{number}", made))
+    site.loader.limit_node()
     assert not site.closed()
     assert 1800 <= site.rules() < 1850
 
@@ -135,7 +135,7 @@ def test_policies_that_allow_nothing_take_no_rules() -> None:
     nothing = [{"from": [{"ipBlock": {"cidr": "10.0.0.0/8", "except": ["10.0.0.0/9", "10.128.0.0/9"]}}]}]
     for number in range(100):
         made = policy(f"p{number}", "evil", podSelector=for_all_but(number), ingress=nothing * (number % 2))
-        at_once(site.intake.put(f"evil/p{number}", made))
+        run_to_end(site.loader.put(f"evil/p{number}", made))
     assert 0 < site.rules() - before < 10
 
 
@@ -146,7 +146,7 @@ def test_a_policy_of_a_pod_that_comes_to_the_node_is_counted_then() -> None:
         site.put(f"ns{number}", "a", 90 + number, 100)
     assert site.closed() == set()
     site.table.set_pod("ns4/a", facts_of(pod("a", "10.244.1.9", namespace="ns4"), "node-1"))
-    site.intake.limit_node()
+    site.loader.limit_node()
     assert site.closed() == {"ns4/a"}
     assert site.rules() < MAX_COST_HERE
 
@@ -159,10 +159,10 @@ async def test_closed_policies_of_each_namespace_have_their_turn() -> None:
         site.put("good", f"p{number}", 98, 90)
     assert {"good/p2"} == {key for key in site.closed() if key.startswith("good")}
     del site.objects["good/p0"]
-    site.intake.delete("good/p0")
+    site.loader.delete("good/p0")
     for _ in range(2):
-        await site.clock.advance(RETRY_CLOSED)
-        assert at_once(site.intake.look())
+        await site.clock.advance(CLOSED_RETRY)
+        assert run_to_end(site.loader.retry_next())
     assert not {key for key in site.closed() if key.startswith("good")}
 
 

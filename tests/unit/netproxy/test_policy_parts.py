@@ -4,13 +4,13 @@ import random
 
 import pytest
 
-from netproxy.nftables.writer import RecordingWriter
-from netproxy.policy.objects import facts_of
+from netproxy.policy.backend import PolicyBackend
 from netproxy.policy.parsing import parse
-from netproxy.policy.rules import Rulesets
-from netproxy.policy.ruleset import flat
-from netproxy.policy.sync import PolicyBackend
+from netproxy.policy.pod_facts import facts_of
+from netproxy.policy.rules import RulesetBuilder
+from netproxy.policy.ruleset import flatten
 from netproxy.policy.table import PolicyTable
+from tests.support.nft_in_memory import RecordingWriter
 from tests.support.policies import pod, policy, random_policy
 
 
@@ -40,7 +40,7 @@ def change(table: PolicyTable, chance: random.Random) -> None:
 @pytest.mark.parametrize("seed", range(20))
 async def test_after_any_changes_parts_and_kernel_are_what_a_new_start_would_make(seed: int) -> None:
     chance, table, writer = random.Random(seed), PolicyTable(), RecordingWriter()
-    rulesets, backend = Rulesets(table, 4), PolicyBackend(writer, 4)
+    rulesets, backend = RulesetBuilder(table, 4), PolicyBackend(writer, 4)
     rulesets.ranges = ("10.244.1.0/24",)
     for _ in range(60):
         for _ in range(chance.randrange(1, 4)):
@@ -48,14 +48,14 @@ async def test_after_any_changes_parts_and_kernel_are_what_a_new_start_would_mak
         if table.policies and chance.random() < 0.1:
             rulesets.closed = frozenset({chance.choice(list(table.policies))})
         if chance.random() < 0.2:
-            rulesets.make(closed=set(list(table.policies)[::2]))  # a search for what the kernel refuses
-        made = rulesets.make()
+            rulesets.build(closed=set(list(table.policies)[::2]))  # a search for what the kernel refuses
+        made = rulesets.build()
         await backend.put(made)
-        fresh = Rulesets(table, 4)
+        fresh = RulesetBuilder(table, 4)
         fresh.ranges, fresh.closed = rulesets.ranges, rulesets.closed
-        wanted = fresh.make()
-        assert (made.declarations, flat(made), made.chains) == (wanted.declarations, flat(wanted), wanted.chains)
-        assert writer.contents.elements == flat(wanted)
+        wanted = fresh.build()
+        assert (made.declarations, flatten(made), made.chains) == (wanted.declarations, flatten(wanted), wanted.chains)
+        assert writer.contents.elements == flatten(wanted)
         assert {name: tuple(rules) for name, rules in writer.contents.rules.items()} == wanted.chains
         assert sorted(writer.contents.sets) == sorted(wanted.declarations)
 
@@ -63,12 +63,12 @@ async def test_after_any_changes_parts_and_kernel_are_what_a_new_start_would_mak
 def test_a_table_knows_pods_and_sizes_after_a_policy_and_its_selections_have_gone_and_come_back() -> None:
     table = PolicyTable()
     table.set_namespace("default", {})
-    rulesets = Rulesets(table, 4)
+    rulesets = RulesetBuilder(table, 4)
     wide = policy("wide", ingress=[{"from": [{"namespaceSelector": {}}]}])
     table.set_policy(parse(wide))
     table.set_pod("a", facts_of(pod("a", "10.244.1.1"), "node-1"))
-    assert "10.244.1.1" in str(flat(rulesets.make()))
+    assert "10.244.1.1" in str(flatten(rulesets.build()))
     table.delete_policy("default/wide")
     table.set_pod("b", facts_of(pod("b", "10.244.2.2", node="node-2"), "node-1"))
     table.set_policy(parse(wide))
-    assert "10.244.2.2" in str(flat(rulesets.make()))
+    assert "10.244.2.2" in str(flatten(rulesets.build()))

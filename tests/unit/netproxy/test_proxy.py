@@ -12,17 +12,16 @@ from kube.clock import SYSTEM, FakeClock, settle
 from kube.informer import Informer
 from netproxy import conntrack, metrics, reports
 from netproxy.conntrack import stale_flows
-from netproxy.drift import DriftWatch
+from netproxy.drift import DriftDetector
 from netproxy.endpoints import NodeView
 from netproxy.health import Health
 from netproxy.health_check_ports import Check, checks
-from netproxy.iptables.settings import RuleSettings
-from netproxy.iptables.static import StaticSettings
-from netproxy.iptables.sync import IPTablesBackend
-from netproxy.iptables.writer import RecordingWriter
+from netproxy.iptables.backend import IPTablesBackend
 from netproxy.model import ServicePort, plan_service
 from netproxy.proxy import ServiceProxy
 from netproxy.service_table import ServiceTable
+from netproxy.settings import RuleSettings, StaticSettings
+from tests.support.iptables_in_memory import RecordingWriter
 from tests.support.memory_api import MemoryAPI
 from tests.support.services import endpoint, node, port, service, slice_of
 
@@ -85,7 +84,7 @@ async def test_the_log_says_what_changed(caplog: pytest.LogCaptureFixture) -> No
 
 def test_the_log_names_few_of_many_ports() -> None:
     ports = plan_service(service("web", "10.96.5.1", *(port(f"p{n}", n) for n in range(1, 9001))), [])
-    assert reports.told({"default/web": ports}, 4) == (
+    assert reports.describe({"default/web": ports}, 4) == (
         "default/web (endpoints of p1: 0, p2: 0, p3: 0, p4: 0, p5: 0 and 8995 ports more)"
     )
 
@@ -128,7 +127,7 @@ async def test_a_new_service_and_its_first_slice_are_one_write_though_the_slice_
 async def test_the_address_that_the_node_answers_itself_gets_no_rule() -> None:
     api, writer = MemoryAPI(), RecordingWriter()
     api.put(service("kube-dns", "10.96.0.10", port("dns", 53, "UDP"), namespace="kube-system"))
-    async with proxying(api, writer, served_here=("10.96.0.10",)):
+    async with proxying(api, writer, local_cluster_ips=("10.96.0.10",)):
         assert "10.96.0.10" not in str(writer.tables)
 
 
@@ -245,22 +244,22 @@ def test_health_check_node_ports_count_local_ready_addresses_once() -> None:
 
 async def test_others_changes_make_everything_due_and_our_own_do_not() -> None:
     clock, state = FakeClock(), [b"1"]
-    drift = DriftWatch(lambda: state[0], clock)
-    assert drift.due
+    drift = DriftDetector(lambda: state[0], clock)
+    assert drift.comparison_due
     async with drift.writing(1, since=b"1"):
         state[0] = b"2"
-    assert not drift.due
+    assert not drift.comparison_due
     async with drift.writing(1):
         state[0] = b"3"
-    assert not drift.due
+    assert not drift.comparison_due
     state[0] = b"4"
-    assert drift.due
+    assert drift.comparison_due
     async with drift.writing(1):  # a delta of ours does not hide what others did before it
         state[0] = b"5"
-    assert drift.due
-    began = await drift.began()
-    drift.found_whole(began)
-    assert not drift.due
+    assert drift.comparison_due
+    began = await drift.begin_comparison()
+    drift.found_equal(began)
+    assert not drift.comparison_due
 
 
 @pytest.mark.parametrize(
@@ -278,49 +277,49 @@ async def test_what_others_write_just_beside_our_own_is_not_taken_for_ours(
     read_at: int | None, before: int, transactions: int, after: int, due: bool
 ) -> None:
     state = [before]
-    drift = DriftWatch(lambda: state[0].to_bytes(4, "big"), FakeClock())
+    drift = DriftDetector(lambda: state[0].to_bytes(4, "big"), FakeClock())
     since = None if read_at is None else read_at.to_bytes(4, "big")
     async with drift.writing(transactions, since):
         state[0] = after
-    assert drift.due is due
+    assert drift.comparison_due is due
 
 
 async def test_a_comparison_during_which_something_was_written_proves_nothing() -> None:
     clock, state = FakeClock(), [b"1"]
-    drift = DriftWatch(lambda: state[0], clock)
-    began = await drift.began()
+    drift = DriftDetector(lambda: state[0], clock)
+    began = await drift.begin_comparison()
     with pytest.raises(RuntimeError):
         async with drift.writing(1):
             raise RuntimeError("refused")
-    drift.found_whole(began)
-    assert drift.due
+    drift.found_equal(began)
+    assert drift.comparison_due
 
 
 async def test_a_comparison_takes_at_most_a_twentieth_of_the_time() -> None:
     clock, state = FakeClock(), [b"1"]
-    drift = DriftWatch(lambda: state[0], clock)
-    began = await drift.began()
+    drift = DriftDetector(lambda: state[0], clock)
+    began = await drift.begin_comparison()
     await clock.advance(0.5)
-    assert drift.took(began[2]) == 0.5
+    assert drift.finished(began.started) == 0.5
     state[0] = b"2"
-    assert not drift.due
+    assert not drift.comparison_due
     await clock.advance(9)
-    assert not drift.due
+    assert not drift.comparison_due
     await clock.advance(1)
-    assert drift.due
+    assert drift.comparison_due
 
 
 async def test_a_comparison_that_takes_long_is_not_put_off_beyond_what_repair_may_take() -> None:
     clock, state = FakeClock(), [b"1"]
-    drift = DriftWatch(lambda: state[0], clock)
-    began = await drift.began()
+    drift = DriftDetector(lambda: state[0], clock)
+    began = await drift.begin_comparison()
     await clock.advance(4)
-    drift.took(began[2])
+    drift.finished(began.started)
     state[0] = b"2"
     await clock.advance(19)
-    assert not drift.due
+    assert not drift.comparison_due
     await clock.advance(1)
-    assert drift.due
+    assert drift.comparison_due
 
 
 async def test_damage_is_repaired_also_while_changes_never_cease() -> None:
@@ -349,13 +348,13 @@ async def test_damage_is_repaired_also_while_changes_never_cease() -> None:
 
 async def test_where_the_fingerprint_can_miss_a_change_everything_is_compared_each_period() -> None:
     clock = FakeClock()
-    drift = DriftWatch(lambda: b"1", clock, 30)
-    drift.took((await drift.began())[2])
+    drift = DriftDetector(lambda: b"1", clock, 30)
+    drift.finished((await drift.begin_comparison()).started)
     async with drift.writing(1, since=b"1"):
         pass
-    assert not drift.due
+    assert not drift.comparison_due
     await clock.advance(30)
-    assert drift.due
+    assert drift.comparison_due
 
 
 def value(name: str, **labels: str) -> float:

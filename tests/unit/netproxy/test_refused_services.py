@@ -18,18 +18,18 @@ from kube.process import CommandError, Result
 from netproxy import large_changes, metrics, service_search
 from netproxy.backend import Backend
 from netproxy.errors import WriteError, WriteTimeout
-from netproxy.iptables.sync import IPTablesBackend
-from netproxy.iptables.writer import RecordingWriter
+from netproxy.iptables.backend import IPTablesBackend
 from netproxy.ipvs import kernel, state
-from netproxy.ipvs.sync import IPVSBackend
+from netproxy.ipvs.backend import IPVSBackend
 from netproxy.model import ServicePort, plan_service
-from netproxy.nftables import sync
-from netproxy.nftables import writer as nft_writer
-from netproxy.nftables.sync import NFTablesBackend
-from netproxy.nftables.writer import RecordingWriter as NftRecordingWriter
-from netproxy.service_writer import FIRST_RETRY, LAST_RETRY, LATE_RETRY, PATIENCE, PLAIN_STARTS, ServiceWriter
+from netproxy.nft import writer as nft_writer
+from netproxy.nftables import backend
+from netproxy.nftables.backend import NFTablesBackend
+from netproxy.service_writer import FIRST_RETRY, LAST_RETRY, MAX_POSTPONED, TIMEOUT_RETRY, WHOLE_STARTS, ServiceWriter
+from tests.support.iptables_in_memory import RecordingWriter
 from tests.support.ipvs import MemoryKernel
 from tests.support.memory_api import MemoryAPI
+from tests.support.nft_in_memory import RecordingWriter as NftRecordingWriter
 from tests.support.packet_cases import FIXED, RULES
 from tests.support.services import port, service, slice_of
 from tests.unit.netproxy.test_proxy import proxying
@@ -197,9 +197,9 @@ async def test_all_others_are_programmed_and_the_refused_once_they_are_taken(
     assert writer.in_force == without(refused)
 
     site.refusing.addresses = set()
-    assert not writer.due
-    await clock.advance(FIRST_RETRY if error is WriteError else LATE_RETRY)
-    while writer.due:
+    assert not writer.retry_due
+    await clock.advance(FIRST_RETRY if error is WriteError else TIMEOUT_RETRY)
+    while writer.retry_due:
         await writer.retry()
     assert site.held() == await fresh(make, every())
     assert sorted(taken) == sorted(told)
@@ -212,7 +212,7 @@ async def test_a_start_leaves_them_out_where_the_kernel_goes_on_refusing(make: M
     site = make(clock := FakeClock())
     writer = ServiceWriter(site.backend, clock)
     site.refusing.addresses = {address(number) for number in refused}
-    for _ in range(PLAIN_STARTS if refused else 0):
+    for _ in range(WHOLE_STARTS if refused else 0):
         with pytest.raises(WriteError):
             await writer.start(every())
     await writer.start(every())
@@ -231,7 +231,7 @@ async def test_what_was_in_force_stays_while_the_kernel_takes_nothing(make: Make
     site.refusing.everything = False
     await site.backend.verify()
     assert site.held() == before
-    assert writer.due
+    assert writer.retry_due
     await writer.retry()
     assert site.held() == await fresh(make, every("10.244.1.3"))
 
@@ -246,7 +246,7 @@ async def test_the_attempts_have_a_bound_and_all_have_their_turn(monkeypatch: py
     await writer.apply(every())
     assert site.refusing.attempts < 24
     for _ in range(12):
-        if writer.due:
+        if writer.retry_due:
             await writer.retry()
     assert site.held() == await fresh(iptables, without(refused))
 
@@ -260,18 +260,18 @@ async def test_a_refused_service_is_tried_ever_more_seldom_and_soon_where_it_cha
     waits = []
     for _ in range(8):
         before = clock.monotonic()
-        while not writer.due:
+        while not writer.retry_due:
             await clock.advance(5)
         waits.append(clock.monotonic() - before)
         await writer.retry()
     assert waits == [10, 20, 40, 80, 160, 320, 600, 600] and LAST_RETRY == 600
     attempts = site.refusing.attempts
     await writer.apply({"default/s1": planned(1, "10.244.1.9", address(1))})
-    assert site.refusing.attempts == attempts and not writer.due  # not at once: it may change every second
+    assert site.refusing.attempts == attempts and not writer.retry_due  # not at once: it may change every second
     await clock.advance(FIRST_RETRY)
-    assert writer.due
+    assert writer.retry_due
     await writer.apply({"default/s1": ()})
-    assert not writer.due and writer.in_force == {}
+    assert not writer.retry_due and writer.in_force == {}
 
 
 def late(*numbers: int) -> Site:
@@ -284,11 +284,11 @@ def late(*numbers: int) -> Site:
 @pytest.mark.parametrize("known", [False, True])
 async def test_a_service_that_takes_too_long_is_tried_once_and_nothing_is_compared(known: bool) -> None:
     site, told = late(1), list[str]()
-    writer = ServiceWriter(site.backend, FakeClock(), on_late=lambda key, why: told.append(key))
+    writer = ServiceWriter(site.backend, FakeClock(), on_timeout=lambda key, why: told.append(key))
     await writer.start({"default/s1": planned(1, "10.244.1.2")} if known else {})
     site.refusing.attempts = site.refusing.reads = 0
     await writer.apply({"default/s1": planned(1)})
-    assert told == ["default/s1"] and writer.in_force == {} and not writer.due
+    assert told == ["default/s1"] and writer.in_force == {} and not writer.retry_due
     # What was in force is taken away: its endpoints may be gone.
     assert (site.refusing.attempts, site.refusing.reads) == (1 + known, 0)
     assert not await site.backend.verify() and site.refusing.reads == 0
@@ -300,13 +300,13 @@ async def test_a_service_that_takes_too_long_is_tried_once_and_nothing_is_compar
 @pytest.mark.parametrize("make", SITES)
 async def test_a_service_that_takes_too_long_is_written_once_in_every_mode(make: Make, known: bool) -> None:
     site, told = make(FakeClock()), list[str]()
-    writer = ServiceWriter(site.backend, FakeClock(), on_late=lambda key, why: told.append(key))
+    writer = ServiceWriter(site.backend, FakeClock(), on_timeout=lambda key, why: told.append(key))
     others = {"default/s2": planned(2)}
     await writer.start(others | ({"default/s1": planned(1, "10.244.1.2")} if known else {}))
     site.refusing.error, site.refusing.addresses = WriteTimeout, {address(1)}
     site.refusing.reads = 0
     await writer.apply({"default/s1": planned(1)})
-    assert told == ["default/s1"] and writer.in_force.keys() == others.keys() and not writer.due
+    assert told == ["default/s1"] and writer.in_force.keys() == others.keys() and not writer.retry_due
     assert site.refusing.refusals == 1 and site.refusing.reads == 0
     assert site.held() == await fresh(make, others)
 
@@ -359,7 +359,7 @@ async def test_a_command_that_takes_too_long_is_told_from_a_refusal(monkeypatch:
 
 
 @pytest.mark.parametrize("count", [100, 600])
-@pytest.mark.parametrize(("module", "name", "make"), [(sync, "fragment", nftables), (state, "plan", ipvs)])
+@pytest.mark.parametrize(("module", "name", "make"), [(backend, "fragment", nftables), (state, "plan", ipvs)])
 async def test_a_thread_makes_what_is_written_for_a_large_service(
     module: Any, name: str, make: Make, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -394,7 +394,7 @@ async def test_services_that_are_planned_in_a_thread_follow_addresses_that_the_n
     await asyncio.sleep(0)
     kernel.nodes.add("192.168.0.9")
     await asyncio.gather(change, backend._follow_node_addresses())
-    assert backend._wanted.total == site.backend._wanted.total  # type: ignore[attr-defined]
+    assert backend._desired.total == site.backend._desired.total  # type: ignore[attr-defined]
 
 
 async def test_a_large_service_that_takes_too_long_holds_up_others_for_two_writes() -> None:
@@ -433,11 +433,11 @@ async def test_a_change_that_was_cut_off_between_tables_is_found_out(
 async def test_a_start_leaves_out_a_service_that_takes_too_long() -> None:
     site = late(1)
     writer = ServiceWriter(site.backend, FakeClock())
-    for _ in range(PLAIN_STARTS):
+    for _ in range(WHOLE_STARTS):
         with pytest.raises(WriteTimeout):
             await writer.start(every())
     await writer.start(every())
-    assert writer.in_force == without({1}) and not writer.due
+    assert writer.in_force == without({1}) and not writer.retry_due
 
 
 async def test_a_service_that_takes_too_long_is_tried_sooner_only_where_it_shrinks() -> None:
@@ -449,7 +449,7 @@ async def test_a_service_that_takes_too_long_is_tried_sooner_only_where_it_shrin
     waits = []
     for turn in range(5):
         before = clock.monotonic()
-        while not writer.due:
+        while not writer.retry_due:
             await clock.advance(5)
             await writer.apply({"default/s1": planned(1, *many[: 40 - turn])})
         waits.append(clock.monotonic() - before)
@@ -457,7 +457,7 @@ async def test_a_service_that_takes_too_long_is_tried_sooner_only_where_it_shrin
     assert waits == [120, 240, 480, 600, 600]
     await writer.apply({"default/s1": planned(1, *many[:15])})
     await clock.advance(FIRST_RETRY)
-    assert writer.due
+    assert writer.retry_due
     site.refusing.addresses = set()
     await writer.apply({"default/s2": planned(2)})  # others' changes are not written together with it
     assert writer.in_force.keys() == {"default/s2"}
@@ -469,18 +469,18 @@ async def test_a_retry_waits_until_no_change_does() -> None:
     api, refusing, clock = MemoryAPI(), Refusing(), FakeClock()
     refusing.error, refusing.addresses = WriteTimeout, {address(1)}
     told = list[str]()
-    async with proxying(api, Tables(refusing), clock=clock, on_left_out=lambda left, why: told.append(why)) as proxy:
+    async with proxying(api, Tables(refusing), clock=clock, on_not_served=lambda left, why: told.append(why)) as proxy:
         api.put(service("s1", "10.96.5.2"))
         api.put(slice_of("s1", address(1)))
         await settle(100)
         assert told == ["its IPv4 rules take too long to write"]
-        await clock.advance(LATE_RETRY)
+        await clock.advance(TIMEOUT_RETRY)
         attempts = refusing.attempts
-        async with proxy.exclusive():
+        async with proxy.write_lock:
             await proxy.verify()
-        proxy._wake.set()
+        proxy.changes.wake.set()
         await proxy.verify()
-        proxy._wake.clear()
+        proxy.changes.wake.clear()
         assert refusing.attempts == attempts
         await proxy.verify()
         assert refusing.attempts == attempts + 1
@@ -499,17 +499,17 @@ async def test_late_services_are_tried_in_turn_where_changes_never_cease() -> No
         while len(tries) < 4:
             assert clock.monotonic() - began < 3600
             await clock.advance(5)
-            proxy._wake.set()
+            proxy.changes.wake.set()
             attempts = refusing.attempts
             await proxy.verify()
             tries += [clock.monotonic() - began] * (refusing.attempts - attempts)
-        first = LATE_RETRY + PATIENCE
-        assert tries[0] <= first + 5 and tries[1] <= first + LATE_RETRY + 5  # one at a time
-        assert all(later - earlier >= LATE_RETRY for earlier, later in itertools.pairwise(tries))
+        first = TIMEOUT_RETRY + MAX_POSTPONED
+        assert tries[0] <= first + 5 and tries[1] <= first + TIMEOUT_RETRY + 5  # one at a time
+        assert all(later - earlier >= TIMEOUT_RETRY for earlier, later in itertools.pairwise(tries))
         refusing.addresses = {address(2)}
         while clock.monotonic() - began < 1500:
             await clock.advance(5)
-            proxy._wake.set()
+            proxy.changes.wake.set()
             await proxy.verify()
         assert proxy.in_force(proxy._backends[0]).keys() == {"default/s1"}
 
@@ -521,7 +521,7 @@ async def test_a_late_service_is_tried_beside_others_that_are_refused_at_each_lo
     await writer.apply({"default/s1": planned(1)})
     site.refusing.addresses, site.refusing.error = {address(2)}, WriteError
     await writer.apply({"default/s2": planned(2)})
-    await clock.advance(LATE_RETRY)
+    await clock.advance(TIMEOUT_RETRY)
     await writer.retry()
     assert writer.in_force.keys() == {"default/s1"}
 
@@ -531,7 +531,7 @@ async def test_a_family_that_cannot_be_repaired_keeps_the_other_from_no_look() -
         looks: list[int] = []
 
         class Looked:
-            starving = False
+            verify_needs_lock = False
 
             def __init__(self, family: int) -> None:
                 self.family = family
@@ -551,10 +551,10 @@ async def test_a_refused_service_is_reported_once_and_all_others_follow(caplog: 
     api, refusing, told = MemoryAPI(), Refusing(), list[tuple[str, str]]()
     writer, count = Tables(refusing), metrics.SERVICES_LEFT_OUT.labels("IPv4")
 
-    def on_left_out(left: core_v1.Service, why: str) -> None:
+    def on_not_served(left: core_v1.Service, why: str) -> None:
         told.append((left.metadata.name or "", why))
 
-    async with proxying(api, writer, on_left_out=on_left_out, clock=(clock := FakeClock())) as proxy:
+    async with proxying(api, writer, on_not_served=on_not_served, clock=(clock := FakeClock())) as proxy:
         refusing.addresses = {address(1)}
         for number in range(3):
             api.put(service(f"s{number}", f"10.96.5.{number + 1}", selector={"app": "web"}))

@@ -10,12 +10,12 @@ from netproxy.errors import PolicyError
 from netproxy.policy import table as table_module
 from netproxy.policy.limits import MAX_ALIKE
 from netproxy.policy.model import INGRESS, Policy, Rule
-from netproxy.policy.objects import PodFacts
 from netproxy.policy.parsing import closed, parse
+from netproxy.policy.pod_facts import PodFacts
 from netproxy.policy.selector import Selector
 from netproxy.policy.selector_index import FEW, hints_of
 from netproxy.policy.table import PolicyTable
-from netproxy.policy.turns import at_once
+from netproxy.policy.work_queue import run_to_end
 from tests.support.policies import policy
 
 OPERATORS = ["in", "in", "notin", "exists", "!", "gt"]
@@ -185,17 +185,17 @@ def test_a_policy_that_is_closed_while_its_next_version_is_taken_in_leaves_nothi
     for number in range(5):
         table.set_pod(f"evil/{number}", PodFacts("evil", {}, (), True, ""))
     table.set_policy(parse(policy("p", "evil", ingress=[{"from": without(1, 2)}])))
-    work = table.take_policy(parse(policy("p", "evil", ingress=[{"from": without(2, 3)}])))
+    work = table.set_policy_in_slices(parse(policy("p", "evil", ingress=[{"from": without(2, 3)}])))
     next(work), next(work)
     table.set_policy(closed(policy("p", "evil")))
-    labelled = table.take_namespace("evil", {"a": "b"})
-    at_once(work)
+    labelled = table.set_namespace_in_slices("evil", {"a": "b"})
+    run_to_end(work)
     assert len(table.policies["evil/p"].peers) == 2
     assert all(len(table.members(each)) == 5 for each in table.policies["evil/p"].peers)
-    assert table.spending.total("evil") == 2
+    assert table.costs.total("evil") == 2
     next(labelled)
     table.set_policy(closed(policy("p", "evil")))
-    at_once(labelled)
+    run_to_end(labelled)
     table.delete_policy("evil/p")
     assert nothing_is_placed(table) and not table.selections._changed and not table.selections._known
-    assert not table.spending.total("evil")
+    assert not table.costs.total("evil")

@@ -7,13 +7,13 @@ import pytest
 from kube import selectors
 from kube.api import networking_v1
 from kube.clock import settle
-from netproxy.nftables.writer import RecordingWriter
 from netproxy.policy import selections as selections_module
 from netproxy.policy.limits import MAX_ALL_REQUIREMENTS, MAX_REQUIREMENTS, MAX_SUBJECTS_ALIKE
-from netproxy.policy.objects import facts_of
 from netproxy.policy.parsing import parse, read
+from netproxy.policy.pod_facts import facts_of
 from netproxy.policy.table import PolicyTable
-from netproxy.policy.turns import at_once
+from netproxy.policy.work_queue import run_to_end
+from tests.support.nft_in_memory import RecordingWriter
 from tests.support.policies import PolicyTracer, pod, policy
 from tests.unit.netproxy.test_enforcer import CLIENT, WEB, cluster, enforcing
 from tests.unit.netproxy.test_policy_budgets import Site
@@ -47,10 +47,10 @@ def one_of(count: int) -> dict[str, Any]:
 @pytest.mark.parametrize("where", ["subject", "podSelector", "namespaceSelector"])
 def test_a_selector_that_asks_for_too_much_is_not_read(selector: dict[str, Any], where: str, made: list[int]) -> None:
     if where == "subject":
-        found, why = at_once(read(policy("large", podSelector=selector)))
+        found, why = run_to_end(read(policy("large", podSelector=selector)))
         assert found.subject.whole_namespace
     else:
-        found, why = at_once(read(policy("large", podSelector=one_of(3), ingress=[{"from": [{where: selector}]}])))
+        found, why = run_to_end(read(policy("large", podSelector=one_of(3), ingress=[{"from": [{where: selector}]}])))
         assert not found.subject.whole_namespace
     assert f"labels, expressions and values; {MAX_REQUIREMENTS} are enforced at most" in why
     assert not any(found.rules.values())
@@ -62,10 +62,10 @@ def test_the_selectors_of_one_policy_ask_for_no_more_together(made: list[int]) -
         peers = [{"podSelector": asking(100, mark=str(number))} for number in range(count)]
         return policy("large", podSelector={}, ingress=[{"from": peers}])
 
-    found, why = at_once(read(spread(MAX_ALL_REQUIREMENTS // 100)))
+    found, why = run_to_end(read(spread(MAX_ALL_REQUIREMENTS // 100)))
     assert not why and sum(made) == MAX_ALL_REQUIREMENTS and found.peers
     made.clear()
-    found, why = at_once(read(spread(MAX_ALL_REQUIREMENTS // 100 + 1)))
+    found, why = run_to_end(read(spread(MAX_ALL_REQUIREMENTS // 100 + 1)))
     assert f"{MAX_ALL_REQUIREMENTS + 100} labels, expressions and values of selectors" in why
     assert sum(made) == 0 and not found.peers
 
@@ -110,7 +110,7 @@ def test_isolated_pods_are_found_by_few_selectors_of_one_label(monkeypatch: pyte
 
     def put(namespace: str, name: str, selector: dict[str, Any]) -> None:
         site.objects[f"{namespace}/{name}"] = policy(name, namespace, podSelector=selector)
-        at_once(site.intake.put(f"{namespace}/{name}", site.objects[f"{namespace}/{name}"]))
+        run_to_end(site.loader.put(f"{namespace}/{name}", site.objects[f"{namespace}/{name}"]))
 
     for number in range(MAX_SUBJECTS_ALIKE + 3):
         put("evil", f"p{number}", asking(2, mark=f"{number}-"))
@@ -134,4 +134,4 @@ def test_isolated_pods_are_found_by_few_selectors_of_one_label(monkeypatch: pyte
     assert len(compared) == MAX_SUBJECTS_ALIKE + 1
     for number in range(3):
         site.objects.pop(f"evil/p{number}")
-        site.intake.delete(f"evil/p{number}")
+        site.loader.delete(f"evil/p{number}")

@@ -11,12 +11,12 @@ from netproxy import metrics
 from netproxy.endpoints import NodeView
 from netproxy.errors import ServiceError
 from netproxy.iptables import rules as iptables
-from netproxy.iptables.settings import RuleSettings
-from netproxy.iptables.writer import RecordingWriter
 from netproxy.model import plan_service
 from netproxy.nftables import elements as nftables
 from netproxy.service_limits import CHAINS, MAX_RULES, VIRTUAL_SERVERS
 from netproxy.service_table import ServiceTable
+from netproxy.settings import RuleSettings
+from tests.support.iptables_in_memory import RecordingWriter
 from tests.support.memory_api import MemoryAPI
 from tests.support.services import port, service, slice_of
 from tests.unit.netproxy.test_proxy import proxying
@@ -111,11 +111,11 @@ async def test_lists_that_are_equal_are_the_same_after_a_change() -> None:
 async def test_a_service_that_costs_too_much_is_left_out_and_reported_once(caplog: pytest.LogCaptureFixture) -> None:
     api, writer, told = MemoryAPI(), RecordingWriter(), list[tuple[str, str]]()
 
-    def on_left_out(left: core_v1.Service, why: str) -> None:
+    def on_not_served(left: core_v1.Service, why: str) -> None:
         told.append((left.metadata.name or "", why))
 
     left_out = metrics.SERVICES_LEFT_OUT.labels("limit")
-    async with proxying(api, writer, on_left_out=on_left_out):
+    async with proxying(api, writer, on_not_served=on_not_served):
         ips = [f"192.0.{n >> 8}.{n % 256}" for n in range(1000)]
         wide = service("wide", "10.96.5.1", *many_ports(MAX_RULES // 1000), external_ips=ips)
         api.put(wide)

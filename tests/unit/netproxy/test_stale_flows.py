@@ -14,9 +14,9 @@ from kube.clock import SYSTEM
 from kube.process import CommandError, Result
 from netproxy import conntrack, flow_cleaner
 from netproxy.errors import WriteError
-from netproxy.flow_cleaner import FEW, TOGETHER, FlowCleaner
-from netproxy.iptables.writer import RecordingWriter
+from netproxy.flow_cleaner import CONCURRENT, MAX_UNLISTED, FlowCleaner
 from netproxy.model import plan_service
+from tests.support.iptables_in_memory import RecordingWriter
 from tests.support.memory_api import MemoryAPI
 from tests.support.services import port, service, slice_of
 
@@ -67,7 +67,7 @@ async def cleaning(ports: dict[str, Any] | None = None) -> AsyncIterator[FlowCle
     """Run a cleaner that has done its first sweep."""
     cleaner = FlowCleaner(lambda: ports or {}, SYSTEM)
     task = asyncio.create_task(cleaner.run())
-    cleaner.release()
+    cleaner.rules_written()
     await asyncio.sleep(0.02)
     try:
         yield cleaner
@@ -138,17 +138,19 @@ async def test_an_unforeseen_error_ends_neither_the_cleaner_nor_the_proxy(comman
 
 
 async def test_deletions_run_a_few_at_a_time_and_the_same_one_once(command: Command) -> None:
-    flows = [["-f", "ipv4", "-p", "udp", "--orig-dst", "10.96.5.3", "--orig-port-dst", str(n)] for n in range(FEW)]
+    flows = [
+        ["-f", "ipv4", "-p", "udp", "--orig-dst", "10.96.5.3", "--orig-port-dst", str(n)] for n in range(MAX_UNLISTED)
+    ]
     async with cleaning() as cleaner:
         command.going.clear()
-        cleaner.hold(flows)
-        cleaner.hold(flows)
-        cleaner.release()
-        await until(lambda: command.under_way == TOGETHER)
+        cleaner.add(flows)
+        cleaner.add(flows)
+        cleaner.rules_written()
+        await until(lambda: command.under_way == CONCURRENT)
         command.going.set()
-        await until(lambda: len(command.deleted) == FEW)
+        await until(lambda: len(command.deleted) == MAX_UNLISTED)
         await asyncio.sleep(0.05)
-    assert len(command.deleted) == FEW and command.most == TOGETHER
+    assert len(command.deleted) == MAX_UNLISTED and command.most == CONCURRENT
 
 
 async def test_of_many_only_those_that_lead_somewhere_are_deleted(command: Command) -> None:
@@ -162,8 +164,8 @@ async def test_of_many_only_those_that_lead_somewhere_are_deleted(command: Comma
         "udp 17 29 src=10.0.0.1 dst=192.0.2.1 sport=3 dport=30053 src=192.0.2.1 dst=10.0.0.1 sport=30053 dport=3 use=1\n"
     )
     async with cleaning() as cleaner:
-        cleaner.hold([*gone, node_port])
-        cleaner.release()
+        cleaner.add([*gone, node_port])
+        cleaner.rules_written()
         await until(lambda: len(command.deleted) == 2)
         await asyncio.sleep(0.05)
     assert sorted(command.deleted) == sorted([gone[258], node_port])
@@ -174,14 +176,14 @@ async def test_a_machine_without_the_command_is_told_once_a_turn(
 ) -> None:
     command.errors = [CommandError(["conntrack"], "No such file or directory") for _ in range(20)]
     async with cleaning() as cleaner:
-        cleaner.hold([["-f", "ipv4", "-p", "udp", "--orig-port-dst", str(n)] for n in range(10)])
-        cleaner.release()
+        cleaner.add([["-f", "ipv4", "-p", "udp", "--orig-port-dst", str(n)] for n in range(10)])
+        cleaner.rules_written()
         await asyncio.sleep(0.1)
     assert len([r for r in caplog.records if "stale flows stay" in r.getMessage()]) == 1
 
 
 async def test_more_than_can_be_remembered_is_swept(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flow_cleaner, "MOST", 10)
+    monkeypatch.setattr(flow_cleaner, "MAX_QUEUED", 10)
     ports = {"default/dns": plan_service(*dns_service(), [dns("10.244.1.2")[1]])}
     command.listed = (
         "udp 17 29 src=10.0.0.1 dst=10.96.5.3 sport=2 dport=53 src=10.244.9.9 dst=10.0.0.1 sport=5353 dport=2 use=1\n"
@@ -189,9 +191,9 @@ async def test_more_than_can_be_remembered_is_swept(command: Command, monkeypatc
     async with cleaning(ports) as cleaner:
         await until(lambda: len(command.deleted) == 1)
         for number in range(100):
-            cleaner.hold([["-f", "ipv4", "-p", "udp", "--orig-port-dst", str(number)]])
-        assert len(cleaner._held) <= 10
-        cleaner.release()
+            cleaner.add([["-f", "ipv4", "-p", "udp", "--orig-port-dst", str(number)]])
+        assert len(cleaner._waiting) <= 10
+        cleaner.rules_written()
         await until(lambda: len(command.deleted) > 1)
     assert "10.96.5.3" in command.deleted[1]
 

@@ -9,14 +9,14 @@ import pytest
 from kube.clock import FakeClock
 from netproxy import large_changes
 from netproxy.errors import WriteError
-from netproxy.iptables import restore_text, shadow, sync
-from netproxy.iptables.rules import Fragment
-from netproxy.iptables.settings import RuleSettings
-from netproxy.iptables.static import StaticSettings
-from netproxy.iptables.sync import IPTablesBackend
-from netproxy.iptables.writer import RecordingWriter
+from netproxy.iptables import backend as iptables_backend
+from netproxy.iptables.backend import IPTablesBackend
 from netproxy.model import ServicePort, plan_service
+from netproxy.settings import RuleSettings, StaticSettings
+from netproxy.xtables import restore_text, shadow
+from netproxy.xtables.shadow import Fragment
 from tests.support.churn import Churn
+from tests.support.iptables_in_memory import RecordingWriter
 from tests.support.services import port, service, slice_of
 
 SETTINGS = StaticSettings(service_cidrs=("10.96.0.0/12",), cluster_cidrs=("10.244.0.0/16",))
@@ -78,25 +78,25 @@ async def test_many_entries_of_a_shared_chain_are_not_deleted_one_by_one(count: 
     await proxy.apply({"default/many": ()})
     assert writer.applied[-1].count("-D KUBE-SERVICES") == deleted
     assert await writer.read() == before
-    assert not await proxy._compare("test")
+    assert not await proxy._compare(repair=False)
 
 
 @pytest.mark.parametrize("count", [100, 600])
 async def test_a_thread_makes_the_rules_of_a_large_service(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    made, make = list[bool](), sync.fragment
+    made, make = list[bool](), iptables_backend.fragment
 
     def watched(ports: tuple[ServicePort, ...], rules: RuleSettings) -> Fragment:
         made.append(threading.current_thread() is threading.main_thread())
         return make(ports, rules)
 
-    monkeypatch.setattr(sync, "fragment", watched)
+    monkeypatch.setattr(iptables_backend, "fragment", watched)
     writer = RecordingWriter()
     proxy = backend(writer)
     many = plan_service(service("many", "10.96.5.1", *(port(f"p{n}", n + 1) for n in range(count))), [])
     await proxy.start({"default/many": many[:-1]})
     await proxy.apply({"default/many": many})
     assert made == [count < large_changes.LARGE] * 2
-    assert not await proxy._compare("test")
+    assert not await proxy._compare(repair=False)
 
 
 async def test_translation_is_in_force_before_the_refusal_goes() -> None:
@@ -298,9 +298,9 @@ async def test_after_any_sequence_of_changes_deltas_equal_a_fresh_start(seed: in
 async def test_rules_become_lean_with_many_endpoints_where_a_change_copies_the_whole_table(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(sync, "MANY_ENDPOINTS", 4)
+    monkeypatch.setattr(iptables_backend, "MANY_ENDPOINTS", 4)
     churn, writer, readable = Churn(7), RecordingWriter(), RecordingWriter()
-    writer.copies_whole = True
+    writer.copies_whole_table = True
     proxy, other = backend(writer), backend(readable)
     await proxy.start({})
     await other.start({})
@@ -320,7 +320,7 @@ async def test_rules_become_lean_with_many_endpoints_where_a_change_copies_the_w
             }
     assert seen == {True, False}  # over the bound and back
     fresh = RecordingWriter()
-    fresh.copies_whole = writer.copies_whole
+    fresh.copies_whole_table = writer.copies_whole_table
     again = backend(fresh)
     await again.start(await churn.plan())
     assert {t: {c: sorted(r) for c, r in cs.items()} for t, cs in writer.tables.items()} == {

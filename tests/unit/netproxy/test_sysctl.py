@@ -6,7 +6,7 @@ import pytest
 
 from kube.process import CommandError
 from netproxy import metrics, sysctl
-from netproxy.sysctl import BRIDGED, KeptSettings, network_settings
+from netproxy.sysctl import BRIDGED, EnforcedSettings, network_settings
 
 FORWARD = "net/ipv4/ip_forward"
 
@@ -37,7 +37,7 @@ async def test_what_others_change_is_set_again_said_once_and_counted(
     counted = metrics.SYSCTL_REPAIRS.labels("net.ipv4.ip_forward")._value
     before = counted.get()
     write(tmp_path, net__ipv4__ip_forward="0\n")
-    kept = KeptSettings({FORWARD: "1", "net/ipv4/conf/gone/rp_filter": "2"}, tmp_path)
+    kept = EnforcedSettings({FORWARD: "1", "net/ipv4/conf/gone/rp_filter": "2"}, tmp_path)
     assert await kept.verify() == []  # the first time nobody had changed it
     assert sysctl.read(FORWARD, tmp_path) == "1"
     assert await kept.verify() == []
@@ -53,7 +53,7 @@ async def test_what_others_change_is_set_again_said_once_and_counted(
 
 async def test_a_device_that_is_made_anew_was_changed_by_nobody(tmp_path: Path) -> None:
     name = "net/ipv6/conf/cni0/accept_ra"
-    kept = KeptSettings({name: "0"}, tmp_path)
+    kept = EnforcedSettings({name: "0"}, tmp_path)
     for _ in range(2):
         write(tmp_path, net__ipv6__conf__cni0__accept_ra="1")
         assert await kept.verify() == []
@@ -72,7 +72,7 @@ async def test_what_cannot_be_set_is_said_once_and_tried_each_time(
         tries.append(text)
         raise OSError(30, "Read-only file system")
 
-    kept = KeptSettings({FORWARD: "1"}, tmp_path)
+    kept = EnforcedSettings({FORWARD: "1"}, tmp_path)
     with monkeypatch.context() as patched:
         patched.setattr(Path, "write_text", refuse)
         assert await kept.verify() == await kept.verify() == []
@@ -87,7 +87,7 @@ async def test_what_cannot_be_set_is_said_once_and_tried_each_time(
 async def test_the_bridge_filter_is_loaded_when_it_is_gone(
     tmp_path: Path, loaded: list[list[str]], caplog: pytest.LogCaptureFixture
 ) -> None:
-    kept = KeptSettings({BRIDGED[4]: "1"}, tmp_path)
+    kept = EnforcedSettings({BRIDGED[4]: "1"}, tmp_path)
     await kept.verify()
     await kept.verify()
     assert loaded == [["modprobe", "br_netfilter"]] * 2

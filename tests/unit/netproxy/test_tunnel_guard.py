@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from kube.process import CommandError
-from netproxy.podnet import guard, ways
+from netproxy.podnet import node_routes, tunnel_guard
 
 NODES = [ipaddress.ip_address("192.168.0.2"), ipaddress.ip_address("fd99::2")]
 
 
 def test_pods_are_kept_from_the_port_in_both_families() -> None:
-    text = guard.script(NODES, 8472, "cni7")
+    text = tunnel_guard.script(NODES, 8472, "cni7")
     forward = text[text.index("chain forward") : text.index("chain output")]
     for address in ("ip daddr @nodes4", "ip6 daddr @nodes6"):
         assert f'iifname "cni7" udp dport 8472 {address} drop' in forward
@@ -29,21 +29,24 @@ def test_where_nft_fails_nothing_is_in_force_and_the_log_says_so_once(
         raise CommandError(["nft"], "no such table")
 
     async def check() -> None:
-        made = guard.Guard()
+        made = tunnel_guard.TunnelGuard()
         for _ in range(3):
             assert not await made.set(NODES, 8472, "cni0")
 
-    monkeypatch.setattr(guard, "run", refuse)
+    monkeypatch.setattr(tunnel_guard, "run", refuse)
     asyncio.run(check())
     assert [record.levelname for record in caplog.records] == ["ERROR"]
 
 
 def test_ways_without_the_tunnel_keep_those_by_links() -> None:
-    near, far = ways.Route("10.1.0.0/24", "192.168.0.3", "eth0"), ways.Route("10.2.0.0/24", "10.2.0.0", ways.DEVICE)
-    both = ways.Ways(
-        routes=frozenset({near, far}),
-        neighbours=frozenset({ways.Neighbour("10.2.0.0", "0a:58:0a:02:00:00")}),
-        forwards=frozenset({ways.Forward("0a:58:0a:02:00:00", "192.168.1.3")}),
-        tunnel=ways.Tunnel("0a:58:0a:00:00:00", "192.168.0.2", ("10.0.0.0",), 1450, 8472, 1),
+    near, far = (
+        node_routes.Route("10.1.0.0/24", "192.168.0.3", "eth0"),
+        node_routes.Route("10.2.0.0/24", "10.2.0.0", node_routes.DEVICE),
     )
-    assert ways.without_tunnel(both) == ways.Ways(routes=frozenset({near}))
+    both = node_routes.NodeRoutes(
+        routes=frozenset({near, far}),
+        neighbours=frozenset({node_routes.Neighbour("10.2.0.0", "0a:58:0a:02:00:00")}),
+        fdb_entries=frozenset({node_routes.FdbEntry("0a:58:0a:02:00:00", "192.168.1.3")}),
+        tunnel=node_routes.Tunnel("0a:58:0a:00:00:00", "192.168.0.2", ("10.0.0.0",), 1450, 8472, 1),
+    )
+    assert node_routes.without_tunnel(both) == node_routes.NodeRoutes(routes=frozenset({near}))

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from netproxy.endpoints import usable_address
-from netproxy.model import family_of
-from netproxy.policy.objects import facts_of
+from netproxy.families import family_of
+from netproxy.policy.pod_facts import facts_of
 from tests.support.policies import pod
 
 SPECIAL = ("127.0.0.1", "127.8.9.1", "169.254.169.254", "224.0.0.1", "0.0.0.0")

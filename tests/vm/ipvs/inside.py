@@ -13,11 +13,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
-from netproxy import main, proxy
+from netproxy import proxy
+from netproxy.cleanup import cleanup as remove
 from netproxy.config import IPVSConfig, ProxyConfig
-from netproxy.iptables.writer import RestoreWriter
+from netproxy.ipvs.backend import IPVSBackend
 from netproxy.ipvs.kernel import RealKernel
-from netproxy.ipvs.sync import IPVSBackend
+from netproxy.xtables.writer import RestoreWriter
 from tests.host.netproxy.conftest import (
     CLIENT_IP,
     NODE_IP,
@@ -103,7 +104,7 @@ async def check(site: Site) -> None:
     await report("schedulers", schedulers(site, api))
 
     async def cleanup() -> None:
-        await main.cleanup(site.config, everything=True)
+        await remove(site.config, everything=True)
         sets = site.node.run("ipset", "save")
         assert sets == "", sets
         left = site.node.run("iptables-nft-save") + site.node.run("ip", "link") + site.node.run("ipvsadm", "-Ln")

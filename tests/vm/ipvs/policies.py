@@ -2,7 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 
-from netproxy.policy.objects import SlimMeta, SlimNamespace
+from netproxy.slim_objects import SlimMeta, SlimNamespace
 from tests.host.netproxy.conftest import CLIENT_IP, NODE_IP, PODS, Site, until
 from tests.support.memory_api import MemoryAPI
 from tests.support.policies import pod, policy

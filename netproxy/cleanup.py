@@ -1,0 +1,59 @@
+"""Removes the rules, routes and files that this role has written, in every mode."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from pathlib import Path
+
+from kube.process import CommandError
+from netproxy import iproute, localnet
+from netproxy.backend import Remover
+from netproxy.backends import removers
+from netproxy.config import ProxyConfig
+from netproxy.errors import WriteError
+from netproxy.nft.writer import NftWriter
+from netproxy.podnet import kernel_routes, network
+from netproxy.podnet.masquerade import PodMasquerade
+from netproxy.podnet.source_guard import SourceGuard
+from netproxy.policy.backend import PolicyBackend
+from netproxy.policy.ruleset import TABLE as POLICY_TABLE
+
+log = logging.getLogger(__name__)
+FAMILIES = (4, 6)
+
+
+async def cleanup(config: ProxyConfig, *, everything: bool = False) -> None:
+    """Remove all rules of ours, in both flavours, and the routes to other nodes' pods.
+
+    With `everything` the other routes, local addresses, the CNI configuration and the bridge too, as pods need them.
+    """
+    await remove_services()
+    pods = config.pod_network
+    await remove_all(PolicyBackend(NftWriter(family, POLICY_TABLE), family) for family in FAMILIES)
+    await remove_all(PodMasquerade(family, ()) for family in FAMILIES)
+    await remove_all([SourceGuard(Path(pods.cni_results_dir), pods.bridge)])
+    if pods.enabled:
+        await kernel_routes.remove()
+    if everything:
+        await network.remove(config)
+        for address in config.dns.addresses:
+            await iproute.remove_local_address(address)
+
+
+async def remove_services() -> None:
+    """Remove the rules of Services alone, of every mode and family, for another proxy to begin on clean tables."""
+    if not localnet.switch_off():
+        log.error("the rules of Services stay, for the guard of route_localnet is among them")
+        return
+    for family in FAMILIES:
+        await remove_all(removers(family).values())
+
+
+async def remove_all(stale: Iterable[Remover]) -> None:
+    """Remove the rules of each in order; what cannot be removed is logged, for often its program is not installed."""
+    for each in stale:
+        try:
+            await each.cleanup()
+        except (WriteError, CommandError) as error:
+            log.info("nothing to remove by %s: %s", type(each).__name__, error)

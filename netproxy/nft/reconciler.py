@@ -1,0 +1,109 @@
+"""Keeps one nftables table at its desired state.
+
+Rules are compared with how nft described them after our own last write, for its words differ from ours; what differs is written
+again. A table is one transaction, so chains are all written again where any is to be set right: no packet can see that.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from kube.clock import Clock
+from netproxy import metrics
+from netproxy.errors import UnansweredError, WriteError
+from netproxy.nft.commands import reconcile
+from netproxy.nft.table import Contents, Desired
+from netproxy.nft.writer import Writer
+from netproxy.reconciler import TextReconciler
+
+log = logging.getLogger(__name__)
+
+
+class TableReconciler(TextReconciler):
+    """Brings one table to its desired state. Deltas are texts for `nft -f`."""
+
+    def __init__(self, writer: Writer, desired: Desired, clock: Clock) -> None:
+        super().__init__(writer, 6 if desired.table.startswith("ip6 ") else 4, metrics.NFTABLES_FAILURES, clock)
+        self._writer, self._desired = writer, desired
+        self._described: dict[str, list[Any]] | None = None
+        """Our rules in nft's words; None until they were read back."""
+
+    async def take_over(self) -> None:
+        self._needs_comparison = True
+        comparison = await self._drift.begin_comparison()
+        await self._rewrite(await self._writer.read(), comparison.fingerprint)
+
+    async def _apply(self, delta: str) -> None:
+        async with self._drift.writing(1):
+            await self._writer.apply(delta)
+        if "chain" in delta:
+            self._described = None
+
+    async def verify(self) -> bool:
+        """Repair what others changed; return whether anything had to be repaired."""
+        if not self._drift.comparison_due:
+            if self._described is None:
+                await self._describe()
+            return False
+        comparison = await self._drift.begin_comparison()
+        actual = await self._writer.read()
+        if not self._drift.is_valid(comparison):
+            self._drift.invalidated()
+            return False
+        wrong = {name for (name, _), _ in {*actual.elements.items()} ^ {*self._desired.elements.items()}}
+        if self._described is not None:
+            names = actual.rules.keys() | self._described.keys()
+            wrong |= {name for name in names if actual.rules.get(name) != self._described.get(name)}
+        if not wrong and self._described is not None:
+            self._drift.found_equal(comparison)
+            metrics.FULL_SYNC.labels(self._label).observe(self._drift.finished(comparison.started))
+            return False
+        await self._rewrite(actual, comparison.fingerprint)
+        if wrong:
+            metrics.REPAIRS.inc()
+            log.warning(
+                "repaired table %s, in which others had changed %s", self._desired.table, ", ".join(sorted(wrong)[:8])
+            )
+        return bool(wrong)
+
+    async def _describe(self) -> None:
+        """Read how nft describes our rules, while nobody else has touched them since we wrote them."""
+        comparison = await self._drift.begin_comparison()
+        if not self._drift.unchanged:
+            return  # a comparison is due, though perhaps not yet
+        rules = await self._writer.describe()
+        if self._drift.is_valid(comparison) and self._drift.unchanged:
+            self._described = rules
+
+    async def cleanup(self) -> None:
+        """Remove the table, where there is one."""
+        if await self._writer.exists():
+            try:
+                async with self._drift.writing(1):
+                    await self._writer.apply(f"delete table {self._desired.table}\n")
+            except WriteError:
+                metrics.NFTABLES_CLEANUP_FAILURES.labels(self._label).inc()
+                raise
+        self._described = None
+
+    async def _rewrite(self, actual: Contents, since: bytes) -> None:
+        started = self._clock.monotonic()
+        self._needs_comparison = True
+        text = reconcile(self._desired, actual)
+        async with self._drift.writing(1, since):
+            try:
+                await self._writer.apply(text)
+            except WriteError as error:
+                self._failures.inc()
+                if isinstance(error, UnansweredError):
+                    raise
+                # A table that cannot be led to the right state (its maps have other types, it changed since it was
+                # read) is replaced, in one transaction.
+                table = self._desired.table
+                log.warning("replacing table %s: %s", table, error)
+                await self._writer.apply(
+                    f"add table {table}\ndelete table {table}\n{reconcile(self._desired, Contents())}"
+                )
+        self._described, self._needs_comparison = None, False
+        metrics.FULL_SYNC.labels(self._label).observe(self._drift.finished(started))

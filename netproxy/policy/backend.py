@@ -1,0 +1,115 @@
+"""Writes one family's policy table to the kernel: differences between rulesets, and repair of changes by others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kube.clock import SYSTEM, Clock
+from netproxy.errors import UnansweredError, WriteError
+from netproxy.nft import commands
+from netproxy.nft.commands import family_keyword
+from netproxy.nft.reconciler import TableReconciler
+from netproxy.nft.table import Contents, Elements
+from netproxy.nft.writer import Writer
+from netproxy.policy.base_chains import HOOKS
+from netproxy.policy.ruleset import TABLE, Ruleset, flatten
+
+
+class PolicyShadow:
+    """The ruleset that the kernel should hold."""
+
+    def __init__(self, family: int) -> None:
+        self.table = f"{family_keyword(family)} {TABLE}"
+        self.current = Ruleset()
+
+    hooks = HOOKS
+
+    @property
+    def declarations(self) -> Mapping[str, str]:
+        return self.current.declarations
+
+    @property
+    def chains(self) -> Mapping[str, tuple[str, ...]]:
+        return self.current.chains
+
+    @property
+    def elements(self) -> Elements:
+        return dict(flatten(self.current))
+
+    def change(self, new: Ruleset) -> str:
+        """Store a new ruleset; return the text for nft that changes the last one into it."""
+        old, self.current = self.current, new
+        sets, chains = _changed(old, new)
+        declared, gone_sets = old.declarations, [each for each in sets if each not in new.declarations]
+        lines = [
+            commands.declare(self.table, new.declarations[name])
+            for name in sets
+            if name in new.declarations and name not in declared
+        ]
+        changed = {name: new.chains[name] for name in chains if name in new.chains}
+        changed = {name: rules for name, rules in changed.items() if old.chains.get(name) != rules}
+        lines += commands.write_chains(self.table, changed, HOOKS)
+        before: Elements = {}
+        after: Elements = {}
+        for name in sets:
+            gone, come = old.elements.get(name, {}), new.elements.get(name, {})
+            if gone is not come and gone != come:
+                before |= {(name, key): data for key, data in gone.items() if name in new.declarations}
+                after |= {(name, key): data for key, data in come.items()}
+        lines += commands.change_elements(self.table, before, after)
+        lines += commands.delete_chains(self.table, [name for name in chains if name not in new.chains])
+        lines += [f"delete set {self.table} {name}" for name in gone_sets]
+        return "\n".join(lines) + "\n" if lines else ""
+
+
+def _changed(old: Ruleset, new: Ruleset) -> tuple[dict[str, None], dict[str, None]]:
+    """Return the sets and the chains of the parts that changed."""
+    sets: dict[str, None] = {}
+    chains: dict[str, None] = {}
+    for key in {**old.parts, **new.parts}:
+        was, now = old.parts.get(key), new.parts.get(key)
+        if was is not now:
+            for part in filter(None, (was, now)):
+                sets.update(dict.fromkeys(part.declarations))
+                chains.update(dict.fromkeys(part.chains))
+    return sets, chains
+
+
+class PolicyBackend(TableReconciler):
+    """One family's table."""
+
+    def __init__(self, writer: Writer, family: int, *, clock: Clock = SYSTEM) -> None:
+        self._shadow = PolicyShadow(family)
+        super().__init__(writer, self._shadow, clock)
+        self._needs_comparison = True
+
+    async def put(self, ruleset: Ruleset) -> None:
+        """Write a ruleset. The first write compares it with what the kernel holds."""
+        await self.write(self._shadow.change(ruleset))
+
+    async def refuses(self, ruleset: Ruleset) -> bool:
+        """Return whether the kernel would refuse a table with this ruleset. UnansweredError where it does not say."""
+        shadow = PolicyShadow(self.family)
+        shadow.current = ruleset
+        try:
+            await self._writer.check(
+                f"add table {shadow.table}\ndelete table {shadow.table}\n{commands.reconcile(shadow, Contents())}"
+            )
+        except UnansweredError:
+            raise
+        except WriteError:
+            return True
+        return False
+
+    def require_comparison(self) -> None:
+        """Make the next `put` compare with what the kernel holds, after a write that failed."""
+        self._needs_comparison = True
+
+    async def verify(self) -> bool:
+        """Repair what others changed, unless the last write failed; return whether anything had to be repaired."""
+        return not self._needs_comparison and await super().verify()
+
+    async def cleanup(self) -> None:
+        """Remove the table; no pod is isolated then."""
+        self._needs_comparison, self._shadow.current = True, Ruleset()
+        await super().cleanup()
