@@ -27,15 +27,16 @@ from agent.node import allocatable as node_allocatable
 from agent.node import status as node_status
 from agent.node.housekeeping import Housekeeping
 from agent.node.registration import Node
+from agent.node.state import NodeState
 from agent.plugins.handler import CSI
 from agent.plugins.registry import PluginRegistry
-from agent.pods.following import PodFollower
+from agent.pods.dependencies import PodDependencies
 from agent.pods.hooks import Hooks
 from agent.pods.manager import PodManager
 from agent.pods.mirrors import Mirrors
 from agent.pods.references import ReferenceStore
 from agent.pods.resource_state import PodResources
-from agent.pods.toolbox import NodeState, Toolbox
+from agent.pods.workers import PodWorkers
 from agent.podspec.userns import UserNamespaces
 from agent.preconditions import cgroup_driver, host_resolver, runtime_answers, text_of
 from agent.probes import PodProber
@@ -63,7 +64,7 @@ class Parts:
     state: NodeState
     recorder: EventRecorder
     pods: PodManager
-    following: PodFollower
+    following: PodWorkers
     prober: PodProber
     services: Informer[core_v1.Service]
     classes: Informer[node_v1.RuntimeClass]
@@ -165,7 +166,7 @@ async def assemble(
         config.image_allowlist,
     )
     await asyncio.to_thread(records.load)
-    tools = Toolbox(
+    tools = PodDependencies(
         config=config,
         clock=clock,
         node=state,
@@ -199,7 +200,7 @@ async def assemble(
     plugins = PluginRegistry(config.plugins_registry_dir, clock=clock)
     plugins.add_handler(CSI, volumes.drivers)
     mirrors = Mirrors(client, config.node_name, clock=clock)
-    following = PodFollower(tools, pods, mirrors, node.refresh)
+    following = PodWorkers(tools, pods, mirrors, node.refresh)
     node.listing_problem = following.listing_problem
     collector = Collector(
         runtime,

@@ -77,7 +77,7 @@ class Eviction:
 
     async def _cleaned_up(self, uids: Collection[str]) -> None:
         """Wait until what pods held is free, but not for ever."""
-        free = asyncio.gather(*(self._pods.freed(uid) for uid in uids))
+        free = asyncio.gather(*(self._pods.wait_released(uid) for uid in uids))
         late = asyncio.create_task(self._clock.sleep(CLEANUP_SECONDS), name="wait for evicted pods")
         waits: list[asyncio.Future[Any]] = [free, late]
         try:

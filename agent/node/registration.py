@@ -16,8 +16,8 @@ from agent.node import extended_resources, transitions
 from agent.node import machine as machines
 from agent.node import status as node_status
 from agent.node.runtime_status import RuntimeStatus
+from agent.node.state import NodeState
 from agent.node.status import RuntimeFacts
-from agent.pods.toolbox import NodeState
 from cri.client import Client as RuntimeClient
 from kube.api import core_v1, meta_v1
 from kube.client import STRATEGIC, Client

@@ -11,8 +11,8 @@ import asyncio
 from dataclasses import replace
 
 from agent.devices import cdi
+from agent.node.state import NodeState
 from agent.node.status import RuntimeFacts
-from agent.pods.toolbox import NodeState
 from cri.client import Client as RuntimeClient
 from cri.errors import CRIError
 from cri.messages import StatusResponse

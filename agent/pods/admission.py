@@ -15,10 +15,10 @@ from agent.cgroups import qos
 from agent.config import AgentConfig
 from agent.lifecycle import End, rejection
 from agent.node.extended_resources import is_extended
+from agent.node.state import NodeState
 from agent.pods import allocation, preemption, resource_state
 from agent.pods.preemption import Shortage
 from agent.pods.taken import Taken, ports_of
-from agent.pods.toolbox import NodeState
 from agent.podspec.sysctls import forbidden_sysctl
 from kube import host_ports, node_affinity
 from kube.api import core_v1, meta_v1

@@ -7,7 +7,7 @@ loop longer than other pods' probes may wait. Those of one namespace are made on
 from __future__ import annotations
 
 from agent import threads
-from agent.pods.toolbox import Toolbox
+from agent.pods.dependencies import PodDependencies
 from agent.podspec import environment
 from agent.podspec.environment import Surroundings
 from agent.podspec.security import AnyContainer
@@ -18,15 +18,15 @@ PORTS = 200
 
 
 async def make_environment(
-    tools: Toolbox, pod: core_v1.Pod, container: AnyContainer, pod_ips: tuple[str, ...]
+    deps: PodDependencies, pod: core_v1.Pod, container: AnyContainer, pod_ips: tuple[str, ...]
 ) -> dict[str, str]:
     """Return the container's variables in order. Raise environment.ConfigError, OSError (EAGAIN)."""
-    namespace, node = pod.metadata.namespace or "", tools.node
-    services = environment.linked(tools.services.list(), namespace, pod.spec.enable_service_links is not False)
+    namespace, node = pod.metadata.namespace or "", deps.node
+    services = environment.linked(deps.services.list(), namespace, pod.spec.enable_service_links is not False)
 
     def make() -> dict[str, str]:
         around = Surroundings(
-            references=tools.references,
+            references=deps.references,
             services=environment.service_variables(services),
             pod_ips=pod_ips,
             host_ips=node.host_ips,

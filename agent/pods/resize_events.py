@@ -15,14 +15,14 @@ Tell = Callable[[str, str, str], None]
 """Takes type, reason and message of an event."""
 
 
-class ResizeStory:
+class ResizeEvents:
     """Tells each step of a resize once; a resize is known by the pod's generation."""
 
     def __init__(self, tell: Tell) -> None:
         self._tell = tell
         self._told: tuple[int | None, str] = (None, "")
 
-    def look(self, pod: core_v1.Pod, *, differs: bool, held: Hold | None, settled: bool) -> None:
+    def record(self, pod: core_v1.Pod, *, differs: bool, held: Hold | None, settled: bool) -> None:
         """Tell what is new: `differs` where running containers have another size, `settled` where all of them run."""
         if differs and held is not None:
             self._once(pod, f"Resize{held.reason}", held.cause or held.reason, WARNING, held.message)

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Protocol
 
 from agent.lifecycle import End
+from agent.node.state import NodeState
 from agent.pods.manager import PodManager
-from agent.pods.toolbox import NodeState
 from agent.shutdown.logind import Logind, LogindError
 from agent.shutdown.periods import Period, grace, grouped
 from agent.shutdown.state import FILE, note

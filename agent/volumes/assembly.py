@@ -14,8 +14,8 @@ from agent.csi.limits import Limits
 from agent.csi.node_object import CSINodes
 from agent.csi.publishing import Publisher
 from agent.csi.volumes import CSIVolumes
+from agent.node.state import NodeState
 from agent.pods.references import ReferenceStore
-from agent.pods.toolbox import NodeState
 from agent.volumes.claims import ClaimReader
 from agent.volumes.local_path import LocalPathVolumes
 from agent.volumes.manager import VolumeManager

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from agent.config import AgentConfig
+from agent.node.state import NodeState
 from agent.pods.admission import Admission, admit
 from agent.pods.taken import Taken
-from agent.pods.toolbox import NodeState
 from kube.api import core_v1
 from tests.unit.agent.pods import pod
 

@@ -16,8 +16,8 @@ from typing import Any, cast
 import pytest
 
 from agent.node.housekeeping import Housekeeping
-from agent.pods.end import discard
 from agent.pods.resource_state import PodResources
+from agent.pods.steps.termination import remove_remains
 from agent.podspec.sandbox import log_directory
 from agent.usage import disk, machine
 from agent.usage.machine import disk_use
@@ -103,28 +103,27 @@ def test_the_hosts_file_and_termination_messages_count_as_the_pods_use_of_disk(t
 
 
 @pytest.fixture
-def worker(tmp_path: Path) -> Iterator[Any]:
+def context(tmp_path: Path) -> Iterator[Any]:
     """Make an ended pod whose logs hold a deep tree."""
     config = SimpleNamespace(pod_logs_dir=tmp_path / "pods", container_logs_dir=tmp_path / "containers")
+    runtime = SimpleNamespace(containers=(), sandboxes=())
     ended = SimpleNamespace(
-        uid="u",
-        pod=pod({"name": "main"}),
-        tools=SimpleNamespace(config=config, resources=PodResources(tmp_path)),
-        runtime=SimpleNamespace(containers=(), sandboxes=()),
+        state=SimpleNamespace(uid="u", pod=pod({"name": "main"}), runtime=runtime),
+        deps=SimpleNamespace(config=config, resources=PodResources(tmp_path)),
     )
-    logs = log_directory(config.pod_logs_dir, ended.pod)
+    logs = log_directory(config.pod_logs_dir, ended.state.pod)
     nest(Path(logs))
     yield ended
     if os.path.exists(logs):
         cleanup.remove_tree(Path(logs))
 
 
-async def test_a_deep_tree_among_a_pods_logs_does_not_stop_its_end(worker: Any, tmp_path: Path) -> None:
-    await discard(worker)
+async def test_a_deep_tree_among_a_pods_logs_does_not_stop_its_end(context: Any, tmp_path: Path) -> None:
+    await remove_remains(context)
     assert list((tmp_path / "pods").iterdir()) == []
 
 
-async def test_housekeeping_removes_a_deep_tree_among_logs(worker: Any, tmp_path: Path) -> None:
+async def test_housekeeping_removes_a_deep_tree_among_logs(context: Any, tmp_path: Path) -> None:
     volumes = SimpleNamespace(orphans=lambda known: [], sweep=nothing)
     folders = tmp_path / "pods", tmp_path / "containers"
     await Housekeeping(set, cast(Any, volumes), PodResources(tmp_path), None, *folders, clock=FakeClock()).sweep()

@@ -233,7 +233,7 @@ class SlowToEnd:
         self.evicted.append(uid)
         self.messages.append(end.message)
 
-    async def freed(self, uid: str) -> None:
+    async def wait_released(self, uid: str) -> None:
         await self.let_go.wait()
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from agent.pods import resize
 from agent.pods.resize import Hold, ResizeError
-from agent.pods.resize_events import ResizeStory
+from agent.pods.resize_events import ResizeEvents
 from agent.pods.taken import Taken
 from kube.api import core_v1
 from tests.unit.agent.pods import pod
@@ -72,7 +72,7 @@ def test_a_limit_does_not_go_below_what_is_used(before: str, after: str, used: i
 
 def test_every_step_of_a_resize_is_told_once() -> None:
     told: list[tuple[str, str, str]] = []
-    story = ResizeStory(lambda *event: told.append(event))
+    story = ResizeEvents(lambda *event: told.append(event))
     given = pod(sized("500m"), metadata={"generation": 2})
     steps: list[dict[str, Any]] = [
         {"differs": False, "held": None, "settled": True},  # nothing was asked for
@@ -84,7 +84,7 @@ def test_every_step_of_a_resize_is_told_once() -> None:
         {"differs": False, "held": None, "settled": True},
     ]
     for step in steps:
-        story.look(given, **step)
+        story.record(given, **step)
     assert [(kind, reason) for kind, reason, _ in told] == [
         ("Warning", "ResizeDeferred"),
         ("Normal", "ResizeStarted"),
@@ -98,5 +98,5 @@ def test_every_step_of_a_resize_is_told_once() -> None:
         "error": "too little",
     }
     assert told[1][2].startswith('Pod resize started: {"containers":[{"name":"main","resources":')
-    story.look(given, differs=True, held=Hold("Infeasible", "never"), settled=True)
+    story.record(given, differs=True, held=Hold("Infeasible", "never"), settled=True)
     assert told[-1][:2] == ("Warning", "ResizeInfeasible") and told[-1][2].startswith("Pod resize Infeasible: ")

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from agent.pods.container_environment import PORTS, make_environment
-from agent.pods.toolbox import Toolbox
+from agent.pods.dependencies import PodDependencies
 from agent.podspec import environment
 from agent.podspec.environment import ConfigError, Surroundings
 from kube.api import core_v1, meta_v1
@@ -95,7 +95,7 @@ async def test_a_large_environment_is_made_beside_the_event_loop(
         services=SimpleNamespace(list=lambda: [service("web", ports)]),
         references=NoReferences(),
     )
-    found = await make_environment(cast(Toolbox, known), POD, container, ())
+    found = await make_environment(cast(PodDependencies, known), POD, container, ())
     assert found["WEB_SERVICE_PORT_P0"] == "1" and ("K" in found) == bool(container.env_from)
     assert (set(made) == {threading.current_thread().name}) is on_loop
 
@@ -107,6 +107,6 @@ async def test_a_pod_whose_services_have_too_many_ports_is_told_so() -> None:
         references=NoReferences(),
     )
     with pytest.raises(ConfigError):
-        await make_environment(cast(Toolbox, known), POD, CONTAINER, ())
+        await make_environment(cast(PodDependencies, known), POD, CONTAINER, ())
     without = core_v1.Pod(metadata=POD.metadata, spec=core_v1.PodSpec(containers=[], enable_service_links=False))
-    assert await make_environment(cast(Toolbox, known), without, CONTAINER, ()) == {}
+    assert await make_environment(cast(PodDependencies, known), without, CONTAINER, ()) == {}

@@ -16,10 +16,10 @@ from agent.config import AgentConfig
 from agent.contracts import PodView
 from agent.eviction import local_storage, ranking
 from agent.lifecycle import Situation, plan
+from agent.node.state import NodeState
 from agent.pods import admission
 from agent.pods.references import references_of
 from agent.pods.taken import Taken
-from agent.pods.toolbox import NodeState
 from agent.podspec import dns, environment, hosts
 from agent.podspec.sandbox import sandbox_config
 from agent.records import PodRuntime
