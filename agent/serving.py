@@ -10,23 +10,17 @@ from typing import Any
 
 import msgspec
 
-from agent.cgroups.tree import Cgroups
+from agent.assembly import Agent
 from agent.config import AgentConfig
 from agent.kubelet_configuration import shown
 from agent.node.registration import Node
-from agent.pods.manager import PodManager
-from agent.probes.counts import ProbeCounts
 from agent.server.app import Parts, build
 from agent.server.authentication import Authenticator
 from agent.server.authorization import Authorizer
 from agent.server.serve import Listener, serve_health
 from agent.server.serve import serve as serve_tls
-from agent.usage.collect import Collector
 from agent.usage.figures import Figures
-from agent.usage.observed import Observed
-from agent.usage.operations import Operations
 from agent.volumes.local_path import LocalPathVolumes
-from cri.client import Client as RuntimeClient
 from kube import certificates, pki
 from kube.client import Client
 from kube.clock import Clock
@@ -34,34 +28,24 @@ from kube.clock import Clock
 log = logging.getLogger(__name__)
 
 
-async def serve(
-    config: AgentConfig,
-    client: Client,
-    runtime: RuntimeClient,
-    pods: PodManager,
-    node: Node,
-    collector: Collector,
-    probes: ProbeCounts,
-    operations: Operations,
-    observed: Observed,
-    clock: Clock,
-    cgroups: Cgroups | None = None,
-) -> None:
+async def serve(agent: Agent) -> None:
     """Serve the kubelet's API and the health port until cancelled."""
+    base, node, pods = agent.base, agent.node, agent.pods.manager
+    config, client, clock, observed = base.config, base.client, base.clock, base.observed
     figures = Figures(
-        collector,
+        agent.reclaim.collector,
         pods,
         config.node_name,
-        probes,
-        operations,
+        agent.pods.prober.counts,
+        base.operations,
         observed,
-        node.machine,
-        cgroups,
+        base.machine,
+        base.pod_cgroups,
         config.root_dir,
     )
     parts = Parts(
         pods=pods,
-        runtime=runtime.runtime,
+        runtime=base.runtime.client.runtime,
         clock=clock,
         pod_logs_dir=config.pod_logs_dir,
         health=lambda: "",

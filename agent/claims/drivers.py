@@ -40,11 +40,12 @@ class Drivers:
 
     kind = DRA
 
-    def __init__(self, client: Client, node_name: str, *, clock: Clock) -> None:
+    def __init__(
+        self, client: Client, node_name: str, *, clock: Clock, health_changed: Callable[[], None] = lambda: None
+    ) -> None:
+        """`health_changed` is called when a device is in another state than before."""
         self._client, self._node_name, self._clock = client, node_name, clock
-        self.healths = Healths(lambda: self.health_changed())
-        self.health_changed: Callable[[], None] = lambda: None
-        """Called when a device is in another state than before."""
+        self.healths = Healths(health_changed)
         self._following: dict[str, asyncio.Task[None]] = {}
         self._drivers: dict[str, list[Driver]] = {}
         self._wipes: dict[str, asyncio.Task[None]] = {}

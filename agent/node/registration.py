@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 
 from agent.config import AgentConfig
+from agent.devices.manager import DeviceManager
 from agent.node import extended_resources, transitions
-from agent.node import machine as machines
 from agent.node import status as node_status
+from agent.node.machine import Machine
 from agent.node.runtime_status import RuntimeStatus
 from agent.node.state import NodeState
 from agent.node.status import RuntimeFacts
-from cri.client import Client as RuntimeClient
 from kube.api import core_v1, meta_v1
 from kube.client import STRATEGIC, Client
 from kube.clock import Clock, format_time
@@ -42,37 +42,28 @@ class Node:
         self,
         config: AgentConfig,
         client: Client,
-        runtime: RuntimeClient,
         recorder: EventRecorder,
         state: NodeState,
+        machine: Machine,
+        runtime: RuntimeStatus,
         *,
+        devices: DeviceManager,
+        volumes_in_use: Callable[[], list[str]],
+        relist_problem: Callable[[], str],
         clock: Clock,
-        pressures: Callable[[], Mapping[str, bool]] = dict,
     ) -> None:
+        """`relist_problem` returns why the runtime's pods are not known, "" where they are."""
         self._config, self._client, self._recorder = config, client, recorder
-        self._state, self._clock, self._pressures = state, clock, pressures
-        self.machine = machines.inspect(config.root_dir)
-        state.memory_capacity, state.swap_capacity = self.machine.memory, self.machine.swap
-        state.huge_page_sizes = tuple(self.machine.huge_pages)
-        state.allocatable = node_status.allocatable(self.machine, config)
-        state.host_ips = config.node_ips
-        state.pressures, state.app_armor = pressures, self.machine.app_armor
+        self._state, self._clock, self.machine, self._runtime = state, clock, machine, runtime
+        self._devices, self._volumes_in_use, self._relist_problem = devices, volumes_in_use, relist_problem
+        self._forget_extended = devices.fresh
+        """The extended resources of the existing object are of a node that was here before."""
         self._node: core_v1.Node | None = None
-        self.runtime = RuntimeStatus(runtime, state, clock=clock, most_images=config.status_max_images)
         self._reported = float("-inf")
         self._new = False
-        self._look = asyncio.Event()
         self.ready = asyncio.Event()
-        """Set once the node was told to be Ready."""
+        """Set once the node was reported to be Ready."""
         self.registered = asyncio.Event()
-        self.devices: Callable[[], extended_resources.Devices] = dict
-        """Capacity and allocatable of device plugins' resources."""
-        self.forget_extended = False
-        """The extended resources of the object that is there are of a node that was here before."""
-        self.volumes_in_use: Callable[[], list[str]] = list
-        """What the status says of attachable volumes that must not be detached."""
-        self.listing_problem: Callable[[], str] = str
-        """Why it is not known what runs, "" where it is."""
 
     def uid(self) -> str:
         """Return the UID of the node's object, "" before it is registered."""
@@ -99,7 +90,7 @@ class Node:
 
     async def _register(self) -> None:
         name, config = self._config.node_name, self._config
-        await self.runtime.ask()
+        await self._runtime.ask()
         if config.register_node:
             wanted = core_v1.Node(
                 metadata=meta_v1.ObjectMeta(
@@ -113,7 +104,7 @@ class Node:
             )
             try:
                 self._node = await self._client.create(wanted)
-                self._reported, self._new, self.forget_extended = self._clock.monotonic(), True, False
+                self._reported, self._new, self._forget_extended = self._clock.monotonic(), True, False
                 self._take_in(self._node)
                 log.info("registered node %s", name)
                 return
@@ -149,23 +140,23 @@ class Node:
     def _status(self, old: core_v1.NodeStatus) -> core_v1.NodeStatus:
         now = format_time(self._clock.now())
         status = node_status.node_status(
-            self.machine, self._config, self._unready(), self._state.host_ips, old, now, self._pressures()
+            self.machine, self._config, self._unready(), self._state.host_ips, old, now, self._state.pressures()
         )
-        status.volumes_in_use = self.volumes_in_use()
-        extended_resources.add(status, old, self.devices(), forget=self.forget_extended)
+        status.volumes_in_use = self._volumes_in_use()
+        extended_resources.add(status, old, self._devices.capacity(), forget=self._forget_extended)
         self._state.allocatable = status.allocatable
         return status
 
     def devices_changed(self) -> None:
-        """Have the node's devices counted now, and told soon."""
-        found = {name: str(allocatable) for name, (_, allocatable) in self.devices().items()}
+        """Count the node's devices now, and have its status reported."""
+        found = {name: str(allocatable) for name, (_, allocatable) in self._devices.capacity().items()}
         self._state.allocatable = {**self._state.allocatable, **found}
-        self.look()
+        self._state.request_report()
 
     def _unready(self) -> RuntimeFacts:
         """Return the runtime's facts, not ready also where the whole node is not."""
-        facts, ending = self.runtime.facts, "node is shutting down" if self._state.shutting_down else ""
-        return replace(facts, unready=", ".join(filter(None, (facts.unready, self.listing_problem(), ending))))
+        facts, ending = self._runtime.facts, "node is shutting down" if self._state.shutting_down else ""
+        return replace(facts, unready=", ".join(filter(None, (facts.unready, self._relist_problem(), ending))))
 
     # -- the status ---------------------------------------------------------------------------------------------------
     async def report_forever(self) -> None:
@@ -183,18 +174,14 @@ class Node:
             seconds = UNREADY_SECONDS if unready else self._config.status_update_period
             try:
                 async with asyncio.timeout(seconds):
-                    await self._look.wait()
+                    await self._state.report_requested.wait()
             except TimeoutError:
                 pass
-            self._look.clear()
-
-    def look(self) -> None:
-        """Have the status looked at now: images or pressures changed."""
-        self._look.set()
+            self._state.report_requested.clear()
 
     async def _report(self) -> None:
         assert self._node is not None, "register first"
-        await self.runtime.ask()
+        await self._runtime.ask()
         try:
             # Others write to it, too: the node controller gives up on a node that was frozen or cut off for a while.
             now_there = await self._client.get(core_v1.Node, self._config.node_name)
@@ -210,7 +197,7 @@ class Node:
         new = self._status(old)
         now = self._clock.monotonic()
         if not node_status.changed(old, new) and now - self._reported < self._config.status_report_period:
-            self.forget_extended = False
+            self._forget_extended = False
             self._mark_ready(old)
             return
         try:
@@ -222,7 +209,7 @@ class Node:
             log.warning("status of node %s: %s", self._config.node_name, error)
             # A node that somebody deleted stays deleted until the agent starts again, as with upstream's.
             return
-        self._reported, self.forget_extended = now, False
+        self._reported, self._forget_extended = now, False
         self._tell_transitions(old, new)
         self._mark_ready(new)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -36,5 +37,11 @@ class NodeState:
     app_armor: bool = False
     """The kernel confines processes by AppArmor profiles."""
     shutting_down: bool = False
+    report_requested: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when the node's status should be reported now: images, pressures, devices or volumes in use changed."""
     user_namespaces: Mapping[str, bool] = field(default_factory=dict)
     """By the name of a runtime handler: whether it can make user namespaces."""
+
+    def request_report(self) -> None:
+        """Have the node's status reported now."""
+        self.report_requested.set()

@@ -16,6 +16,7 @@ from agent.runtime import Found
 from cri.errors import CRIError, UnimplementedError
 from cri.events import Kind
 from kube import duration
+from kube.clock import Clock
 
 log = logging.getLogger(__name__)
 
@@ -26,23 +27,42 @@ HEALTHY_SECONDS = 180.0
 """Seconds without a successful relist after which the node is not ready (upstream's relistThreshold)."""
 
 
-class LifecycleEvents:
-    """Follows the runtime for `workers`, by pod UID; `unknown` is called with what the runtime has of other pods."""
+class RelistHealth:
+    """Whether the runtime is relisted in time."""
 
-    def __init__(
-        self, deps: PodDependencies, workers: Mapping[str, PodWorker], unknown: Callable[[Found], None]
-    ) -> None:
-        self._deps, self._workers, self._unknown = deps, workers, unknown
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
         self._overdue_since: float | None = None
+
+    def started(self) -> None:
+        if self._overdue_since is None:
+            self._overdue_since = self._clock.monotonic()
+
+    def succeeded(self) -> None:
+        self._overdue_since = None
 
     def problem(self) -> str:
         """Return why the relist is unhealthy, "" where it is healthy; for the node's condition."""
         since = self._overdue_since
-        seconds = self._deps.clock.monotonic() - since if since is not None else 0.0
+        seconds = self._clock.monotonic() - since if since is not None else 0.0
         if seconds < HEALTHY_SECONDS:
             return ""
         ago = f"{duration.render(int(seconds))} ago; threshold is {duration.render(HEALTHY_SECONDS)}"
         return f"PLEG is not healthy: pleg was last seen active {ago}"
+
+
+class LifecycleEvents:
+    """Follows the runtime for `workers`, by pod UID; `unknown` is called with what the runtime has of other pods."""
+
+    def __init__(
+        self,
+        deps: PodDependencies,
+        workers: Mapping[str, PodWorker],
+        unknown: Callable[[Found], None],
+        health: RelistHealth,
+    ) -> None:
+        self._deps, self._workers, self._unknown = deps, workers, unknown
+        self._health = health
 
     async def follow(self) -> None:
         """Follow the runtime's events until cancelled."""
@@ -80,8 +100,7 @@ class LifecycleEvents:
         observed, began = self._deps.observed, self._deps.now()
         if last := observed.relist_seen.value():
             observed.relist_interval.observe(began - last)
-        if self._overdue_since is None:
-            self._overdue_since = self._deps.clock.monotonic()
+        self._health.started()
         try:
             found = await self._deps.runtime.pods(before)
         except CRIError as error:
@@ -89,7 +108,7 @@ class LifecycleEvents:
             return
         observed.relist_seconds.observe(self._deps.now() - began)
         observed.relist_seen.set(began)
-        self._overdue_since = None
+        self._health.succeeded()
         for uid, worker in list(self._workers.items()):
             # Only where nothing moved meanwhile: a listing is older than a call's own return.
             if before.get(uid) is worker.state.runtime:

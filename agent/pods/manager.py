@@ -20,7 +20,7 @@ class PodManager:
     """The node's pods, by UID."""
 
     def __init__(self, writer: StatusWriter) -> None:
-        self._writer = writer
+        self.writer = writer
         self.workers: dict[str, PodWorker] = {}
         self._waiters: dict[str, list[asyncio.Event]] = {}
         """By UID: who waits until the pod's resources are released."""
@@ -58,7 +58,7 @@ class PodManager:
             return
         worker.kill(end, grace)
         await self.wait_released(uid)
-        await self._writer.flushed(uid)
+        await self.writer.flushed(uid)
 
     async def wait_released(self, uid: str) -> None:
         """Return when nothing of a terminating pod runs, and its resources are released."""

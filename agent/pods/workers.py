@@ -18,7 +18,7 @@ from agent.pods import preemption
 from agent.pods.admission import admit
 from agent.pods.allocation import as_granted
 from agent.pods.dependencies import PodDependencies
-from agent.pods.lifecycle_events import LifecycleEvents
+from agent.pods.lifecycle_events import LifecycleEvents, RelistHealth
 from agent.pods.manager import PodManager
 from agent.pods.mirrors import Mirrors
 from agent.pods.references import references_of
@@ -42,7 +42,12 @@ class PodWorkers:
     """Starts a worker for each of this node's pods, in `pods`; `refresh_node` reads the node object's labels anew."""
 
     def __init__(
-        self, deps: PodDependencies, pods: PodManager, mirrors: Mirrors, refresh_node: Callable[[], Awaitable[None]]
+        self,
+        deps: PodDependencies,
+        pods: PodManager,
+        mirrors: Mirrors,
+        refresh_node: Callable[[], Awaitable[None]],
+        relist: RelistHealth,
     ) -> None:
         self._deps, self._pods, self._mirrors = deps, pods, mirrors
         self._refresh_node = refresh_node
@@ -56,8 +61,7 @@ class PodWorkers:
         self._group: asyncio.TaskGroup | None = None
         self._pods_changed = asyncio.Event()
         self._api_listed = False
-        self._lifecycle_events = LifecycleEvents(deps, self._workers, self._unknown)
-        self.listing_problem = self._lifecycle_events.problem
+        self._lifecycle_events = LifecycleEvents(deps, self._workers, self._unknown, relist)
 
     # -- sources ------------------------------------------------------------------------------------------------------
     def pod_changed(self, change: Change[core_v1.Pod]) -> None:

@@ -10,7 +10,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Protocol
 
 from agent.lifecycle import End
 from agent.node.state import NodeState
@@ -29,12 +28,6 @@ END = End("Failed", "Terminated", MESSAGE, disruption=MESSAGE)
 RECONNECT_SECONDS = 1.0
 
 
-class Told(Protocol):
-    """The node object's reporter."""
-
-    def look(self) -> None: ...
-
-
 class Shutdown:
     """Follows logind and ends pods before the machine does; `ended_at` and `began_at` are of the last time."""
 
@@ -43,7 +36,6 @@ class Shutdown:
         periods: Iterable[Period],
         pods: PodManager,
         state: NodeState,
-        node: Told,
         recorder: EventRecorder,
         connect: Callable[[], Awaitable[Logind]],
         *,
@@ -52,7 +44,7 @@ class Shutdown:
         clock: Clock,
     ) -> None:
         self._periods = sorted(periods, key=lambda period: period.priority)
-        self._pods, self._state, self._node, self._recorder = pods, state, node, recorder
+        self._pods, self._state, self._recorder = pods, state, recorder
         self._connect, self._node_name, self._file, self._clock = connect, node_name, folder / FILE, clock
 
     async def run(self) -> None:
@@ -78,7 +70,7 @@ class Shutdown:
                 about = core_v1.ObjectReference(kind="Node", name=self._node_name, uid=self._node_name)
                 self._recorder.event(about, NORMAL, "NodeShutdown", f"Shutdown manager detected shutdown {what}")
                 self._state.shutting_down = begins
-                self._node.look()
+                self._state.request_report()
                 if begins:
                     try:
                         await self._end_pods()

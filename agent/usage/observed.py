@@ -35,12 +35,11 @@ _SIZES = (
 class Observed:
     """All families; each attribute is one."""
 
-    def __init__(self) -> None:
+    def __init__(self, threads: Threads | None = None, runtime_calls: Limiter | None = None) -> None:
         counter, histogram = Counter, Histogram
         self.loops = LoopMetrics()
-        self.threads = Threads()
-        self.runtime_calls = Limiter(1)
-        """The bound on runtime calls; the runtime's takes its place."""
+        self.threads = threads or Threads()
+        self.runtime_calls = runtime_calls or Limiter(1)
         # -- requests to the kubelet port
         self.requests = counter(
             "kubelet_http_requests_total", "Number of the http requests received since the server started", _REQUEST

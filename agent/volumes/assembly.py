@@ -16,6 +16,7 @@ from agent.csi.publishing import Publisher
 from agent.csi.volumes import CSIVolumes
 from agent.node.state import NodeState
 from agent.pods.references import ReferenceStore
+from agent.tasks import Tasks
 from agent.volumes.claims import ClaimReader
 from agent.volumes.local_path import LocalPathVolumes
 from agent.volumes.manager import VolumeManager
@@ -39,6 +40,10 @@ class Volumes:
     attachments: Attachments
     limits: Limits
 
+    def start(self, tasks: Tasks) -> None:
+        tasks.loop("CSINode", self.nodes.ensure)
+        tasks.loop("volume limits", self.limits.run)
+
 
 def assemble(
     config: AgentConfig,
@@ -47,11 +52,10 @@ def assemble(
     recorder: EventRecorder,
     state: NodeState,
     *,
-    look: Callable[[], None],
     runtime_handler: Callable[[str], str],
     clock: Clock,
 ) -> Volumes:
-    """Build the parts; `look` has the node's status written soon, `runtime_handler` names a RuntimeClass's."""
+    """Build the parts; `runtime_handler` returns the handler of a RuntimeClass."""
 
     def recursive_read_only(pod: core_v1.Pod) -> bool:
         """Tell whether the runtime can make what is mounted below a mount read-only too."""
@@ -64,7 +68,7 @@ def assemble(
     tokens = TokenCache(client, clock=clock)
     nodes = CSINodes(client, config.node_name, clock=clock)
     drivers = Drivers(nodes)
-    attachments = Attachments(client, config.node_name, look=look, clock=clock)
+    attachments = Attachments(client, config.node_name, look=state.request_report, clock=clock)
     layout = Layout(config.root_dir, config.pods_dir)
     csi = CSIVolumes(
         client,
