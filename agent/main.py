@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from agent import serving
+from agent import kubelet_port
 from agent.assembly import Agent, build
 from agent.config import AgentConfig
 from agent.kubelet_configuration import ConfigError
@@ -21,7 +21,7 @@ from agent.orphans.sweep import Sweep
 from agent.preconditions import eviction_thresholds, user_namespaces
 from agent.shutdown.logind import Logind
 from agent.shutdown.manager import Shutdown
-from agent.stopping import Stopped, Stopping
+from agent.sigterm import SigtermHandler, Terminated
 from agent.tasks import Tasks
 from agent.threads import Threads
 from agent.usage.operations import Operations
@@ -40,9 +40,9 @@ log = logging.getLogger(__name__)
 
 @daemon
 async def run(config: AgentConfig, *, ready: Callable[[], None] | None = None, clock: Clock = SYSTEM) -> None:
-    """Run the agent until cancelled or told to stop by SIGTERM; `ready` is called when the node is Ready.
+    """Run the agent until cancelled or SIGTERM; `ready` is called when the node is Ready.
 
-    Raise ConfigError where the configuration does not fit itself or the machine.
+    Raise ConfigError where the configuration contradicts itself or the machine.
     """
     if config.kubeconfig is None:
         raise ConfigError("--kubeconfig is required")
@@ -66,17 +66,17 @@ async def run(config: AgentConfig, *, ready: Callable[[], None] | None = None, c
         config.runtime_endpoint,
         config.image_endpoint,
         request_timeout=config.runtime_request_timeout,
-        observe=operations.note,
+        observe=operations.record,
     )
     refused: list[ConfigError] = []
-    stopping = Stopping(runtime, clock)
+    sigterm = SigtermHandler(runtime, clock)
     threads = Threads()
     threads.install()
     loops = Loops(clock, fatal=(ConfigError,))
     try:
         async with asyncio.TaskGroup() as group:
             tasks = Tasks(group, loops)
-            tasks.start("signals", stopping.until_stopped())
+            tasks.start("signals", sigterm.until_stopped())
             tasks.loop("follow the API servers", lambda: servers.follow(client, known))
             if config.rotate_certificates and Path(access.certificate_file).name == certificates.CLIENT.file:
                 rotation = certificates.Rotation(
@@ -93,12 +93,12 @@ async def run(config: AgentConfig, *, ready: Callable[[], None] | None = None, c
             await _start(tasks, agent)
             if ready is not None:
                 ready()
-    except* Stopped:
+    except* Terminated:
         log.info("stopping; containers run on")
     except* ConfigError as errors:
         refused += _alone(errors)
     finally:
-        stopping.over()
+        sigterm.over()
         await runtime.close()
         await client.close()
     if refused:
@@ -130,12 +130,12 @@ async def _start(tasks: Tasks, agent: Agent) -> None:
         )
         tasks.loop("node shutdown", shutdown.run)
     if config.containerd is not None:
-        removed, timeout = base.observed.removed_orphans, config.runtime_request_timeout
+        removed, timeout = base.metrics.removed_orphans, config.runtime_request_timeout
         orphans = Sweep(config.containerd, base.runtime.client, timeout, clock=clock, removed=removed)
         tasks.loop("orphans of the runtime", orphans.run)
     await agent.pods.start(tasks, base)
     if config.enable_server:
-        tasks.start("server", serving.serve(agent))
+        tasks.start("server", kubelet_port.serve(agent))
     await agent.start_node(tasks)
     await agent.pods.start_api_pods(tasks, base)
     agent.start_reclaim(tasks)

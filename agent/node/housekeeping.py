@@ -1,7 +1,7 @@
-"""Sweeping up after pods that nobody knows any more: folders, cgroups, logs, links.
+"""Removes what is left of pods that are gone: directories, cgroups, logs, links.
 
-What a pod leaves is normally taken away by its worker. This is for what a killed agent, a crash or a reboot left: once a
-minute, everything that carries the UID of a pod that neither the agent nor the runtime has is removed.
+A pod's worker normally removes them. This is for what a killed agent, a crash or a reboot left: once a minute, everything that
+carries the UID of a pod that neither the agent nor the runtime has is removed.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from agent.cgroups.tree import Cgroups
-from agent.pods.resource_state import PodResources
-from agent.usage.observed import Observed
+from agent.pods.resource_state import PodResourceStates
+from agent.usage.kubelet_metrics import KubeletMetrics
 from agent.volumes.cleanup import CleanupError
 from agent.volumes.manager import VolumeManager
 from agent.volumes.walk import remove
@@ -35,15 +35,15 @@ class Housekeeping:
         self,
         known: Callable[[], set[str]],
         volumes: VolumeManager,
-        resources: PodResources,
+        resources: PodResourceStates,
         cgroups: Cgroups | None,
         pod_logs_dir: Path,
         container_logs_dir: Path,
         *,
         clock: Clock,
-        observed: Observed | None = None,
+        metrics: KubeletMetrics | None = None,
     ) -> None:
-        self._observed = observed or Observed()
+        self._metrics = metrics or KubeletMetrics()
         self._known, self._volumes, self._cgroups, self._clock = known, volumes, cgroups, clock
         self._resources = resources
         self._pod_logs_dir, self._container_logs_dir = pod_logs_dir, container_logs_dir
@@ -60,26 +60,26 @@ class Housekeeping:
         for uid in await asyncio.to_thread(self._volumes.orphans, self._known()):
             if uid in self._known():
                 continue
-            log.info("removing the folder of pod %s, which is gone", uid)
+            log.info("removing the directory of pod %s, which is gone", uid)
             try:
                 await self._volumes.clean(uid)
                 cleaned += 1
             except (CleanupError, OSError) as error:
                 failed += 1
-                log.warning("removing the folder of pod %s: %s", uid, error)
-        self._observed.orphan_volumes.set(cleaned)
-        self._observed.orphan_volume_errors.set(failed)
+                log.warning("removing the directory of pod %s: %s", uid, error)
+        self._metrics.orphan_volumes.set(cleaned)
+        self._metrics.orphan_volume_errors.set(failed)
         await self._volumes.sweep()
         self._resources.keep(self._known())
         if self._cgroups is not None:
             for uid, path in (await asyncio.to_thread(self._cgroups.pod_uids)).items():
                 if uid not in self._known():
-                    await self._cgroups.take_away(path)
+                    await self._cgroups.remove(path)
         for folder in await asyncio.to_thread(self._log_folders):
             if folder.name.startswith(_REMOVED):
                 await asyncio.to_thread(_remove, folder)
             elif folder.name.split("_")[2] not in self._known():
-                # Out of the way within the same turn of the loop: a pod that starts while files are removed has a new folder.
+                # Renamed without yielding to the event loop: a pod that starts while files are removed has a new directory.
                 removed = folder.with_name(f"{_REMOVED}{folder.name}")
                 with contextlib.suppress(OSError):
                     folder.rename(removed)
@@ -97,7 +97,7 @@ class Housekeeping:
     def _sweep_links(self) -> None:
         with contextlib.suppress(FileNotFoundError):
             for entry in os.scandir(self._container_logs_dir):
-                # A link whose log is gone; a file of somebody else is left alone.
+                # A link whose log is gone; other files are left alone.
                 if entry.is_symlink() and not os.path.exists(entry.path):
                     with contextlib.suppress(FileNotFoundError):
                         os.unlink(entry.path)

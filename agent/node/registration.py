@@ -1,7 +1,7 @@
-"""The node's own object: registered once, updated when something changes.
+"""Registers the Node object, and reports the node's status when something changes.
 
-The status is compared with the API's every 10 s (the node controller may have written it over) and sent only where it
-differs, or every 5 minutes, so a quiet node costs next to nothing. That the agent lives is told by a lease (lease.py).
+The status is compared with the API's every 10 s (the node controller may have overwritten it) and sent only where it differs,
+or every 5 minutes, so a quiet node costs next to nothing. The lease (lease.py) shows that the agent is alive.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from agent.config import AgentConfig
 from agent.devices.manager import DeviceManager
-from agent.node import extended_resources, transitions
+from agent.node import condition_events, extended_resources
 from agent.node import status as node_status
 from agent.node.machine import Machine
 from agent.node.runtime_status import RuntimeStatus
@@ -29,7 +29,7 @@ from kube.volume_binding import LOCAL_PATH_FOLDER
 log = logging.getLogger(__name__)
 
 UNREADY_SECONDS = 0.25
-"""How often a node that is not ready yet looks at its runtime: the first pods wait for it."""
+"""How often a node that is not ready yet reads its runtime's status: the first pods wait for it."""
 UNREADY_TRIES = 240
 FIRST_RETRY, LAST_RETRY = 0.1, 7.0
 _ATTACH = "volumes.kubernetes.io/controller-managed-attach-detach"
@@ -56,7 +56,7 @@ class Node:
         self._config, self._client, self._recorder = config, client, recorder
         self._state, self._clock, self.machine, self._runtime = state, clock, machine, runtime
         self._devices, self._volumes_in_use, self._relist_problem = devices, volumes_in_use, relist_problem
-        self._forget_extended = devices.fresh
+        self._forget_extended = devices.without_checkpoint
         """The extended resources of the existing object are of a node that was here before."""
         self._node: core_v1.Node | None = None
         self._reported = float("-inf")
@@ -90,7 +90,7 @@ class Node:
 
     async def _register(self) -> None:
         name, config = self._config.node_name, self._config
-        await self._runtime.ask()
+        await self._runtime.update()
         if config.register_node:
             wanted = core_v1.Node(
                 metadata=meta_v1.ObjectMeta(
@@ -105,7 +105,7 @@ class Node:
             try:
                 self._node = await self._client.create(wanted)
                 self._reported, self._new, self._forget_extended = self._clock.monotonic(), True, False
-                self._take_in(self._node)
+                self._update_state(self._node)
                 log.info("registered node %s", name)
                 return
             except StatusError as error:
@@ -121,17 +121,17 @@ class Node:
                 patch[part] = missing
         if patch:
             self._node = await self._client.patch(core_v1.Node, name, "", {"metadata": patch})
-        self._take_in(self._node)
+        self._update_state(self._node)
 
     async def refresh(self) -> None:
         """Read the object's labels and taints now; what is known stays where the API server is away."""
         try:
-            self._take_in(await self._client.get(core_v1.Node, self._config.node_name))
+            self._update_state(await self._client.get(core_v1.Node, self._config.node_name))
         except StatusError as error:
             log.warning("node %s: %s", self._config.node_name, error)
 
-    def _take_in(self, node: core_v1.Node) -> None:
-        """Note of the object what admission looks at."""
+    def _update_state(self, node: core_v1.Node) -> None:
+        """Keep the labels and taints of the Node object for admission."""
         self._state.labels, self._state.taints = node.metadata.labels, node.spec.taints
 
     def _annotations(self) -> dict[str, str]:
@@ -164,7 +164,7 @@ class Node:
         assert self._node is not None, "register first"
         self._event("Starting", "Starting kubelet.")
         if self._new:
-            self._tell_transitions(core_v1.NodeStatus(), self._node.status)
+            self._record_transitions(core_v1.NodeStatus(), self._node.status)
             self._event("NodeAllocatableEnforced", "Updated Node Allocatable limit across pods")
         early = 0
         while True:
@@ -181,7 +181,7 @@ class Node:
 
     async def _report(self) -> None:
         assert self._node is not None, "register first"
-        await self._runtime.ask()
+        await self._runtime.update()
         try:
             # Others write to it, too: the node controller gives up on a node that was frozen or cut off for a while.
             now_there = await self._client.get(core_v1.Node, self._config.node_name)
@@ -192,13 +192,13 @@ class Node:
             reason = "NodeNotSchedulable" if now_there.spec.unschedulable else "NodeSchedulable"
             self._event(reason, f"Node {self._config.node_name} status is now: {reason}")
         self._node = now_there
-        self._take_in(now_there)
+        self._update_state(now_there)
         old = self._node.status
         new = self._status(old)
         now = self._clock.monotonic()
         if not node_status.changed(old, new) and now - self._reported < self._config.status_report_period:
             self._forget_extended = False
-            self._mark_ready(old)
+            self._set_ready(old)
             return
         try:
             body = {"status": node_status.patch(old, new)}
@@ -207,18 +207,18 @@ class Node:
             )
         except StatusError as error:
             log.warning("status of node %s: %s", self._config.node_name, error)
-            # A node that somebody deleted stays deleted until the agent starts again, as with upstream's.
+            # A Node that was deleted stays deleted until the agent restarts, as with upstream's.
             return
         self._reported, self._forget_extended = now, False
-        self._tell_transitions(old, new)
-        self._mark_ready(new)
+        self._record_transitions(old, new)
+        self._set_ready(new)
 
-    def _mark_ready(self, status: core_v1.NodeStatus) -> None:
+    def _set_ready(self, status: core_v1.NodeStatus) -> None:
         if any(c.type == "Ready" and c.status == "True" for c in status.conditions):
             self.ready.set()
 
-    def _tell_transitions(self, old: core_v1.NodeStatus, new: core_v1.NodeStatus) -> None:
-        for reason in transitions.reasons(old.conditions, new.conditions):
+    def _record_transitions(self, old: core_v1.NodeStatus, new: core_v1.NodeStatus) -> None:
+        for reason in condition_events.reasons(old.conditions, new.conditions):
             self._event(reason, f"Node {self._config.node_name} status is now: {reason}")
 
     def _event(self, reason: str, message: str) -> None:

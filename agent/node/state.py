@@ -28,7 +28,7 @@ class NodeState:
     recursive_read_only: Mapping[str, bool] = field(default_factory=dict)
     """Whether a runtime handler makes what is mounted below a mount read-only too."""
     labels: Mapping[str, str] | None = None
-    """The node object's labels and taints; None until the API has told them."""
+    """The Node object's labels and taints; None until they were read from the API."""
     taints: Sequence[core_v1.Taint] = ()
     pressures: Callable[[], Mapping[str, bool]] = dict
     """The pressure conditions, and whether they hold."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from agent.lifecycle.resize import PendingResize
 from agent.pods.dependencies import PodDependencies
 from agent.pods.reporter import PodReporter
-from agent.pods.resize import Hold
 from agent.pods.state import PodState
 from agent.pods.wakeup import WakeUp
 from kube.api import core_v1
@@ -21,7 +21,7 @@ class PodContext:
     deps: PodDependencies
     reporter: PodReporter
     wakeup: WakeUp
-    pending_resize: Callable[[core_v1.Pod], Hold | None]
+    pending_resize: Callable[[core_v1.Pod], PendingResize | None]
     """Decides why the node cannot resize the pod now; None where it can."""
     released: Callable[[], None]
     """Called when the pod's resources on the node are released."""

@@ -1,7 +1,7 @@
 """CrashLoopBackOff: how long a container that keeps ending waits before it is restarted.
 
-Restarts are counted by the container's name and the hash of its spec: a container that was changed starts without delay.
-The first wait is ten seconds, each one after it twice as long (backoff.py).
+Restarts are counted by the container's name and the hash of its spec: a container that was changed starts without delay. The
+first wait is ten seconds, each one after it twice as long (backoff.py).
 """
 
 from __future__ import annotations

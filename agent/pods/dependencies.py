@@ -7,17 +7,17 @@ from dataclasses import dataclass
 
 from agent.cgroups.tree import Cgroups
 from agent.config import AgentConfig
-from agent.contracts import HookRunner, Prober
 from agent.images.manager import Images
+from agent.interfaces import HookRunner, Prober
 from agent.managers.container_manager import ContainerManager
 from agent.node.state import NodeState
 from agent.pods.references import ReferenceStore
-from agent.pods.resource_state import PodResources
+from agent.pods.resource_state import PodResourceStates
 from agent.podspec.userns import UserNamespaces
 from agent.runtime import Runtime
 from agent.status.writer import StatusWriter
-from agent.usage.observed import Observed
-from agent.usage.pod_starts import PodStarts
+from agent.usage.kubelet_metrics import KubeletMetrics
+from agent.usage.pod_startup import PodStartupTracker
 from agent.volumes.manager import VolumeManager
 from kube.api import core_v1
 from kube.clock import Clock
@@ -36,7 +36,7 @@ class PodDependencies:
     images: Images
     volumes: VolumeManager
     references: ReferenceStore
-    resources: PodResources
+    resources: PodResourceStates
     services: Informer[core_v1.Service]
     recorder: EventRecorder
     writer: StatusWriter
@@ -44,11 +44,11 @@ class PodDependencies:
     hooks: HookRunner
     cgroups: Cgroups
     managers: ContainerManager
-    users: UserNamespaces
-    observed: Observed
-    starts: PodStarts
+    user_namespaces: UserNamespaces
+    metrics: KubeletMetrics
+    startup: PodStartupTracker
     runtime_handler: Callable[[str], str]
-    """Turns a RuntimeClass's name into the runtime's handler; KeyError where it does not exist."""
+    """Returns the runtime handler of a RuntimeClass; KeyError where it does not exist."""
 
     def now(self) -> float:
         """Return the wall clock in epoch seconds."""

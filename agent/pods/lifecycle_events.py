@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from agent.pods.dependencies import PodDependencies
 from agent.pods.worker import PodWorker
 from agent.records import PodRuntime
-from agent.runtime import Found
+from agent.runtime import RuntimePod
 from cri.errors import CRIError, UnimplementedError
 from cri.events import Kind
 from kube import duration
@@ -58,7 +58,7 @@ class LifecycleEvents:
         self,
         deps: PodDependencies,
         workers: Mapping[str, PodWorker],
-        unknown: Callable[[Found], None],
+        unknown: Callable[[RuntimePod], None],
         health: RelistHealth,
     ) -> None:
         self._deps, self._workers, self._unknown = deps, workers, unknown
@@ -71,7 +71,7 @@ class LifecycleEvents:
             try:
                 async for event in deps.runtime.client.events(settled=False):
                     if event.kind is Kind.SUBSCRIBED:
-                        await self._relist()  # what happened while nobody listened
+                        await self._relist()  # what happened while the stream was down
                     elif event.kind in (Kind.STOPPED, Kind.DELETED):
                         self._container_changed(event.container_id)
             except UnimplementedError:
@@ -97,17 +97,17 @@ class LifecycleEvents:
     async def _relist(self) -> None:
         """Compare the workers' records with a listing of the runtime: it repairs missed events."""
         before = {uid: worker.state.runtime for uid, worker in self._workers.items()}
-        observed, began = self._deps.observed, self._deps.now()
-        if last := observed.relist_seen.value():
-            observed.relist_interval.observe(began - last)
+        metrics, began = self._deps.metrics, self._deps.now()
+        if last := metrics.relist_seen.value():
+            metrics.relist_interval.observe(began - last)
         self._health.started()
         try:
             found = await self._deps.runtime.pods(before)
         except CRIError as error:
             log.info("listing the runtime: %s", error)
             return
-        observed.relist_seconds.observe(self._deps.now() - began)
-        observed.relist_seen.set(began)
+        metrics.relist_seconds.observe(self._deps.now() - began)
+        metrics.relist_seen.set(began)
         self._health.succeeded()
         for uid, worker in list(self._workers.items()):
             # Only where nothing moved meanwhile: a listing is older than a call's own return.

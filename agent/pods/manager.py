@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 
-from agent.contracts import PodView
+from agent.interfaces import PodView
 from agent.lifecycle import End
 from agent.pods.worker import PodWorker
 from agent.status.writer import StatusWriter

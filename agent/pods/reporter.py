@@ -1,4 +1,4 @@
-"""Reports one pod: its status to the API, its events, its view for the server; made on demand from its state."""
+"""Reports one pod, from its state: its status to the API, its events, its view for the server."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Iterator
 
 import msgspec
 
-from agent.contracts import PodView, ProbeOutcome
+from agent.interfaces import PodView, ProbeOutcome
 from agent.lifecycle import find_container
 from agent.pods.allocation import sizes
 from agent.pods.dependencies import PodDependencies
 from agent.pods.resize_events import ResizeEvents
 from agent.pods.setup import field_path
 from agent.pods.state import PodState
-from agent.status.container import Known
+from agent.status.container import StatusInputs
 from agent.status.phase import ENDED_PHASES
 from agent.status.pod import NodeFacts, pod_status, rejected_status
 from agent.status.writer import OURS
@@ -33,13 +33,13 @@ class PodReporter:
         self._paused = False
         self._late: asyncio.Task[None] | None = None
         self.last_status: core_v1.PodStatus | None = None
-        """What the API was told last, or would have been."""
+        """The last status that was reported, or would have been."""
         self.resize_events = ResizeEvents(self.event)
 
     def basis(self) -> core_v1.Pod:
         """Return the pod with the status that was last reported, and others' conditions as they are now."""
         pod, shown = self._state.pod, self._state.api_pod
-        reported = self._deps.writer.told(shown.metadata.uid or "") if shown is not None else None
+        reported = self._deps.writer.reported(shown.metadata.uid or "") if shown is not None else None
         reported = reported or self.last_status
         if reported is None:
             return pod
@@ -63,12 +63,12 @@ class PodReporter:
                 return basis.status  # the outcome was reported, and nothing is left to report more
             if termination.rejection is not None:
                 return rejected_status(basis, termination.rejection, deps.now())
-        known = Known(
+        known = StatusInputs(
             outcomes=self.outcomes(),
             waiting=state.waiting,
             ended=termination.cause is not None or termination.finished,
-            applied=resize.actuated or {},
-            held=resize.pending,
+            actuated=resize.actuated or {},
+            pending_resize=resize.pending,
             allocated=sizes(resize.allocated) if resize.pending is not None else {},
             resize_error=resize.error,
         )
@@ -81,7 +81,7 @@ class PodReporter:
             end=termination.cause,
             finished=termination.finished,
         )
-        deps.managers.tell_health(state.pod, status)
+        deps.managers.report_health(state.pod, status)
         return status
 
     @contextlib.contextmanager
@@ -99,7 +99,7 @@ class PodReporter:
         if self._paused:
             return
         status = self.last_status = self.status()
-        self._deps.starts.look(self._state.pod, status, self._deps.now())
+        self._deps.startup.status_updated(self._state.pod, status, self._deps.now())
         shown = self._state.api_pod
         if self._state.in_source and shown is not None:
             self._deps.writer.set(shown, status)

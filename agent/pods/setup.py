@@ -1,7 +1,6 @@
-"""Making the parts of one pod: its folders, cgroup and volumes, its sandbox, its containers.
+"""Prepares the parts of one pod: IDs, directories, cgroup, the configurations of sandbox and containers.
 
-Each function does one step and fails with one of the errors that the worker turns into a waiting reason and an event. What
-does not depend on each other goes on at the same time: the sandbox is made while volumes are fetched and written.
+Each function does one thing and fails with one of the errors that the steps turn into a waiting reason and an event.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from agent.podspec import containers, dns, hosts
 from agent.podspec.sandbox import log_directory, sandbox_config
 from agent.podspec.security import AnyContainer, container_context, verify_user
 from agent.volumes.container_mounts import container_devices
-from agent.volumes.mounted import Mounted
+from agent.volumes.mounted_volume import MountedVolume
 from cri.messages import ContainerConfig, LinuxContainerResources, Mount, PodSandboxConfig
 from kube.api import core_v1
 from kube.events import WARNING
@@ -59,26 +58,26 @@ def make_sandbox_config(deps: PodDependencies, pod: core_v1.Pod, attempt: int) -
         logs_root=config.pod_logs_dir,
         cfs_quota=config.cpu_cfs_quota,
         period_us=int(config.cpu_cfs_period * 1e6),
-        ids=deps.users.ids(pod),
+        ids=deps.user_namespaces.ids(pod),
     )
 
 
-def dns_complaints(deps: PodDependencies, pod: core_v1.Pod) -> list[tuple[str, str]]:
+def dns_warnings(deps: PodDependencies, pod: core_v1.Pod) -> list[tuple[str, str]]:
     """Return reasons and messages of the events about what the pod's resolver had to leave out."""
     config = deps.config
-    return dns.complaints(pod, deps.node.resolver, config.cluster_dns, config.cluster_domain)
+    return dns.warnings(pod, deps.node.resolver, config.cluster_dns, config.cluster_domain)
 
 
-async def give_users(deps: PodDependencies, pod: core_v1.Pod, handler: str) -> None:
+async def allocate_ids(deps: PodDependencies, pod: core_v1.Pod, handler: str) -> None:
     """Give a pod that has a user namespace its IDs. Raise UserNamespaceError, OSError."""
     if pod.spec.host_users is False:
-        await asyncio.to_thread(deps.users.ensure, pod, handler, deps.node.user_namespaces)
+        await asyncio.to_thread(deps.user_namespaces.ensure, pod, handler, deps.node.user_namespaces)
 
 
-async def find_users(deps: PodDependencies, pod: core_v1.Pod) -> None:
+async def load_ids(deps: PodDependencies, pod: core_v1.Pod) -> None:
     """Read the IDs of a pod with a user namespace if they could not be read yet."""
     if pod.spec.host_users is False:
-        await asyncio.to_thread(deps.users.look_again)
+        await asyncio.to_thread(deps.user_namespaces.load_unread)
 
 
 async def make_folders(deps: PodDependencies, pod: core_v1.Pod) -> None:
@@ -96,10 +95,10 @@ async def make_folders(deps: PodDependencies, pod: core_v1.Pod) -> None:
 
 
 async def pull_secrets(deps: PodDependencies, pod: core_v1.Pod) -> list[core_v1.Secret]:
-    """Return the pod's image pull secrets; missing ones are told of and left out, as upstream does."""
+    """Return the pod's image pull secrets; missing ones are left out with an event, as upstream does."""
     if not pod.spec.image_pull_secrets:
         return []
-    with contextlib.suppress(ReferencesError):  # its volumes say so
+    with contextlib.suppress(ReferencesError):  # set_up_volumes reports it
         await deps.references.ready(pod.metadata.uid or "")
     namespace = pod.metadata.namespace or ""
     found = {ref.name or "": deps.references.secret(namespace, ref.name or "") for ref in pod.spec.image_pull_secrets}
@@ -118,18 +117,18 @@ async def make_container_config(
     *,
     image: PresentImage,
     pod_ips: tuple[str, ...],
-    mounted: Mapping[str, Mounted],
+    mounted: Mapping[str, MountedVolume],
     static: bool,
     target_id: str = "",
 ) -> ContainerConfig:
-    """Put together all that a container is made from. Raise environment.ConfigError, UserNamespaceError, OSError."""
+    """Put together all that a container is made from. Raise ContainerConfigError, UserNamespaceError, OSError."""
     config = deps.config
     verify_user(pod, container, image.user)
-    extras = await deps.managers.extras(pod, container)
-    env = {**extras.env, **await make_environment(deps, pod, container, pod_ips)}
+    run_options = await deps.managers.run_options(pod, container)
+    env = {**run_options.env, **await make_environment(deps, pod, container, pod_ips)}
     mounts = await deps.volumes.container_mounts(pod, container, mounted, env)
     mounts += await asyncio.to_thread(_managed_mounts, deps, pod, container, pod_ips)
-    ids = deps.users.ids(pod)
+    ids = deps.user_namespaces.ids(pod)
     for mount in mounts if ids else ():
         # Files keep their owners on disk; the kernel shows them mapped.
         mount.uidMappings.extend(ids)
@@ -154,12 +153,12 @@ async def make_container_config(
     )
     made = make() if len(env) <= MANY else await asyncio.to_thread(make)
     made.devices.extend(container_devices(container, mounted))
-    containers.add_extras(made, extras)
+    containers.add_run_options(made, run_options)
     return made
 
 
 def may_swap(deps: PodDependencies, pod: core_v1.Pod, container: core_v1.Container, *, static: bool) -> bool:
-    """Tell whether a container was given swap."""
+    """Return whether a container may use swap."""
     amounts = deps.node.memory_capacity, deps.node.swap_capacity
     given = swap.limit(pod, container, deps.config.swap_behavior, *amounts, static=static)
     return deps.cgroups.fs.swap and given > 0
@@ -211,7 +210,7 @@ def _managed_mounts(
 
 
 def link_log(deps: PodDependencies, pod: core_v1.Pod, config: ContainerConfig, container_id: str) -> None:
-    """Link the container's log under /var/log/containers, where log collectors look."""
+    """Link the container's log below /var/log/containers, for log collectors."""
     metadata = pod.metadata
     folder = deps.config.container_logs_dir
     name = f"{metadata.name}_{metadata.namespace}_{config.metadata.name}-{container_id}.log"

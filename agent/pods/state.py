@@ -9,15 +9,15 @@ from dataclasses import dataclass, field
 
 from agent.backoff import BackOff
 from agent.cgroups import qos
-from agent.contracts import ProbeOutcome
+from agent.interfaces import ProbeOutcome
 from agent.lifecycle import End
+from agent.lifecycle.resize import PendingResize
 from agent.pods.crash_loop import CrashLoopBackOff
-from agent.pods.resize import Hold
-from agent.pods.taken import Taken
+from agent.pods.pod_requests import PodRequests
 from agent.records import PodRuntime
 from agent.status.container import Waiting
 from agent.status.phase import ENDED_PHASES
-from agent.volumes.mounted import Mounted
+from agent.volumes.mounted_volume import MountedVolume
 from cri.messages import PodSandboxConfig
 from kube.api import core_v1
 from kube.clock import Clock
@@ -46,7 +46,7 @@ class StepBackOff:
         self._delays.reset(step)
 
     def waits(self, step: str) -> bool:
-        """Tell whether it is too early to try the step again."""
+        """Return whether it is too early to try the step again."""
         return self.retry_at.get(step, 0.0) > self._clock.monotonic()
 
 
@@ -54,7 +54,7 @@ class StepBackOff:
 class VolumeState:
     """The pod's volumes and the age of their contents."""
 
-    mounted: dict[str, Mounted] | None = None
+    mounted: dict[str, MountedVolume] | None = None
     refresh_at: float | None = None
     """When (by the monotonic clock) to set them up again: a token expires, or contents changed (0.0: now)."""
     config_generation: int = 0
@@ -69,7 +69,7 @@ class ResizeState:
     """The pod in the size that the node has allocated: the spec's, but for a resize that is pending."""
     actuated: dict[str, core_v1.ResourceRequirements] | None = None
     """By container ID: what the running containers were given; None until the last agent's checkpoint was read."""
-    pending: Hold | None = None
+    pending: PendingResize | None = None
     error: str = ""
 
 
@@ -129,7 +129,7 @@ class PodState:
         self.termination = Termination(cause=rejection, rejection=rejection)
         self.back_off = StepBackOff(clock)
         self.crash_loop = CrashLoopBackOff(clock, back_off_max)
-        self._taken: Taken | None = None
+        self._requests: PodRequests | None = None
 
     @property
     def api_pod(self) -> core_v1.Pod | None:
@@ -137,16 +137,16 @@ class PodState:
         return self.mirror if self.static else self.pod
 
     @property
-    def taken(self) -> Taken:
+    def requests(self) -> PodRequests:
         """What the pod takes of the node in its allocated size."""
-        if self._taken is None or self._taken.pod is not self.resize.allocated:
-            self._taken = Taken.of(self.resize.allocated)
-        return self._taken
+        if self._requests is None or self._requests.pod is not self.resize.allocated:
+            self._requests = PodRequests.of(self.resize.allocated)
+        return self._requests
 
     @property
     def cpu_request(self) -> int:
         """What the spec requests, in millicores."""
-        added_up = self.taken.requests if self.resize.allocated is self.pod else qos.pod_requests(self.pod)
+        added_up = self.requests.requests if self.resize.allocated is self.pod else qos.pod_requests(self.pod)
         return added_up.get("cpu", 0)
 
     @property

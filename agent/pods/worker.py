@@ -15,11 +15,11 @@ import logging
 from collections.abc import Callable, Coroutine
 
 from agent.lifecycle import End
+from agent.lifecycle.resize import PendingResize
 from agent.pods.context import PodContext
 from agent.pods.dependencies import PodDependencies
 from agent.pods.references import references_of
 from agent.pods.reporter import PodReporter
-from agent.pods.resize import Hold
 from agent.pods.state import PodState
 from agent.pods.steps.records import read_exits, replace_records
 from agent.pods.steps.sync import sync
@@ -45,7 +45,7 @@ class PodWorker:
         state: PodState,
         deps: PodDependencies,
         *,
-        pending_resize: Callable[[core_v1.Pod], Hold | None],
+        pending_resize: Callable[[core_v1.Pod], PendingResize | None],
         released: Callable[[], None],
     ) -> None:
         self.state, self._deps = state, deps
@@ -181,10 +181,10 @@ class PodWorker:
         self._wakeup.request_sync_at(self._deps.monotonic() + delay)
 
     async def _timed_sync(self) -> None:
-        observed, began = self._deps.observed, self._deps.clock.monotonic()
+        metrics, began = self._deps.metrics, self._deps.clock.monotonic()
         if not self._syncs:
-            observed.worker_start.observe(began - self._created)
+            metrics.worker_start.observe(began - self._created)
         kind = "create" if not self._syncs else "update" if self._updated else "sync"
         self._syncs, self._updated = self._syncs + 1, False
         await sync(self._context)
-        observed.worker_seconds.observe(self._deps.clock.monotonic() - began, kind)
+        metrics.worker_seconds.observe(self._deps.clock.monotonic() - began, kind)

@@ -14,21 +14,22 @@ from functools import partial
 
 from agent.cgroups import qos
 from agent.lifecycle import End
+from agent.lifecycle.resize import PendingResize
 from agent.pods import preemption
 from agent.pods.admission import admit
-from agent.pods.allocation import as_granted
+from agent.pods.allocation import as_allocated
 from agent.pods.dependencies import PodDependencies
 from agent.pods.lifecycle_events import LifecycleEvents, RelistHealth
 from agent.pods.manager import PodManager
-from agent.pods.mirrors import Mirrors
+from agent.pods.mirror_pods import MirrorPods
 from agent.pods.references import references_of
-from agent.pods.resize import Hold, hold, hold_swap
+from agent.pods.resize_admission import pending, pending_for_swap
 from agent.pods.setup import may_swap
 from agent.pods.state import PodState
 from agent.pods.static import is_mirror
 from agent.pods.worker import UNEXPECTED_SECONDS, PodWorker
 from agent.records import PodRuntime
-from agent.runtime import Found
+from agent.runtime import RuntimePod
 from agent.status.phase import ENDED_PHASES
 from kube.api import core_v1, meta_v1
 from kube.client import key_of
@@ -45,7 +46,7 @@ class PodWorkers:
         self,
         deps: PodDependencies,
         pods: PodManager,
-        mirrors: Mirrors,
+        mirrors: MirrorPods,
         refresh_node: Callable[[], Awaitable[None]],
         relist: RelistHealth,
     ) -> None:
@@ -54,7 +55,7 @@ class PodWorkers:
         self._static: dict[str, core_v1.Pod] = {}
         self._workers = pods.workers
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._found: dict[str, Found] = {}
+        self._found: dict[str, RuntimePod] = {}
         """What the runtime had at the start, until a worker takes it over."""
         self._awaiting_labels: dict[str, core_v1.Pod] = {}
         """Pods that wait for the node's labels."""
@@ -91,19 +92,19 @@ class PodWorkers:
             worker.update(pod)
 
     def _mirror_changed(self, mirror: core_v1.Pod, *, gone: bool) -> None:
-        self._mirrors.seen(mirror, gone=gone)
+        self._mirrors.update_mirror(mirror, gone=gone)
         if gone:
             self._deps.writer.forget(mirror.metadata.uid or "")
         for worker in self._workers.values():
             if worker.state.static and key_of(worker.state.pod) == key_of(mirror):
-                worker.update_mirror(self._mirrors.of(worker.state.pod))
+                worker.update_mirror(self._mirrors.mirror_of_static(worker.state.pod))
 
     def static_pods_changed(self, pods: Mapping[str, core_v1.Pod]) -> None:
         """Handle the manifests of this machine, by UID."""
         for uid in self._static.keys() - pods.keys():
             self._awaiting_labels.pop(uid, None)
         self._static = dict(pods)
-        self._mirrors.want(pods)
+        self._mirrors.set_static_pods(pods)
         for worker in list(self._workers.values()):
             if worker.state.static and worker.state.uid not in pods:
                 worker.source_removed()
@@ -111,16 +112,16 @@ class PodWorkers:
 
     def _start_static(self) -> None:
         """Start the static pods whose name is free: of a changed manifest, the old pod terminates first."""
-        taken = {key_of(worker.state.pod) for worker in self._workers.values() if worker.state.static}
+        names = {key_of(worker.state.pod) for worker in self._workers.values() if worker.state.static}
         for uid, pod in self._static.items():
-            if uid not in self._workers and uid not in self._awaiting_labels and key_of(pod) not in taken:
+            if uid not in self._workers and uid not in self._awaiting_labels and key_of(pod) not in names:
                 self._add(pod, static=True)
                 self._update_mirror(uid, pod)
 
     def _update_mirror(self, uid: str, pod: core_v1.Pod) -> None:
         worker = self._workers.get(uid)
         if worker is not None and worker.state.static:
-            worker.update_mirror(self._mirrors.of(pod))
+            worker.update_mirror(self._mirrors.mirror_of_static(pod))
 
     def api_synced(self) -> None:
         """Terminate what the runtime has of unknown pods: the first list of pods is in."""
@@ -137,30 +138,26 @@ class PodWorkers:
         rejected: End | None = None
         preempted: tuple[core_v1.Pod, ...] = ()
         if runtime is None and pod.metadata.deletion_timestamp is None and pod.status.phase not in ENDED_PHASES:
-            others = [w.state.taken for w in self._workers.values() if not w.state.terminating]
+            others = [state.requests for state in self._active()]
             own = {w.state.uid for w in self._workers.values() if w.state.static} | ({uid} if static else set())
-            granted = as_granted(pod, self._deps.resources.allocated.of(uid))
-            admission = admit(granted, others, self._deps.node, self._deps.config, static=own)
+            allocated = as_allocated(pod, self._deps.resources.allocated.of(uid))
+            admission = admit(allocated, others, self._deps.node, self._deps.config, static=own)
             rejected, preempted = admission.rejected, admission.preempt
-            if (
-                rejected is not None
-                and rejected.reason == "NodeAffinity"
-                and not labels_read
-                and self._group is not None
-            ):
+            old_labels = rejected is not None and rejected.reason == "NodeAffinity" and not labels_read
+            if old_labels and self._group is not None:
                 # The scheduler may have seen newer labels: nothing is rejected for old ones.
                 self._awaiting_labels[uid] = pod
                 self._group.create_task(self._read_labels_and_add(uid, static), name=f"node's labels for pod {uid}")
                 return
         worker = self._create(pod, runtime, static=static, rejection=rejected)
-        self._deps.starts.seen(pod, self._deps.now())
+        self._deps.startup.pod_added(pod, self._deps.now())
         if rejected is not None:
-            worker.reporter.event(WARNING, rejected.reason, rejected.told)
+            worker.reporter.event(WARNING, rejected.reason, rejected.event_message)
         if preempted:
             worker.state.preempted = {victim.metadata.uid or "" for victim in preempted}
             for uid in worker.state.preempted:
                 self._pods.evict(uid, preemption.END)
-                self._deps.observed.preemptions.inc(admission.wanting)
+                self._deps.metrics.preemptions.inc(admission.wanting)
         self._start(worker)
 
     async def _read_labels_and_add(self, uid: str, static: bool) -> None:
@@ -170,17 +167,17 @@ class PodWorkers:
             self._add(pod, static=static, labels_read=True)
             self._update_mirror(uid, pod)
 
-    def _unknown(self, found: Found) -> None:
+    def _unknown(self, found: RuntimePod) -> None:
         """Terminate what the runtime has of a pod without a worker, where no source has the pod."""
         if self._api_listed and found.uid not in self._static:
             self._terminate_orphan(found)
 
-    def _terminate_orphan(self, found: Found) -> None:
+    def _terminate_orphan(self, found: RuntimePod) -> None:
         """Terminate a pod that only the runtime knows; its labels are all there is of its spec."""
         if found.uid in self._workers:
             return
         log.info("pod %s/%s (%s) is not in the API: terminating it", found.namespace, found.name, found.uid)
-        self._deps.observed.orphans.inc()
+        self._deps.metrics.orphans.inc()
         metadata = meta_v1.ObjectMeta(name=found.name, namespace=found.namespace, uid=found.uid)
         grace = next((c.grace for c in found.runtime.containers if c.grace is not None), None)
         spec = core_v1.PodSpec(termination_grace_period_seconds=grace)
@@ -197,12 +194,15 @@ class PodWorkers:
             runtime,
             static=static,
             rejection=rejection,
-            allocated=as_granted(pod, deps.resources.allocated.of(uid)),
+            allocated=as_allocated(pod, deps.resources.allocated.of(uid)),
             clock=deps.clock,
             back_off_max=deps.config.back_off_max,
         )
         released = partial(self._pods.resources_released, uid)
         return PodWorker(state, deps, pending_resize=self._pending_resize, released=released)
+
+    def _active(self) -> list[PodState]:
+        return [worker.state for worker in self._workers.values() if not worker.state.terminating]
 
     def _start(self, worker: PodWorker) -> None:
         assert self._group is not None, "run() has not begun"
@@ -222,11 +222,12 @@ class PodWorkers:
                 log.exception("the worker of pod %s failed", worker.state.uid)
                 await self._deps.clock.sleep(UNEXPECTED_SECONDS)
                 worker.request_sync()
-        self._workers.pop(worker.state.uid, None)
-        self._tasks.pop(worker.state.uid, None)
-        self._pods.resources_released(worker.state.uid)
-        self._deps.writer.forget(worker.state.uid)
-        self._deps.starts.forget(worker.state.uid)
+        uid = worker.state.uid
+        self._workers.pop(uid, None)
+        self._tasks.pop(uid, None)
+        self._pods.resources_released(uid)
+        self._deps.writer.forget(uid)
+        self._deps.startup.forget(uid)
         self._pods_changed.set()
         for other in self._workers.values():
             if other.state.resize.pending is not None:
@@ -234,29 +235,23 @@ class PodWorkers:
         if worker.state.static:
             self._start_static()
 
-    def _pending_resize(self, pod: core_v1.Pod) -> Hold | None:
+    def _pending_resize(self, pod: core_v1.Pod) -> PendingResize | None:
         """Decide why a pod cannot have its new size beside the others on the node; None where it can."""
-        others = [
-            w.state.taken for w in self._workers.values() if w.state.uid != pod.metadata.uid and not w.state.terminating
-        ]
+        others = [state.requests for state in self._active() if state.uid != pod.metadata.uid]
         deps, static = self._deps, self._workers[pod.metadata.uid or ""].state.static
         return (
             deps.managers.refuse_resize(pod)
-            or hold_swap(pod, lambda container: may_swap(deps, pod, container, static=static))
-            or hold(pod, others, deps.node.allocatable)
+            or pending_for_swap(pod, lambda container: may_swap(deps, pod, container, static=static))
+            or pending(pod, others, deps.node.allocatable)
         )
 
     async def _share_cpu(self) -> None:
-        """Keep the CPU shares of the burstable class at what its pods request, looking after pods came or went."""
+        """Keep the CPU shares of the burstable class at the sum of its pods' requests."""
         while True:
             await self._pods_changed.wait()
             self._pods_changed.clear()
-            burstable = [
-                w
-                for w in self._workers.values()
-                if not w.state.terminating and qos.qos_class(w.state.pod) == qos.BURSTABLE
-            ]
-            await self._deps.cgroups.share_burstable(sum(w.state.cpu_request for w in burstable))
+            burstable = (state for state in self._active() if qos.qos_class(state.pod) == qos.BURSTABLE)
+            await self._deps.cgroups.set_burstable_shares(sum(state.cpu_request for state in burstable))
 
     # -- the runtime --------------------------------------------------------------------------------------------------
     async def load(self) -> None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import logging
 
-from agent.contracts import HookError
 from agent.images.manager import ImageError
+from agent.interfaces import HookError
 from agent.lifecycle import Kill, Kind, Start, container_hash, find_container, grace_of
 from agent.pods import setup as pod_setup
 from agent.pods.context import PodContext
@@ -18,7 +18,7 @@ from agent.pods.steps.records import reload_container, remove_container
 from agent.pods.steps.resize import record_actuated
 from agent.pods.steps.sandbox import sandbox_died
 from agent.pods.steps.termination import stop_container
-from agent.podspec.environment import ConfigError
+from agent.podspec.environment import ContainerConfigError
 from agent.podspec.security import AnyContainer
 from agent.podspec.userns import UserNamespaceError
 from agent.records import ContainerRecord, State
@@ -45,9 +45,9 @@ async def start_container(ctx: PodContext, start: Start) -> bool:
     container, kind = found
     pod = state.resize.allocated
     state.crash_loop.count(state.pod, start.name, state.runtime.latest(start.name))
-    deps.observed.started_containers.inc(_TYPES[kind])
+    deps.metrics.started_containers.inc(_TYPES[kind])
     try:
-        await pod_setup.find_users(deps, pod)
+        await pod_setup.load_ids(deps, pod)
         config = _sandbox_config(ctx)
         if start.restart_count:  # for another size of the pod, maybe: what is above a container must not be smaller
             await pod_setup.make_folders(deps, pod)
@@ -70,11 +70,11 @@ async def start_container(ctx: PodContext, start: Start) -> bool:
         )
     except ImageError as error:
         ctx.reporter.event(WARNING, "Failed", f"Error: {error.reason}", start.name)
-        deps.observed.started_container_errors.inc(_TYPES[kind], error.reason)
+        deps.metrics.started_container_errors.inc(_TYPES[kind], error.reason)
         state.waiting[start.name] = Waiting(error.reason, error.message)
         state.back_off.retry_at[start.name] = error.retry_at
         return False
-    except (ConfigError, UserNamespaceError, OSError) as error:
+    except (ContainerConfigError, UserNamespaceError, OSError) as error:
         return _failed(ctx, start.name, "CreateContainerConfigError", str(error))
     try:
         container_id = await deps.runtime.create(sandbox.id, made, config)
@@ -123,7 +123,7 @@ def _failed(ctx: PodContext, name: str, reason: str, message: str) -> bool:
     state = ctx.state
     found = find_container(state.pod, name)
     if found is not None:
-        ctx.deps.observed.started_container_errors.inc(_TYPES[found[1]], reason)
+        ctx.deps.metrics.started_container_errors.inc(_TYPES[found[1]], reason)
     ctx.reporter.event(WARNING, "Failed", f"Error: {message}", name)
     state.waiting[name] = Waiting(reason, message)
     state.back_off.failed(name)

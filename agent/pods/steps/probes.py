@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from agent.contracts import ProbeTarget
+from agent.interfaces import ProbeTarget
 from agent.lifecycle import is_sidecar
 from agent.pods.context import PodContext
 

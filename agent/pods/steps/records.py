@@ -111,7 +111,7 @@ def replace_records(ctx: PodContext, listed: PodRuntime) -> set[str]:
 
 
 async def find_leftovers(ctx: PodContext) -> None:
-    """Find what a call may have made after all whose end was not heard. Raise CRIError."""
+    """Find what an interrupted call may have created all the same. Raise CRIError."""
     state = ctx.state
     found = await ctx.deps.runtime.of_pod(state.uid)
     known = {sandbox.id for sandbox in state.runtime.sandboxes}

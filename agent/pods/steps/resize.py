@@ -12,8 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from agent.lifecycle import Resize, find_container
-from agent.pods import resize
+from agent.lifecycle import Resize, find_container, resize
 from agent.pods import setup as pod_setup
 from agent.pods.context import PodContext
 from agent.podspec.security import AnyContainer
@@ -53,10 +52,10 @@ async def actuate(ctx: PodContext, change: Resize) -> bool:
 
 async def _check_use(ctx: PodContext, container: AnyContainer, container_id: str) -> None:
     """Raise ResizeError where a container uses more memory than it is to have: the kernel would kill it."""
-    applied = (ctx.state.resize.actuated or {}).get(container_id)
-    if isinstance(container, core_v1.Container) and resize.shrinks_memory(container, applied):
+    actuated = (ctx.state.resize.actuated or {}).get(container_id)
+    if isinstance(container, core_v1.Container) and resize.shrinks_memory(container, actuated):
         memory = (await ctx.deps.runtime.client.runtime.container_stats(container_id)).memory
-        resize.check_use(container, applied, memory.usage_bytes.value or memory.working_set_bytes.value)
+        resize.check_use(container, actuated, memory.usage_bytes.value or memory.working_set_bytes.value)
 
 
 async def record_actuated(ctx: PodContext, container: AnyContainer, container_id: str) -> None:

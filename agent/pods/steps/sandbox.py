@@ -60,7 +60,7 @@ async def create_sandbox(ctx: PodContext, attempt: int) -> bool:
         _failed(ctx, f'failed to get sandbox runtime: RuntimeClass "{pod.spec.runtime_class_name}" not found')
         return False
     try:
-        await pod_setup.give_users(deps, pod, handler)
+        await pod_setup.allocate_ids(deps, pod, handler)
     except (UserNamespaceError, OSError) as error:
         _failed(ctx, f"Failed to create pod sandbox: {error}")
         return False
@@ -69,16 +69,16 @@ async def create_sandbox(ctx: PodContext, attempt: int) -> bool:
     except (HostnameError, UserNamespaceError) as error:
         _failed(ctx, f"Failed to create pod sandbox: {error}")
         return False
-    for reason, text in pod_setup.dns_complaints(deps, pod):
+    for reason, text in pod_setup.dns_warnings(deps, pod):
         ctx.reporter.event(WARNING, reason, text)
     volumes = asyncio.create_task(set_up_volumes(ctx), name=f"volumes of pod {state.uid}")
     try:
         await deps.managers.prepare(pod)
         await pod_setup.make_folders(deps, pod)
-        deps.observed.started_pods.inc()
+        deps.metrics.started_pods.inc()
         began = deps.clock.monotonic()
         sandbox = await deps.runtime.run_sandbox(config, handler)
-        deps.observed.sandbox_seconds.observe(deps.clock.monotonic() - began, handler)
+        deps.metrics.sandbox_seconds.observe(deps.clock.monotonic() - began, handler)
     except DynamicResourceError as error:
         ctx.reporter.event(WARNING, "FailedPrepareDynamicResources", f"Failed to prepare dynamic resources: {error}")
         state.back_off.failed(SANDBOX)
@@ -86,9 +86,9 @@ async def create_sandbox(ctx: PodContext, attempt: int) -> bool:
     except (CRIError, OSError) as error:
         text = error.grpc_text() if isinstance(error, CRIError) else str(error)
         state.runtime_uncertain |= isinstance(error, CRIError)  # it may be there all the same
-        deps.observed.started_pod_errors.inc()
+        deps.metrics.started_pod_errors.inc()
         if isinstance(error, CRIError):
-            deps.observed.sandbox_errors.inc(handler)
+            deps.metrics.sandbox_errors.inc(handler)
         _failed(ctx, f"Failed to create pod sandbox: {text}")
         return False
     else:
@@ -108,7 +108,7 @@ def _failed(ctx: PodContext, message: str) -> None:
 
 
 async def sandbox_died(ctx: PodContext, sandbox_id: str, name: str) -> bool:
-    """Tell whether a container failed to start because its sandbox is dead, and record that.
+    """Return whether a container failed to start because its sandbox is dead, and record that.
 
     Whoever stops a sandbox ends its containers first, so their exit events come before that of the sandbox.
     A container that could not be restarted in between has not failed.

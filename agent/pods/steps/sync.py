@@ -1,7 +1,7 @@
 """Syncs a pod: plans (lifecycle.plan), executes the plan, and plans again until nothing more is to be done now.
 
-The sync then requests the next one for when something may be due. Intermediate states show in the pod's status only where
-they last: the first plan's status reports that the agent has the pod (kubectl: ContainerCreating).
+The sync then requests the next one for when something may be due. Intermediate states show in the pod's status only where they
+last: the first plan's status reports that the agent has the pod (kubectl: ContainerCreating).
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import contextlib
 from collections.abc import Collection
 from functools import partial
 
-from agent.lifecycle import End, Kill, Kind, Plan, Situation, grace_of, plan, removal_order
-from agent.pods import allocation, crash_loop, resize
+from agent.lifecycle import End, Kill, Kind, Plan, Situation, grace_of, plan, removal_order, resize
+from agent.pods import allocation, crash_loop
 from agent.pods.context import PodContext
 from agent.pods.steps.containers import start_container
 from agent.pods.steps.probes import probe_containers
@@ -98,8 +98,8 @@ def _situation(ctx: PodContext, now: float, monotonic: float) -> Situation:
         outcomes=ctx.reporter.outcomes(),
         ready_at=partial(state.crash_loop.ready_at, state.pod),
         retry_at={name: now + at - monotonic for name, at in state.back_off.retry_at.items()},
-        applied=state.resize.actuated or {},
-        hold_resize=state.resize.pending is not None,
+        actuated=state.resize.actuated or {},
+        resize_pending=state.resize.pending is not None,
     )
 
 
@@ -112,7 +112,7 @@ async def _assign_resources(ctx: PodContext) -> bool:
         state.resources_assigned = True
         return True
     state.termination.rejection = state.termination.cause = refused
-    ctx.reporter.event(WARNING, refused.reason, refused.told)
+    ctx.reporter.event(WARNING, refused.reason, refused.event_message)
     ctx.wakeup.request_sync()
     return False
 
@@ -122,12 +122,12 @@ def _check_resize(ctx: PodContext) -> None:
     pod, runtime, size = ctx.state.pod, ctx.state.runtime, ctx.state.resize
     differs = resize.differs(pod, runtime, size.actuated) or allocation.differs(pod, size.allocated)
     size.pending = ctx.pending_resize(pod) if differs else None
-    current = allocation.granted(size.allocated, runtime, size.actuated) if size.pending is not None else {}
-    size.allocated = allocation.in_size(pod, current) if current else pod
+    sizes = allocation.current_sizes(size.allocated, runtime, size.actuated) if size.pending is not None else {}
+    size.allocated = allocation.with_sizes(pod, sizes) if sizes else pod
     allocated = allocation.sizes(size.allocated)
     ctx.deps.resources.allocated.put(ctx.state.uid, allocated, size.allocated.spec.resources)
     settled = all((found := runtime.latest(c.name)) and found.running for c in pod.spec.containers)
-    ctx.reporter.resize_events.record(pod, differs=differs, held=size.pending, settled=settled)
+    ctx.reporter.resize_events.record(pod, differs=differs, pending=size.pending, settled=settled)
 
 
 def _report_back_off(ctx: PodContext, backing_off: Collection[str]) -> None:

@@ -150,7 +150,7 @@ async def _clean_up(ctx: PodContext) -> None:
             delay = min(delay * 2, 60.0)
     if deps.config.cgroups_per_qos:
         for pause in (0.01, 0.02, 0.05, 0.1, 0.5, 1.0):
-            if await deps.cgroups.take_away(deps.cgroups.pod_path(state.pod)):
+            if await deps.cgroups.remove(deps.cgroups.pod_path(state.pod)):
                 break
             await deps.clock.sleep(pause)
 

@@ -9,7 +9,7 @@ from agent.pods.context import PodContext
 from agent.pods.references import ReferencesError
 from agent.pods.state import VOLUMES
 from agent.volumes.manager import MountsFailed
-from agent.volumes.own import FolderError
+from agent.volumes.pod_volumes import FolderError
 from kube.events import WARNING
 
 

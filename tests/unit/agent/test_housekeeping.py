@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import cast
 
 from agent.node.housekeeping import Housekeeping
-from agent.pods.resource_state import PodResources
+from agent.pods.resource_state import PodResourceStates
 from agent.volumes.manager import VolumeManager
 from kube.clock import FakeClock
 
@@ -26,7 +26,7 @@ class NoVolumes:
 def made(logs: Path, known: set[str], volumes: NoVolumes) -> Housekeeping:
     lookup = cast(VolumeManager, volumes)
     return Housekeeping(
-        lambda: known, lookup, PodResources(logs.parent), None, logs, logs.parent / "containers", clock=FakeClock()
+        lambda: known, lookup, PodResourceStates(logs.parent), None, logs, logs.parent / "containers", clock=FakeClock()
     )
 
 

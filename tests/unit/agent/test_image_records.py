@@ -98,7 +98,7 @@ def test_a_pull_that_outlived_the_agent_is_for_nobody_without_asking(tmp_path: P
     made(tmp_path).begin(IMAGE)
     again = made(tmp_path)
     assert not again.open_to_all(IMAGE, ID)
-    again.settle([(ID, [IMAGE])])
+    again.load_finished_pulls([(ID, [IMAGE])])
     assert not again.open_to_all(IMAGE, ID) and not again.allows(IMAGE, ID, [by_secret("a")])
     assert list((tmp_path / "pulling").iterdir()) == []
 
