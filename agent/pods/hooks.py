@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import aiohttp
 
-from agent import lookups
-from agent.contracts import HookError
+from agent import host_lookups
+from agent.interfaces import HookError
 from agent.threads import Owner
 from cri.client import Client
 from cri.errors import CRIError
@@ -69,7 +69,9 @@ class Hooks:
         timeout = aiohttp.ClientTimeout(total=HTTP_SECONDS)
         try:
             async with (
-                aiohttp.ClientSession(timeout=timeout, trust_env=False, connector=lookups.connector(owner)) as session,
+                aiohttp.ClientSession(
+                    timeout=timeout, trust_env=False, connector=host_lookups.connector(owner)
+                ) as session,
                 session.get(url, headers=headers, ssl=context, allow_redirects=False) as answer,
             ):
                 if answer.status >= 400:

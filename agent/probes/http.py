@@ -1,7 +1,7 @@
-"""The httpGet probe (upstream: pkg/probe/http): any status from 200 to 399 is well.
+"""The httpGet probe (upstream: pkg/probe/http): any status from 200 to 399 is a success.
 
-Certificates are not checked, proxies not used, connections not kept. Redirects are followed while they stay on the
-same host; one that leads away ends the probe with a warning, so that a container cannot send the kubelet elsewhere.
+Certificates are not verified, proxies not used, connections not kept. Redirects are followed while they stay on the same host;
+one that leads away ends the probe with a warning, so that a container cannot send the kubelet elsewhere.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from urllib.parse import urljoin, urlsplit
 
 import aiohttp
 
-from agent import lookups
+from agent import host_lookups
 from agent.probes.http_errors import wording
 from agent.probes.result import Result, Target, Verdict, errored, failure, success
 from kube.api import core_v1
@@ -28,7 +28,7 @@ USER_AGENT = "kube-probe/1.36"
 
 
 class HTTPProber:
-    """Sends probes: those to addresses share a client session, one to a name has a session that looks it up for its pod."""
+    """Sends probes: those to addresses share a client session, one to a name has a session that resolves it for its pod."""
 
     def __init__(self) -> None:
         self._session: aiohttp.ClientSession | None = None
@@ -46,11 +46,11 @@ class HTTPProber:
             host = urlsplit(url).hostname or ""
         except ValueError as error:
             return errored(f'parse "{url}": {error}')
-        if lookups.is_address(host):
+        if host_lookups.is_address(host):
             if self._session is None:
                 self._session = _session(aiohttp.TCPConnector(force_close=True, limit=0, ssl=False))
             return await _get(self._session, url, host, headers, timeout)
-        async with _session(lookups.connector(target.owner, ssl=False)) as session:
+        async with _session(host_lookups.connector(target.owner, ssl=False)) as session:
             return await _get(session, url, host, headers, timeout)
 
     async def close(self) -> None:
