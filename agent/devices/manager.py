@@ -104,7 +104,8 @@ class DeviceManager:
         return not self._pools and not self._allocations
 
     # -- what is asked for ----------------------------------------------------------------------------------------
-    def _wanted(self, container: core_v1.Container) -> dict[str, int]:
+    def wanted(self, container: core_v1.Container) -> dict[str, int]:
+        """Return how many devices of each resource a container gets; nothing for most."""
         known = {resource for _, _, resource in self._allocations} | self._pools.keys()
         limits = qos.limits(container.resources)
         return {name: amount for name in sorted(limits) if name in known and (amount := value(limits[name]))}
@@ -121,7 +122,7 @@ class DeviceManager:
     def pod_hints(self, pod: core_v1.Pod) -> Hints:
         """Return hints for the whole pod's devices."""
         uid, containers = pod.metadata.uid or "", (*pod.spec.init_containers, *pod.spec.containers)
-        names = {name for container in containers for name in self._wanted(container)}
+        names = {name for container in containers for name in self.wanted(container)}
         own = {r: {i for c in containers for i in self._own(uid, c.name, r)} for r in names}
         return {name: self._hints(name, sorted(own[name]), qos.pod_request(pod, name), set()) for name in names}
 
@@ -131,7 +132,7 @@ class DeviceManager:
         reusable = self._reusable.get(uid, {})
         return {
             name: self._hints(name, self._own(uid, container.name, name), need, reusable.get(name, set()))
-            for name, need in self._wanted(container).items()
+            for name, need in self.wanted(container).items()
         }
 
     def _hints(self, resource: str, own: list[str], need: int, reusable: set[str]) -> list[Hint] | None:
@@ -148,7 +149,7 @@ class DeviceManager:
         """Give a container its devices, close to the hint's nodes. Raise AdmissionError."""
         uid = pod.metadata.uid or ""
         init = any(container is c for c in pod.spec.init_containers)
-        for resource, need in self._wanted(container).items():
+        for resource, need in self.wanted(container).items():
             reusable = self._reusable.setdefault(uid, {}).setdefault(resource, set())
             if not (ids := self._own(uid, container.name, resource)):
                 ids = await self._give(uid, container.name, resource, need, reusable, hint)

@@ -106,8 +106,8 @@ class ContainerManager:
 
         A pod of which containers are `running` had it already: it is never refused.
         """
-        if self.options.idle and self.devices.idle:
-            return None
+        if (self.options.idle and self.devices.idle) or not self._asks(pod):
+            return None  # beside others: a device plugin that hangs keeps the lock for minutes
         try:
             async with self._lock:
                 await self.topology.admit(pod)
@@ -118,6 +118,13 @@ class ContainerManager:
             await self._release(pod.metadata.uid or "")
             return rejection(error.reason, error.text)
         return None
+
+    def _asks(self, pod: core_v1.Pod) -> bool:
+        """Tell whether a pod asks for anything that is managed."""
+        return any(
+            self.cpu.wanted(pod, container) or self.memory.wanted(pod, container) or self.devices.wanted(container)
+            for container in (*pod.spec.init_containers, *pod.spec.containers)
+        )
 
     async def prepare(self, pod: core_v1.Pod) -> None:
         """Have the pod's claims made ready, before its sandbox. Raise DynamicResourceError."""
@@ -205,24 +212,37 @@ class ContainerManager:
     # -- keeping it so ------------------------------------------------------------------------------------------------
     async def run(self, runtime: RuntimeService, views: Callable[[], Sequence[PodView]]) -> None:
         """Keep running containers on the processors they may use until cancelled; start it once all pods are known."""
-        while True:
-            self._moved.clear()
-            for uid in self._owners() - _uids(views()):
-                log.info("releasing the resources of pod %s, which is gone", uid)
-                await self._release(uid)
-            self.devices.forget_gone()
-            if self.options.cpu_policy == "static":
-                await self._cpuset_reconciler.apply(runtime, views())
-            period = self.options.cpu_period if self.options.cpu_policy == "static" else SWEEP_SECONDS
-            waits = [
-                asyncio.create_task(self._moved.wait(), name="the shared pool changed"),
-                asyncio.ensure_future(self._clock.sleep(period)),
-            ]
-            try:
-                await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                for wait in waits:
-                    wait.cancel()
+        tasks = KeyedTasks()
+        try:
+            while True:
+                self._moved.clear()
+                # An admission that waits for a device plugin holds the lock.
+                tasks.begin("resources of pods that are gone", partial(self._release_gone, views))
+                self.devices.forget_gone()
+                if self.options.cpu_policy == "static":
+                    await self._cpuset_reconciler.apply(runtime, views())
+                await self._moved_within(
+                    self.options.cpu_period if self.options.cpu_policy == "static" else SWEEP_SECONDS
+                )
+        finally:
+            await tasks.close()
+
+    async def _moved_within(self, seconds: float) -> None:
+        """Wait until the shared pool changed, at most so long."""
+        waits = [
+            asyncio.create_task(self._moved.wait(), name="the shared pool changed"),
+            asyncio.ensure_future(self._clock.sleep(seconds)),
+        ]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+    async def _release_gone(self, views: Callable[[], Sequence[PodView]]) -> None:
+        for uid in self._owners() - _uids(views()):
+            log.info("releasing the resources of pod %s, which is gone", uid)
+            await self._release(uid)
 
     async def run_claims(self, views: Callable[[], Sequence[PodView]]) -> None:
         """Have claims of pods that are gone unprepared until cancelled; start it once all pods are known.

@@ -23,5 +23,7 @@ class PodContext:
     wakeup: WakeUp
     pending_resize: Callable[[core_v1.Pod], PendingResize | None]
     """Decides why the node cannot resize the pod now; None where it can."""
+    size_changed: Callable[[], None]
+    """Called when another size was allocated to the pod."""
     released: Callable[[], None]
     """Called when the pod's resources on the node are released."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from agent.backoff import BackOff
-from agent.cgroups import qos
 from agent.interfaces import ProbeOutcome
 from agent.lifecycle import End
 from agent.lifecycle.resize import PendingResize
@@ -145,9 +144,8 @@ class PodState:
 
     @property
     def cpu_request(self) -> int:
-        """What the spec requests, in millicores."""
-        added_up = self.requests.requests if self.resize.allocated is self.pod else qos.pod_requests(self.pod)
-        return added_up.get("cpu", 0)
+        """What the pod requests in its allocated size, in millicores."""
+        return self.requests.requests.get("cpu", 0)
 
     @property
     def deleted(self) -> bool:

@@ -47,12 +47,13 @@ class PodWorker:
         deps: PodDependencies,
         *,
         pending_resize: Callable[[core_v1.Pod], PendingResize | None],
+        size_changed: Callable[[], None],
         released: Callable[[], None],
     ) -> None:
         self.state, self._deps = state, deps
         self.reporter = PodReporter(state, deps)
         self._wakeup = WakeUp(deps.clock, state.uid)
-        self._context = PodContext(state, deps, self.reporter, self._wakeup, pending_resize, released)
+        self._context = PodContext(state, deps, self.reporter, self._wakeup, pending_resize, size_changed, released)
         self.request_sync = self._wakeup.request_sync
         self._unread: set[str] = set()
         """IDs of containers and sandboxes to read again."""

@@ -88,8 +88,6 @@ class PodWorkers:
         else:
             if not worker.state.terminating:
                 self._deps.references.track(uid, references_of(pod))
-            if qos.pod_request(worker.state.pod, "cpu") != qos.pod_request(pod, "cpu"):
-                self._pods_changed.set()  # its class has another share now
             worker.update(pod)
 
     def _mirror_changed(self, mirror: core_v1.Pod, *, gone: bool) -> None:
@@ -200,7 +198,13 @@ class PodWorkers:
             back_off_max=deps.config.back_off_max,
         )
         released = partial(self._pods.resources_released, uid)
-        return PodWorker(state, deps, pending_resize=self._pending_resize, released=released)
+        return PodWorker(
+            state,
+            deps,
+            pending_resize=self._pending_resize,
+            size_changed=self._pods_changed.set,
+            released=released,
+        )
 
     def _active(self) -> list[PodState]:
         return [worker.state for worker in self._workers.values() if not worker.state.terminating]

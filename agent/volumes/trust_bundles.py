@@ -6,6 +6,8 @@ resource table; where they are not served, the answer is that the bundle does no
 
 from __future__ import annotations
 
+from urllib.parse import quote
+
 import msgspec
 
 from agent.volumes.payload import VolumeError
@@ -31,9 +33,11 @@ class TrustBundles:
 
     async def read(self, source: core_v1.ClusterTrustBundleProjection) -> str | None:
         """Return the bundle's PEM text, None for a missing optional one. Raise VolumeError."""
+        if source.name in (".", ".."):
+            raise VolumeError(f"{source.name!r} is no name of a ClusterTrustBundle")
         try:
             if source.name:
-                body = await self._client.call("GET", f"{_PATH}/{source.name}")
+                body = await self._client.call("GET", f"{_PATH}/{quote(source.name, safe='')}")
                 return serialize.decode(body, ClusterTrustBundle).spec.trust_bundle
             query = {"fieldSelector": f"spec.signerName={source.signer_name}"}
             listed = serialize.decode(await self._client.call("GET", _PATH, query=query), _Bundles).items
@@ -42,6 +46,8 @@ class TrustBundles:
             if error.not_found and source.optional:
                 return None
             raise VolumeError(f"unable to read ClusterTrustBundle: {error}") from error
+        except msgspec.MsgspecError as error:
+            raise VolumeError(f"unable to read ClusterTrustBundle: the server's answer: {error}") from error
         # Without a selector nothing is chosen; an empty one chooses all of the signer's.
         selector = from_label_selector(source.label_selector) if source.label_selector is not None else None
         chosen = [b for b in found if selector is not None and selector.matches(b.metadata.labels)]

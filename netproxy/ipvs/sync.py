@@ -226,14 +226,20 @@ class IPVSBackend:
             await self._kernel.change_servers("".join(lines))
 
     async def _held(self) -> State:
-        """Return what the kernel holds of what may be ours: virtual servers on our addresses and node ports."""
+        """Return what the kernel holds of what may be ours: virtual servers on our addresses and node ports.
+
+        Also those in the Service range without an address: a proxy was killed on a Service's way out, between the two.
+        """
         addresses, table = await self._kernel.addresses(), self._kernel.servers()
         mine = addresses | self._wanted.total.addresses | self._settings.own_addresses
         known = self._wanted.total.servers.keys() | self._tried
+        ranges = state.networks(self._static.service_cidrs)
+
+        def is_ours(ip: str) -> bool:
+            return (ip in mine or state.within(ip, ranges)) and not state.within(ip, self._excluded)
+
         servers = {
-            server: behaviour
-            for server, behaviour in table.servers.items()
-            if server in known or (server.ip in mine and not state.within(server.ip, self._excluded))
+            server: behaviour for server, behaviour in table.servers.items() if server in known or is_ours(server.ip)
         }
         return State(servers, await self._kernel.entries(), addresses)
 

@@ -122,9 +122,12 @@ def _check_resize(ctx: PodContext) -> None:
     pod, runtime, size = ctx.state.pod, ctx.state.runtime, ctx.state.resize
     differs = resize.differs(pod, runtime, size.actuated) or allocation.differs(pod, size.allocated)
     size.pending = ctx.pending_resize(pod) if differs else None
+    before = allocation.sizes(size.allocated), size.allocated.spec.resources
     sizes = allocation.current_sizes(size.allocated, runtime, size.actuated) if size.pending is not None else {}
     size.allocated = allocation.with_sizes(pod, sizes) if sizes else pod
     allocated = allocation.sizes(size.allocated)
+    if (allocated, size.allocated.spec.resources) != before:
+        ctx.size_changed()
     ctx.deps.resources.allocated.put(ctx.state.uid, allocated, size.allocated.spec.resources)
     settled = all((found := runtime.latest(c.name)) and found.running for c in pod.spec.containers)
     ctx.reporter.resize_events.record(pod, differs=differs, pending=size.pending, settled=settled)

@@ -214,6 +214,19 @@ async def test_virtual_servers_in_excluded_ranges_stay_and_ours_there_are_still_
     assert {theirs, Server("tcp", NODE, 30080)} <= kernel.table.servers.keys()
 
 
+async def test_a_virtual_server_in_the_service_range_that_lost_its_address_goes_and_others_virtual_servers_stay() -> (
+    None
+):
+    kernel = MemoryKernel()
+    left, theirs = Server("tcp", IP, 80), Server("tcp", "192.0.2.7", 80)
+    excluded = Server("tcp", "10.96.9.9", 80)
+    for server in (left, theirs, excluded):  # of a proxy that was killed between the address and the virtual server
+        kernel.table.servers[server] = Behaviour("rr", 0, frozenset())
+    config = IPVSConfig(exclude_cidrs=("10.96.9.0/24",))
+    await IPVSBackend(kernel, RecordingWriter(), RULES, FIXED, config=config, clock=FakeClock()).start({})
+    assert kernel.table.servers.keys() == {theirs, excluded}
+
+
 async def test_node_ports_follow_the_nodes_addresses() -> None:
     kernel = MemoryKernel()
     proxy = backend(kernel, RecordingWriter())

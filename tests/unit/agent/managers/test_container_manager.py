@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+from agent.devices.pool import Device, Pool
 from agent.managers.container_manager import SWEEP_SECONDS, ContainerManager
 from agent.managers.errors import DynamicResourceError
 from agent.managers.options import ManagerOptions
-from kube.clock import FakeClock
+from kube.clock import FakeClock, settle
+from tests.unit.agent.pods import pod
 
 
 class Claims:
@@ -49,6 +52,8 @@ async def test_a_claims_driver_that_does_not_answer_holds_up_neither_processors_
     managers.options = ManagerOptions(cpu_policy="static", cpu_period=10.0)
     managers._claims = claims = Claims(clock)  # type: ignore[assignment]
     managers._cpuset_reconciler = reconciler = CpusetReconciler(clock)  # type: ignore[assignment]
+    managers.devices._allocations["gone", "main", "example.com/card"] = None  # type: ignore[assignment]
+    await managers._lock.acquire()  # as an admission does that waits for a device plugin
     tasks = [asyncio.create_task(managers.run(None, list)), asyncio.create_task(managers.run_claims(list))]  # type: ignore[arg-type]
     await clock.advance(100)
     assert reconciler.applied == [10.0 * n for n in range(11)]
@@ -59,3 +64,28 @@ async def test_a_claims_driver_that_does_not_answer_holds_up_neither_processors_
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class HungPlugin:
+    """A device plugin that answers nothing."""
+
+    options = SimpleNamespace(preferences=False)
+
+    async def allocate(self, ids: list[str]) -> bytes:
+        return await asyncio.get_running_loop().create_future()
+
+
+async def test_a_pod_that_asks_for_nothing_managed_does_not_wait_for_a_device_plugin_that_hangs(tmp_path: Path) -> None:
+    managers = ContainerManager(tmp_path, ManagerOptions(), reserved_cpus=0, clock=FakeClock())
+    pool = managers.devices._pools["example.com/card"] = Pool("example.com/card")
+    pool.devices = {"card-0": Device(True)}
+    managers.devices._plugins["example.com/card"] = HungPlugin()  # type: ignore[assignment]
+    asks = pod({"name": "main", "resources": {"limits": {"example.com/card": "1"}}})
+    waiting = asyncio.create_task(managers.admit(asks, ()))
+    await settle()
+    assert not waiting.done()
+    plain = pod({"name": "main", "resources": {"limits": {"cpu": "1"}}}, metadata={"uid": "uid-2"})
+    async with asyncio.timeout(5):
+        assert await managers.admit(plain, ()) is None
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)

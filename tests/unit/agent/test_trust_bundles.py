@@ -1,0 +1,56 @@
+"""What is asked for a trust bundle, whatever the pod calls it, and answers that are none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from agent.volumes.payload import VolumeError
+from agent.volumes.trust_bundles import TrustBundles
+from kube.api import core_v1
+
+PATH = "/apis/certificates.k8s.io/v1beta1/clustertrustbundles"
+
+
+class Api:
+    def __init__(self, answer: bytes) -> None:
+        self.answer, self.asked = answer, list[str]()
+
+    async def call(self, method: str, path: str, **_: Any) -> bytes:
+        self.asked.append(path)
+        return self.answer
+
+
+def source(name: str | None = None) -> core_v1.ClusterTrustBundleProjection:
+    return core_v1.ClusterTrustBundleProjection(path="ca.pem", name=name, signer_name=None if name else "example.com/s")
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("example.com:mine:one", "example.com%3Amine%3Aone"),
+        ("../../../api/v1/secrets", "..%2F..%2F..%2Fapi%2Fv1%2Fsecrets"),
+        ("a?watch=1", "a%3Fwatch%3D1"),
+        ("a b#c", "a%20b%23c"),
+    ],
+)
+async def test_a_bundles_name_is_one_part_of_the_path(name: str, path: str) -> None:
+    api = Api(b'{"spec": {"trustBundle": "pem"}}')
+    assert await TrustBundles(api).read(source(name)) == "pem"  # type: ignore[arg-type]
+    assert api.asked == [f"{PATH}/{path}"]
+
+
+@pytest.mark.parametrize("name", ["one", None])
+@pytest.mark.parametrize("answer", [b"<html>", b'{"spec": 1, "items": 1}', b"[]"])
+async def test_an_answer_that_is_no_bundle_is_the_volumes_error(name: str | None, answer: bytes) -> None:
+    with pytest.raises(VolumeError, match="unable to read ClusterTrustBundle"):
+        await TrustBundles(Api(answer)).read(source(name))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", [".", ".."])
+async def test_a_name_that_leads_elsewhere_in_the_path_is_refused(name: str) -> None:
+    api = Api(b"{}")
+    with pytest.raises(VolumeError):
+        await TrustBundles(api).read(source(name))  # type: ignore[arg-type]
+    assert api.asked == []
