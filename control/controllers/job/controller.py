@@ -105,7 +105,9 @@ class JobController:
             return None
         selector = await self._selecting.of(job)
         uid = job.metadata.uid or ""
-        settled = self._expectations.satisfied(uid)  # before the pods are read: those created meanwhile are not among them
+        settled = self._expectations.satisfied(
+            uid
+        )  # before the pods are read: those created meanwhile are not among them
         pods = await claim(self._client, job, claimable(self._pods, job), selector, (tally.FINALIZER,))
         now = self._clock.now()
         backoff = backoff_after(self._backoffs.get(uid, Backoff()), job, tally.tally(job, pods), now)
