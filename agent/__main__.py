@@ -1,7 +1,7 @@
-"""The agent by itself, with upstream's command line: python -m agent --kubeconfig=... --config=...
+"""The agent as a program of its own, with upstream's command line: python -m agent --kubeconfig=... --config=...
 
-For nodes whose service manager was set up for a kubelet. Flags that mean the same here are taken; a flag that upstream has and
-the agent does not know is an error, not something to be passed over.
+For nodes whose service manager was set up for a kubelet. Upstream's flags that the agent supports are accepted; any other flag
+is an error, not something to be ignored.
 """
 
 from __future__ import annotations

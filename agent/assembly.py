@@ -1,89 +1,87 @@
-"""The agent's parts, made and joined to one another. Nothing runs yet, but the runtime has answered and pods are loaded.
+"""Builds the agent's parts in groups, each from those before it, and starts them in stages.
 
-Several parts need each other (the node its evictions, evictions the pods, pods the node), so some are reached by a function
-that looks them up when it is called.
+`build` starts nothing, but returns only when the runtime has answered, the node's cgroups exist and the runtime's pods are
+listed. Where a part depends on one that is built later, both share something smaller that is built before them: NodeState (what
+the node's status reports and who requests a report), a Notifier, RelistHealth.
 """
 
 from __future__ import annotations
 
-import asyncio
-import os
-import time
 from dataclasses import dataclass
+from functools import partial
 
-from agent.cgroups.tree import Cgroups
-from agent.claims import assembly as claims_assembly
-from agent.claims.drivers import Drivers
+from agent.base import Base, build_base
 from agent.config import AgentConfig
-from agent.devices.registration import Registration
-from agent.eviction import Eviction, signals
-from agent.eviction.thresholds import Threshold, Watch
-from agent.images.collection import ImageGC
-from agent.images.credentials.of_node import keyring, settle_images
-from agent.images.manager import Images
-from agent.images.records import ImageRecords
-from agent.managers.container_manager import ContainerManager
-from agent.node import allocatable as node_allocatable
-from agent.node import status as node_status
-from agent.node.housekeeping import Housekeeping
+from agent.eviction.thresholds import Threshold, ThresholdTracker
+from agent.images.credentials.node_credentials import load_finished_pulls
+from agent.managers import assembly as managers_assembly
+from agent.managers.assembly import Resources
+from agent.node.lease import NodeLease
 from agent.node.registration import Node
 from agent.plugins.handler import CSI
-from agent.plugins.registry import PluginRegistry
-from agent.pods.following import PodFollower
-from agent.pods.hooks import Hooks
+from agent.pods import assembly as pods_assembly
+from agent.pods.assembly import Pods, runtime_handler
+from agent.pods.lifecycle_events import RelistHealth
 from agent.pods.manager import PodManager
-from agent.pods.mirrors import Mirrors
 from agent.pods.references import ReferenceStore
-from agent.pods.resource_state import PodResources
-from agent.pods.toolbox import NodeState, Toolbox
 from agent.podspec.userns import UserNamespaces
-from agent.preconditions import cgroup_driver, host_resolver, runtime_answers, text_of
-from agent.probes import PodProber
-from agent.runtime import Runtime
+from agent.reclaim import Reclaim, build_reclaim
 from agent.status.writer import StatusWriter
-from agent.usage import cgroup
-from agent.usage.collect import Collector
-from agent.usage.machine import boot_time, processes
-from agent.usage.observed import Observed
-from agent.usage.pod_starts import PodStarts
+from agent.tasks import Tasks
+from agent.threads import Threads
+from agent.usage.operations import Operations
 from agent.volumes import assembly as volumes_assembly
+from agent.volumes.assembly import Volumes
 from cri.client import Client as RuntimeClient
-from kube.api import core_v1, node_v1
+from kube.api import node_v1
 from kube.client import Client
-from kube.clock import Clock, format_time
-from kube.events import EventRecorder
+from kube.clock import Clock
 from kube.informer import Informer
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
-    """What there is to start."""
+class Agent:
+    """All groups."""
 
+    base: Base
+    resources: Resources
+    volumes: Volumes
     node: Node
-    state: NodeState
-    recorder: EventRecorder
-    pods: PodManager
-    following: PodFollower
-    prober: PodProber
-    services: Informer[core_v1.Service]
-    classes: Informer[node_v1.RuntimeClass]
-    volumes: volumes_assembly.Volumes
-    managers: ContainerManager
-    device_plugins: Registration
-    claim_drivers: Drivers
-    plugins: PluginRegistry
-    mirrors: Mirrors
-    collector: Collector
-    images: ImageGC
-    eviction: Eviction
-    housekeeping: Housekeeping
-    cgroups: Cgroups | None
-    observed: Observed
-    began: float
-    """Since when the runtime answers, by the monotonic clock."""
+    pods: Pods
+    reclaim: Reclaim
+
+    async def start_node(self, tasks: Tasks) -> None:
+        """Register the node, then report its status and its drivers."""
+        base, node, metrics = self.base, self.node, self.base.metrics
+        await self.volumes.csi.restore()
+        metrics.before_registration.set(base.clock.monotonic() - base.began)
+        await node.register()
+        metrics.registration.set(base.clock.monotonic() - base.began - metrics.before_registration.value())
+        self.volumes.start(tasks)
+        self.resources.start(tasks, base, self.pods.manager)
+        tasks.loop("node status", node.report_forever)
+        config = base.config
+        lease = NodeLease(base.heartbeat, config.node_name, node.uid, config.lease_duration, clock=base.clock)
+        tasks.loop("node lease", lease.run)
+
+    def start_reclaim(self, tasks: Tasks) -> None:
+        """Release what pods that are gone had; the first list of pods must be in."""
+        managers, views = self.resources.managers, self.pods.manager.views
+        tasks.loop("container manager", lambda: managers.run(self.base.runtime.client.runtime, views))
+        tasks.loop("claims of pods that are gone", lambda: managers.run_claims(views))
+        self.reclaim.start(tasks)
+
+    async def ready(self) -> None:
+        """Return when the node is Ready."""
+        base, metrics = self.base, self.base.metrics
+        await self.node.ready.wait()
+        elapsed = base.clock.monotonic() - base.began
+        metrics.node_startup.set(metrics.before_agent.value() + elapsed)
+        until_registered = metrics.before_registration.value() + metrics.registration.value()
+        metrics.after_registration.set(elapsed - until_registered)
 
 
-async def assemble(
+async def build(
     config: AgentConfig,
     client: Client,
     heartbeat: Client,
@@ -91,198 +89,58 @@ async def assemble(
     users: UserNamespaces,
     limits: tuple[Threshold, ...],
     address: str,
+    operations: Operations,
+    threads: Threads,
     clock: Clock,
-) -> Parts:
-    """Make all parts; returns once the runtime answers, the node's cgroups stand and what runs is known.
+) -> Agent:
+    """Build all groups. The node's status and lease are sent by `heartbeat`.
 
-    The node's status is reported by `heartbeat`. `address` is the node's own where neither configuration nor machine names one.
+    `address` is the node's own where neither configuration nor machine names one.
     """
-    state = NodeState(resolver=host_resolver(config), host_file=text_of(config.hosts_file))
-    recorder = EventRecorder(client, "kubelet", config.node_name, clock=clock)
-    eviction: Eviction
-    node = Node(
-        config, client, heartbeat, runtime, recorder, state, clock=clock, pressures=lambda: eviction.pressures()
-    )
-    if not state.host_ips:
-        state.host_ips = (address,)
-    await runtime_answers(runtime, clock)
-    cgroups = Cgroups(config.cgroup_root, await cgroup_driver(config, runtime))
-    if config.cgroups_per_qos:
-        reserved = (config.kube_reserved, config.system_reserved)
-        machine = node.machine
-        together = node_allocatable.pods_limits(
-            config.enforcement,
-            *reserved,
-            cpus=machine.cpus,
-            memory=machine.memory,
-            pids=processes()[1],
-        )
-        await cgroups.ensure_node(together)
-        await node_allocatable.enforce(config.enforcement, cgroups, *reserved)
-
-    observed, bounded = Observed(), Runtime(runtime, limit=max(4, 2 * (os.cpu_count() or 1)))
-    observed.runtime_calls = bounded.limiter
-    starts = PodStarts(observed)
-    writer = StatusWriter(client, clock=clock, observed=observed)
-    pods = PodManager(writer)
-    began = clock.monotonic()
-    observed.before_agent.set(time.time() - boot_time())
-    claim_drivers = Drivers(client, config.node_name, clock=clock)
-    managers = ContainerManager(
-        config.root_dir,
-        config.managers,
-        reserved_cpus=node_status.reserved_cpus(config),
-        clock=clock,
-        devices_changed=lambda: devices_changed(),
-        claims=claims_assembly.maker(client, claim_drivers, config.root_dir),
-        looks_up_cdi=node.runtime.looks_up_cdi,
-    )
-
-    def devices_changed() -> None:
-        node.devices_changed()
-        for uid in managers.device_owners:
-            pods.outcome_changed(uid)
-
-    claim_drivers.health_changed = devices_changed
-    node.devices, node.forget_extended = managers.devices.capacity, managers.devices.fresh
-    device_plugins = Registration(managers.devices)
-    references = ReferenceStore(client, pods.references_changed, clock=clock)
-    prober = PodProber(runtime.runtime, recorder, pods.outcome_changed, clock)
-    services: Informer[core_v1.Service] = Informer(client, core_v1.Service, clock=clock)
+    thresholds = ThresholdTracker(limits, config.eviction_pressure_transition)
+    base = await build_base(config, client, heartbeat, runtime, thresholds, address, operations, threads, clock)
+    manager = PodManager(StatusWriter(client, clock=clock, metrics=base.metrics))
+    references = ReferenceStore(client, manager.references_changed, clock=clock)
     classes: Informer[node_v1.RuntimeClass] = Informer(client, node_v1.RuntimeClass, clock=clock)
+    resources = managers_assembly.assemble(base)
     volumes = volumes_assembly.assemble(
         config,
         client,
         references,
-        recorder,
-        state,
-        look=node.look,
-        runtime_handler=lambda name: _handler(classes, name),
+        base.recorder,
+        base.state,
+        runtime_handler=partial(runtime_handler, classes),
         clock=clock,
     )
-    node.volumes_in_use = volumes.attachments.in_use
-    records = ImageRecords(
-        config.root_dir / "image_manager",
-        lambda: format_time(clock.now()),
-        config.image_verification,
-        config.image_allowlist,
-    )
-    await asyncio.to_thread(records.load)
-    tools = Toolbox(
-        config=config,
+    relist = RelistHealth(clock)
+    node = Node(
+        config,
+        client,
+        heartbeat,
+        base.recorder,
+        base.state,
+        base.machine,
+        base.runtime_status,
+        devices=resources.managers.devices,
+        volumes_in_use=volumes.attachments.in_use,
+        relist_problem=relist.problem,
         clock=clock,
-        node=state,
-        runtime=bounded,
-        images=Images(
-            runtime,
-            recorder,
-            parallel=1 if config.serialize_image_pulls else config.max_parallel_image_pulls,
-            back_off_max=config.back_off_max,
-            keyring=keyring(config, client, clock),
-            records=records,
-            observed=observed,
-            starts=starts,
-            clock=clock,
-        ),
-        volumes=volumes.manager,
-        references=references,
-        resources=await asyncio.to_thread(PodResources, config.root_dir),
-        services=services,
-        recorder=recorder,
-        writer=writer,
-        prober=prober,
-        hooks=Hooks(runtime, clock=clock),
-        cgroups=cgroups,
-        managers=managers,
-        users=users,
-        observed=observed,
-        starts=starts,
-        runtime_handler=lambda name: _handler(classes, name),
-    )
-    plugins = PluginRegistry(config.plugins_registry_dir, clock=clock)
-    plugins.add_handler(CSI, volumes.drivers)
-    mirrors = Mirrors(client, config.node_name, clock=clock)
-    following = PodFollower(tools, pods, mirrors, node.refresh)
-    node.listing_problem = following.listing_problem
-    collector = Collector(
-        runtime,
-        pods,
-        clock,
-        node_name=config.node_name,
-        root_dir=config.root_dir,
-        pods_dir=config.pods_dir,
-        logs_dir=config.pod_logs_dir,
-        persistent=volumes.manager.persistent_use,
-        cgroups=cgroups if config.cgroups_per_qos else None,
-    )
-    images = ImageGC(
-        runtime,
-        clock,
-        seen=records.prune,
-        mounted=lambda: [id for view in pods.views() for c in view.containers for id in c.mounted_images],
-        high=config.image_gc_high_percent,
-        low=config.image_gc_low_percent,
-        minimum_age=config.image_minimum_age,
-        maximum_age=config.image_maximum_age,
-        observed=observed,
-    )
-    eviction = Eviction(
-        pods,
-        Watch(limits, config.eviction_pressure_transition),
-        signals.reader(
-            config.root_dir,
-            state.memory_capacity,
-            lambda: cgroup.memory_of(cgroups.fs.mount, cgroups.kubepods()) if config.cgroups_per_qos else None,
-        ),
-        collector.snapshot,
-        images.free,
-        node.look,
-        clock=clock,
-        most_grace=config.eviction_max_pod_grace,
-        observed=observed,
-    )
-    housekeeping = Housekeeping(
-        lambda: pods.uids,
-        tools.volumes,
-        tools.resources,
-        cgroups if config.cgroups_per_qos else None,
-        config.pod_logs_dir,
-        config.container_logs_dir,
-        clock=clock,
-        observed=observed,
     )
 
-    plugins.add_handler(device_plugins.kind, device_plugins)
-    plugins.add_handler(claim_drivers.kind, claim_drivers)
-    await settle_images(records, runtime)
-    await following.load()
-    return Parts(
-        node=node,
-        state=state,
-        recorder=recorder,
-        pods=pods,
-        following=following,
-        prober=prober,
-        services=services,
-        classes=classes,
-        volumes=volumes,
-        managers=managers,
-        device_plugins=device_plugins,
-        claim_drivers=claim_drivers,
-        plugins=plugins,
-        mirrors=mirrors,
-        collector=collector,
-        images=images,
-        eviction=eviction,
-        housekeeping=housekeeping,
-        cgroups=cgroups if config.cgroups_per_qos else None,
-        observed=observed,
-        began=began,
-    )
+    def devices_changed() -> None:
+        node.devices_changed()
+        for uid in resources.managers.device_owners:
+            manager.outcome_changed(uid)
 
-
-def _handler(classes: Informer[node_v1.RuntimeClass], name: str) -> str:
-    found = classes.get(name)
-    if found is None:
-        raise KeyError(name)
-    return found.handler
+    resources.changed.subscribe(devices_changed)
+    for kind, handler in (
+        (CSI, volumes.drivers),
+        (resources.device_plugins.kind, resources.device_plugins),
+        (resources.claim_drivers.kind, resources.claim_drivers),
+    ):
+        resources.plugins.add_handler(kind, handler)
+    pods = await pods_assembly.assemble(base, resources, volumes, node, manager, references, classes, relist, users)
+    reclaim = build_reclaim(base, volumes, pods, thresholds)
+    await load_finished_pulls(pods.image_records, runtime)
+    await pods.workers.load()
+    return Agent(base, resources, volumes, node, pods, reclaim)

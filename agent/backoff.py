@@ -1,7 +1,7 @@
-"""Exponential back-off by key, in upstream's form (client-go flowcontrol.Backoff), without a clock of its own.
+"""Exponential back-off by key, in upstream's form (client-go flowcontrol.Backoff); the caller passes the time.
 
-The first failure costs nothing: it only starts the count. While an entry is younger than its delay the key waits;
-an entry that was not touched for twice the longest delay (10 minutes by default) counts as new.
+The first failure only creates an entry. While an entry is younger than its delay the key waits; an entry that was not updated
+for twice the longest delay (10 minutes by default) counts as new.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The agent's settings: one frozen dataclass, built once from upstream's configuration file and flags (configure.py).
 
-Everything is in the units the agent works in: seconds, bytes, absolute paths. Nothing below `main` reads a flag, a
-file of settings or the environment.
+Everything is in the units that the agent works in: seconds, bytes, absolute paths. Nothing below `main` reads a flag, a
+configuration file or the environment.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from agent.managers.options import ManagerOptions
 from agent.node.allocatable import Enforcement
 from agent.orphans import OwnContainerd
 from agent.podspec.userns import LENGTH
-from agent.server.doors import Doors
+from agent.server.enabled_handlers import EnabledHandlers
 from agent.shutdown.logind import SYSTEM_BUS
 from agent.shutdown.periods import Period
 
@@ -32,7 +32,7 @@ DEFAULT_EVICTION_HARD = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentConfig:
-    """Who the node is, where things are, and every limit; times in seconds, sizes in bytes."""
+    """The node's identity, paths and limits; times in seconds, sizes in bytes."""
 
     node_name: str
     kubeconfig: Path | None = None
@@ -78,8 +78,8 @@ class AgentConfig:
     healthz_port: int = 10248
     streaming_idle_timeout: float = 4 * 3600.0
     enable_server: bool = True
-    doors: Doors = field(default_factory=Doors)
-    """Which of the server's handlers there are."""
+    handlers: EnabledHandlers = field(default_factory=EnabledHandlers)
+    """The server's enabled handlers."""
     flags: Mapping[str, str] = field(default_factory=dict)
     """The command line's flags by name, shown by /flagz."""
 
@@ -119,12 +119,12 @@ class AgentConfig:
     max_parallel_image_pulls: int = 0
     """0: without limit, where pulls are not serial"""
     image_verification: str = "NeverVerifyPreloadedImages"
-    """When a pod's right to use an image that is there is looked into"""
+    """When a pod's right to use a present image is verified"""
     image_allowlist: tuple[str, ...] = ()
     credential_providers: Path | None = None
     """Their configuration: a file, or a folder of such"""
     credential_provider_dir: Path | None = None
-    """Where their programs are"""
+    """The directory of their programs"""
     image_gc_high_percent: int = 85
     image_gc_low_percent: int = 80
     image_maximum_age: float = 0.0
@@ -142,7 +142,7 @@ class AgentConfig:
     system_bus: str = SYSTEM_BUS
 
     file: KubeletConfiguration = field(default_factory=KubeletConfiguration)
-    """What the settings were made from; shown by /configz"""
+    """The file that the settings were built from; shown by /configz"""
     not_acted_on: tuple[str, ...] = ()
     """Fields of the configuration file that were accepted and change nothing."""
 
@@ -152,10 +152,10 @@ class AgentConfig:
 
     @property
     def plugins_registry_dir(self) -> Path:
-        """Where CSI drivers, device plugins and DRA drivers make themselves known by a socket."""
+        """The directory in which CSI drivers, device plugins and DRA drivers register by a socket."""
         return self.root_dir / "plugins_registry"
 
     @property
     def local_path_dir(self) -> Path:
-        """Where volumes of the local-path provisioner are."""
+        """The directory of the local-path provisioner's volumes."""
         return self.root_dir / "local-path"

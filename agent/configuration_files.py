@@ -1,8 +1,8 @@
-"""Where settings are read from: the file of --config, and the folder of --config-dir, whose files change single settings of it.
+"""Reads the configuration file (--config) and the directory of drop-ins (--config-dir) that override single settings of it.
 
-Who installs a node writes the file; who runs it puts his own settings beside it, where no installation overwrites them.
-The rules are upstream's: every *.conf below the folder, in the order of their paths, each of the file's own kind;
-mappings are merged key by key, lists replaced as a whole.
+The installation writes the file; the node's administrator puts settings into drop-ins, which no installation overwrites. The
+rules are upstream's: every *.conf below the directory, in the order of their paths, each of the file's own kind; mappings are
+merged key by key, lists replaced as a whole.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The agent's settings made from upstream's configuration file and flags, checked, in the units that the agent works in.
+"""Builds the agent's settings from upstream's configuration file and flags, and validates them.
 
-What contradicts itself is refused in upstream's words, with the field's name, before anything is started.
+Contradictions are refused in upstream's words, with the field's name, before anything is started.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from agent.kubelet_configuration import ConfigError, KubeletConfiguration
 from agent.managers.options import read as read_manager_options
 from agent.node.allocatable import read as read_enforcement
 from agent.podspec.userns import LENGTH
-from agent.server.doors import Doors
+from agent.server.enabled_handlers import EnabledHandlers
 from agent.shutdown.periods import Period, periods
 from kube import duration, tls_settings
 from kube.quantity import parse as parse_quantity
@@ -98,7 +98,7 @@ def build(file: KubeletConfiguration, flags: Flags, not_acted_on: tuple[str, ...
         healthz_port=file.healthz_port,
         streaming_idle_timeout=seconds("streamingConnectionIdleTimeout", file.streaming_connection_idle_timeout),
         enable_server=file.enable_server,
-        doors=Doors(
+        handlers=EnabledHandlers(
             debugging=file.enable_debugging_handlers,
             system_logs=file.enable_system_log_handler,
             system_log_queries=file.enable_system_log_query,
@@ -161,7 +161,7 @@ def build(file: KubeletConfiguration, flags: Flags, not_acted_on: tuple[str, ...
 
 
 def _shutdown_periods(file: KubeletConfiguration) -> tuple[Period, ...]:
-    """Read the shutdown's periods, given in one of two ways. Raise ConfigError."""
+    """Read the shutdown's periods, in either form. Raise ConfigError."""
     total = seconds("shutdownGracePeriod", file.shutdown_grace_period)
     critical = seconds("shutdownGracePeriodCriticalPods", file.shutdown_grace_period_critical_pods)
     if file.shutdown_grace_period_by_pod_priority:

@@ -1,6 +1,6 @@
-"""Upstream's command line, as far as the agent knows it; most settings are in the configuration file.
+"""The flags of upstream's command line that the agent supports; most settings are in the configuration file.
 
-A flag's text is read here where it has a form of its own: `key=value` pairs, and taints as kubectl writes them.
+A flag's text is parsed here where it has a form of its own: `key=value` pairs, and taints as kubectl writes them.
 """
 
 from __future__ import annotations

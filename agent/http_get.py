@@ -24,7 +24,7 @@ from urllib.parse import SplitResult, quote, urlsplit
 
 import h11
 
-from agent import lookups
+from agent import host_lookups
 from agent.threads import Owner
 from kube.tls_records import Records
 
@@ -311,7 +311,7 @@ async def _connect(
         return Records(connection, tls, server_side=False, server_hostname=host.partition("%")[0])
 
     try:
-        transport, protocol = await lookups.dial(made, host, port, owner)
+        transport, protocol = await host_lookups.dial(made, host, port, owner)
     except (OSError, UnicodeError) as error:
         raise ConnectError(error) from error
     if isinstance(protocol, _Connection):

@@ -1,8 +1,8 @@
 """Upstream's KubeletConfiguration file (kubelet.config.k8s.io/v1beta1), decoded strictly.
 
-A field the format does not have is an error that names it, as with upstream's strict decoding: a misspelled
-setting must not silently become a default. A field the format has and the agent does not act on is accepted, because
-the same file must start both daemons, and is named in `not_acted_on` so that the agent can log it.
+A field the format does not have is an error that names it, as with upstream's strict decoding: a misspelled setting must not
+silently become a default. A field the format has and the agent does not act on is accepted, because the same file must start
+both daemons, and is named in `not_acted_on` so that the agent can log it.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""A bound on how many heavy runtime calls are under way, with those that finish a pod before those that begin one.
+"""Limits how many heavy runtime calls are under way; calls that finish a pod's start come before those that begin one.
 
-containerd and runc do the same work a second with 4 calls at once as with 30, but with 30 every pod waits for all the
-others. Priority to later steps makes pods of a burst ready one after another instead of all at the end.
+containerd and runc do the same work a second with 4 concurrent calls as with 30, but with 30 every pod waits for all the
+others. The priority of later steps makes the pods of a burst ready one after another instead of all at the end.
 
-A call that takes many times as long as it should (a network plugin hangs) waits for something else than the machine: its place
-is lent to the next one, so that such calls of some pods hold up other pods for moments. There is one call a pod at a time.
+A call that takes many times as long as it should (a network plugin hangs) does not load the machine: it loses its slot to the
+next one, so that such calls of some pods delay other pods only briefly. There is one call a pod at a time.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from collections.abc import AsyncIterator
 
 from agent.usage.exposition import Text
 
-HELD_SECONDS = 2.0
+SLOT_SECONDS = 2.0
 """Seconds after which a call that has not returned gives up its slot; a healthy call takes 0.04 to 0.5 s."""
 
 
 class Limiter:
-    """At most `limit` holders; among those who wait the lowest number, then the first come, is next."""
+    """At most `limit` slots; the lowest priority number, then the first to wait, is next."""
 
     def __init__(self, limit: int) -> None:
         self._free = limit
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
         self._order = itertools.count()
-        self.held_long = 0
-        """Calls under way whose place was lent."""
+        self.slots_lent = 0
+        """Calls under way that lost their slot."""
 
     @property
     def free(self) -> int:
-        """The places that nobody holds."""
+        """The number of free slots."""
         return self._free
 
     def write(self, text: Text) -> None:
@@ -42,30 +42,30 @@ class Limiter:
             ("wherry_runtime_calls_waiting", "Number of heavy runtime calls that wait for a place", len(self._waiting)),
             (
                 "wherry_runtime_calls_held_long",
-                f"Number of heavy runtime calls under way for more than {HELD_SECONDS:g} s: one that stays hangs",
-                self.held_long,
+                f"Number of heavy runtime calls under way for more than {SLOT_SECONDS:g} s: one that stays hangs",
+                self.slots_lent,
             ),
         ):
             text.family(name, "gauge", help, [({}, float(value), 0.0)])
 
     @contextlib.asynccontextmanager
     async def slot(self, priority: int) -> AsyncIterator[None]:
-        """Hold one of the places, or have lent it after a while."""
+        """Hold a slot, for `SLOT_SECONDS` at most."""
         await self._acquire(priority)
         lent = False
 
         def lend() -> None:
             nonlocal lent
             lent = True
-            self.held_long += 1
+            self.slots_lent += 1
             self._release()
 
-        timer = asyncio.get_running_loop().call_later(HELD_SECONDS, lend)
+        timer = asyncio.get_running_loop().call_later(SLOT_SECONDS, lend)
         try:
             yield
         finally:
             if lent:
-                self.held_long -= 1
+                self.slots_lent -= 1
             else:
                 timer.cancel()
                 self._release()

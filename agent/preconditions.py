@@ -1,4 +1,4 @@
-"""What the agent finds out before it decides anything: whether its configuration fits, what the machine and the runtime say."""
+"""Checks the configuration, the machine and the runtime before the agent starts anything."""
 
 from __future__ import annotations
 
@@ -48,20 +48,20 @@ def eviction_thresholds(config: AgentConfig) -> tuple[Threshold, ...]:
 
 async def runtime_answers(runtime: RuntimeClient, clock: Clock) -> None:
     """Wait for the container runtime: nothing can be decided before it is known what runs."""
-    told = False
+    logged = False
     while True:
         try:
             await runtime.runtime.version()
             return
         except CRIError as error:
-            if not told:
+            if not logged:
                 log.info("waiting for the container runtime: %s", error)
-                told = True
+                logged = True
             await clock.sleep(RUNTIME_RETRY_SECONDS)
 
 
 async def cgroup_driver(config: AgentConfig, runtime: RuntimeClient) -> str:
-    """Ask the runtime which of them makes cgroups; one that does not tell (containerd before 2.0) has the file's word."""
+    """Ask the runtime for its cgroup driver; one that does not report it (containerd before 2.0) uses the configured one."""
     try:
         found = await runtime.runtime.cgroup_driver()
     except CRIError as error:
@@ -69,7 +69,7 @@ async def cgroup_driver(config: AgentConfig, runtime: RuntimeClient) -> str:
             log.warning("the runtime's cgroup driver: %s", error)
         return config.cgroup_driver
     if found != config.cgroup_driver:
-        log.info("cgroup driver %s, as the container runtime says", found)
+        log.info("cgroup driver of the container runtime: %s", found)
     return found
 
 

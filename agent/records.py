@@ -1,7 +1,7 @@
-"""What the runtime has of a pod, as plain values that the state machine and the status read.
+"""The runtime's records of a pod, as plain values that the state machine and the status read.
 
-CRI's messages are turned into these once, at the edge, so that decisions are tested without protobuf and a record can
-be made from a call's own return without asking again. Times are seconds since the epoch (0.0: never).
+CRI's messages are converted to these once, at the edge, so that decisions are tested without protobuf and a record can be made
+from a call's own return without another call. Times are seconds since the epoch (0.0: never).
 """
 
 from __future__ import annotations
@@ -68,13 +68,13 @@ class ContainerRecord:
     """The host's path of the termination message."""
     message_policy: str = "File"
     stop_signal: str = ""
-    """By the API's name, as SIGRTMIN+1; "" where the runtime does not tell (containerd before 2.1)."""
+    """By the API's name, as SIGRTMIN+1; "" where the runtime does not report it (containerd before 2.1)."""
     mounted_images: frozenset[str] = frozenset()
     """The IDs of images that it has as volumes."""
     deep_read_only: frozenset[str] = frozenset()
-    """Where something is mounted that is read-only with everything mounted below."""
+    """Paths of mounts that are recursively read-only."""
     user: tuple[int, int, tuple[int, ...]] | None = None
-    """User, group and further groups of its first process, where the runtime tells."""
+    """User, group and further groups of its first process, where the runtime reports them."""
     grace: int | None = None
     """The pod's terminationGracePeriodSeconds when the container was made, for pods no longer in the API."""
 
@@ -152,7 +152,7 @@ class PodRuntime:
 
 
 def _newest_first(records: Iterable[ContainerRecord]) -> tuple[ContainerRecord, ...]:
-    # The count rises with each instance of a container; times go back when somebody sets the clock.
+    # The count rises with each instance of a container; times go back when the clock is set.
     return tuple(sorted(records, key=lambda r: (r.restart_count, r.created_at), reverse=True))
 
 
@@ -226,7 +226,7 @@ def sandbox_record(status: PodSandboxStatus) -> SandboxRecord:
 
 
 def listed_sandbox(sandbox: PodSandbox) -> SandboxRecord:
-    """Read a ListPodSandbox entry, which tells no addresses."""
+    """Read a ListPodSandbox entry, which has no addresses."""
     return SandboxRecord(
         id=sandbox.id,
         ready=sandbox.state == PodSandboxState.SANDBOX_READY,

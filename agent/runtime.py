@@ -1,7 +1,7 @@
-"""The container runtime as the workers use it: records in and out, heavy calls bounded, nothing half-done on cancel.
+"""The container runtime as the pods' steps use it: records in and out, heavy calls limited, no call abandoned on cancel.
 
-A pod's worker may be cancelled at any moment because the pod is to end. A sandbox or container whose making is then
-under way would be left behind unknown, so such calls run to their end and their result is kept before the cancellation goes on.
+A pod's sync may be cancelled at any moment because the pod is to terminate. A sandbox or container that is just being created
+would be leaked then, so such calls run to their end before the cancellation goes on.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ START, SANDBOX, STOP = 0, 2, 1
 
 
 @dataclass(slots=True)
-class Found:
+class RuntimePod:
     """A pod as the runtime knows it, by its labels; what the agent starts from after its own restart."""
 
     uid: str
@@ -116,20 +116,20 @@ class Runtime:
                 runtime = runtime.with_container(record)
         return runtime
 
-    async def pods(self, known: dict[str, PodRuntime] | None = None) -> dict[str, Found]:
-        """List everything, by pod UID; containers and sandboxes whose state is as `known` are not asked for again."""
+    async def pods(self, known: dict[str, PodRuntime] | None = None) -> dict[str, RuntimePod]:
+        """List everything, by pod UID; the status of what has the same state as in `known` is not read again."""
         sandboxes, containers = await asyncio.gather(
             self.client.runtime.list_pod_sandboxes(), self.client.runtime.list_containers()
         )
-        found: dict[str, Found] = {}
+        found: dict[str, RuntimePod] = {}
         before = known or {}
 
-        def pod(labels: Any) -> Found | None:
+        def pod(labels: Any) -> RuntimePod | None:
             uid = labels.get(records.POD_UID, "")
             if not uid:
-                return None  # somebody else's
+                return None  # not a pod of a kubelet's
             return found.setdefault(
-                uid, Found(uid, labels.get(records.POD_NAMESPACE, ""), labels.get(records.POD_NAME, ""))
+                uid, RuntimePod(uid, labels.get(records.POD_NAMESPACE, ""), labels.get(records.POD_NAME, ""))
             )
 
         for sandbox in sandboxes:

@@ -1,10 +1,10 @@
-"""Threads of the agent: a pool for its own files, and one thread a call for file systems that may never answer.
+"""Threads of the agent: a pool for its own files, and a thread for each call to a file system that may never return.
 
-A call to a file system whose server is gone (NFS, a hung driver's mount) blocks its thread for as long as that lasts. In a
-pool a few such calls would hold up the files of all pods. So what touches a volume runs in a daemon thread of its own:
-calls with the same key (a pod's, a volume's) one after another, a look at the same key only once at a time, and no more than
-`LIMIT` in all. Calls that have not returned for a while hold up those of the same pod, server or namespace (`Owner`), so that
-what hangs for one leaves room for others.
+A call to a file system whose server is gone (NFS, a hung driver's mount) blocks its thread for as long as that lasts. In a pool
+a few such calls would block the files of all pods. So calls that touch a volume run in daemon threads of their own: calls with
+the same key (a pod's, a volume's) one after another, reads with the same key shared, and no more than `LIMIT` in all. Calls
+that have not returned for a while count against the same pod, server or namespace (`Owner`), so that a hung file system of one
+leaves threads for others.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ T = TypeVar("T")
 FILES = 16
 """Threads for the agent's own files: a disk answers, however slowly."""
 LIMIT = 512
-"""Calls to volumes that may be under way at once."""
+"""Most concurrent calls to volumes."""
 HUNG_SECONDS = 2.0
 """A call that has not returned by then counts as one that hangs."""
 POD, SERVER, NAMESPACE = 4, 64, 256
@@ -35,7 +35,7 @@ POD, SERVER, NAMESPACE = 4, 64, 256
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Whose call it is. `servers` are what the pod's volumes come from: NFS servers, CSI drivers, claims."""
+    """The pod of a call. `servers` are where its volumes come from: NFS servers, CSI drivers, claims."""
 
     pod: str
     namespace: str = ""
@@ -93,8 +93,8 @@ async def call(key: str, function: Callable[..., T], *args: Any, owner: Owner | 
     return result
 
 
-async def look(key: str, function: Callable[..., T], *args: Any, owner: Owner | None = None) -> T:
-    """Return what a function returns that only reads; a look with the same key that is under way serves both."""
+async def call_shared(key: str, function: Callable[..., T], *args: Any, owner: Owner | None = None) -> T:
+    """Return the result of a function that only reads; concurrent calls with the same key share one."""
     running = _calls()
     under_way = running.get(key)
     if under_way is not None:
@@ -105,7 +105,7 @@ async def look(key: str, function: Callable[..., T], *args: Any, owner: Owner | 
 
 
 def under_way(key: str) -> bool:
-    """Tell whether a call with a key has not returned yet."""
+    """Return whether a call with a key has not returned yet."""
     return key in _calls()
 
 
@@ -144,7 +144,7 @@ def begin(name: str, function: Callable[..., T], *args: Any, ended: Callable[[],
             result = function(*args)
         except BaseException as raised:
             error = raised
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed: there is no waiter any more
             loop.call_soon_threadsafe(settle, result, error)
 
     threading.Thread(target=work, name=name, daemon=True).start()

@@ -1,7 +1,7 @@
-"""A gRPC service on a unix socket of the agent's own, its messages left as bytes until somebody calls.
+"""A gRPC service on a unix socket, whose messages stay bytes until the first call.
 
-So an agent that nobody calls has not loaded the protocol. A path longer than the kernel takes for a socket (107 bytes)
-is bound through the folder's descriptor.
+So an agent that nobody calls has not loaded the protocol. A path longer than the kernel accepts for a socket (107 bytes) is
+bound through the directory's descriptor.
 """
 
 from __future__ import annotations

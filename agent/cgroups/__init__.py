@@ -1,1 +1,1 @@
-"""Cgroups of pods: the tree, its shares and limits, and how systemd names them."""
+"""Cgroups of pods: the tree, its shares and limits, and systemd's slices."""

@@ -1,7 +1,7 @@
-"""Cgroups as the kernel's file system shows them, v1 and v2: made, given limits, removed.
+"""Creates, limits and removes cgroups through the kernel's file system, v1 and v2.
 
-On v1 every controller has a tree of its own: values are set in cpu, memory and pids, and on removal all trees are swept,
-because runc makes the same path in each. A cgroup goes by rmdir alone, and only once no process is in it.
+On v1 every controller has a tree of its own: values are set in cpu, memory and pids, and a removal sweeps all trees, because
+runc creates the same path in each. A cgroup is removed by rmdir alone, and only once no process is in it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MOUNT = Path("/sys/fs/cgroup")
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a cgroup is given; 0 is no limit. CPU time in microseconds a period, memory in bytes."""
+    """Limits of a cgroup; 0 is no limit. CPU time in microseconds a period, memory in bytes."""
 
     cpu_shares: int = 0
     cpu_quota: int = 0
@@ -34,7 +34,7 @@ class Limits:
 
 
 def is_v2(mount: Path = MOUNT) -> bool:
-    """Tell whether the unified hierarchy is the one in use."""
+    """Return whether the unified hierarchy is the one in use."""
     return (mount / "cgroup.controllers").exists()
 
 

@@ -1,7 +1,7 @@
-"""Quality of service: the class of a pod, and how the kernel is told (CPU shares, OOM score adjustment).
+"""Quality of service: a pod's class, and its CPU shares and OOM score adjustments.
 
-The numbers are upstream's (pkg/kubelet/qos/policy.go, pkg/kubelet/cm/helpers_linux.go): they decide who is killed
-first when memory ends, so a node that mixes agents must rank pods alike.
+The numbers are upstream's (pkg/kubelet/qos/policy.go, pkg/kubelet/cm/helpers_linux.go): they decide which process is killed
+first when memory runs out, so a node that mixes agents must rank pods alike.
 """
 
 from __future__ import annotations
@@ -123,9 +123,9 @@ def _amount(name: str, quantity: Quantity) -> int:
 
 
 def is_critical(pod: core_v1.Pod, *, static: bool) -> bool:
-    """Tell whether the pod is static or of system-critical priority; mirror pods never run.
+    """Return whether the pod is static or of system-critical priority; mirror pods never run.
 
-    `static` comes from the agent's own record of the pod's source. The pod's annotations are its author's words.
+    `static` comes from the agent's own record of the pod's source; the pod's author may write any annotation.
     """
     return static or (pod.spec.priority or 0) >= SYSTEM_CRITICAL_PRIORITY
 

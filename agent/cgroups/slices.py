@@ -1,8 +1,8 @@
-"""systemd's slices: the pods' cgroups where systemd rules over the tree.
+"""Sets the limits of pods' systemd slices, where systemd manages the cgroup tree.
 
-Values written straight into a slice's cgroup are lost when systemd next looks at it, so it is asked to set them: a drop-in
-below /run that it reads whenever the slice starts, which the first container in it brings about. An empty slice stays; it
-is stopped and its drop-ins are taken away when its pod has gone.
+systemd overwrites values that were written straight into a slice's cgroup. So they are set through systemd: in a drop-in below
+/run that it reads whenever the slice starts, which the first container in it brings about. An empty slice stays; it is stopped
+and its drop-ins are removed when its pod is gone.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def given(*, cpu_shares: int, cpu_quota: int, cpu_period: int, memory: int, pids
 
 
 def path_of(name: str) -> str:
-    """Return where systemd puts a slice below the mount: a-b.slice is in a.slice. Its folder may be said or left out."""
+    """Return a slice's path below the mount: a-b.slice is in a.slice. Its directory may be given or left out."""
     parts = name.strip("/").rpartition("/")[2].removesuffix(".slice").split("-")
     return "/".join("-".join(parts[: depth + 1]) + ".slice" for depth in range(len(parts)))
 

@@ -1,7 +1,7 @@
-"""How much swap a container may use (KEP-2400): none, or with LimitedSwap a share for its share of memory. Pure.
+"""Computes how much swap a container may use (KEP-2400): none, or with LimitedSwap a share for its share of memory. Pure.
 
-Only burstable pods that are not critical get any, and of their containers those whose memory request is given and less
-than the limit: what is guaranteed must not wait for a disk, and what asked for nothing has no share
+Only burstable pods that are not critical get swap, and of their containers those whose memory request is set and less than the
+limit: guaranteed memory must not wait for a disk, and a container without a request has no share
 (pkg/kubelet/kuberuntime/kuberuntime_container_linux.go).
 """
 

@@ -1,8 +1,8 @@
 """The cgroups above the containers: kubepods, one per QoS class, one per pod; cgroup v1 and v2.
 
-The runtime makes a container's cgroup; the agent makes its parents, so that a pod's limits hold for all its containers
-together and CPU time is first shared between classes. With the cgroupfs driver they are made and set as files
-(cgroupfs.py); with the systemd driver they are slices, named after the path, and systemd is asked to set them (slices.py).
+The runtime creates a container's cgroup; the agent creates its parents, so that a pod's limits hold for all its containers
+together and CPU time is first shared between classes. With the cgroupfs driver they are directories and files (cgroupfs.py);
+with the systemd driver they are slices, named after the path, whose limits systemd sets (slices.py).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Cgroups:
 
     # -- making and setting -----------------------------------------------------------------------------------------
     async def apply(self, path: str, limits: Limits) -> None:
-        """Give a cgroup its limits in the driver's way, and with cgroupfs make it where it is missing."""
+        """Set a cgroup's limits with the driver, and with cgroupfs create it where it is missing."""
         if self._driver == "systemd":
             await slices.set_properties(path.rpartition("/")[2], slices.properties(**dataclasses.asdict(limits)))
         else:
@@ -70,7 +70,7 @@ class Cgroups:
         await asyncio.to_thread(self.fs.limit_huge_pages, path, lambda name: qos.pod_request(pod, name))
 
     async def limit_existing(self, name: str, limits: Limits) -> None:
-        """Set those limits that are given on a cgroup that somebody else made. Raise OSError where it is not there."""
+        """Set the given limits on an existing cgroup. Raise OSError where it does not exist."""
         systemd = self._driver == "systemd"
         path = slices.path_of(name) if systemd else self._join(*name.strip("/").split("/"))
         self.fs.require(path)
@@ -85,13 +85,13 @@ class Cgroups:
         await self.apply(self._path(["kubepods", "burstable"]), Limits(cpu_shares=qos.MIN_SHARES))
         await self.apply(self._path(["kubepods", "besteffort"]), Limits(cpu_shares=qos.MIN_SHARES))
 
-    async def share_burstable(self, total: int) -> None:
+    async def set_burstable_shares(self, total: int) -> None:
         """Give the burstable class the CPU shares for what its pods request together, in millicores."""
         await self.apply(self._path(["kubepods", "burstable"]), Limits(cpu_shares=qos.cpu_shares(total)))
 
     # -- removing -----------------------------------------------------------------------------------------------------
-    async def take_away(self, path: str) -> bool:
-        """Remove a cgroup in the driver's way, killing what still runs in it; False where it has to be tried again."""
+    async def remove(self, path: str) -> bool:
+        """Remove a cgroup with the driver, killing what still runs in it; False where it has to be tried again."""
         if self._driver == "systemd":
             return await slices.stop(path.rpartition("/")[2])
         return await asyncio.to_thread(self.fs.remove, path)

@@ -1,1 +1,1 @@
-"""Dynamic resource allocation on the node: claims made ready before a pod starts, and put back after it."""
+"""Dynamic resource allocation on the node: prepares claims before a pod starts, and unprepares them after it."""

@@ -1,4 +1,4 @@
-"""Claims' parts put together for the agent's start; what only a claim needs is loaded with the first one."""
+"""Builds the claim manager with the first claim, so that nothing of it is loaded before."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent.claims.drivers import Drivers
+from agent.claims.drivers import DRADrivers
 from kube.client import Client
 
 if TYPE_CHECKING:
     from agent.claims.manager import ClaimManager
 
 
-def maker(client: Client, drivers: Drivers, root: Path) -> Callable[[], ClaimManager]:
+def maker(client: Client, drivers: DRADrivers, root: Path) -> Callable[[], ClaimManager]:
     """Return what makes the node's claim manager. It raises StateError."""
 
     def make() -> ClaimManager:

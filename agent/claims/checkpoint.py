@@ -1,4 +1,4 @@
-"""dra_manager_state: which claims are ready on this node, for which pods, and which CDI devices they are."""
+"""dra_manager_state: the claims that are prepared on this node, with their pods and CDI devices."""
 
 from __future__ import annotations
 
@@ -69,11 +69,11 @@ class _Data(msgspec.Struct):
 
 class _Found(_Data):
     Entries: list[_Entry] | None = None
-    """What the list was called before."""
+    """The list's former name."""
 
 
 def encode(claims: Iterable[ClaimInfo]) -> dict[str, Any]:
-    """Return the note of all claims."""
+    """Return the checkpoint of all claims."""
     data = msgspec.json.encode(_Data("DRACheckpoint", _GROUP_VERSION, [_entry(claim) for claim in claims]))
     return {"Data": data.decode(), "Checksum": zlib.crc32(data)}
 

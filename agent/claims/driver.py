@@ -1,4 +1,4 @@
-"""One DRA driver, as the agent calls it: in version v1 of its interface, or in v1beta1 where it has no other."""
+"""Client of one DRA driver, in version v1 of its interface, or in v1beta1 where it has no other."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from google.protobuf.message import Message
 
 from agent.claims import messages as m
 from agent.claims.checkpoint import ClaimDevice, ClaimInfo
-from agent.claims.health import DEFAULT_SECONDS, HEALTHY, UNHEALTHY, UNKNOWN, Health
+from agent.claims.device_health import DEFAULT_SECONDS, HEALTHY, UNHEALTHY, UNKNOWN, Health
 from agent.managers.errors import DynamicResourceError
 from cri.channel import Channel
 from cri.errors import CRIError, UnimplementedError
@@ -18,7 +18,7 @@ CALL_SECONDS = 45.0
 R = TypeVar("R", bound=Message)
 
 
-class Driver:
+class DRAClient:
     """A driver at its socket; `version` is v1 or v1beta1."""
 
     def __init__(self, name: str, endpoint: str, version: str) -> None:
@@ -62,8 +62,8 @@ class Driver:
         answer = await self._call("NodeUnprepareResources", request, m.NodeUnprepareResourcesResponse)
         self._check("NodeUnprepareResources", claims, {uid: one.error for uid, one in answer.claims.items()})
 
-    async def healths(self, version: str) -> AsyncIterator[list[Health]]:
-        """Follow what the driver says of all its devices' health, until it goes away. Raise CRIError."""
+    async def watch_health(self, version: str) -> AsyncIterator[list[Health]]:
+        """Yield the driver's reports on its devices' health, until it goes away. Raise CRIError."""
         path = f"/{version}.DRAResourceHealth/NodeWatchResources"
         names = {m.HealthStatus.HEALTHY: HEALTHY, m.HealthStatus.UNHEALTHY: UNHEALTHY}
         async for answer in self._channel.stream(

@@ -1,8 +1,8 @@
-"""The DRA drivers that are there, and what becomes of their ResourceSlices without them.
+"""Registry of the DRA drivers; deletes the ResourceSlices of drivers that are gone.
 
-A driver publishes its node's slices itself. When it is gone for half a minute its slices are deleted, so that nobody
-schedules onto devices that cannot be made ready; and all of the node's when the agent starts, because no driver has
-come back yet (pkg/kubelet/cm/dra/plugin/dra_plugin_manager.go).
+A driver publishes its node's slices itself. When it has been gone for half a minute its slices are deleted, so that nothing is
+scheduled onto devices that cannot be prepared; and all of the node's when the agent starts, because no driver has registered
+yet (pkg/kubelet/cm/dra/plugin/dra_plugin_manager.go).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from agent.claims.health import Healths
+from agent.claims.device_health import DeviceHealthCache
 from agent.managers.errors import DynamicResourceError
 from agent.plugins.handler import DRA, PluginError
 from cri.errors import CRIError
@@ -21,7 +21,7 @@ from kube.clock import Clock
 from kube.errors import StatusError
 
 if TYPE_CHECKING:
-    from agent.claims.driver import Driver
+    from agent.claims.driver import DRAClient
 
 log = logging.getLogger(__name__)
 
@@ -31,22 +31,23 @@ _SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 _HEALTH_VERSIONS = {"v1beta1.DRAResourceHealth": "v1beta1", "v1alpha1.DRAResourceHealth": "v1alpha1"}
 WIPE_SECONDS = 30.0
 FOLLOW_SECONDS = 5.0
-"""Before a driver that stopped telling of its devices is asked again."""
+"""Delay before a driver that ended its health stream is called again."""
 FIRST_RETRY, LAST_RETRY = 1.0, 300.0
 
 
-class Drivers:
+class DRADrivers:
     """By the driver's name, the newest plugin last (agent.plugins.handler.PluginHandler)."""
 
     kind = DRA
 
-    def __init__(self, client: Client, node_name: str, *, clock: Clock) -> None:
+    def __init__(
+        self, client: Client, node_name: str, *, clock: Clock, health_changed: Callable[[], None] = lambda: None
+    ) -> None:
+        """`health_changed` is called when a device is in another state than before."""
         self._client, self._node_name, self._clock = client, node_name, clock
-        self.healths = Healths(lambda: self.health_changed())
-        self.health_changed: Callable[[], None] = lambda: None
-        """Called when a device is in another state than before."""
+        self.health = DeviceHealthCache(health_changed)
         self._following: dict[str, asyncio.Task[None]] = {}
-        self._drivers: dict[str, list[Driver]] = {}
+        self._drivers: dict[str, list[DRAClient]] = {}
         self._wipes: dict[str, asyncio.Task[None]] = {}
         self._group: asyncio.TaskGroup | None = None
 
@@ -57,7 +58,7 @@ class Drivers:
             self._wipes[""] = group.create_task(self._wipe("", 0.0), name="slices of the last agent's drivers")
             await asyncio.Event().wait()
 
-    def get(self, name: str) -> Driver:
+    def get(self, name: str) -> DRAClient:
         """Return a driver. Raise DynamicResourceError where it is not there."""
         found = self._drivers.get(name)
         if not found:
@@ -81,12 +82,12 @@ class Drivers:
 
     async def register(self, name: str, endpoint: str, versions: Sequence[str]) -> None:
         """Take a driver's plugin into use. Raise PluginError."""
-        from agent.claims.driver import Driver  # with the first driver only
+        from agent.claims.driver import DRAClient  # with the first driver only
 
         version = self._version(name, endpoint, versions)
         if any(driver.endpoint == endpoint for driver in self._drivers.get(name, ())):
             raise PluginError(f"endpoint {endpoint} already registered for DRA driver plugin {name}")
-        driver = Driver(name, endpoint, version)
+        driver = DRAClient(name, endpoint, version)
         self._drivers.setdefault(name, []).append(driver)
         for service, health_version in _HEALTH_VERSIONS.items():
             if service in versions and self._group is not None:
@@ -109,18 +110,18 @@ class Drivers:
             if self._group is not None:
                 self._wipes[name] = self._group.create_task(self._wipe(name, WIPE_SECONDS), name=f"slices of {name}")
 
-    async def _follow(self, driver: Driver, version: str) -> None:
-        """Take in what a driver says of its devices; calls it again where it stops."""
+    async def _follow(self, driver: DRAClient, version: str) -> None:
+        """Keep a driver's health stream open and its reports cached."""
         while True:
             try:
-                async for found in driver.healths(version):
-                    self.healths.take_in(driver.name, found)
+                async for found in driver.watch_health(version):
+                    self.health.update(driver.name, found)
             except CRIError as error:
                 log.info("health of %s's devices: %s", driver.name, error)
             except Exception:
                 log.exception("health of %s's devices", driver.name)
             finally:
-                self.healths.forget(driver.name)
+                self.health.forget(driver.name)
             await self._clock.sleep(FOLLOW_SECONDS)
 
     async def _wipe(self, name: str, after: float) -> None:

@@ -1,10 +1,9 @@
-"""Claims of pods on this node: made ready by their drivers before the sandbox, put back after the last container.
+"""Prepares the claims of pods before the sandbox, and unprepares them after the last container.
 
-The scheduler has allocated a claim and reserved it for the pod; the node checks both, asks the drivers named in the
-allocation, and keeps which CDI devices came of it. A claim that several pods share is made ready once and put back
-after the last. One lock a claim keeps that in order, so a driver that does not answer holds up the pods of its claims alone.
-Everything is written down before it is asked for, so that nothing stays made ready that nobody knows
-of (pkg/kubelet/cm/dra/manager.go).
+The scheduler has allocated a claim and reserved it for the pod; the node checks both, calls the drivers named in the
+allocation, and keeps the CDI devices that they return. A claim that several pods share is prepared once and unprepared after
+the last. A lock for each claim keeps that in order, so a driver that does not answer delays only the pods of its claims. The
+checkpoint is written before each call, so that no claim stays prepared that is not in it (pkg/kubelet/cm/dra/manager.go).
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from pathlib import Path
 
 from agent.claims import checkpoint
 from agent.claims.checkpoint import ClaimInfo
-from agent.claims.drivers import Drivers
+from agent.claims.drivers import DRADrivers
 from agent.managers.errors import DynamicResourceError
 from agent.node.extended_resources import is_extended
 from kube.api import core_v1, resource_v1
@@ -32,7 +31,7 @@ log = logging.getLogger(__name__)
 class ClaimManager:
     """The claims on one node, by namespace and name."""
 
-    def __init__(self, client: Client, drivers: Drivers, root: Path) -> None:
+    def __init__(self, client: Client, drivers: DRADrivers, root: Path) -> None:
         """Take over what the last agent wrote below `root`. Raise StateError."""
         self._client, self._drivers, self._root = client, drivers, root
         self._claims = {(claim.namespace, claim.name): claim for claim in checkpoint.load(root)}
@@ -63,7 +62,7 @@ class ClaimManager:
 
     @contextlib.asynccontextmanager
     async def _locked(self, keys: Iterable[tuple[str, str]]) -> AsyncIterator[None]:
-        """Hold the locks of claims, taken in one order for all: a driver may take its time, and pods without them go on."""
+        """Hold the locks of claims, acquired in one order: a slow driver delays only pods with the same claims."""
         async with contextlib.AsyncExitStack() as stack:
             for key in sorted(set(keys)):
                 await stack.enter_async_context(self._locks.of(key))
@@ -157,7 +156,7 @@ class ClaimManager:
         return list(dict.fromkeys(names))
 
     def health(self, pod: core_v1.Pod, container: core_v1.Container, now: float) -> list[core_v1.ResourceStatus]:
-        """Return the health of a container's claimed devices, as its status says it."""
+        """Return the health of a container's claimed devices for its status."""
         found = []
         for used in container.resources.claims if container.resources else ():
             entry = next((e for e in pod.spec.resource_claims if e.name == used.name), None)
@@ -168,17 +167,17 @@ class ClaimManager:
             claim = self._claims.get((pod.metadata.namespace or "", name or ""))
             if claim is None:
                 continue
-            told: dict[str, core_v1.ResourceHealth] = {}
+            health_by_device: dict[str, core_v1.ResourceHealth] = {}
             for driver, device in ((d, device) for d, devices in sorted(claim.drivers.items()) for device in devices):
                 if used.request and device.requests and used.request.partition("/")[0] not in device.requests:
                     continue
-                status, message = self._drivers.healths.of(driver, device.pool, device.device, now)
+                status, message = self._drivers.health.of(driver, device.pool, device.device, now)
                 key = device.cdi[0] if device.cdi else f"{driver}/{device.pool}/{device.device}"
                 health = core_v1.ResourceHealth(resource_id=key, health=status, message=message or None)
-                told.setdefault(key, health)
-            if told:
+                health_by_device.setdefault(key, health)
+            if health_by_device:
                 what = f"claim:{used.name}" + (f"/{used.request}" if used.request else "")
-                found.append(core_v1.ResourceStatus(name=what, resources=list(told.values())))
+                found.append(core_v1.ResourceStatus(name=what, resources=list(health_by_device.values())))
         return found
 
     async def unprepare(self, uid: str) -> None:

@@ -1,7 +1,7 @@
 """The DRA drivers' messages: the only module that imports their generated stubs, and only once a pod has a claim.
 
-The versions v1 and v1beta1 of the interface have the same messages under other names; both take v1's bytes, and so it
-is with v1alpha1 and v1beta1 of the interface that tells of devices' health.
+The versions v1 and v1beta1 of the interface have the same messages under other names; both take v1's bytes. The same holds for
+v1alpha1 and v1beta1 of the device health interface.
 """
 
 from agent.claims.wire.dra_health_pb2 import HealthStatus, NodeWatchResourcesRequest, NodeWatchResourcesResponse

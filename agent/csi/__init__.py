@@ -1,1 +1,1 @@
-"""Volumes of CSI drivers: what a storage driver on this node is told to do for pods."""
+"""Volumes of CSI drivers, on the node's side: attach, stage, publish, expand."""

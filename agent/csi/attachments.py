@@ -1,9 +1,9 @@
-"""Waiting until a volume is attached to this node, and the list of volumes that keep the cluster from detaching them.
+"""Waits until a volume is attached to this node, and lists the volumes in use, which must not be detached.
 
-Attaching is the cluster's affair: its controller makes a VolumeAttachment, the driver's own controller answers it. The node
-says first which volumes it is about to use (status.volumesInUse), then waits until its status lists the volume as attached and
-the VolumeAttachment says so. In that order nobody can detach between look and use: who detaches takes the volume out of
-status.volumesAttached before looking at volumesInUse.
+The attach/detach controller creates a VolumeAttachment, and the driver's own controller handles it. The node first reports the
+volumes that it is about to use (status.volumesInUse), then waits until its status lists the volume as attached and the
+VolumeAttachment agrees. In that order no detach can come between check and use: the controller removes the volume from
+status.volumesAttached before it reads volumesInUse.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from kube.errors import StatusError
 log = logging.getLogger(__name__)
 
 WAIT_SECONDS = 123.0
-"""How long one try waits: upstream's podAttachAndMountTimeout of 2 minutes 3 seconds."""
+"""Timeout of one try: upstream's podAttachAndMountTimeout of 2 minutes 3 seconds."""
 _FIRST_PAUSE, _LAST_PAUSE = 0.05, 1.0
 
 
 class Attachments:
-    """Volumes attached to this node; `look` has the node's status written soon."""
+    """Volumes attached to this node; `look` requests a report of the node's status."""
 
-    def __init__(self, client: Client, node: str, *, look: Callable[[], None], clock: Clock) -> None:
-        self._client, self._node, self._look, self._clock = client, node, look, clock
+    def __init__(self, client: Client, node: str, *, request_report: Callable[[], None], clock: Clock) -> None:
+        self._client, self._node, self._request_report, self._clock = client, node, request_report, clock
         self._in_use: set[str] = set()
 
     def in_use(self) -> list[str]:
@@ -42,11 +42,11 @@ class Attachments:
         self._in_use.update(names)
 
     async def restore_reported(self) -> None:
-        """Take over what the node's status names, as far as the API server answers: the disk cannot say what was in use."""
+        """Restore the volumes in use from the node's status, where the API server answers: they are not on disk."""
         try:
             node = await self._client.get(core_v1.Node, self._node)
         except StatusError as error:
-            log.warning("reading which volumes the node's status names: %s", error)
+            log.warning("reading the volumes in use from the node's status: %s", error)
         else:
             self.restore(name for name in node.status.volumes_in_use if is_unique_name(name))
 
@@ -54,14 +54,14 @@ class Attachments:
         """A volume is on this node no more: it may be detached."""
         if name in self._in_use:
             self._in_use.discard(name)
-            self._look()
+            self._request_report()
 
     async def wait(self, volume: Volume) -> dict[str, str]:
         """Wait until a volume is attached; return what attaching gave for the driver. Raise VolumeError, StatusError."""
         name = volume.unique_name
         if name not in self._in_use:
             self._in_use.add(name)
-            self._look()
+            self._request_report()
         attachment = attachment_name(volume.driver, volume.handle, self._node)
         until = self._clock.monotonic() + WAIT_SECONDS
         pause = _FIRST_PAUSE

@@ -1,4 +1,4 @@
-"""One CSI driver on its socket, one method a call; deadlines are upstream's two minutes."""
+"""Client of one CSI driver on its socket, a method for each call; deadlines are upstream's two minutes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CALL_SECONDS = 120.0
 R = TypeVar("R", bound=Message)
 
 
-class Driver:
+class CSIClient:
     """The node service of a driver; every call raises CRIError with the driver's own message."""
 
     def __init__(self, name: str, endpoint: str) -> None:
@@ -27,7 +27,7 @@ class Driver:
         return await self._call("NodeGetInfo", api.NodeGetInfoRequest(), api.NodeGetInfoResponse)
 
     async def can(self, ability: int) -> bool:
-        """Tell whether the driver has an optional ability (a value of Ability.Type); asked once."""
+        """Return whether the driver has an optional capability (a value of Ability.Type); asked once."""
         if self._abilities is None:
             request = api.NodeGetCapabilitiesRequest()
             answer = await self._call("NodeGetCapabilities", request, api.NodeGetCapabilitiesResponse)
@@ -47,7 +47,7 @@ class Driver:
         published: Mapping[str, str],
         secrets: Mapping[str, str],
     ) -> None:
-        """Bring the volume to the node's own place for it; `published` is what attaching it gave."""
+        """Stage the volume on the node; `published` is the publish context from attaching it."""
         request = api.NodeStageVolumeRequest(
             volume_id=handle,
             publish_context=published,
@@ -74,7 +74,7 @@ class Driver:
         published: Mapping[str, str],
         secrets: Mapping[str, str],
     ) -> None:
-        """Bring the volume to a pod's place; `staged` is where it is on the node, "" where it is not staged."""
+        """Publish the volume to a pod; `staged` is its staging path, "" where it is not staged."""
         request = api.NodePublishVolumeRequest(
             volume_id=handle,
             publish_context=published,

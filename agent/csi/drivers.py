@@ -1,7 +1,7 @@
-"""The CSI drivers of this node: registered by their sockets, told of to the cluster in the CSINode object.
+"""Registry of this node's CSI drivers, which registers each in the CSINode object too.
 
-A driver is in use when it has said what it calls this node and the CSINode says so too, since others (the scheduler, the
-attach/detach controller, the driver's own controller) go by that. A driver's code is loaded with the first of them.
+A driver is in use when it has returned its node ID and the CSINode has it, since others (the scheduler, the attach/detach
+controller, the driver's own controller) rely on that. A driver's code is loaded with the first of them.
 """
 
 from __future__ import annotations
@@ -11,28 +11,28 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from agent.csi.node_object import CSINodes
+from agent.csi.csi_node import CSINodes
 from agent.plugins.handler import PluginError
 from agent.volumes.payload import VolumeError
 from cri.errors import CRIError
 from kube.errors import StatusError
 
 if TYPE_CHECKING:
-    from agent.csi.driver import Driver
+    from agent.csi.driver import CSIClient
 
 _VERSION = re.compile(r"v?(\d+)(?:\.(\d+))?(?:\.(\d+))?(?:-.*)?")
 
 
-class Drivers:
+class CSIDrivers:
     """The handler of CSIPlugin registrations, and the drivers by name."""
 
     def __init__(self, nodes: CSINodes) -> None:
         self._nodes = nodes
-        self._drivers: dict[str, tuple[Driver, tuple[int, ...]]] = {}
+        self._drivers: dict[str, tuple[CSIClient, tuple[int, ...]]] = {}
         self.changed = asyncio.Event()
         """Set where a driver came or went; whoever follows clears it."""
 
-    def get(self, name: str) -> Driver:
+    def get(self, name: str) -> CSIClient:
         """Return a driver that is in use. Raise VolumeError."""
         found = self._drivers.get(name)
         if found is None:
@@ -43,7 +43,7 @@ class Drivers:
         """List the drivers in use."""
         return sorted(self._drivers)
 
-    def find(self, name: str) -> Driver | None:
+    def find(self, name: str) -> CSIClient | None:
         found = self._drivers.get(name)
         return found[0] if found is not None else None
 
@@ -64,10 +64,10 @@ class Drivers:
             )
 
     async def register(self, name: str, endpoint: str, versions: Sequence[str]) -> None:
-        """Ask the driver about this node and tell the cluster. Raise PluginError."""
-        from agent.csi.driver import Driver  # with the first driver only
+        """Ask the driver about this node and add it to the CSINode. Raise PluginError."""
+        from agent.csi.driver import CSIClient  # with the first driver only
 
-        driver = Driver(name, endpoint)
+        driver = CSIClient(name, endpoint)
         try:
             info = await driver.info()
             if not info.node_id:
@@ -91,7 +91,7 @@ class Drivers:
             await before[0].close()
 
     async def deregister(self, name: str, endpoint: str) -> None:
-        """Let go of a driver whose registration is gone; another one of its name stays."""
+        """Remove a driver whose registration is gone; another one of its name stays."""
         known = self._drivers.get(name)
         if known is None or known[0].endpoint != endpoint:
             return

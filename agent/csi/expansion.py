@@ -1,8 +1,8 @@
-"""Finishing a volume's expansion on the node: the file system fills what the driver's controller made larger.
+"""Finishes a volume's expansion on the node: grows the file system to what the driver's controller expanded.
 
-The cluster's side made the PersistentVolume larger than its claim says it is; the difference is what the node has to do. When
-it is done, the claim gets its new capacity and the conditions that told of the waiting go
-(operation_generator.go: NodeExpandVolume, MarkFSResizeFinished).
+The control plane expanded the PersistentVolume beyond the capacity in its claim's status; the difference is left to the node.
+Afterwards the claim's status gets the new capacity, and its conditions about the resize are removed (operation_generator.go:
+NodeExpandVolume, MarkFSResizeFinished).
 """
 
 from __future__ import annotations
@@ -20,28 +20,28 @@ from kube.events import NORMAL, WARNING, EventRecorder
 from kube.quantity import value
 
 if TYPE_CHECKING:
-    from agent.csi.driver import Driver
-    from agent.volumes.claims import Bound
+    from agent.csi.driver import CSIClient
+    from agent.volumes.claims import BoundClaim
 
 _CONDITIONS = ("Resizing", "FileSystemResizePending", "ControllerResizeError", "NodeResizeError")
 
 
 class Expansion:
-    """Tells drivers of larger volumes and the cluster of the result."""
+    """Has drivers expand larger volumes, and reports the result."""
 
     def __init__(self, client: Client, recorder: EventRecorder) -> None:
         self._client, self._recorder = client, recorder
 
-    async def possible(self, driver: Driver, persistent: core_v1.PersistentVolume) -> bool:
-        """Tell whether a driver wants to hear of its volumes' growth on the node."""
+    async def possible(self, driver: CSIClient, persistent: core_v1.PersistentVolume) -> bool:
+        """Return whether a driver expands volumes on the node."""
         from agent.csi.messages import Ability
 
         return await driver.can(Ability.EXPAND_VOLUME)
 
     async def finish(
-        self, pod: core_v1.Pod, driver: Driver, volume: Volume, bound: Bound, path: Path, staged: str
+        self, pod: core_v1.Pod, driver: CSIClient, volume: Volume, bound: BoundClaim, path: Path, staged: str
     ) -> None:
-        """Have the driver do what is left of an expansion; failures are told and tried again later."""
+        """Have the driver finish an expansion; a failure is recorded as an event and retried later."""
         from agent.csi import request
 
         wanted = value(bound.persistent.spec.capacity.get("storage", 0))
@@ -63,7 +63,7 @@ class Expansion:
             text = f'{step} succeeded for volume "{volume.name}"'
             self._recorder.event(about, NORMAL, "FileSystemResizeSuccessful", text)
 
-    async def _mark_done(self, bound: Bound) -> None:
+    async def _mark_done(self, bound: BoundClaim) -> None:
         status = bound.claim.status
         removed: list[dict[str, Any]] = [
             {"$patch": "delete", "type": condition.type}

@@ -1,9 +1,10 @@
-"""Where CSI volumes are on the node, and the notes beside them from which everything is known again after a restart.
+"""Paths of CSI volumes on the node, and the volume data files beside them from which a restarted agent knows everything.
 
-Paths and the notes' keys are upstream's (pkg/volume/csi): each pod's volume has a folder with `vol_data.json` beside the
-driver's mount, each staged volume one under the plugins folder. A note is written before the driver is called, so whatever
-was begun can be undone, whoever died in between. There is no other record: which pods use a volume is read from disk. Only a
-note that is not there means that nothing was begun; one that cannot be read, for the moment or for good, may mean any volume.
+Paths and the files' keys are upstream's (pkg/volume/csi): each pod's volume has a directory with `vol_data.json` beside the
+driver's mount, each staged volume one under the plugins directory. The file is written before the driver is called, so whatever
+was begun can be undone, whichever process died in between. There is no other record: the pods that use a volume are read from
+disk. Only a missing file means that nothing was begun; one that cannot be read, for the moment or for good, may mean any
+volume.
 """
 
 from __future__ import annotations
@@ -19,20 +20,20 @@ from pathlib import Path
 from agent.csi.volume import Volume
 from kube.files import write_file
 
-NOTE = "vol_data.json"
+DATA_FILE = "vol_data.json"
 PLUGIN = "kubernetes.io~csi"
 
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """A pod's volume: where the driver was told to bring it, and the note's folder."""
+    """A volume that a driver was asked to publish to a pod, and the directory of its data file."""
 
     uid: str
     name: str
     driver: str
     handle: str
     target: Path
-    note: Path
+    data_file: Path
     block: bool
     ephemeral: bool
     attached: bool
@@ -40,16 +41,16 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """A volume that the driver was told to bring to the node."""
+    """A volume that a driver was asked to stage on the node."""
 
     driver: str
     handle: str
     target: Path
-    note: Path
+    data_file: Path
 
 
-class DamagedNoteError(Exception):
-    """A note is there and does not say what it is about."""
+class DamagedVolumeDataError(Exception):
+    """A volume data file exists and does not name its volume."""
 
 
 class Layout:
@@ -69,16 +70,16 @@ class Layout:
         """Return the link through which a pod's containers get a block volume."""
         return self._pods / uid / "volumeDevices" / PLUGIN / name
 
-    def note_of(self, uid: str, volume: Volume) -> Path:
+    def data_file_of(self, uid: str, volume: Volume) -> Path:
         if volume.block:
             # By pod, since each pod's is undone on its own.
-            return self._plugin / "volumeDevices" / volume.name / "data" / f"{uid}.{NOTE}"
-        return self._pods / uid / "volumes" / PLUGIN / volume.name / NOTE
+            return self._plugin / "volumeDevices" / volume.name / "data" / f"{uid}.{DATA_FILE}"
+        return self._pods / uid / "volumes" / PLUGIN / volume.name / DATA_FILE
 
-    def write_pod_note(self, uid: str, volume: Volume, node: str, attachment: str) -> None:
-        """Note a pod's volume, and make the folder that the driver's mount goes into."""
+    def write_pod_data(self, uid: str, volume: Volume, node: str, attachment: str) -> None:
+        """Write the data file of a pod's volume, and create the parent of the driver's mount."""
         self.target(uid, volume).parent.mkdir(parents=True, exist_ok=True, mode=0o750)
-        note = {
+        data = {
             "specVolID": volume.name,
             "volumeHandle": volume.handle,
             "driverName": volume.driver,
@@ -86,7 +87,7 @@ class Layout:
             "attachmentID": attachment,
             "volumeLifecycleMode": "Ephemeral" if volume.ephemeral else "Persistent",
         }
-        _write(self.note_of(uid, volume), note)
+        _write(self.data_file_of(uid, volume), data)
         if volume.block:
             link = self.device_link(uid, volume.name)
             link.parent.mkdir(parents=True, exist_ok=True, mode=0o750)
@@ -94,30 +95,30 @@ class Layout:
                 link.symlink_to(self.target(uid, volume))
 
     def published(self, uid: str) -> list[Published]:
-        """List what was begun for a pod; damaged notes name nothing and are left alone. Raise OSError."""
+        """List the volumes that were begun for a pod, without those of damaged files. Raise OSError."""
         found = []
-        for note, target, block in self._pod_notes(uid):
-            with contextlib.suppress(DamagedNoteError):
-                found += _published(uid, note, target, block=block)
+        for data_file, target, block in self._pod_data_files(uid):
+            with contextlib.suppress(DamagedVolumeDataError):
+                found += _published(uid, data_file, target, block=block)
         return found
 
     def all_published(self) -> list[Published]:
-        """List what was begun for any pod on the node. Raise OSError and DamagedNoteError, since then not all is known."""
+        """List the volumes that were begun for any pod. Raise OSError and DamagedVolumeDataError: some are unknown then."""
         return [
             published
             for uid in _names_in(self._pods)
-            for note, target, block in self._pod_notes(uid)
-            for published in _published(uid, note, target, block=block)
+            for data_file, target, block in self._pod_data_files(uid)
+            for published in _published(uid, data_file, target, block=block)
         ]
 
-    def _pod_notes(self, uid: str) -> Iterator[tuple[Path, Path, bool]]:
-        """Yield where a pod's notes may be, with the driver's target and whether it is a block device. Raise OSError."""
+    def _pod_data_files(self, uid: str) -> Iterator[tuple[Path, Path, bool]]:
+        """Yield the paths of a pod's data files, with the driver's target and whether it is a block device. Raise OSError."""
         volumes = self._pods / uid / "volumes" / PLUGIN
         for name in _names_in(volumes):
-            yield volumes / name / NOTE, volumes / name / "mount", False
+            yield volumes / name / DATA_FILE, volumes / name / "mount", False
         devices = self._plugin / "volumeDevices"
         for name in _names_in(self._pods / uid / "volumeDevices" / PLUGIN):
-            yield devices / name / "data" / f"{uid}.{NOTE}", devices / "publish" / name / uid, True
+            yield devices / name / "data" / f"{uid}.{DATA_FILE}", devices / "publish" / name / uid, True
 
     def forget_published(self, published: Published) -> None:
         """Remove what is left of a pod's volume that the driver has let go of. Raise OSError where it is still mounted."""
@@ -126,12 +127,12 @@ class Layout:
                 published.target.rmdir()
             else:
                 published.target.unlink()
-        published.note.unlink(missing_ok=True)
+        published.data_file.unlink(missing_ok=True)
         if published.block:
             self.device_link(published.uid, published.name).unlink(missing_ok=True)
-            folders = [published.target.parent, published.note.parent, published.note.parent.parent]
+            folders = [published.target.parent, published.data_file.parent, published.data_file.parent.parent]
         else:
-            folders = [published.note.parent]
+            folders = [published.data_file.parent]
         _remove_empty(folders)
 
     # -- the node's place ---------------------------------------------------------------------------------------------
@@ -144,47 +145,47 @@ class Layout:
     def _staging_folder(self, driver: str, handle: str) -> Path:
         return self._plugin / driver / hashlib.sha256(handle.encode()).hexdigest()
 
-    def write_staging_note(self, volume: Volume) -> None:
-        """Note a volume that is about to be staged, and make its place."""
+    def write_staging_data(self, volume: Volume) -> None:
+        """Write the data file of a volume that is about to be staged, and create its staging directory."""
         self.staging(volume).mkdir(parents=True, exist_ok=True, mode=0o750)
-        note = self._staging_folder(volume.driver, volume.handle) / NOTE
+        data_file = self._staging_folder(volume.driver, volume.handle) / DATA_FILE
         data = {"driverName": volume.driver, "volumeHandle": volume.handle}
         if volume.block:
             data["specVolID"] = volume.name
-        _write(note, data)
+        _write(data_file, data)
 
     def staged(self) -> list[Staged]:
-        """List what was begun for the node; damaged notes name nothing and are left alone. Raise OSError."""
+        """List the volumes that were begun to be staged, without those of damaged files. Raise OSError."""
         found = []
         for driver in _names_in(self._plugin):
             for digest in _names_in(self._plugin / driver):
-                with contextlib.suppress(DamagedNoteError):
+                with contextlib.suppress(DamagedVolumeDataError):
                     found += self._staged_in(self._plugin / driver / digest)
         return found
 
     def staged_volume(self, driver: str, handle: str) -> list[Staged]:
-        """Return one volume where it was begun for the node. Raise OSError and DamagedNoteError."""
+        """Return one volume where it was begun for the node. Raise OSError and DamagedVolumeDataError."""
         return self._staged_in(self._staging_folder(driver, handle))
 
     def _staged_in(self, folder: Path) -> list[Staged]:
-        data = _read(folder / NOTE)
+        data = _read(folder / DATA_FILE)
         if data is None:
             return []
         target = folder / "globalmount"
         if name := data.get("specVolID"):
             target = self._plugin / "volumeDevices" / "staging" / name
-        return [Staged(data.get("driverName", ""), data.get("volumeHandle", ""), target, folder / NOTE)]
+        return [Staged(data.get("driverName", ""), data.get("volumeHandle", ""), target, folder / DATA_FILE)]
 
     def forget_staged(self, staged: Staged) -> None:
         """Remove what is left of a volume that the driver has let go of. Raise OSError where it is still mounted."""
         with contextlib.suppress(FileNotFoundError):
             staged.target.rmdir()
-        staged.note.unlink(missing_ok=True)
-        _remove_empty([staged.note.parent])
+        staged.data_file.unlink(missing_ok=True)
+        _remove_empty([staged.data_file.parent])
 
 
-def _published(uid: str, note: Path, target: Path, *, block: bool) -> list[Published]:
-    data = _read(note)
+def _published(uid: str, data_file: Path, target: Path, *, block: bool) -> list[Published]:
+    data = _read(data_file)
     if data is None:
         return []
     return [
@@ -194,7 +195,7 @@ def _published(uid: str, note: Path, target: Path, *, block: bool) -> list[Publi
             driver=data.get("driverName", ""),
             handle=data.get("volumeHandle", ""),
             target=target,
-            note=note,
+            data_file=data_file,
             block=block,
             ephemeral=data.get("volumeLifecycleMode") == "Ephemeral",
             attached=bool(data.get("attachmentID")),
@@ -202,21 +203,21 @@ def _published(uid: str, note: Path, target: Path, *, block: bool) -> list[Publi
     ]
 
 
-def _write(note: Path, data: dict[str, str]) -> None:
-    note.parent.mkdir(parents=True, exist_ok=True, mode=0o750)
-    write_file(note, json.dumps(data).encode(), 0o600)
+def _write(data_file: Path, data: dict[str, str]) -> None:
+    data_file.parent.mkdir(parents=True, exist_ok=True, mode=0o750)
+    write_file(data_file, json.dumps(data).encode(), 0o600)
 
 
-def _read(note: Path) -> dict[str, str] | None:
-    """Read a note; None where there is none. Raise OSError and DamagedNoteError."""
+def _read(data_file: Path) -> dict[str, str] | None:
+    """Read a volume data file; None where there is none. Raise OSError and DamagedVolumeDataError."""
     try:
-        found = json.loads(note.read_text())
+        found = json.loads(data_file.read_text())
     except (FileNotFoundError, NotADirectoryError):
         return None
     except ValueError as error:
-        raise DamagedNoteError(f"{note}: {error}") from error
+        raise DamagedVolumeDataError(f"{data_file}: {error}") from error
     if not isinstance(found, dict) or not found.get("driverName") or not found.get("volumeHandle"):
-        raise DamagedNoteError(f"{note}: it names no volume")
+        raise DamagedVolumeDataError(f"{data_file}: it names no volume")
     return found
 
 

@@ -1,7 +1,7 @@
-"""How many volumes of a driver fit on the node, asked again while it runs.
+"""Keeps the number of volumes of each driver that fit on the node up to date in the CSINode.
 
-A driver whose CSIDriver has `nodeAllocatableUpdatePeriodSeconds` is asked that often; the CSINode gets the new number, by which
-the scheduler goes (KEP-4876). What a CSIDriver asks for is itself looked up again now and then.
+A driver whose CSIDriver has `nodeAllocatableUpdatePeriodSeconds` is asked that often; the scheduler uses the number in the
+CSINode (KEP-4876). The CSIDriver itself is read again now and then.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import asyncio
 import contextlib
 import logging
 
-from agent.csi.drivers import Drivers
-from agent.csi.node_object import CSINodes
+from agent.csi.csi_node import CSINodes
+from agent.csi.drivers import CSIDrivers
 from agent.plugins.handler import PluginError
 from cri.errors import CRIError
 from kube import cancellation
@@ -23,13 +23,13 @@ from kube.errors import StatusError
 log = logging.getLogger(__name__)
 
 LOOK_SECONDS = 300.0
-"""How often a driver is looked up that asks for nothing."""
+"""Interval of reading the CSIDriver of a driver without an update period."""
 
 
 class Limits:
     """Keeps the numbers of all drivers in use."""
 
-    def __init__(self, client: Client, drivers: Drivers, nodes: CSINodes, *, clock: Clock) -> None:
+    def __init__(self, client: Client, drivers: CSIDrivers, nodes: CSINodes, *, clock: Clock) -> None:
         self._client, self._drivers, self._nodes, self._clock = client, drivers, nodes, clock
 
     async def run(self) -> None:
@@ -57,7 +57,7 @@ class Limits:
                 topology = dict(info.accessible_topology.segments)
                 await self._nodes.add(name, info.node_id, topology, info.max_volumes_per_node)
             except (CRIError, StatusError, PluginError) as error:
-                log.warning("asking CSI driver %s how many volumes it can have: %s", name, error)
+                log.warning("reading the volume limit of CSI driver %s: %s", name, error)
 
     async def _period(self, name: str) -> int | None:
         with contextlib.suppress(StatusError):

@@ -1,7 +1,7 @@
-"""Having a driver bring a volume to a pod: the node's place first, then the pod's, with all that the driver asks for.
+"""Has a driver stage a volume on the node and publish it to a pod, with all that its CSIDriver object asks for.
 
-A note of each step is on disk before the driver is called. What the driver is told beside the volume is a matter of its
-CSIDriver object: the pod, tokens of its service account, the group of its files.
+The volume data file of each step is on disk before the driver is called. The CSIDriver object decides what the driver gets
+beside the volume: the pod's name, tokens of its service account, the group of its files.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from kube.clock import format_time
 from kube.csi import attachment_name
 
 if TYPE_CHECKING:
-    from agent.csi.driver import Driver
+    from agent.csi.driver import CSIClient
 
 MOUNT_DEVICE = {False: "MountVolume.MountDevice", True: "MapVolume.SetUpDevice"}
-"""What upstream's events call the first step, by whether the volume is a block device."""
+"""Upstream's name of the first step in events, by whether the volume is a block device."""
 
 
 class Publisher:
@@ -37,9 +37,9 @@ class Publisher:
     def __init__(self, client: Client, node: str, layout: Layout, tokens: TokenCache) -> None:
         self._client, self._node, self._layout, self._tokens = client, node, layout, tokens
 
-    async def bring(
+    async def publish(
         self,
-        driver: Driver,
+        driver: CSIClient,
         pod: core_v1.Pod,
         volume: Volume,
         spec: storage_v1.CSIDriverSpec,
@@ -48,7 +48,7 @@ class Publisher:
         attached: bool,
         fresh: bool,
     ) -> None:
-        """Note, stage where that is new, and publish. Raise VolumeError, CRIError, StatusError."""
+        """Write the data files, stage the volume where it is new, and publish it. Raise VolumeError, CRIError, StatusError."""
         from agent.csi import request
         from agent.csi.messages import Ability
 
@@ -61,12 +61,12 @@ class Publisher:
             group=group if delegated else None,
         )
         attachment = attachment_name(volume.driver, volume.handle, self._node) if attached else ""
-        await asyncio.to_thread(self._layout.write_pod_note, uid, volume, self._node, attachment)
+        await asyncio.to_thread(self._layout.write_pod_data, uid, volume, self._node, attachment)
         staged = ""
         if not volume.ephemeral and await driver.stages():
             staged = str(self._layout.staging(volume))
             if fresh:
-                await asyncio.to_thread(self._layout.write_staging_note, volume)
+                await asyncio.to_thread(self._layout.write_staging_data, volume)
                 try:
                     await driver.stage(
                         volume.handle,
@@ -105,7 +105,7 @@ class Publisher:
                 only_if_root_differs = policy == "OnRootMismatch"
                 await threads.call(
                     uid,
-                    lambda: ownership.give(target, group, only_if_root_differs=only_if_root_differs),
+                    lambda: ownership.set_ownership(target, group, only_if_root_differs=only_if_root_differs),
                     owner=threads.Owner.of(pod),
                 )
             except OSError as error:

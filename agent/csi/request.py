@@ -1,4 +1,4 @@
-"""What a driver is told of a volume: access mode, file system, context. Pure (pkg/volume/csi)."""
+"""Builds the parts of a CSI request: access mode, file system, volume context. Pure (pkg/volume/csi)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def capability(volume: Volume, *, tells_writers_apart: bool, group: int | None =
 
 
 def pod_context(pod: core_v1.Pod, *, ephemeral: bool) -> dict[str, str]:
-    """Return what a driver with podInfoOnMount is told of the pod."""
+    """Return the volume context about the pod for a driver with podInfoOnMount."""
     return {
         "csi.storage.k8s.io/pod.name": pod.metadata.name or "",
         "csi.storage.k8s.io/pod.namespace": pod.metadata.namespace or "",
@@ -56,7 +56,7 @@ def tokens_context(tokens: Mapping[str, tuple[str, str]]) -> str:
 
 
 def wants_group(policy: str | None, volume: Volume) -> bool:
-    """Tell whether the agent gives the volume's files to the pod's fsGroup (CSIDriver.spec.fsGroupPolicy)."""
+    """Return whether the agent sets the volume's ownership to the pod's fsGroup (CSIDriver.spec.fsGroupPolicy)."""
     if volume.read_only or volume.block or policy == "None":
         return False
     if policy == "File":

@@ -12,7 +12,7 @@ from kube.client import Client
 async def read(client: Client, reference: tuple[str, str] | None) -> dict[str, str]:
     """Return the contents of a Secret by namespace and name, nothing for None. Raise StatusError and VolumeError.
 
-    CSI has them as text: what is no UTF-8 cannot be given to a driver.
+    CSI secrets are text: values that are not UTF-8 cannot be passed to a driver.
     """
     if reference is None:
         return {}

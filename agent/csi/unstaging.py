@@ -1,6 +1,6 @@
-"""Taking volumes off the node, and letting them be detached: what no pod uses by the notes, and the kernel shows nowhere else.
+"""Unstages volumes that no pod uses, by the volume data files and the kernel's mounts, and lets them be detached.
 
-What cannot be read may name any volume, so nothing is taken for unused then. Callers hold the volume's lock.
+A file that cannot be read may name any volume, so no volume counts as unused then. Callers hold the volume's lock.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import logging
 
 from agent import threads
 from agent.csi.attachments import Attachments
-from agent.csi.drivers import Drivers
-from agent.csi.layout import DamagedNoteError, Layout, Staged
+from agent.csi.drivers import CSIDrivers
+from agent.csi.layout import DamagedVolumeDataError, Layout, Staged
 from agent.volumes import mounts
 from agent.volumes.cleanup import CleanupError
 from cri.errors import CRIError
@@ -24,11 +24,11 @@ DriverAndHandle = tuple[str, str]
 class Unstaging:
     """Unstages volumes of the node."""
 
-    def __init__(self, drivers: Drivers, attachments: Attachments, layout: Layout) -> None:
+    def __init__(self, drivers: CSIDrivers, attachments: Attachments, layout: Layout) -> None:
         self._drivers, self._attachments, self._layout = drivers, attachments, layout
 
     def unused(self) -> set[DriverAndHandle]:
-        """Return what is staged or said to be in use, and no pod uses. Raise OSError and DamagedNoteError."""
+        """Return volumes that are staged or in use, but by no pod. Raise OSError and DamagedVolumeDataError."""
         said = {split_unique_name(name) for name in self._attachments.in_use()}
         staged = {(staged.driver, staged.handle) for staged in self._layout.staged()}
         return (said | staged) - self._used()
@@ -44,9 +44,9 @@ class Unstaging:
                 return
             for staged in await asyncio.to_thread(self._layout.staged_volume, driver, handle):
                 await self._unstage(staged)
-        except DamagedNoteError as error:
-            # It may be about this volume. The sweep comes back to it, also when the note's pod is gone.
-            log.warning("volume %s stays on the node: %s", handle, error)
+        except DamagedVolumeDataError as error:
+            # It may name this volume. The sweep retries this, also when the file's pod is gone.
+            log.warning("unstaging volume %s: %s", handle, error)
             return
         except CRIError as error:
             raise CleanupError(f"{what}: {error.grpc_text()}") from error

@@ -1,4 +1,4 @@
-"""A CSI volume as one pod uses it: what the PersistentVolume or the pod's own volume says, in one form. Pure."""
+"""A CSI volume as one pod uses it, from a PersistentVolume or from the pod's own volume, in one form. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Volume:
     driver: str
     handle: str
     pod_volume: str
-    """What the pod calls it."""
+    """Its name in the pod."""
     ephemeral: bool = False
     block: bool = False
     read_only: bool = False

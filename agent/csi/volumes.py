@@ -1,8 +1,8 @@
-"""Sets CSI volumes up for pods and takes them down: attach, stage, publish, and the same backwards.
+"""Sets CSI volumes up for pods and tears them down: attach, stage, publish, and the reverse.
 
-A volume is staged once on the node and published to each pod. Each call is idempotent by CSI's rules, so after a restart of
-the agent everything is asked for again rather than remembered; what to undo is read from the notes on disk (layout.py). One
-lock a volume keeps its steps in order: the last pod's unstaging and the next one's staging must not cross.
+A volume is staged once on the node and published to each pod. Each call is idempotent by CSI's rules, so after a restart of the
+agent every call is repeated rather than remembered; what to undo is read from disk (layout.py). A lock for each volume keeps
+its steps in order: the last pod's unstaging and the next one's staging must not overlap.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from typing import Any
 
 from agent import threads
 from agent.csi.attachments import Attachments
-from agent.csi.drivers import Drivers
+from agent.csi.drivers import CSIDrivers
 from agent.csi.expansion import Expansion
-from agent.csi.layout import DamagedNoteError, Layout, Published
+from agent.csi.layout import DamagedVolumeDataError, Layout, Published
 from agent.csi.publishing import MOUNT_DEVICE, Publisher
 from agent.csi.unstaging import Unstaging
 from agent.csi.volume import Volume
 from agent.usage.model import Filesystem
-from agent.volumes.claims import Bound
+from agent.volumes.claims import BoundClaim
 from agent.volumes.cleanup import CleanupError
 from agent.volumes.payload import VolumeError
 from cri.errors import CRIError
@@ -40,13 +40,13 @@ log = logging.getLogger(__name__)
 
 Begin = Callable[[str, Callable[[], Coroutine[Any, Any, None]]], None]
 """Begins work under a key, unless that of the key is under way."""
-AGAIN_SECONDS = 60.0
-"""How often a pod's volume is looked at again where its driver wants to hear of it, or it may grow."""
+REPUBLISH_SECONDS = 60.0
+"""Interval of publishing a pod's volume again where its driver requires republishing, or it may be expanded."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """A volume that is set up: the folder, or the link to the device, and when to look again (epoch seconds)."""
+    """A volume that is set up: the directory or the link to the device, and when to set it up again (epoch seconds)."""
 
     path: Path
     again: float | None = None
@@ -58,7 +58,7 @@ class CSIVolumes:
     def __init__(
         self,
         client: Client,
-        drivers: Drivers,
+        drivers: CSIDrivers,
         attachments: Attachments,
         layout: Layout,
         publisher: Publisher,
@@ -73,14 +73,14 @@ class CSIVolumes:
         self._published: set[tuple[str, str]] = set()
         """Pod and volume name of what was published in this agent's life."""
         self._tried: dict[str, set[tuple[str, str]]] = {}
-        """Pod to driver and handle of what was begun for it, though there may be no note of it yet."""
+        """By pod UID: driver and handle of volumes that were begun, also without a data file yet."""
 
     async def restore(self) -> None:
         """Take over what an agent before this one had begun; call it before the node's status is written."""
         try:
             found = await asyncio.to_thread(self._layout.all_published)
             self._attachments.restore(unique_name(p.driver, p.handle) for p in found if p.attached)
-        except (OSError, DamagedNoteError) as error:
+        except (OSError, DamagedVolumeDataError) as error:
             log.warning("all volumes on the node count as in use until the next sweep: %s", error)
             with contextlib.suppress(OSError):
                 staged = await asyncio.to_thread(self._layout.staged)
@@ -88,8 +88,8 @@ class CSIVolumes:
             await self._attachments.restore_reported()
 
     # -- setting up -----------------------------------------------------------------------------------------------
-    async def set_up(self, pod: core_v1.Pod, volume: Volume, bound: Bound | None = None) -> Ready:
-        """Bring a volume to the pod, or see to it again. Raise VolumeError in upstream's words."""
+    async def set_up(self, pod: core_v1.Pod, volume: Volume, bound: BoundClaim | None = None) -> Ready:
+        """Set a volume up, or update it. Raise VolumeError with upstream's message."""
         uid = pod.metadata.uid or ""
         step = "MapVolume.SetUpDevice" if volume.block else "MountVolume.SetUp"
         try:
@@ -102,7 +102,7 @@ class CSIVolumes:
         except VolumeError as error:
             raise VolumeError(str(error), step=error.step or step, name=volume.name) from error
 
-    async def _set_up(self, uid: str, pod: core_v1.Pod, volume: Volume, bound: Bound | None) -> Ready:
+    async def _set_up(self, uid: str, pod: core_v1.Pod, volume: Volume, bound: BoundClaim | None) -> Ready:
         try:
             driver = self._drivers.get(volume.driver)
         except VolumeError as error:
@@ -123,14 +123,14 @@ class CSIVolumes:
                 published = await self._attach(volume)
             elif attach:
                 published = await self._attachments.metadata(volume)
-            await self._publisher.bring(driver, pod, volume, spec, published, attached=attach, fresh=not known)
+            await self._publisher.publish(driver, pod, volume, spec, published, attached=attach, fresh=not known)
             self._published.add((uid, volume.name))
         growing = bound is not None and await self._expansion.possible(driver, bound.persistent)
         if bound is not None and growing:
             staged = str(self._layout.staging(volume)) if await driver.stages() else ""
             await self._expansion.finish(pod, driver, volume, bound, self._path(uid, volume), staged)
         again = spec.requires_republish or growing
-        return Ready(self._path(uid, volume), self._clock.now().timestamp() + AGAIN_SECONDS if again else None)
+        return Ready(self._path(uid, volume), self._clock.now().timestamp() + REPUBLISH_SECONDS if again else None)
 
     def _path(self, uid: str, volume: Volume) -> Path:
         return self._layout.device_link(uid, volume.name) if volume.block else self._layout.target(uid, volume)
@@ -150,8 +150,8 @@ class CSIVolumes:
                 return None
             raise
 
-    async def figures(self, pod: core_v1.Pod, volume: Volume, now: float) -> Filesystem | None:
-        """Ask the driver how full a volume is; None where it cannot say."""
+    async def volume_stats(self, pod: core_v1.Pod, volume: Volume, now: float) -> Filesystem | None:
+        """Ask the driver for a volume's usage; None where it does not support that."""
         from agent.csi.messages import Ability, api
 
         driver = self._drivers.find(volume.driver)
@@ -162,28 +162,28 @@ class CSIVolumes:
             target = str(self._layout.target(pod.metadata.uid or "", volume))
             answer = await driver.statistics(volume.handle, target, staged)
         except CRIError as error:
-            log.info("figures of volume %s: %s", volume.name, error)
+            log.info("usage of volume %s: %s", volume.name, error)
             return None
         size = next((use for use in answer.usage if use.unit == api.VolumeUsage.BYTES), api.VolumeUsage())
         files = next((use for use in answer.usage if use.unit == api.VolumeUsage.INODES), api.VolumeUsage())
         return Filesystem(now, size.total, size.available, size.used, files.total, files.available, files.used)
 
     # -- taking down ------------------------------------------------------------------------------------------------
-    def begun(self, uid: str) -> bool:
-        """Tell whether anything was begun for a pod in this agent's life."""
+    def has_volumes_of(self, uid: str) -> bool:
+        """Return whether this agent process began any volume of a pod."""
         return bool(self._tried.get(uid))
 
     async def release(self, uid: str) -> None:
         """Take a pod's volumes down, and off the node where it was the last. Raise CleanupError to be tried again."""
-        # What did not get as far as being noted may count as in use on this node, too.
-        begun = set(self._tried.get(uid, ()))
+        # A volume without a data file yet may be in use by the node's status, too.
+        started = set(self._tried.get(uid, ()))
         for published in await self._published_for(uid):
             async with self._locks.of(unique_name(published.driver, published.handle)):
                 await self._unpublish(published)
-            begun.add((published.driver, published.handle))
-            # Tried again where the next step fails, although the note is gone by then.
+            started.add((published.driver, published.handle))
+            # Retried where the next step fails, although the file is removed by then.
             self._tried.setdefault(uid, set()).add((published.driver, published.handle))
-        for driver, handle in sorted(begun):
+        for driver, handle in sorted(started):
             async with self._locks.of(unique_name(driver, handle)):
                 await self._unstage(driver, handle, uid)
             self._tried[uid].discard((driver, handle))
@@ -202,8 +202,8 @@ class CSIVolumes:
         """
         try:
             unused = await asyncio.to_thread(self._unstaging.unused)
-        except (OSError, DamagedNoteError) as error:
-            log.warning("no volume is taken off the node while it is not known which are in use: %s", error)
+        except (OSError, DamagedVolumeDataError) as error:
+            log.warning("no volume is unstaged while the volumes in use are unknown: %s", error)
             return
         drivers: dict[str, list[str]] = {}
         for driver, handle in sorted(unused.difference(*self._tried.values())):
@@ -246,7 +246,7 @@ class CSIVolumes:
 
 
 def _check_ephemeral(name: str, about: storage_v1.CSIDriver | None) -> None:
-    """Refuse a pod's own volume where its driver does not say that it makes such. Raise VolumeError."""
+    """Refuse an ephemeral volume where its driver does not support them. Raise VolumeError."""
     if about is None:
         raise VolumeError(
             f'kubernetes.io/csi: volume mode "Ephemeral" not supported by driver {name} (no CSIDriver object)'

@@ -1,1 +1,1 @@
-"""Device plugins: programs beside the agent that tell of devices and say how containers reach them (v1beta1)."""
+"""Device plugins: programs beside the agent that report devices and how containers use them (v1beta1)."""

@@ -1,9 +1,9 @@
-"""CDI devices turned into what CRI can say, for runtimes that do not look CDI names up (containerd before 1.7, and 1.7 by
+"""Resolves CDI device names into CRI's terms, for runtimes that do not resolve them (containerd before 1.7, and 1.7 by
 default).
 
-A name is vendor.com/class=device; the specifications are JSON or YAML files in /etc/cdi and /var/run/cdi, the latter
-winning (Container Device Interface, SPEC.md). Environment, device nodes and mounts can be said in CRI; hooks cannot,
-and such a device is refused rather than given by half.
+A name is vendor.com/class=device; the specifications are JSON or YAML files in /etc/cdi and /var/run/cdi, the latter winning
+(Container Device Interface, SPEC.md). Environment, device nodes and mounts have an equivalent in CRI; hooks have none, and a
+device with hooks is refused rather than given in part.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from typing import Any
 
 import yaml
 
-from agent.managers.extras import Extras
+from agent.managers.run_options import RunOptions
 from cri.messages import Device, Mount
 
 FOLDERS = (Path("/etc/cdi"), Path("/var/run/cdi"))
 
 
 class CDIError(Exception):
-    """A device cannot be given; the message says why."""
+    """A device cannot be resolved."""
 
 
 def runtime_knows(name: str, version: str, info: Mapping[str, str] | None = None) -> bool:
-    """Tell whether a runtime looks CDI names up itself, by what it says of itself; `info` is its verbose status."""
+    """Return whether a runtime resolves CDI names itself, by its name and version; `info` is its verbose status."""
     if name != "containerd":
         return True
     with contextlib.suppress(ValueError, AttributeError):
@@ -39,7 +39,7 @@ def runtime_knows(name: str, version: str, info: Mapping[str, str] | None = None
     return found is None or (int(found[1]), int(found[2])) >= (2, 0)
 
 
-def resolve(names: Sequence[str], folders: Iterable[Path] = FOLDERS) -> Extras:
+def resolve(names: Sequence[str], folders: Iterable[Path] = FOLDERS) -> RunOptions:
     """Return what a container needs for these devices. Raise CDIError."""
     known = _devices(folders)
     missing = [name for name in names if name not in known]
@@ -59,7 +59,7 @@ def resolve(names: Sequence[str], folders: Iterable[Path] = FOLDERS) -> Extras:
             env.update(text.partition("=")[::2] for text in edits.get("env") or ())
             mounts += [_mount(mount) for mount in edits.get("mounts") or ()]
             devices += [_device(node) for node in edits.get("deviceNodes") or ()]
-    return Extras(env=env, mounts=mounts, devices=devices)
+    return RunOptions(env=env, mounts=mounts, devices=devices)
 
 
 def _devices(folders: Iterable[Path]) -> dict[str, list[Mapping[str, Any]]]:

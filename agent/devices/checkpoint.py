@@ -1,4 +1,4 @@
-"""kubelet_internal_checkpoint: which container has which devices, and what its plugin said to do for them."""
+"""kubelet_internal_checkpoint: the devices of each container, and its plugin's answers for them."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def load(folder: Path) -> tuple[list[Allocation], dict[str, list[str]]] | None:
 
 
 def restore(folder: Path) -> tuple[list[Allocation], dict[str, list[str]]] | None:
-    """Read what the last agent wrote; nothing of a damaged file, which the next note replaces (devicemanager: Start)."""
+    """Read the last agent's checkpoint; a damaged file counts as empty and is replaced by the next (devicemanager: Start)."""
     try:
         return load(folder)
     except StateError as error:

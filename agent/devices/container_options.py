@@ -1,15 +1,15 @@
-"""What a container is made with for the devices that it has: what its plugins answered, joined in CRI's terms."""
+"""Merges the answers of device plugins into the options that a container is run with."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from agent.devices.checkpoint import Allocation
-from agent.managers.extras import Extras
+from agent.managers.run_options import RunOptions
 from cri.messages import Device, Mount
 
 
-def extras(allocations: Iterable[Allocation]) -> Extras:
+def run_options(allocations: Iterable[Allocation]) -> RunOptions:
     """Join the plugins' answers; of two that set the same, the first one counts."""
     from agent.devices.messages import ContainerAllocateResponse  # only where a container has devices
 
@@ -33,7 +33,7 @@ def extras(allocations: Iterable[Allocation]) -> Extras:
         for key, text in answer.annotations.items():
             annotations.setdefault(key, text)
         cdi.update(dict.fromkeys(device.name for device in answer.cdi_devices))
-    return Extras(
+    return RunOptions(
         env=env,
         mounts=tuple(mounts.values()),
         devices=tuple(devices.values()),

@@ -1,8 +1,8 @@
-"""The device manager: what plugins tell of, what containers have of it, and what they are given for it.
+"""The device manager: keeps the devices that plugins report, and allocates them to containers.
 
 A plugin's devices count as the node's capacity, the healthy ones as allocatable. A container gets devices at its pod's
-admission and keeps them over its restarts and the agent's. When a plugin goes, its devices are unhealthy; when it
-stays away for five minutes, they are gone (pkg/kubelet/cm/devicemanager/manager.go).
+admission and keeps them over its restarts and the agent's. When a plugin goes, its devices are unhealthy; when it stays away
+for five minutes, they are removed (pkg/kubelet/cm/devicemanager/manager.go).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 GONE_SECONDS = 300.0
-"""How long a plugin may be away before its resource is taken off the node."""
+"""How long a plugin may be away before its resource is removed from the node."""
 
 
 class DeviceManager:
@@ -49,8 +49,8 @@ class DeviceManager:
         self.removed: set[str] = set()
         """Resources that were the node's and are no longer."""
         found = checkpoint.restore(folder)
-        self.fresh = found is None
-        """Nothing was written before: what the node object says of extended resources is not ours."""
+        self.without_checkpoint = found is None
+        """There was no checkpoint: the extended resources of the Node object are not this node's."""
         for allocation in found[0] if found else ():
             self._allocations[(allocation.uid, allocation.container, allocation.resource)] = allocation
         for resource in found[1] if found else ():
@@ -85,10 +85,10 @@ class DeviceManager:
             await plugin.close()
 
     def forget_gone(self) -> None:
-        """Take resources off the node whose plugins stayed away for too long."""
+        """Remove resources from the node whose plugins stayed away for too long."""
         now = self._clock.monotonic()
         for resource in [r for r, since in self._gone_at.items() if now - since >= GONE_SECONDS]:
-            log.info("device plugin of %s did not come back: the resource is taken off the node", resource)
+            log.info("device plugin of %s did not come back: its resource is removed from the node", resource)
             del self._gone_at[resource], self._pools[resource]
             self.removed.add(resource)
             self._changed()
@@ -120,14 +120,14 @@ class DeviceManager:
 
     # -- hints --------------------------------------------------------------------------------------------------------
     def pod_hints(self, pod: core_v1.Pod) -> Hints:
-        """Say from which NUMA nodes the whole pod's devices could come."""
+        """Return hints for the whole pod's devices."""
         uid, containers = pod.metadata.uid or "", (*pod.spec.init_containers, *pod.spec.containers)
         names = {name for container in containers for name in self.wanted(container)}
         own = {r: {i for c in containers for i in self._own(uid, c.name, r)} for r in names}
         return {name: self._hints(name, sorted(own[name]), qos.pod_request(pod, name), set()) for name in names}
 
     def container_hints(self, pod: core_v1.Pod, container: core_v1.Container) -> Hints:
-        """Say from which NUMA nodes a container's devices could come."""
+        """Return hints for a container's devices."""
         uid = pod.metadata.uid or ""
         reusable = self._reusable.get(uid, {})
         return {
@@ -209,12 +209,12 @@ class DeviceManager:
             await self.save()
 
     async def save(self) -> None:
-        """Write down who has what; where that fails the next agent may not know, and containers run on."""
+        """Write the checkpoint; where that fails the next agent may not know the allocations, and containers run on."""
         registered = {name: sorted(pool.devices) for name, pool in self._pools.items()}
         try:
             await asyncio.to_thread(checkpoint.save, self.folder, list(self._allocations.values()), registered)
         except OSError as error:
-            log.warning("writing down who has which devices: %s", error)
+            log.warning("writing the device checkpoint: %s", error)
 
     # -- what others ask ----------------------------------------------------------------------------------------------
     def of(self, uid: str, container: str) -> list[Allocation]:
@@ -222,11 +222,11 @@ class DeviceManager:
         return [a for key, a in sorted(self._allocations.items()) if key[:2] == (uid, container)]
 
     def plugin(self, resource: str) -> Plugin | None:
-        """Return who serves a resource now."""
+        """Return the plugin of a resource."""
         return self._plugins.get(resource)
 
     def health(self, resource: str, device: str) -> str:
-        """Return Healthy, Unhealthy or Unknown, as a pod's status says it."""
+        """Return Healthy, Unhealthy or Unknown for a pod's status."""
         pool = self._pools.get(resource)
         found = pool.devices.get(device) if pool else None
         if found is None or resource in self._gone_at:

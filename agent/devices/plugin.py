@@ -1,4 +1,4 @@
-"""One device plugin, as the agent calls it."""
+"""Client of one device plugin."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Options:
 
 
 class Plugin:
-    """The plugin that serves one resource at a socket; errors are CRIError with the plugin's own words."""
+    """The plugin that serves one resource at a socket; errors are CRIError with the plugin's message."""
 
     def __init__(self, resource: str, socket: Path, options: Options | None = None) -> None:
         self.resource, self.socket = resource, socket
@@ -38,7 +38,7 @@ class Plugin:
             await self._channel.ready()
 
     async def ask_options(self) -> None:
-        """Ask the plugin for its options, where its registration did not tell. Raise CRIError."""
+        """Ask the plugin for its options, where its registration had none. Raise CRIError."""
         found = await self._channel.unary(
             f"{_SERVICE}/GetDevicePluginOptions", m.Empty(), m.DevicePluginOptions, CALL_SECONDS
         )
@@ -55,7 +55,7 @@ class Plugin:
             }
 
     async def prefer(self, available: Sequence[str], must: Sequence[str], size: int) -> list[str]:
-        """Ask which of the available devices to take; `must` are taken in any case. Raise CRIError."""
+        """Ask for the preferred ones of the available devices; `must` are always included. Raise CRIError."""
         request = m.PreferredAllocationRequest(
             container_requests=[
                 m.ContainerPreferredAllocationRequest(
@@ -77,7 +77,7 @@ class Plugin:
         return answer.container_responses[0].SerializeToString()
 
     async def pre_start(self, ids: Sequence[str]) -> None:
-        """Tell the plugin that a container with these devices starts now. Raise CRIError."""
+        """Call PreStartContainer for a container with these devices. Raise CRIError."""
         request = m.PreStartContainerRequest(devices_ids=ids)
         await self._channel.unary(f"{_SERVICE}/PreStartContainer", request, m.PreStartContainerResponse, CALL_SECONDS)
 

@@ -1,4 +1,4 @@
-"""The devices of one resource: which there are, which are healthy, which are whose, and which to take next. Pure."""
+"""The devices of one resource: their health and NUMA nodes, and the choice of devices for a container. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from agent.managers.errors import AdmissionError
 from agent.managers.hints import Hint, mask_of, masks, nodes_of
 
 ANYWHERE = -1
-"""The node by which devices without a place are written down."""
+"""The node ID of devices without topology in the checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Pool:
 
     @property
     def placed(self) -> bool:
-        """Whether any device has a place."""
+        """Whether any device has topology."""
         return any(device.nodes for device in self.devices.values())
 
     def by_node(self, ids: Iterable[str]) -> dict[int, list[str]]:
@@ -73,7 +73,7 @@ class Pool:
         return aligned, unaligned + anywhere
 
     def hints(self, nodes: Sequence[int], free: Collection[str], must: Collection[str], need: int) -> list[Hint]:
-        """Say from which sets of NUMA nodes so many devices could come; `must` are among them in any case."""
+        """Return the sets of NUMA nodes that can provide so many devices, always including `must`."""
 
         def near(name: str, mask: int) -> bool:
             return bool(mask_of(self.devices[name].nodes) & mask) if name in self.devices else False

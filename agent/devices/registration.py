@@ -1,8 +1,8 @@
-"""The socket at which device plugins register themselves: kubelet.sock in the plugins' folder.
+"""Serves the socket at which device plugins register: kubelet.sock in the device plugins' directory.
 
-Plugins watch for this socket to be made anew, which tells them that an agent has started and wants to hear of them
-again. Whatever else lies in the folder when the agent starts is of plugins that have to come back, and is removed.
-Nothing of the protocol is loaded before the first plugin calls.
+Plugins watch for the creation of this socket, by which they learn that an agent has started and register again. Other files in
+the directory at the agent's start are sockets of plugins that have to register again, and are removed. Nothing of the protocol
+is loaded before the first plugin calls.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SOCKET = "kubelet.sock"
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 
 
-class Registration:
+class DevicePluginRegistration:
     """Serves Registration and follows the plugins that registered."""
 
     kind = DEVICE
@@ -77,7 +77,7 @@ class Registration:
             raise PluginError(f'the ResourceName "{resource}" is invalid')
 
     async def take(self, resource: str, socket: Path, options: object | None) -> None:
-        """Begin to follow a plugin, in place of the one that served the resource before. Raise PluginError."""
+        """Use a plugin instead of the one that served the resource before. Raise PluginError."""
         from agent.devices.plugin import Options, Plugin
 
         plugin = Plugin(resource, socket, options if isinstance(options, Options) else None)

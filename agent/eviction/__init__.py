@@ -1,4 +1,4 @@
-"""Eviction: when memory, disk or process IDs run low, pods go before the kernel has to choose."""
+"""Node-pressure eviction: pods are evicted when memory, disk or process IDs run low, before the kernel has to choose."""
 
 from agent.eviction.manager import Eviction
 

@@ -1,4 +1,4 @@
-"""Pods that use more of the node's disk than their own limits allow (kubelet/eviction/eviction_manager.go). Pure."""
+"""Finds pods that use more of the node's disk than their own limits allow (kubelet/eviction/eviction_manager.go). Pure."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ VOLUME, POD, CONTAINER = "emptydirfs.limit", "ephemeralpodfs.limit", "ephemeralc
 
 
 def limited(pod: core_v1.Pod) -> bool:
-    """Tell whether a pod has any limit of its own, so that it needs watching."""
+    """Return whether a pod has any limit of its own."""
     return any(
         v.empty_dir is not None and v.empty_dir.size_limit and not v.empty_dir.medium for v in pod.spec.volumes
     ) or (any(STORAGE in (c.resources.limits if c.resources else {}) for c in pod.spec.containers))
 
 
 def excess(pod: core_v1.Pod, use: PodUse) -> tuple[End, str] | None:
-    """Return how a pod ends that is over a limit, and the signal's name.
+    """Return the eviction of a pod that is over a limit, and the signal's name.
 
-    Limits are looked at in upstream's order: of a volume, of all its containers together, of one container.
+    Limits are checked in upstream's order: of a volume, of all its containers together, of one container.
     """
     volumes = dict(use.volumes)
     for volume in pod.spec.volumes:

@@ -1,10 +1,10 @@
-"""The eviction loop: read the signals, free what nobody misses, and end one pod a round where that does not do.
+"""The eviction loop: reads the signals, removes unused images, and evicts one pod a round where that does not suffice.
 
-A round is every 10 s, or as soon as what an evicted pod held is free: until then the signals still tell of it, and a
-second pod would go for the same shortage. For a shortage of disk unused images go first; for others, and where that
-frees too little, a pod: at once for a hard threshold, with at most `evictionMaxPodGracePeriod` for a soft one. Pods over a
-limit of their own go before any of that is looked at. What each pod uses is asked only when somebody is to go or has such
-a limit.
+A round is every 10 s, or as soon as an evicted pod's resources are released: until then the signals still include them, and a
+second pod would be evicted for the same shortage. For a shortage of disk, unused images are removed first; for others, and
+where that frees too little, a pod is evicted: at once for a hard threshold, with at most `evictionMaxPodGracePeriod` for a soft
+one. Pods over a limit of their own are evicted before the signals are considered. The pods' usage is read only when a pod is to
+be evicted or has such a limit.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from typing import Any
 from agent.eviction import local_storage
 from agent.eviction.ranking import eviction, rank, usage_of
 from agent.eviction.signals import CONDITIONS, RESOURCES, Reading
-from agent.eviction.thresholds import Threshold, Watch
+from agent.eviction.thresholds import Threshold, ThresholdTracker
 from agent.pods.manager import PodManager
+from agent.usage.kubelet_metrics import KubeletMetrics
 from agent.usage.model import PodUse, Snapshot
-from agent.usage.observed import Observed
 from cri.errors import CRIError
 from kube.clock import Clock
 
@@ -34,15 +34,15 @@ CLEANUP_SECONDS = 30.0
 
 
 class Eviction:
-    """Watches the node's signals. `pressures` are what the node object shows, `changed` is called when they do.
+    """Watches the node's signals; `changed` is called when the pressure conditions change.
 
-    `free` removes unused images, as many bytes as it is told; `most_grace` are seconds for soft evictions, 0: none.
+    `free` removes unused images of so many bytes; `most_grace` are seconds for soft evictions, 0: none.
     """
 
     def __init__(
         self,
         pods: PodManager,
-        watch: Watch,
+        watch: ThresholdTracker,
         read: Callable[[], Mapping[str, Reading]],
         snapshot: Callable[[float], Awaitable[Snapshot]],
         free: Callable[[int], Awaitable[int]],
@@ -50,19 +50,19 @@ class Eviction:
         *,
         clock: Clock,
         most_grace: int = 0,
-        observed: Observed | None = None,
+        metrics: KubeletMetrics | None = None,
     ) -> None:
-        self._observed, self._looked = observed or Observed(), 0.0
+        self._metrics, self._looked = metrics or KubeletMetrics(), 0.0
         self._pods, self._watch, self._snapshot, self._free = pods, watch, snapshot, free
         self._changed, self._clock, self._most_grace = changed, clock, most_grace
         self.read = read
 
     def pressures(self) -> Mapping[str, bool]:
-        """Return the conditions that hold, or held."""
+        """Return the pressure conditions that were ever observed, and whether they hold."""
         return self._watch.conditions(self._clock.monotonic())
 
     async def run(self) -> None:
-        """Look every 10 s until cancelled, and when those who had to go have gone."""
+        """Check every 10 s until cancelled, and when evicted pods have released their resources."""
         evicted: Collection[str] = ()
         while True:
             if evicted:
@@ -73,32 +73,32 @@ class Eviction:
                 evicted = await self.check()
             except (CRIError, OSError) as error:
                 evicted = ()
-                log.warning("reading what pods use: %s", error)
+                log.warning("reading pods' usage: %s", error)
 
     async def _cleaned_up(self, uids: Collection[str]) -> None:
-        """Wait until what pods held is free, but not for ever."""
-        free = asyncio.gather(*(self._pods.freed(uid) for uid in uids))
+        """Wait until evicted pods' resources are released, at most `CLEANUP_SECONDS`."""
+        free = asyncio.gather(*(self._pods.wait_released(uid) for uid in uids))
         late = asyncio.create_task(self._clock.sleep(CLEANUP_SECONDS), name="wait for evicted pods")
         waits: list[asyncio.Future[Any]] = [free, late]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
             if not free.done():
-                log.warning("evicted pods hold on to what they have: %s", ", ".join(uids))
+                log.warning("evicted pods have not released their resources: %s", ", ".join(uids))
         finally:
             for one in waits:
                 one.cancel()
             await asyncio.gather(*waits, return_exceptions=True)
 
     async def check(self) -> Collection[str]:
-        """Look at the signals once, and end one pod where one is bad; return the UIDs of those that go. Raise CRIError."""
+        """Check the signals once, and evict one pod where a threshold is met; return the evicted UIDs. Raise CRIError."""
         before = self.pressures()
         self._looked = self._clock.monotonic()
         readings = await asyncio.to_thread(self.read)
-        due = self._watch.look(readings, self._clock.monotonic())
+        met = self._watch.update(readings, self._clock.monotonic())
         if self.pressures() != before:
             self._changed()
         ended = await self._end_pods_over_their_limits()
-        return await self._relieve(due[0], readings[due[0].signal]) if due and not ended else ended
+        return await self._relieve(met[0], readings[met[0].signal]) if met and not ended else ended
 
     async def _relieve(self, one: Threshold, reading: Reading) -> Collection[str]:
         if CONDITIONS[one.signal] == "DiskPressure" and await self._freed(one, reading):
@@ -108,7 +108,7 @@ class Eviction:
         views = [(uid, view) for uid, view in self._pods.by_uid().items() if view.alive]
         ranked = rank([usage_of(view, used.get(uid), resource) for uid, view in views])
         if not ranked:
-            log.warning("%s is low and there is no pod to evict", one.signal)
+            log.warning("%s is low and no pod can be evicted", one.signal)
             return ()
         end = eviction(one, reading, ranked[0])
         metadata = ranked[0].view.pod.metadata
@@ -121,7 +121,7 @@ class Eviction:
         return (uid,)
 
     async def _freed(self, one: Threshold, reading: Reading) -> bool:
-        """Remove all unused images, for inodes as for bytes; tell whether the threshold is no longer met."""
+        """Remove all unused images, for inodes as for bytes; return whether the threshold is no longer met."""
         freed = await self._free(sys.maxsize)
         if freed:
             log.info("%s is low: removed unused images of %d bytes", one.signal, freed)
@@ -129,7 +129,7 @@ class Eviction:
         return not one.met(after)
 
     async def _end_pods_over_their_limits(self) -> Collection[str]:
-        """End pods that use more disk than their limits say; return their UIDs."""
+        """Evict pods that exceed their own disk limits; return their UIDs."""
         watched = {uid: view for uid, view in self._pods.by_uid().items() if local_storage.limited(view.pod)}
         if not any(view.alive and not view.terminating for view in watched.values()):
             return ()
@@ -146,8 +146,8 @@ class Eviction:
         return ended
 
     def _count(self, signal: str) -> None:
-        self._observed.evictions.inc(signal)
-        self._observed.eviction_age.observe(self._clock.monotonic() - self._looked, signal)
+        self._metrics.evictions.inc(signal)
+        self._metrics.eviction_age.observe(self._clock.monotonic() - self._looked, signal)
 
     async def _used(self) -> dict[str, PodUse]:
         return {use.uid: use for use in (await self._snapshot(PERIOD_SECONDS)).pods}

@@ -1,7 +1,7 @@
-"""Who goes first, and what they are told (kubelet/eviction/helpers.go). Pure.
+"""Ranks pods for eviction, and forms the message of the eviction (kubelet/eviction/helpers.go). Pure.
 
-Those that use more of the resource than they requested, then by priority, then by how much more. Inodes and process IDs
-cannot be requested, so every user of them counts as using more. Critical pods are never in the list.
+First come pods that use more of the resource than they requested, then by priority, then by how much more. Inodes and process
+IDs cannot be requested, so every user of them counts as using more. Critical pods are never in the list.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from agent.cgroups import qos
-from agent.contracts import PodView
 from agent.eviction.signals import RESOURCES, Reading
 from agent.eviction.thresholds import Threshold
+from agent.interfaces import PodView
 from agent.lifecycle import End
 from agent.usage.model import ContainerUse, PodUse
 from kube.api import core_v1
@@ -21,7 +21,7 @@ from kube.quantity import render, value
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What a pod uses of the resource that is short, by container where that is known, and what it requested."""
+    """A pod's usage of the resource that is short, by container where that is known, and its request."""
 
     view: PodView
     used: int
@@ -50,7 +50,7 @@ def usage_of(view: PodView, use: PodUse | None, resource: str) -> Usage:
 
 
 def on_disk(volume: core_v1.Volume) -> bool:
-    """Tell whether a volume's contents are on the node's disk and are the pod's own."""
+    """Return whether a volume is the pod's own and on the node's disk."""
     if volume.empty_dir is not None:
         return not volume.empty_dir.medium
     return volume.config_map is not None or volume.downward_api is not None
@@ -82,7 +82,7 @@ def rank(usages: Sequence[Usage]) -> list[Usage]:
 
 
 def eviction(one: Threshold, reading: Reading, usage: Usage) -> End:
-    """Return how an evicted pod ends, in upstream's words."""
+    """Return the eviction of a pod, with upstream's message."""
     resource = RESOURCES[one.signal]
     limit, available = _show(one.limit(reading), resource), _show(reading.available, resource)
     message = f"The node was low on resource: {resource}. Threshold quantity: {limit}, available: {available}. "

@@ -1,4 +1,4 @@
-"""What is watched, and how it is read: the amounts that thresholds are compared with (kubelet/eviction/api)."""
+"""Eviction signals: the amounts that thresholds are compared with, and how they are read (kubelet/eviction/api)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def reader(
 ) -> Callable[[], Mapping[str, Reading]]:
     """Return a function that reads all signals; it blocks for system calls. Images share the agent's filesystem.
 
-    `pods` tells what all pods use together, and what they may still: the machine may have memory that they may not have.
+    `pods` returns the usage of all pods together and what is left of their limit, which may be less than the machine's memory.
     """
 
     def read() -> Mapping[str, Reading]:

@@ -1,9 +1,8 @@
-"""When a signal is bad: hard thresholds at once, soft ones after a grace period, both until a little more is free again.
+"""Eviction thresholds: hard ones are met at once, soft ones after a grace period, both until the minimum reclaim is free.
 
-Pure, but for what it remembers from look to look: since when each threshold is met, and when each condition was last seen. The
-rules are upstream's (kubelet/eviction/helpers.go): a threshold that was met stays so until the signal is better than
-threshold plus minimum reclaim, and a node condition lasts for the transition period after its last sighting, so that neither
-flaps.
+Pure, but for state between calls: since when each threshold is met, and when each condition was last observed. The rules are
+upstream's (kubelet/eviction/helpers.go): a threshold that was met stays so until the signal is better than threshold plus
+minimum reclaim, and a node condition lasts for the transition period after it was last observed, so that neither flaps.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class Threshold:
         return threshold(self.amount, reading.capacity)
 
     def met(self, reading: Reading, *, reclaiming: bool = False) -> bool:
-        """Tell whether a signal is below; `reclaiming`: or not yet better by the minimum reclaim."""
+        """Return whether the threshold is met; `reclaiming`: or the minimum reclaim is not free yet."""
         more = threshold(self.reclaim, reading.capacity) if reclaiming else 0
         return reading.available < self.limit(reading) + more
 
@@ -82,15 +81,15 @@ def _check(name: str, amount: str) -> None:
         raise ValueError(f"{name}: {amount} is {'not between 0% and 100%' if share else 'negative'}")
 
 
-class Watch:
-    """What was seen so far of a node's thresholds."""
+class ThresholdTracker:
+    """Tracks which thresholds are met, and since when."""
 
     def __init__(self, configured: Sequence[Threshold], transition: float) -> None:
         self._configured, self._transition = tuple(configured), transition
         self._since: dict[Threshold, float] = {}
         self._seen: dict[str, float] = {}
 
-    def look(self, readings: Mapping[str, Reading], now: float) -> list[Threshold]:
+    def update(self, readings: Mapping[str, Reading], now: float) -> list[Threshold]:
         """Take in readings; return the thresholds to act on, memory first, hard before soft."""
         met: dict[Threshold, float] = {}
         for one in self._configured:
@@ -99,8 +98,8 @@ class Watch:
                 met[one] = self._since.get(one, now)
                 self._seen[CONDITIONS[one.signal]] = now
         self._since = met
-        due = [one for one, since in met.items() if one.grace is None or now - since >= one.grace]
-        return sorted(due, key=lambda one: (one.signal not in (MEMORY, ALLOCATABLE), not one.hard, one.signal))
+        to_act_on = [one for one, since in met.items() if one.grace is None or now - since >= one.grace]
+        return sorted(to_act_on, key=lambda one: (one.signal not in (MEMORY, ALLOCATABLE), not one.hard, one.signal))
 
     def conditions(self, now: float) -> dict[str, bool]:
         """Return the node conditions that were ever seen, and whether they still hold."""

@@ -1,1 +1,1 @@
-"""Images: pulled by policy and credentials, remembered with what they were pulled with, collected when the disk is full."""
+"""Images: pulls by policy and with credentials, pull records, and garbage collection."""

@@ -1,8 +1,8 @@
-"""Images for containers: whether to pull, with which credentials, one at a time; and failures told apart.
+"""Ensures that a container's image is present: pull policy, credentials, one pull at a time, and the reasons of failures.
 
-The reasons end up in the container's waiting state, where people and tools look for them: InvalidImageName,
-ErrImageNeverPull, ImageInspectError, ErrImagePull, and ImagePullBackOff while the next try waits (10 s doubling to
-5 min, by pod and image). Pulls are serial by default, so that two large images do not share one slow disk (places.py).
+The reasons become the container's waiting state, where people and tools look for them: InvalidImageName, ErrImageNeverPull,
+ImageInspectError, ErrImagePull, and ImagePullBackOff while the next try waits (10 s doubling to 5 min, by pod and image). Pulls
+are serial by default, so that two large images do not share one slow disk (pull_slots.py).
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from agent.backoff import BackOff
 from agent.images.credentials.keyring import Keyring
 from agent.images.names import InvalidImageName, with_default_tag
-from agent.images.places import Origin, Places, registry_of
+from agent.images.pull_slots import Origin, PullSlots, registry_of
 from agent.images.records import ImageRecords
 from agent.images.registry_auth import Credential
 from agent.podspec.security import AnyContainer, ImageUser
-from agent.usage.observed import Observed, size_class
-from agent.usage.pod_starts import PodStarts
+from agent.usage.kubelet_metrics import KubeletMetrics, size_class
+from agent.usage.pod_startup import PodStartupTracker
 from cri.client import Client
 from cri.errors import CRIError, DeadlineExceededError, UnavailableError
 from cri.messages import Image, ImageSpec, PodSandboxConfig
@@ -30,13 +30,13 @@ from kube.clock import SYSTEM, Clock
 from kube.events import NORMAL, WARNING, EventRecorder
 
 RECHECK_SECONDS = 1.0
-"""How long ErrImagePull is shown before the state says ImagePullBackOff."""
+"""How long ErrImagePull is shown before ImagePullBackOff."""
 
 
 class ImageError(Exception):
-    """The container cannot have its image; `reason` and the message are its waiting state's.
+    """The container's image is not available; `reason` and message are for its waiting state.
 
-    `retry_at`: the moment of the monotonic clock from which another look is worthwhile.
+    `retry_at`: when to try again, by the monotonic clock.
     """
 
     def __init__(self, reason: str, message: str, retry_at: float) -> None:
@@ -46,7 +46,7 @@ class ImageError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class PresentImage:
-    """An image on the node: the runtime's ID and whom it runs as."""
+    """An image on the node: the runtime's ID and the user that it runs as."""
 
     id: str
     user: ImageUser
@@ -64,15 +64,15 @@ class Images:
         back_off_max: float = 300.0,
         keyring: Keyring,
         records: ImageRecords,
-        observed: Observed,
-        starts: PodStarts,
+        metrics: KubeletMetrics,
+        startup: PodStartupTracker,
         clock: Clock = SYSTEM,
     ) -> None:
-        """`parallel`: pulls at a time, but for those that take long (places.py); 0 is without limit."""
-        self._observed, self._starts = observed, starts
+        """`parallel`: pulls at a time, except those that take long (pull_slots.py); 0 is no limit."""
+        self._metrics, self._startup = metrics, startup
         self._keyring, self._records = keyring, records
         self._images, self._recorder, self._clock = runtime.images, recorder, clock
-        self._places = Places(parallel, clock)
+        self._slots = PullSlots(parallel, clock)
         self._back_off = BackOff(10.0, back_off_max)
         self._last_error: dict[str, str] = {}
 
@@ -107,7 +107,7 @@ class Images:
         return await self._pull(pod, name, full, field_path, secrets, sandbox, before)
 
     async def _may_use(self, pod: core_v1.Pod, full: str, image_ref: str, secrets: Sequence[core_v1.Secret]) -> bool:
-        """Tell whether the pod may use an image that is there without asking the registry."""
+        """Return whether the pod may use a present image without asking the registry."""
         if self._records.open_to_all(full, image_ref):
             return True
         found = await self._keyring.find(pod, full, secrets)
@@ -142,7 +142,7 @@ class Images:
             raise ImageError("ImagePullBackOff", message, ready)
         self._event(pod, field_path, NORMAL, "Pulling", f'Pulling image "{name}"')
         asked, asked_at = self._now(), self._clock.now().timestamp()
-        async with self._places.place(Origin(pod.metadata.namespace or "", registry_of(full))):
+        async with self._slots.slot(Origin(pod.metadata.namespace or "", registry_of(full))):
             began = self._now()
             try:
                 found = await self._get(full, await self._keyring.find(pod, full, secrets), sandbox, before)
@@ -154,8 +154,8 @@ class Images:
                 self._last_error[key] = text
                 raise ImageError("ErrImagePull", text, at + RECHECK_SECONDS) from error
         ended = self._now()
-        self._observed.pull_seconds.observe(ended - began, size_class(found.size))
-        self._starts.pulled(pod.metadata.uid or "", asked_at, self._clock.now().timestamp())
+        self._metrics.pull_seconds.observe(ended - began, size_class(found.size))
+        self._startup.image_pulled(pod.metadata.uid or "", asked_at, self._clock.now().timestamp())
         self._back_off.collect(self._now())
         self._last_error.pop(key, None)
         times = f"{duration.render(ended - began)} ({duration.render(ended - asked)} including waiting)"
@@ -166,7 +166,7 @@ class Images:
     async def _get(
         self, full: str, credentials: Sequence[Credential], sandbox: PodSandboxConfig, before: str = ""
     ) -> Image:
-        """Pull, and note what with; `before` is the ID of the image that the node had of this name. Raise CRIError."""
+        """Pull, and write the pull record; `before` is the ID of the image that the node had of this name. Raise CRIError."""
         await asyncio.to_thread(self._records.begin, full)
         without_image = False
         try:
@@ -181,7 +181,7 @@ class Images:
         except BaseException:
             if without_image:
                 self._records.failed(full)
-            else:  # the image is there, or the runtime may bring the pull to its end
+            else:  # the image is present, or the runtime may finish the pull
                 self._records.abandoned(full)
             raise
         await asyncio.to_thread(self._records.pulled, full, found.id, credential)

@@ -1,4 +1,4 @@
-"""Image references: their grammar, and the tag that is meant where none is given (distribution's reference grammar)."""
+"""Image references: their grammar, and the default tag (distribution's reference grammar)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The credentials of pull secrets, read once for each version of a secret.
+"""Cache of the credentials in pull secrets, parsed once for each version of a secret.
 
-A pod may name many secrets of a megabyte each, and each of its containers asks for them. What was read is kept, the least
-recently used is dropped first, and of one pod's secrets only so much text and so many entries are read.
+A pod may name many secrets of a megabyte each, and each of its containers needs them. The least recently used ones are dropped
+first, and of one pod's secrets only a limited amount of text and number of entries are parsed.
 """
 
 from __future__ import annotations

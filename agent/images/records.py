@@ -1,10 +1,10 @@
-"""Who may use an image that is on the node: notes of what it was pulled with (KEP-2535).
+"""Pull records decide which pods may use an image that is on the node (KEP-2535).
 
-Without them a pod could use an image that another pod's secret has brought here, with pull policy IfNotPresent or Never. A
-note is kept for each image: which secrets (by name and by a digest of what they hold) and service accounts have pulled it,
-or that it needed none or the node's own. A pod with none of them has to pull again, which the registry then decides on. That
-a pull is under way is written down before it begins, so that an image whose pull outlived the agent is not taken for one
-that was always there. The files' places and format are upstream's (pkg/kubelet/images/pullmanager).
+Without them a pod could use an image that another pod's secret has pulled, with pull policy IfNotPresent or Never. The record
+of an image names the secrets (with a digest of their contents) and service accounts that have pulled it, or says that it needed
+none or the node's own. A pod with none of them has to pull again, and the registry decides. An intent is written before a pull
+begins, so that an image whose pull outlived the agent is not taken for one that was preloaded. Paths and formats of the files
+are upstream's (pkg/kubelet/images/pullmanager).
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from typing import Literal, get_args
 
 import msgspec
 
-from agent.images.pullers import (
+from agent.images.pull_records import (
     API_VERSION,
-    Intent,
-    Pulled,
+    PulledRecord,
     Pullers,
+    PullIntent,
     account,
     merge,
     pullers,
@@ -40,7 +40,7 @@ POLICIES: tuple[str, ...] = get_args(Policy)
 
 
 class ImageRecords:
-    """The notes below `folder`, kept in memory too; `now` gives an RFC 3339 time. Writing blocks, reading does not."""
+    """The pull records below `folder`, kept in memory too; `now` returns an RFC 3339 time. Writing blocks, reading does not."""
 
     def __init__(
         self,
@@ -51,36 +51,36 @@ class ImageRecords:
     ) -> None:
         self._pulling, self._pulled = folder / "pulling", folder / "pulled"
         self._now, self._policy, self._allowlist = now, policy, allowlist
-        self._records: dict[str, Pulled] = {}
+        self._records: dict[str, PulledRecord] = {}
         self._intents: dict[str, int] = {}
-        """By image: how many pulls are under way; 0 is one of the last agent's."""
+        """By image: the number of pulls under way; 0 is an intent of the last agent's."""
 
         self._noted: dict[str, float] = {}
-        """By image: when it was pulled or used last, by `time.monotonic`."""
+        """By image: when its record was written last, by `time.monotonic`."""
         self._changing = threading.RLock()
-        """Held while notes are written or removed: pulls and collections do so in threads."""
+        """Held while records are written or removed: pulls and collections do so in threads."""
         self._damaged: set[str] = set()
-        """The names of the files of notes that cannot be read: of images that allow nobody until they are pulled again."""
+        """Names of damaged record files: their images are allowed to no pod until they are pulled again."""
 
     def load(self) -> None:
-        """Read what the last agent wrote; a damaged note counts as one that allows nobody."""
+        """Read the last agent's records; a damaged record allows no pod."""
         for folder in (self._pulling, self._pulled):
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         for path in _notes(self._pulled):
             try:
-                record = msgspec.json.decode(path.read_bytes(), type=Pulled)
+                record = msgspec.json.decode(path.read_bytes(), type=PulledRecord)
                 self._records[record.image_ref] = record
             except (OSError, msgspec.MsgspecError, RecursionError) as error:
                 log.error("%s: %s; pods have to pull the image again", path, error)
                 self._damaged.add(path.name)
         for path in _notes(self._pulling):
             try:
-                self._intents[msgspec.json.decode(path.read_bytes(), type=Intent).image] = 0
+                self._intents[msgspec.json.decode(path.read_bytes(), type=PullIntent).image] = 0
             except (OSError, msgspec.MsgspecError, RecursionError) as error:
                 log.error("%s: %s; it is not known which image was being pulled", path, error)
 
-    def settle(self, present: Iterable[tuple[str, Sequence[str]]]) -> None:
-        """Turn the last agent's unfinished pulls into notes where the image is there: (ID, its names)."""
+    def load_finished_pulls(self, present: Iterable[tuple[str, Sequence[str]]]) -> None:
+        """Turn the last agent's intents into records where the image is present: (ID, its names)."""
         for image_ref, names in present:
             for name in names:
                 if self._intents.get(name) == 0:
@@ -90,27 +90,27 @@ class ImageRecords:
 
     # -- pulls --------------------------------------------------------------------------------------------------------
     def begin(self, image: str) -> None:
-        """Note that an image is being pulled."""
+        """Write an intent: an image is being pulled."""
         with self._changing:
             if not self._intents.get(image):
-                intent = Intent(kind="ImagePullIntent", api_version=API_VERSION, image=image)
+                intent = PullIntent(kind="ImagePullIntent", api_version=API_VERSION, image=image)
                 write_file(self._pulling / _file_name(image), msgspec.json.encode(intent), 0o600)
             self._intents[image] = self._intents.get(image, 0) + 1
 
     def failed(self, image: str) -> None:
-        """Note that a pull has ended without the image."""
+        """Remove an intent: a pull has ended without the image."""
         with self._changing:
             self._intents[image] = self._intents.get(image, 1) - 1
             if self._intents[image] <= 0:
                 self._drop_intent(image)
 
     def abandoned(self, image: str) -> None:
-        """Note that nobody waits for a pull any more; should the image come all the same, it is not open to all."""
+        """Keep the intent of a pull that was abandoned: should the image be pulled all the same, it is not open to all."""
         with self._changing:
             self._intents[image] = max(0, self._intents.get(image, 1) - 1)
 
     def pulled(self, image: str, image_ref: str, credential: Credential | None) -> None:
-        """Note what an image was pulled with; None is without credentials."""
+        """Record the credentials that pulled an image; None is without credentials."""
         self._write(image, image_ref, pullers(credential))
         self.failed(image)
 
@@ -127,7 +127,7 @@ class ImageRecords:
     def _write_changed(self, image: str, image_ref: str, who: Pullers | None) -> None:
         record = self._records.get(image_ref)
         if record is None:
-            record = Pulled(
+            record = PulledRecord(
                 kind="ImagePulledRecord", api_version=API_VERSION, last_updated_time="", image_ref=image_ref
             )
         elif who is None:
@@ -167,7 +167,7 @@ class ImageRecords:
 
     # -- may it be used? ------------------------------------------------------------------------------------------------
     def open_to_all(self, image: str, image_ref: str) -> bool:
-        """Tell whether any pod may use an image that is there, so that nobody's credentials need to be looked at."""
+        """Return whether any pod may use a present image, whatever its credentials."""
         by_us = image_ref in self._records or image in self._intents or _file_name(image_ref) in self._damaged
         if not self._must_verify(image, by_us):
             return True
@@ -176,7 +176,7 @@ class ImageRecords:
         return who is not None and who.node_pods_accessible
 
     def allows(self, image: str, image_ref: str, credentials: Sequence[Credential]) -> bool:
-        """Tell whether a pod with these credentials has pulled the image before; a changed secret is noted."""
+        """Return whether a pod with these credentials has pulled the image before; a changed secret is recorded."""
         record = self._records.get(image_ref)
         who = record.credential_mapping.get(without_tag(image)) if record is not None else None
         if who is None:
@@ -223,5 +223,5 @@ def _file_name(name: str) -> str:
 
 
 def _notes(folder: Path) -> list[Path]:
-    """List a folder's notes; upstream ends the names of those that it has not finished with .tmp."""
+    """List a directory's records; upstream's unfinished files end with .tmp."""
     return [path for path in sorted(folder.glob("sha256-*")) if path.suffix != ".tmp"]

@@ -1,7 +1,7 @@
-"""Which registry credentials an image is pulled with: the pod's imagePullSecrets, matched as upstream matches them.
+"""Matches registry credentials to images, by upstream's rules (pkg/credentialprovider/keyring.go).
 
-A secret holds a docker configuration, a map from registry (host, optional port, optional path; `*` matches within one
-part of the host) to credentials. All that match are tried, the longest first (pkg/credentialprovider/keyring.go).
+A secret holds a docker configuration, a map from registry (host, optional port, optional path; `*` matches within one part of
+the host) to credentials. All that match are tried, the longest first.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ _DEFAULT_REGISTRY = "docker.io"
 LONGEST, MOST = 512, 500
 """Characters of an address, a host and a repository, and credentials that are read of a file and compared with one image."""
 _KEYS = {"kubernetes.io/dockerconfigjson": ".dockerconfigjson", "kubernetes.io/dockercfg": ".dockercfg"}
-"""Where a secret of a type has its docker configuration."""
+"""By type of secret: the key of its docker configuration."""
 
 NODE, SECRET, ACCOUNT = "node", "secret", "serviceaccount"
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where credentials come from: the node, a Secret, or a service account; the latter two by their coordinates."""
+    """The source of credentials: the node, a Secret, or a service account; the latter two by their coordinates."""
 
     kind: str
     uid: str = ""
@@ -48,7 +48,7 @@ class Credential:
     source: Source = Source(NODE)
 
     def digest(self) -> str:
-        """Return what tells these credentials from others without telling them."""
+        """Return a digest that identifies these credentials without revealing them."""
         text = json.dumps([self.username, self.password, self.identity_token])
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -108,7 +108,7 @@ def _credential(address: str, entry: dict[str, Any], source: Source) -> Credenti
 
 
 def normal(address: str) -> str:
-    """Reduce an address to host[:port][/path]; a bare API version at its end says nothing."""
+    """Reduce an address to host[:port][/path], without a bare API version at its end."""
     address = address.removeprefix("https://").removeprefix("http://").rstrip("/")
     for version in ("/v1", "/v2"):
         address = address.removesuffix(version)
@@ -116,14 +116,14 @@ def normal(address: str) -> str:
 
 
 def matching(image: str, known: Iterable[Credential]) -> list[Credential]:
-    """Return the credentials for an image, those with the longest address first; of many only the first MOST are looked at."""
+    """Return the credentials for an image, the longest address first; only the first MOST are considered."""
     host, path = split(image)
     chosen = [c for c in islice(known, MOST) if _matches(c.address, host, path)]
     return sorted(chosen, key=lambda c: len(c.address), reverse=True)
 
 
 def matches(address: str, image: str) -> bool:
-    """Tell whether an address (host with * within its parts, optional port and path) means an image."""
+    """Return whether an address (host with * within its parts, optional port and path) matches an image."""
     return _matches(normal(address), *split(image))
 
 

@@ -1,4 +1,4 @@
-"""What goes into a decision about a pod, and what comes out of it."""
+"""Input and output of the pod state machine: Situation and Plan."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
-from agent.contracts import ProbeOutcome
+from agent.interfaces import ProbeOutcome
 from agent.records import ContainerRecord, PodRuntime
 from kube.api import core_v1
 
 
 class Kind(Enum):
-    """Which of the pod's lists a container stands in."""
+    """The pod's list that a container is in."""
 
     INIT = "initContainers"
     MAIN = "containers"
@@ -21,7 +21,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """All that a decision depends on. Times are seconds since the epoch."""
+    """The input of a decision. Times are seconds since the epoch."""
 
     pod: core_v1.Pod
     runtime: PodRuntime
@@ -29,13 +29,13 @@ class Situation:
     outcomes: Mapping[str, ProbeOutcome] = field(default_factory=dict)
     """By container ID."""
     ready_at: Callable[[str, ContainerRecord], float] = lambda name, record: record.finished_at
-    """From when a container that exited may start again: its crash back-off."""
+    """When a container that exited may be restarted: its CrashLoopBackOff."""
     retry_at: Mapping[str, float] = field(default_factory=dict)
     """By container name: earliest moment after a failure to start; "" is the sandbox."""
-    applied: Mapping[str, core_v1.ResourceRequirements] = field(default_factory=dict)
-    """By container ID: the resources that the container was last given, where that is known."""
-    hold_resize: bool = False
-    """The node cannot hold the pod's new size."""
+    actuated: Mapping[str, core_v1.ResourceRequirements] = field(default_factory=dict)
+    """By container ID: the actuated resources, where they are known."""
+    resize_pending: bool = False
+    """The node cannot resize the pod now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class Resize:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The pod has come to an end on this node: kill what is left and keep the phase."""
+    """The pod has ended on this node: kill what is left and keep the phase."""
 
     phase: str = ""
     reason: str = ""
@@ -77,8 +77,8 @@ class End:
     """The message of the pod's DisruptionTarget condition, where the pod goes for the node's sake."""
 
     @property
-    def told(self) -> str:
-        """What the event says: the status alone has the words before a rejection's reason (kubelet.go: rejectPod)."""
+    def event_message(self) -> str:
+        """The event's message: only the status has a prefix before a rejection's message (kubelet.go: rejectPod)."""
         return self.message.removeprefix(_REJECTED)
 
 
@@ -92,12 +92,12 @@ def rejection(reason: str, message: str) -> End:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do now, in this order, and when to look again at the latest."""
+    """The actions to take now, in this order, and when to plan again at the latest."""
 
     end: End | None = None
     stop_sandbox: bool = False
     restart_all: ContainerRecord | None = None
-    """The container whose end asks for it: kill and remove every container, this one last, in the same sandbox."""
+    """The container whose exit demands it: kill and remove every container, this one last, in the same sandbox."""
     new_sandbox: int | None = None
     """The attempt number of the sandbox to make."""
     kill: tuple[Kill, ...] = ()
@@ -106,7 +106,7 @@ class Plan:
     backing_off: Mapping[str, float] = field(default_factory=dict)
     """Containers in crash back-off: name to the moment it ends."""
     remove: tuple[str, ...] = ()
-    """Dead container instances that nobody needs any more."""
+    """Dead container instances that are no longer needed."""
     remove_sandboxes: tuple[str, ...] = ()
     """Dead sandboxes before the newest, whose containers are gone."""
     wake_at: float | None = None

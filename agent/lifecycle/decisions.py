@@ -1,33 +1,33 @@
-"""The pod state machine: what a pod asks for and what runs of it, in; what to do next, out. No I/O, no clock.
+"""The pod state machine: maps what a pod asks for and what runs of it to what to do next. No I/O, no clock.
 
-`plan` is called after every change (a new spec, a container's exit, a probe's verdict, a timer) and is given the whole
-situation each time, so nothing is lost with an event. It answers with everything that may be done now, in the order in
-which the worker does it: stop the pod's old sandbox, make a new one, kill containers, start containers. What
-has to wait is told with the moment to look again. The rules are those of upstream's computePodActions
-(pkg/kubelet/kuberuntime/kuberuntime_manager.go) and KEP-753 for restartable init containers ("sidecars").
+`plan` is called after every change (a new spec, a container's exit, a probe's result, a timer) and is given the whole situation
+each time, so no lost event matters. It returns everything that may be done now, in the order in which the worker does it: stop
+the pod's old sandbox, create a new one, kill containers, start containers; and when to plan again. The rules are those of
+upstream's computePodActions (pkg/kubelet/kuberuntime/kuberuntime_manager.go) and KEP-753 for restartable init containers
+("sidecars").
 
-A container instance belongs to a sandbox. Init containers count as done only in the current sandbox: a new sandbox is a
-pod that starts anew, while restart counts go on.
+A container instance belongs to a sandbox. Init containers count as done only in the current sandbox: in a new sandbox the pod
+starts anew, while restart counts go on.
 """
 
 from __future__ import annotations
 
 import functools
 
+from agent.lifecycle import resize
 from agent.lifecycle.actions import End, Kill, Kind, Plan, Resize, Situation, Start
 from agent.lifecycle.rules import (
     container_hash,
     deadline_at,
+    initialized,
     is_sidecar,
-    main_begun,
     old_sandboxes,
     policy_of,
+    reported_restarts,
     restarts,
     restarts_all,
-    superfluous,
-    told_restarts,
+    surplus_instances,
 )
-from agent.pods import resize
 from agent.records import ContainerRecord, PodRuntime, State
 from kube.api import core_v1
 
@@ -44,9 +44,9 @@ def plan(s: Situation) -> Plan:
     sandbox_lost, attempt = sandbox_changed(s.runtime)
     trigger = restarts_all(s.pod, s.runtime)
     if sandbox_lost:
-        decisions.renew_sandbox(attempt)
+        decisions.replace_sandbox(attempt)
     elif trigger is not None:
-        decisions.all_anew(trigger)
+        decisions.restart_containers(trigger)
     else:
         decisions.ephemeral()
         if decisions.init():
@@ -55,7 +55,7 @@ def plan(s: Situation) -> Plan:
 
 
 def sandbox_changed(runtime: PodRuntime) -> tuple[bool, int]:
-    """Tell whether the pod needs a (new) sandbox, and its attempt number."""
+    """Return whether the pod needs a (new) sandbox, and its attempt number."""
     newest = runtime.sandbox
     if newest is None:
         return True, 0
@@ -82,8 +82,8 @@ class _Decisions:
         self.sandbox_id = sandbox.id if sandbox else ""
 
     @functools.cached_property
-    def _told_restarts(self) -> dict[str, int]:
-        return told_restarts(self.s.pod)
+    def _reported_restarts(self) -> dict[str, int]:
+        return reported_restarts(self.s.pod)
 
     def plan(self) -> Plan:
         return Plan(
@@ -95,7 +95,7 @@ class _Decisions:
             start=tuple(self.starts),
             resize=tuple(self.resizes),
             backing_off=self.backing_off,
-            remove=superfluous(self.s.runtime),
+            remove=surplus_instances(self.s.runtime),
             remove_sandboxes=old_sandboxes(self.s.runtime),
             wake_at=self.wake_at,
         )
@@ -105,7 +105,7 @@ class _Decisions:
             self.wake_at = at
 
     # -- the sandbox ----------------------------------------------------------------------------------------------
-    def renew_sandbox(self, attempt: int) -> None:
+    def replace_sandbox(self, attempt: int) -> None:
         """Make a sandbox, unless the pod has run and nothing of it would start again."""
         runtime = self.s.runtime
         if attempt > 0 and runtime.containers and not self._anything_to_start():
@@ -135,7 +135,7 @@ class _Decisions:
                     return True
         return False
 
-    def all_anew(self, trigger: ContainerRecord) -> None:
+    def restart_containers(self, trigger: ContainerRecord) -> None:
         """Restart every container for the end of one, when that one may start again."""
         ready = self.s.ready_at(trigger.name, trigger)
         if ready > self.s.now:
@@ -153,24 +153,24 @@ class _Decisions:
                 self._start(container.name, Kind.EPHEMERAL)
 
     def init(self) -> bool:
-        """Bring the init containers forward in their order; True once the main containers may run."""
+        """Plan the init containers in their order; True once the main containers may run."""
         pod, runtime = self.s.pod, self.s.runtime
-        begun = main_begun(pod, runtime)
+        initialization_over = initialized(pod, runtime)
         for container in pod.spec.init_containers:
             record = runtime.latest(container.name)
             if record is not None and record.sandbox_id != self.sandbox_id:
                 record = None
             if is_sidecar(container):
-                if not self._sidecar(container, record) and not begun:
+                if not self._sidecar(container, record) and not initialization_over:
                     return False
                 continue
-            if begun:
+            if initialization_over:
                 continue
             if record is None or record.state in (State.CREATED, State.UNKNOWN):
                 self._start(container.name, Kind.INIT)
                 return False
             if record.running:
-                self._judge(container, record)
+                self._check_running(container, record)
                 return False
             if record.exit_code == 0:
                 continue
@@ -187,7 +187,7 @@ class _Decisions:
             self._start(container.name, Kind.INIT)
             return False
         if record.running:
-            if not self._judge(container, record):
+            if not self._check_running(container, record):
                 return False
             outcome = self.s.outcomes.get(record.id)
             return outcome.started if outcome is not None else container.startup_probe is None
@@ -204,14 +204,14 @@ class _Decisions:
                 self._start(container.name, Kind.MAIN)
                 unfinished = True
             elif record.running:
-                unfinished |= self._judge(container, record) or policy_of(pod, container) != "Never"
+                unfinished |= self._check_running(container, record) or policy_of(pod, container) != "Never"
             elif restarts(pod, container, record):
                 self._restart(container, record, Kind.MAIN)
                 unfinished = True
         if not unfinished and not self.kills:
             self.end = End()
 
-    def _judge(self, container: core_v1.Container, record: ContainerRecord) -> bool:
+    def _check_running(self, container: core_v1.Container, record: ContainerRecord) -> bool:
         """Kill a running container that changed or whose probes failed; True where it stays."""
         outcome = self.s.outcomes.get(record.id)
         again = policy_of(self.s.pod, container) != "Never"
@@ -226,14 +226,14 @@ class _Decisions:
                 message += ", will be restarted"
             self.kills.append(Kill(record.id, record.name, message, outcome.failed, outcome.grace))
             return False
-        return self._fits_its_size(container, record)
+        return self._check_size(container, record)
 
-    def _fits_its_size(self, container: core_v1.Container, record: ContainerRecord) -> bool:
+    def _check_size(self, container: core_v1.Container, record: ContainerRecord) -> bool:
         """Resize a container whose spec's resources changed; False where that takes a restart."""
-        applied = self.s.applied.get(record.id)
-        if applied is None or self.s.hold_resize:
+        actuated = self.s.actuated.get(record.id)
+        if actuated is None or self.s.resize_pending:
             return True
-        resources = resize.changed(container, applied)
+        resources = resize.changed(container, actuated)
         if not resources:
             return True
         if resize.needs_restart(container, resources):
@@ -257,5 +257,5 @@ class _Decisions:
             return
         latest = self.s.runtime.latest(name)
         # The API remembers the counts of containers that were removed for a restart of all.
-        before = latest.restart_count if latest else self._told_restarts.get(name)
+        before = latest.restart_count if latest else self._reported_restarts.get(name)
         self.starts.append(Start(name, kind, 0 if before is None else before + 1))

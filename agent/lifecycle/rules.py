@@ -1,4 +1,4 @@
-"""The rules of a pod's life that the state machine, the status and the pod's end share. Pure."""
+"""Rules of a pod's lifecycle that the state machine, the status and the termination share. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kube.clock import parse_time
 
 
 def is_sidecar(container: core_v1.Container) -> bool:
-    """Tell whether an init container is restartable (KEP-753)."""
+    """Return whether an init container is restartable (KEP-753)."""
     return container.restart_policy == "Always"
 
 
@@ -40,16 +40,16 @@ def _is_init(spec: core_v1.PodSpec, container: core_v1.Container | core_v1.Ephem
 
 
 def restarts(pod: core_v1.Pod, container: core_v1.Container, record: ContainerRecord) -> bool:
-    """Tell whether a container that ended like this one is to be started again."""
+    """Return whether a container that ended like this one is to be started again."""
     if not record.exited:
         return record.state is State.CREATED
     if record.state is State.EXITED:
         return restarts_after(pod, container, record.exit_code)
-    return _policy_restarts(pod, container, record.exit_code)  # nobody knows how it ended, so no rule is for it
+    return _policy_restarts(pod, container, record.exit_code)  # its exit is unknown, so no rule matches
 
 
 def restarts_after(pod: core_v1.Pod, container: core_v1.Container, exit_code: int) -> bool:
-    """Tell whether a container that exited so is to be started again, by its rules and then by its policy."""
+    """Return whether a container with this exit code is to be restarted, by its rules and then by its policy."""
     return _rule(container, exit_code) is not None or _policy_restarts(pod, container, exit_code)
 
 
@@ -72,13 +72,13 @@ def _rule(container: core_v1.Container, exit_code: int) -> core_v1.ContainerRest
 
 
 def may_restart_all(pod: core_v1.Pod) -> bool:
-    """Tell whether the end of one of the pod's containers can mean a restart of all."""
+    """Return whether the exit of one of the pod's containers can demand a restart of all."""
     every = (*pod.spec.init_containers, *pod.spec.containers)
     return any(rule.action == "RestartAllContainers" for container in every for rule in container.restart_policy_rules)
 
 
 def restarts_all(pod: core_v1.Pod, runtime: PodRuntime) -> ContainerRecord | None:
-    """Return the container whose end asks for a restart of all (KEP-5532); it is there until all others are gone."""
+    """Return the container whose exit demands a restart of all (KEP-5532); it is removed last."""
     for container in (*pod.spec.init_containers, *pod.spec.containers):
         record = runtime.latest(container.name) if container.restart_policy_rules else None
         if record is not None and (rule := rule_for(container, record)) is not None:
@@ -95,7 +95,7 @@ def removal_order(runtime: PodRuntime, trigger: ContainerRecord) -> list[Contain
     return sorted(runtime.containers, key=lambda r: (r.id == trigger.id, r.restart_count, r.created_at))
 
 
-def told_restarts(pod: core_v1.Pod) -> dict[str, int]:
+def reported_restarts(pod: core_v1.Pod) -> dict[str, int]:
     """Return the restart counts that the API shows, by name, of the containers that have run."""
     status, found = pod.status, dict[str, int]()
     for shown in (*status.container_statuses, *status.init_container_statuses, *status.ephemeral_container_statuses):
@@ -106,8 +106,8 @@ def told_restarts(pod: core_v1.Pod) -> dict[str, int]:
     return found
 
 
-def main_begun(pod: core_v1.Pod, runtime: PodRuntime) -> bool:
-    """Tell whether a main container was ever made in the current sandbox: then initialisation is over."""
+def initialized(pod: core_v1.Pod, runtime: PodRuntime) -> bool:
+    """Return whether a main container was ever created in the current sandbox: then initialization is over."""
     sandbox = runtime.sandbox
     names = {container.name for container in pod.spec.containers}
     return sandbox is not None and any(
@@ -115,10 +115,10 @@ def main_begun(pod: core_v1.Pod, runtime: PodRuntime) -> bool:
     )
 
 
-def superfluous(runtime: PodRuntime) -> tuple[str, ...]:
+def surplus_instances(runtime: PodRuntime) -> tuple[str, ...]:
     """Choose the instances beyond the newest and the last before it that ran (for `logs --previous`).
 
-    One that was made and never started tells nothing: it must not take the place of one that ran and ended.
+    One that was created and never started has no log: it must not replace one that ran and exited.
     """
     newest: set[str] = set()
     ended: set[str] = set()

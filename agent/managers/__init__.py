@@ -1,1 +1,1 @@
-"""Who gets which processors, memory and devices: the managers that decide at a pod's admission and remember it."""
+"""Resource managers: they assign processors, memory and devices at a pod's admission, and checkpoint that."""

@@ -1,9 +1,8 @@
-"""All managers as the pods' workers see them: one admission, what each container is given, one release.
+"""The interface of all resource managers for the pods' steps: admission, options of a container, release.
 
-Admission is serial on the node, because every decision depends on what the ones before took. A pod that asks for
-nothing that is managed passes without waiting. What was given is written down, so an agent that starts anew finds its
-pods as they are; what belongs to pods that are gone is taken back once all pods are known (`run`; what drivers made ready:
-`run_claims`).
+Admission is serial on the node, because every decision depends on the ones before. A pod that requests nothing managed passes
+without waiting. Assignments are checkpointed, so that a restarted agent finds them; those of pods that are gone are released
+once all pods are known (`run`; claims that drivers prepared: `run_claims`).
 """
 
 from __future__ import annotations
@@ -17,24 +16,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from agent.cgroups import qos
-from agent.contracts import PodView
 from agent.devices.checkpoint import Allocation
 from agent.devices.manager import DeviceManager
+from agent.interfaces import PodView
 from agent.keyed_tasks import KeyedTasks
 from agent.kubelet_configuration import ConfigError
 from agent.lifecycle import End, rejection
+from agent.lifecycle.resize import PendingResize
 from agent.managers import cpuset, hardware, health
 from agent.managers.cpu import CpuManager
+from agent.managers.cpuset_reconciler import CpusetReconciler
 from agent.managers.errors import AdmissionError, DynamicResourceError
-from agent.managers.extras import NOTHING, Extras
 from agent.managers.hints import Merger
 from agent.managers.memory import MemoryManager
 from agent.managers.options import ManagerOptions
-from agent.managers.placement import Placement
+from agent.managers.run_options import NOTHING, RunOptions
 from agent.managers.state_files import StateError
 from agent.managers.topology_manager import TopologyManager
-from agent.pods.resize import Hold
-from agent.podspec.environment import ConfigError as RefusedError
+from agent.podspec.environment import ContainerConfigError
 from agent.podspec.security import AnyContainer
 from cri.errors import CRIError
 from cri.runtime_service import RuntimeService
@@ -65,9 +64,9 @@ class ContainerManager:
         looks_up_cdi: Callable[[], bool] = lambda: True,
         sys: Path = Path("/sys"),
     ) -> None:
-        """Take over what the last agent wrote below `root`; `reserved_cpus` is a number. Raise ConfigError.
+        """Read the last agent's checkpoints below `root`; `reserved_cpus` is a number. Raise ConfigError.
 
-        `claims` makes what sees to claims, when the first pod has one; `looks_up_cdi` tells whether the runtime does.
+        `claims` creates the claim manager with the first claim; `looks_up_cdi` returns whether the runtime resolves CDI names.
         """
         self.options, self._clock = options, clock
         self._make_claims, self._looks_up_cdi = claims, looks_up_cdi
@@ -98,7 +97,7 @@ class ContainerManager:
         distances = {node.id: node.distances for node in machine.nodes} if options.closest_nodes else None
         merger = Merger(options.topology_policy, machine.node_ids, distances)
         self.machine = machine
-        self._placement = Placement(self.cpu)
+        self._cpuset_reconciler = CpusetReconciler(self.cpu)
         self.topology = TopologyManager(merger, options.topology_scope, [self.cpu, self.memory, self.devices])
 
     # -- a pod's way through --------------------------------------------------------------------------------------
@@ -135,33 +134,33 @@ class ContainerManager:
             if self._claims is not None:
                 await self._claims.prepare(pod)
 
-    async def extras(self, pod: core_v1.Pod, container: AnyContainer) -> Extras:
-        """Return what a container is given when it is made. Raise environment.ConfigError."""
+    async def run_options(self, pod: core_v1.Pod, container: AnyContainer) -> RunOptions:
+        """Return what a container is given when it is made. Raise ContainerConfigError."""
         uid, name = pod.metadata.uid or "", container.name
         found = NOTHING
         if allocations := self.devices.of(uid, name):
-            from agent.devices.container_options import extras  # only where a container has devices
+            from agent.devices.container_options import run_options  # only where a container has devices
 
             await self._pre_start(allocations)
-            found = extras(allocations)
+            found = run_options(allocations)
         if self._claims is not None and isinstance(container, core_v1.Container):
             try:
                 names = (*found.cdi_devices, *self._claims.cdi_devices(pod, container))
             except DynamicResourceError as error:
-                raise RefusedError(str(error)) from error
+                raise ContainerConfigError(str(error)) from error
             found = replace(found, cdi_devices=tuple(dict.fromkeys(names)))
         if found.cdi_devices and not self._looks_up_cdi():
             found = await asyncio.to_thread(_looked_up, found)
         cpus, mems = cpuset.render(self.cpu.affinity(uid, name)), cpuset.render(self.memory.nodes(uid, name))
         return replace(found, cpus=cpus, mems=mems) if cpus or mems else found
 
-    def tell_health(self, pod: core_v1.Pod, status: core_v1.PodStatus) -> None:
+    def report_health(self, pod: core_v1.Pod, status: core_v1.PodStatus) -> None:
         """Add to the containers' statuses what is known of their devices' health."""
         if pod.metadata.uid in self.device_owners:
-            health.tell(self.devices, self._claims, pod, status, self._clock.now().timestamp())
+            health.report(self.devices, self._claims, pod, status, self._clock.now().timestamp())
 
     def has_exclusive_cpus(self, uid: str, container: str = "") -> bool:
-        """Tell whether a container, or any of the pod, has processors for itself."""
+        """Return whether a container, or any of the pod, has exclusive processors."""
         return bool(self.cpu.exclusive(uid, container)) if container else uid in self.cpu.owners
 
     async def _pre_start(self, allocations: Sequence[Allocation]) -> None:
@@ -172,7 +171,7 @@ class ContainerManager:
                     await plugin.pre_start(allocation.ids)
                 except CRIError as error:
                     text = f"device plugin PreStartContainer rpc failed with err: {error.grpc_text()}"
-                    raise RefusedError(text) from error
+                    raise ContainerConfigError(text) from error
 
     async def release(self, pod: core_v1.Pod) -> None:
         """Take back what the pod had; nothing of it runs any more. Raise DynamicResourceError."""
@@ -197,17 +196,17 @@ class ContainerManager:
 
     @property
     def claims(self) -> ClaimManager | None:
-        """What sees to claims, once there was one."""
+        """The claim manager, once there was a claim."""
         return self._claims
 
-    def refuse_resize(self, pod: core_v1.Pod) -> Hold | None:
+    def refuse_resize(self, pod: core_v1.Pod) -> PendingResize | None:
         """Return why a running pod cannot be resized at all under these policies (kubelet: canResizePod)."""
         if qos.qos_class(pod) != qos.GUARANTEED:
             return None
         for policy, name in ((self.options.cpu_policy, "CPU"), (self.options.memory_policy, "Memory")):
             if policy.lower() == "static":
                 text = f"Resize is infeasible for Guaranteed Pods alongside {name} Manager static policy"
-                return Hold("Infeasible", text)
+                return PendingResize("Infeasible", text)
         return None
 
     # -- keeping it so ------------------------------------------------------------------------------------------------
@@ -218,10 +217,10 @@ class ContainerManager:
             while True:
                 self._moved.clear()
                 # An admission that waits for a device plugin holds the lock.
-                tasks.begin("release of what pods had that are gone", partial(self._release_gone, views))
+                tasks.begin("resources of pods that are gone", partial(self._release_gone, views))
                 self.devices.forget_gone()
                 if self.options.cpu_policy == "static":
-                    await self._placement.apply(runtime, views())
+                    await self._cpuset_reconciler.apply(runtime, views())
                 await self._moved_within(
                     self.options.cpu_period if self.options.cpu_policy == "static" else SWEEP_SECONDS
                 )
@@ -242,11 +241,11 @@ class ContainerManager:
 
     async def _release_gone(self, views: Callable[[], Sequence[PodView]]) -> None:
         for uid in self._owners() - _uids(views()):
-            log.info("taking back what pod %s had, which is gone", uid)
+            log.info("releasing the resources of pod %s, which is gone", uid)
             await self._release(uid)
 
     async def run_claims(self, views: Callable[[], Sequence[PodView]]) -> None:
-        """Have claims of pods that are gone put back until cancelled; start it once all pods are known.
+        """Have claims of pods that are gone unprepared until cancelled; start it once all pods are known.
 
         A driver may take its time for each pod, so each set of drivers has a task.
         """
@@ -258,12 +257,12 @@ class ContainerManager:
                     for uid in sorted(self._claims.owners - _uids(views())):
                         gone.setdefault(self._claims.drivers_of(uid), []).append(uid)
                     for drivers, uids in gone.items():
-                        tasks.begin(f"claims of {', '.join(drivers)}", partial(self._put_back, uids, views))
+                        tasks.begin(f"claims of {', '.join(drivers)}", partial(self._unprepare_gone, uids, views))
                 await self._clock.sleep(SWEEP_SECONDS)
         finally:
             await tasks.close()
 
-    async def _put_back(self, uids: Sequence[str], views: Callable[[], Sequence[PodView]]) -> None:
+    async def _unprepare_gone(self, uids: Sequence[str], views: Callable[[], Sequence[PodView]]) -> None:
         for uid in uids:
             if self._claims is None or uid in _uids(views()):
                 continue
@@ -277,18 +276,18 @@ def _uids(views: Sequence[PodView]) -> set[str]:
     return {view.pod.metadata.uid or "" for view in views}
 
 
-def _looked_up(extras: Extras) -> Extras:
-    """Do for the runtime what it does not do itself. Raise environment.ConfigError."""
+def _looked_up(run_options: RunOptions) -> RunOptions:
+    """Do for the runtime what it does not do itself. Raise ContainerConfigError."""
     from agent.devices import cdi
 
     try:
-        found = cdi.resolve(extras.cdi_devices)
+        found = cdi.resolve(run_options.cdi_devices)
     except cdi.CDIError as error:
-        raise RefusedError(str(error)) from error
+        raise ContainerConfigError(str(error)) from error
     return replace(
-        extras,
-        env={**found.env, **extras.env},
-        mounts=(*extras.mounts, *found.mounts),
-        devices=(*extras.devices, *found.devices),
+        run_options,
+        env={**found.env, **run_options.env},
+        mounts=(*run_options.mounts, *found.mounts),
+        devices=(*run_options.devices, *found.devices),
         cdi_devices=(),
     )

@@ -1,9 +1,9 @@
 """The CPU manager: with the static policy, containers of guaranteed pods have whole processors for themselves.
 
-What one container has is taken out of the pool that all others share; `changed` is called then, and the containers
-that run in the pool are moved (pkg/kubelet/cm/cpumanager/policy_static.go). Reserved processors are never given away
-but stay in the pool, unless strict-cpu-reservation keeps pods off them altogether. What an init container had, the
-main containers of its pod may have after it.
+Exclusive processors are taken out of the shared pool; `changed` is called then, and the containers in the pool are moved
+(pkg/kubelet/cm/cpumanager/policy_static.go). Reserved processors are never exclusive but stay in the pool, unless
+strict-cpu-reservation keeps pods off them altogether. The processors of an init container can be reused by the main containers
+of its pod.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from agent.cgroups import qos
 from agent.lifecycle import is_sidecar
-from agent.managers import cpu_pick, cpu_state, cpuset
+from agent.managers import cpu_assignment, cpu_state, cpuset
 from agent.managers.cpu_state import CpuState
 from agent.managers.cpuset import CPUSet
 from agent.managers.errors import SMTAlignmentError
@@ -48,7 +48,7 @@ class CpuManager:
         self._reusable: dict[str, CPUSet] = {}
         self.reserved: CPUSet = frozenset()
         if policy == "static":
-            self.reserved = reserved or cpu_pick.packed(machine, machine.all, reserved_count)
+            self.reserved = reserved or cpu_assignment.packed(machine, machine.all, reserved_count)
         self._state = cpu_state.load(root, policy) or CpuState(policy)
         if policy == "static":
             self._check()
@@ -82,12 +82,12 @@ class CpuManager:
         if self.policy != "static" or qos.qos_class(pod) != qos.GUARANTEED:
             return 0
         if pod.spec.resources is not None and (pod.spec.resources.limits or pod.spec.resources.requests):
-            return 0  # exclusive processors cannot be told from the pod's own budget
+            return 0  # exclusive processors cannot be distinguished from the pod's own budget
         amount = milli(qos.requests(container.resources).get("cpu", 0))
         return amount // 1000 if amount % 1000 == 0 else 0
 
     def affinity(self, uid: str, container: str) -> CPUSet:
-        """Return the processors on which a container may run; empty where it is not to be said."""
+        """Return the processors on which a container may run; empty where they are not set."""
         if self.policy != "static":
             return frozenset()
         exclusive = self._state.of(uid, container)
@@ -107,7 +107,7 @@ class CpuManager:
 
     # -- hints --------------------------------------------------------------------------------------------------------
     def pod_hints(self, pod: core_v1.Pod) -> Hints:
-        """Say from which NUMA nodes the whole pod's processors could come."""
+        """Return hints for the whole pod's processors."""
         need = _pod_need(pod, lambda c: self.wanted(pod, c))
         if need == 0:
             return {}
@@ -117,7 +117,7 @@ class CpuManager:
         return {"cpu": self._hints(self._available(), self._reusable.get(pod.metadata.uid or "", frozenset()), need)}
 
     def container_hints(self, pod: core_v1.Pod, container: core_v1.Container) -> Hints:
-        """Say from which NUMA nodes a container's processors could come."""
+        """Return hints for a container's processors."""
         need, uid = self.wanted(pod, container), pod.metadata.uid or ""
         if need == 0:
             return {}
@@ -151,7 +151,7 @@ class CpuManager:
             # What an init container had is used before more is taken from the others.
             taken = self._take(reusable, min(len(reusable), need))
             taken |= self._pick(self._available(), need - len(taken), hint)
-            self._state.give(uid, container.name, taken)
+            self._state.assign(uid, container.name, taken)
             self._state.shared -= taken
             await asyncio.to_thread(cpu_state.save, self._root, self._state)
             self._changed()
@@ -182,8 +182,8 @@ class CpuManager:
     def _take(self, free: CPUSet, count: int) -> CPUSet:
         if self._options.get(SPREAD):
             group = self._machine.threads_per_core if self._options.get(FULL_CORES) else 1
-            return cpu_pick.spread(self._machine, free, count, group) if count else frozenset()
-        return cpu_pick.packed(self._machine, free, count, by_cache=self._options.get(BY_CACHE, False))
+            return cpu_assignment.distributed(self._machine, free, count, group) if count else frozenset()
+        return cpu_assignment.packed(self._machine, free, count, by_cache=self._options.get(BY_CACHE, False))
 
     async def release(self, uid: str) -> None:
         """Put a pod's processors back into the pool."""

@@ -1,4 +1,4 @@
-"""cpu_manager_state: which container has which processors for itself, and what is left for all others."""
+"""cpu_manager_state: the exclusive processors of each container, and the shared pool."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class CpuState:
         """Return what a container has for itself."""
         return self.assigned.get(uid, {}).get(container)
 
-    def give(self, uid: str, container: str, cpus: CPUSet) -> None:
+    def assign(self, uid: str, container: str, cpus: CPUSet) -> None:
         self.assigned.setdefault(uid, {})[container] = cpus
 
     def all_assigned(self) -> CPUSet:

@@ -1,5 +1,4 @@
-"""Why a pod is not admitted by a manager: the reason and words that its status shows (pkg/kubelet/lifecycle,
-cm/admission)."""
+"""Admission errors of the managers, with the reason and message of the pod's status (pkg/kubelet/lifecycle, cm/admission)."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ class AdmissionError(Exception):
 
     @property
     def text(self) -> str:
-        """What the pod's status says."""
+        """The message for the pod's status."""
         return f"Allocate failed due to {self}, which is unexpected"
 
 

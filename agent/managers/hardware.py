@@ -1,6 +1,6 @@
-"""The machine's processors and memory as sysfs tells them: threads, cores, sockets, NUMA nodes, huge pages, distances.
+"""The machine's processors and memory, read from sysfs: threads, cores, sockets, NUMA nodes, huge pages, distances.
 
-Everything is read once at the start from a root that tests fabricate. A kernel without NUMA shows no node folders; the
+Everything is read once at the start, from a root that tests fabricate. A kernel without NUMA shows no node directories; the
 machine is one node 0 then, with all processors and all memory.
 """
 
@@ -18,7 +18,7 @@ MEMORY = "memory"
 
 @dataclass(frozen=True, slots=True)
 class Cpu:
-    """Where one processor (hardware thread) is; core and cache are told by the lowest processor in them."""
+    """The location of one processor (hardware thread); core and cache are named by the lowest processor in them."""
 
     id: int
     core: int
@@ -94,7 +94,7 @@ class Hardware:
 
 
 def read(sys: Path = Path("/sys"), meminfo: Path = Path("/proc/meminfo")) -> Hardware:
-    """Read the machine from sysfs. Raise OSError or ValueError where it does not tell."""
+    """Read the machine from sysfs. Raise OSError or ValueError where it is incomplete."""
     system = sys / "devices/system"
     online = parse((system / "cpu/online").read_text())
     folders = sorted((system / "node").glob("node[0-9]*"), key=lambda f: int(f.name[4:]))

@@ -1,4 +1,4 @@
-"""The health of containers' devices in their statuses (KEP-4680): what device plugins and drivers of claims say."""
+"""Reports the health of containers' devices in their statuses (KEP-4680), from device plugins and DRA drivers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from agent.claims.manager import ClaimManager
 
 
-def tell(
+def report(
     devices: DeviceManager, claims: ClaimManager | None, pod: core_v1.Pod, status: core_v1.PodStatus, now: float
 ) -> None:
     """Put allocatedResourcesStatus into the main containers' statuses; `now` in epoch seconds."""

@@ -1,8 +1,8 @@
-"""Topology hints: the sets of NUMA nodes from which a resource could be given, and how they are joined to one answer.
+"""Topology hints: the sets of NUMA nodes that can provide a resource, and how they are merged.
 
-Every provider (processors, memory, devices) says for each resource from which sets of nodes it could give it, and
-which of them it would prefer. One hint of each is combined in every way; of the intersections the best wins: preferred
-by all, then the fewest nodes, then the lowest numbers. A set of nodes is a bit mask; None is "I do not mind"
+Every provider (processors, memory, devices) returns for each resource the sets of nodes that can provide it, and which of them
+it prefers. One hint of each is combined in every way; of the intersections the best wins: preferred by all, then the fewest
+nodes, then the lowest numbers. A set of nodes is a bit mask; None means no preference
 (pkg/kubelet/cm/topologymanager/policy.go).
 """
 
@@ -81,7 +81,7 @@ class Merger:
         return min((h.affinity.bit_count() for h in hints if h.affinity is not None), default=0)
 
     def _better(self, new: Hint, old: Hint, target: int) -> bool:
-        """Tell whether a new hint is better; `target` is how many nodes it takes at least where not all agree."""
+        """Return whether a new hint is better; `target` is the least number of nodes needed where not all agree."""
         if new.preferred != old.preferred:
             return new.preferred
         a, b = new.affinity or 0, old.affinity or 0
@@ -107,7 +107,7 @@ class Merger:
 
 
 def _by_resource(provided: Iterable[Hints]) -> list[Sequence[Hint]]:
-    """Flatten providers' hints; who does not mind counts as any, who cannot give it as any, not preferred."""
+    """Flatten providers' hints; no preference counts as any, no possibility as any, not preferred."""
     lists: list[Sequence[Hint]] = []
     for hints in provided:
         if not hints:

@@ -1,8 +1,8 @@
-"""The memory manager: with the Static policy, guaranteed pods are promised memory and huge pages of NUMA nodes.
+"""The memory manager: with the Static policy, guaranteed pods are allocated memory and huge pages of NUMA nodes.
 
-A promise from several nodes makes them a group: no container may then be given memory from one of them alone, nor from
-another group that shares a node, or a promise could not be kept (pkg/kubelet/cm/memorymanager/policy_static.go). What
-an init container was promised is counted again for the containers after it.
+An allocation from several nodes makes them a group: no container may then be allocated memory from one of them alone, nor from
+another group that shares a node, or an allocation could not be kept (pkg/kubelet/cm/memorymanager/policy_static.go). The
+allocation of an init container is reused by the containers after it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from agent.managers import memory_state
 from agent.managers.errors import AdmissionError
 from agent.managers.hardware import MEMORY, Hardware
 from agent.managers.hints import Hint, Hints, mask_of, masks, nodes_of
-from agent.managers.memory_state import Block, MemoryState, NodeState, Table
+from agent.managers.memory_state import Block, MemoryState, NUMANodeState, Table
 from agent.managers.state_files import StateError
 from kube.api import core_v1
 from kube.quantity import value
@@ -42,7 +42,7 @@ class MemoryManager:
             self._check()
         memory_state.save(root, self._state)
 
-    def _empty(self) -> dict[int, NodeState]:
+    def _empty(self) -> dict[int, NUMANodeState]:
         found = {}
         for node in self._machine.nodes:
             reserved = self._reserved.get(node.id, {})
@@ -53,11 +53,11 @@ class MemoryManager:
                 tables[kind] = Table(
                     total=total, system_reserved=reserved.get(kind, 0), allocatable=max(free, 0), free=max(free, 0)
                 )
-            found[node.id] = NodeState(memory_map=tables, cells=[node.id])
+            found[node.id] = NUMANodeState(memory_map=tables, cells=[node.id])
         return found
 
     def _check(self) -> None:
-        """Hold the state against the machine, whose memory or reservations may have changed."""
+        """Check the state against the machine, whose memory or reservations may have changed."""
         now = self._empty()
         same = now.keys() == self._state.machine_state.keys() and all(
             tables.keys() == now[node].memory_map.keys()
@@ -111,7 +111,7 @@ class MemoryManager:
 
     # -- hints --------------------------------------------------------------------------------------------------------
     def pod_hints(self, pod: core_v1.Pod) -> Hints:
-        """Say from which NUMA nodes the whole pod's memory could come."""
+        """Return hints for the whole pod's memory."""
         wanted = self._pod_wanted(pod)
         own = self._state.entries.get(pod.metadata.uid or "")
         if not wanted or own:
@@ -119,7 +119,7 @@ class MemoryManager:
         return self._hints(wanted, {})
 
     def container_hints(self, pod: core_v1.Pod, container: core_v1.Container) -> Hints:
-        """Say from which NUMA nodes a container's memory could come."""
+        """Return hints for a container's memory."""
         wanted, uid = self.wanted(pod, container), pod.metadata.uid or ""
         if not wanted:
             return {}
@@ -147,7 +147,7 @@ class MemoryManager:
         )
 
     def _groups_allow(self, mask: int, *, several: bool = False) -> bool:
-        """Tell whether a set of nodes does not cut across a group; `several` looks at sets of several nodes only."""
+        """Return whether a set of nodes does not cut across a group; `several` checks sets of several nodes only."""
         nodes = nodes_of(mask)
         if len(nodes) == 1:
             return several or len(self._state.machine_state[nodes[0]].cells) <= 1

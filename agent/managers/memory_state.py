@@ -1,4 +1,4 @@
-"""memory_manager_state: how much of each NUMA node's memory is promised to whom."""
+"""memory_manager_state: the memory of each NUMA node, and to whom it is allocated."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Table(_Base):
     free: int = 0
 
 
-class NodeState(_Base):
+class NUMANodeState(_Base):
     """One node; `cells` are the nodes that it is grouped with, itself among them."""
 
     number_of_assignments: int = 0
@@ -37,7 +37,7 @@ class NodeState(_Base):
 
 
 class Block(_Base):
-    """What a container was promised of one kind, from these nodes together."""
+    """An allocation of one kind of memory to a container, from these nodes together."""
 
     numa_affinity: list[int] = msgspec.field(default_factory=list)
     type: str = ""
@@ -52,7 +52,7 @@ class MemoryState(_Base):
     """The whole state."""
 
     policy_name: str
-    machine_state: dict[int, NodeState] = msgspec.field(default_factory=dict)
+    machine_state: dict[int, NUMANodeState] = msgspec.field(default_factory=dict)
     entries: Entries = msgspec.field(default_factory=dict)
 
 
@@ -90,7 +90,7 @@ def _without_nulls(value: Any) -> Any:
 
 
 def checksum(content: Mapping[str, Any]) -> int:
-    """Return the checksum of a file's content as upstream computes it; the content has been held to the types."""
+    """Return the checksum of a file's content as upstream computes it; the content was decoded into the types."""
     go = state_files
     nodes, entries = content.get("machineState", {}), content.get("entries", {})
     printed = nodes and {int(node): _node(found) for node, found in nodes.items()}

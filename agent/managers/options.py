@@ -22,12 +22,12 @@ _CPU_ALPHA = ("align-by-socket", "distribute-cpus-across-cores")
 _TOPOLOGY_OPTIONS = ("prefer-closest-numa-nodes", "max-allowable-numa-nodes")
 TOPOLOGY_POLICIES = ("none", "best-effort", "restricted", "single-numa-node")
 DEFAULT_NODES = 8
-"""More NUMA nodes than this make the sets of them too many, unless max-allowable-numa-nodes says so."""
+"""More NUMA nodes than this have too many sets, unless max-allowable-numa-nodes allows them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManagerOptions:
-    """How processors, memory and NUMA nodes are given to containers."""
+    """Settings of the resource managers."""
 
     cpu_policy: str = "none"
     cpu_options: Mapping[str, bool] = field(default_factory=dict)

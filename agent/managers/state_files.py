@@ -1,8 +1,8 @@
-"""The managers' notes on disk, in upstream's formats: JSON with a checksum over how Go would print the structure.
+"""The managers' checkpoint files, in upstream's formats: JSON with a checksum over Go's printed form of the structure.
 
-An upstream kubelet that takes a node over refuses a note whose checksum is not right, and the other way round, so the
-checksum is computed as it does: FNV-1a of the printed structure (pkg/kubelet/checkpointmanager), in which null
-is another thing than an empty list. Files are replaced whole.
+An upstream kubelet that takes a node over refuses a file whose checksum is wrong, and the other way round, so the checksum is
+computed as upstream does: FNV-1a of the printed structure (pkg/kubelet/checkpointmanager), in which null differs from an empty
+list. Files are replaced whole.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kube.files import write_file
 
 
 class StateError(Exception):
-    """A note cannot be used; the message says which and why."""
+    """A checkpoint cannot be used; the message names the file and the reason."""
 
 
 def checksum(printed: str | bytes, value: int = 0x811C9DC5) -> int:
@@ -46,7 +46,7 @@ def go_list(items: Sequence[Any] | None) -> str:
 
 
 def read(path: Path) -> dict[str, Any] | None:
-    """Read a note; None where there is none. Raise StateError."""
+    """Read a checkpoint; None where there is none. Raise StateError."""
     try:
         found = msgspec.json.decode(path.read_bytes())
     except FileNotFoundError:
@@ -59,14 +59,14 @@ def read(path: Path) -> dict[str, Any] | None:
 
 
 def check(given: object, actual: int) -> None:
-    """Hold a note's checksum against the one of its content. Raise StateError."""
+    """Compare a checkpoint's checksum with that of its content. Raise StateError."""
     if given != actual:
         raise StateError("checkpoint is corrupted")
 
 
 @contextlib.contextmanager
 def restoring(path: Path, name: str) -> Iterator[None]:
-    """Say of whatever keeps a note from being used which file it is and what is to be done. Raise StateError."""
+    """Name the file and the remedy in errors that keep a checkpoint from being used. Raise StateError."""
     try:
         yield
     except (StateError, msgspec.MsgspecError, ValueError, RecursionError) as error:
@@ -77,12 +77,12 @@ def restoring(path: Path, name: str) -> Iterator[None]:
 
 
 def write(path: Path, content: Mapping[str, Any]) -> None:
-    """Replace a note, whole or not at all. Raise OSError."""
+    """Replace a checkpoint atomically. Raise OSError."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o750)
     write_file(path, msgspec.json.encode(content), 0o600)
 
 
 def remove(path: Path) -> None:
-    """Take a note away."""
+    """Remove a checkpoint."""
     with contextlib.suppress(FileNotFoundError):
         path.unlink()

@@ -1,7 +1,7 @@
-"""The topology manager: asks all providers where they could give something, merges the hints, has them give it.
+"""The topology manager: collects hints from all providers, merges them, and has the providers allocate accordingly.
 
-With scope container each container is placed for itself, with scope pod all of them on one set of nodes. Where the
-policy does not admit what came out of it, the pod fails (pkg/kubelet/cm/topologymanager/scope*.go).
+With scope container each container is aligned by itself, with scope pod all of them to one set of nodes. Where the policy does
+not admit the merged hint, the pod fails (pkg/kubelet/cm/topologymanager/scope*.go).
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from kube.api import core_v1
 
 
 class Provider(Protocol):
-    """What gives resources that are somewhere: processors, memory, devices."""
+    """A provider of resources with topology: processors, memory, devices."""
 
     def pod_hints(self, pod: core_v1.Pod) -> Hints:
-        """Say where everything of the pod could come from."""
+        """Return hints for all resources of the pod."""
 
     def container_hints(self, pod: core_v1.Pod, container: core_v1.Container) -> Hints:
-        """Say where everything of a container could come from."""
+        """Return hints for all resources of a container."""
 
     async def allocate(self, pod: core_v1.Pod, container: core_v1.Container, hint: Hint) -> None:
         """Give a container what it asks for. Raise AdmissionError."""

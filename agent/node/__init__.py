@@ -1,1 +1,1 @@
-"""The node's own object, and the machine behind it."""
+"""The Node object and the machine behind it."""

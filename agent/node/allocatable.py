@@ -1,9 +1,8 @@
-"""What pods may take together, and what the system and the agent keep: enforced by cgroups (enforceNodeAllocatable).
+"""Limits pods as a whole, and the reserved cgroups of the system and the agent (enforceNodeAllocatable).
 
-`pods` bounds all pods by the machine less what is reserved; `kube-reserved` and `system-reserved` bound the cgroups in
-which those programs run, which somebody else has made; the `-compressible` ones only by processor time
-(pkg/kubelet/cm/node_container_manager_linux.go). Eviction thresholds are not subtracted here: the kernel's limit is
-the last resort.
+`pods` limits all pods to the machine less the reservations; `kube-reserved` and `system-reserved` limit the existing cgroups in
+which those programs run; the `-compressible` ones only by processor time (pkg/kubelet/cm/node_container_manager_linux.go).
+Eviction thresholds are not subtracted here: the kernel's limit is the last resort.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ Reserved = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Enforcement:
-    """Which bounds hold, and where the reserved programs run."""
+    """The limits to enforce, and the cgroups of the reserved programs."""
 
     options: frozenset[str] = frozenset({PODS})
     kube_cgroup: str = ""

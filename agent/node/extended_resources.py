@@ -1,7 +1,7 @@
-"""The node's extended resources: those of device plugins, and those that somebody wrote into its status. Pure.
+"""The node's extended resources: those of device plugins, and those that others wrote into its status. Pure.
 
-What others wrote stays, as upstream keeps it; but a node that never had device plugins starts with none of the last
-one's (pkg/kubelet/nodestatus: MachineInfo, kubelet_node_status.go: reconcileExtendedResource).
+Others' resources stay, as upstream keeps them; but a node without a device plugin checkpoint starts with none of the previous
+node's (pkg/kubelet/nodestatus: MachineInfo, kubelet_node_status.go: reconcileExtendedResource).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Devices = Mapping[str, tuple[int, int]]
 
 
 def is_extended(name: str) -> bool:
-    """Tell whether a resource is none of Kubernetes' own."""
+    """Return whether a resource is not one of Kubernetes' own."""
     domain = name.rpartition("/")[0]
     return bool(domain) and domain != "kubernetes.io" and not domain.endswith(".kubernetes.io")
 

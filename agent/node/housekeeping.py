@@ -1,7 +1,7 @@
-"""Sweeping up after pods that nobody knows any more: folders, cgroups, logs, links.
+"""Removes what is left of pods that are gone: directories, cgroups, logs, links.
 
-What a pod leaves is normally taken away by its worker. This is for what a killed agent, a crash or a reboot left: once a
-minute, everything that carries the UID of a pod that neither the agent nor the runtime has is removed.
+A pod's worker normally removes them. This is for what a killed agent, a crash or a reboot left: once a minute, everything that
+carries the UID of a pod that neither the agent nor the runtime has is removed.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pathlib import Path
 
 from agent.cgroups.tree import Cgroups
 from agent.keyed_tasks import KeyedTasks
-from agent.pods.resource_state import PodResources
-from agent.usage.observed import Observed
+from agent.pods.resource_state import PodResourceStates
+from agent.usage.kubelet_metrics import KubeletMetrics
 from agent.volumes.cleanup import CleanupError
 from agent.volumes.manager import VolumeManager
 from agent.volumes.walk import remove
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 PERIOD_SECONDS = 60.0
 WAIT_SECONDS = 5.0
-"""How long a sweep waits for pods' folders and for volumes: a storage driver that does not answer holds up its own alone."""
+"""How long a sweep waits for pods' directories and for volumes: a storage driver that hangs holds up its own alone."""
 _REMOVED = ".removed-"
 """Begins the name of a log folder that is being removed."""
 
@@ -39,20 +39,20 @@ class Housekeeping:
         self,
         known: Callable[[], set[str]],
         volumes: VolumeManager,
-        resources: PodResources,
+        resources: PodResourceStates,
         cgroups: Cgroups | None,
         pod_logs_dir: Path,
         container_logs_dir: Path,
         *,
         clock: Clock,
-        observed: Observed | None = None,
+        metrics: KubeletMetrics | None = None,
     ) -> None:
-        self._observed = observed or Observed()
+        self._metrics = metrics or KubeletMetrics()
         self._known, self._volumes, self._cgroups, self._clock = known, volumes, cgroups, clock
         self._resources = resources
         self._tasks = KeyedTasks()
         self._cleaned = self._failed = 0
-        """Folders since the last sweep."""
+        """Directories since the last sweep."""
         self._pod_logs_dir, self._container_logs_dir = pod_logs_dir, container_logs_dir
 
     async def run(self) -> None:
@@ -67,22 +67,22 @@ class Housekeeping:
     async def sweep(self) -> None:
         """Remove what belongs to no pod now."""
         for uid in await asyncio.to_thread(self._volumes.orphans, self._known()):
-            self._tasks.begin(f"folder of pod {uid}", partial(self._clean, uid))
+            self._tasks.begin(f"directory of pod {uid}", partial(self._clean, uid))
         await self._volumes.sweep(self._tasks.begin)
         await self._tasks.settle(WAIT_SECONDS)
-        self._observed.orphan_volumes.set(self._cleaned)
-        self._observed.orphan_volume_errors.set(self._failed)
+        self._metrics.orphan_volumes.set(self._cleaned)
+        self._metrics.orphan_volume_errors.set(self._failed)
         self._cleaned = self._failed = 0
         self._resources.keep(self._known())
         if self._cgroups is not None:
             for uid, path in (await asyncio.to_thread(self._cgroups.pod_uids)).items():
                 if uid not in self._known():
-                    await self._cgroups.take_away(path)
+                    await self._cgroups.remove(path)
         for folder in await asyncio.to_thread(self._log_folders):
             if folder.name.startswith(_REMOVED):
                 await asyncio.to_thread(_remove, folder)
             elif folder.name.split("_")[2] not in self._known():
-                # Out of the way within the same turn of the loop: a pod that starts while files are removed has a new folder.
+                # Renamed without yielding to the event loop: a pod that starts while files are removed has a new directory.
                 removed = folder.with_name(f"{_REMOVED}{folder.name}")
                 with contextlib.suppress(OSError):
                     folder.rename(removed)
@@ -92,13 +92,13 @@ class Housekeeping:
     async def _clean(self, uid: str) -> None:
         if uid in self._known():
             return
-        log.info("removing the folder of pod %s, which is gone", uid)
+        log.info("removing the directory of pod %s, which is gone", uid)
         try:
             await self._volumes.clean(uid)
             self._cleaned += 1
         except (CleanupError, OSError) as error:
             self._failed += 1
-            log.warning("removing the folder of pod %s: %s", uid, error)
+            log.warning("removing the directory of pod %s: %s", uid, error)
 
     def _log_folders(self) -> list[Path]:
         try:
@@ -111,7 +111,7 @@ class Housekeeping:
     def _sweep_links(self) -> None:
         with contextlib.suppress(FileNotFoundError):
             for entry in os.scandir(self._container_logs_dir):
-                # A link whose log is gone; a file of somebody else is left alone.
+                # A link whose log is gone; other files are left alone.
                 if entry.is_symlink() and not os.path.exists(entry.path):
                     with contextlib.suppress(FileNotFoundError):
                         os.unlink(entry.path)

@@ -1,8 +1,8 @@
-"""The node's Lease, by which the node controller knows that the agent lives.
+"""Renews the node's Lease, by which the node controller knows that the agent is alive.
 
 It is renewed apart from the node's status: a small object, written often, instead of a large one. Where a write fails, the
 lease may be another's or gone, so it is read anew before the next. Two agents with one name overwrite each other's status and
-lease, as upstream's do, and both run the node's pods; a renewal that this agent did not write is how each learns of the other.
+lease, as upstream's do, and both run the node's pods; a renewal that this agent did not write is how each detects the other.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Keep containers' logs from filling the disk: rename, let the runtime begin a new file, compress, remove the oldest.
+"""Rotates containers' logs: renames, has the runtime reopen the file, compresses, removes the oldest.
 
-Upstream's container log manager, with its names: `0.log` becomes `0.log.20260102-150405`, the ones before it are
-compressed to `.gz` (the newest stays plain, for whoever reads it), and with the file being written there are at most
-containerLogMaxFiles. Sizes are looked at every
-containerLogMonitorInterval (10 s): the kernel has no event for "grown past".
+This is upstream's container log manager, with its names: `0.log` becomes `0.log.20260102-150405`, the ones before it are
+compressed to `.gz` (the newest stays plain, for its readers), and with the file being written there are at most
+containerLogMaxFiles. Sizes are read at every containerLogMonitorInterval (10 s): the kernel has no event for "grown past".
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from agent.contracts import Pods
+from agent.interfaces import Pods
 from agent.records import ContainerRecord
 from cri.errors import CRIError
 from cri.runtime_service import RuntimeService
@@ -44,22 +43,22 @@ class LogRotation:
         self._period = period
 
     async def run(self) -> None:
-        """Look at all logs again and again until cancelled."""
+        """Rotate logs periodically until cancelled."""
         while self._max_bytes > 0:
             await self._clock.sleep(self._period)
             await self.rotate_all()
 
     async def rotate_all(self) -> None:
-        """Look at every running container's log once."""
+        """Rotate the log of every running container where it is too large."""
         for view in self._pods.views():
             for record in view.containers:
                 if record.running and record.log_path:
                     try:
-                        await self._look(record)
+                        await self._rotate(record)
                     except (OSError, CRIError) as error:
                         log.warning("rotating the log of container %s: %s", record.id, error)
 
-    async def _look(self, record: ContainerRecord) -> None:
+    async def _rotate(self, record: ContainerRecord) -> None:
         path = Path(record.log_path)
         try:
             status = await asyncio.to_thread(path.lstat)

@@ -1,4 +1,4 @@
-"""Facts of the machine that the node object shows: processors, memory, disk, identity, addresses."""
+"""Facts of the machine for the Node object: processors, memory, disk, identity, addresses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm", "s390x
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What does not change while the agent runs; sizes in bytes."""
+    """Facts that do not change while the agent runs; sizes in bytes."""
 
     cpus: int
     memory: int
@@ -53,7 +53,7 @@ def inspect(root_dir: Path) -> Machine:
 
 
 def swap_is_on() -> bool:
-    """Tell whether the kernel swaps to anything but compressed memory."""
+    """Return whether the kernel swaps to anything but compressed memory."""
     lines = Path("/proc/swaps").read_text().splitlines()[1:]
     return any(not line.startswith("/dev/zram") for line in lines)
 

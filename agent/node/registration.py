@@ -1,24 +1,24 @@
-"""The node's own object: registered once, updated when something changes.
+"""Registers the Node object, and reports the node's status when something changes.
 
-The status is compared with the API's every 10 s (the node controller may have written it over) and sent only where it
-differs, or every 5 minutes, so a quiet node costs next to nothing. That the agent lives is told by a lease (lease.py).
+The status is compared with the API's every 10 s (the node controller may have overwritten it) and sent only where it differs,
+or every 5 minutes, so a quiet node costs next to nothing. The lease (lease.py) shows that the agent is alive.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 
 from agent.config import AgentConfig
-from agent.node import extended_resources, transitions
-from agent.node import machine as machines
+from agent.devices.manager import DeviceManager
+from agent.node import condition_events, extended_resources
 from agent.node import status as node_status
+from agent.node.machine import Machine
 from agent.node.runtime_status import RuntimeStatus
+from agent.node.state import NodeState
 from agent.node.status import RuntimeFacts
-from agent.pods.toolbox import NodeState
-from cri.client import Client as RuntimeClient
 from kube.api import core_v1, meta_v1
 from kube.client import STRATEGIC, Client
 from kube.clock import Clock, format_time
@@ -29,7 +29,7 @@ from kube.volume_binding import LOCAL_PATH_FOLDER
 log = logging.getLogger(__name__)
 
 UNREADY_SECONDS = 0.25
-"""How often a node that is not ready yet looks at its runtime: the first pods wait for it."""
+"""How often a node that is not ready yet reads its runtime's status: the first pods wait for it."""
 UNREADY_TRIES = 240
 FIRST_RETRY, LAST_RETRY = 0.1, 7.0
 _ATTACH = "volumes.kubernetes.io/controller-managed-attach-detach"
@@ -43,37 +43,31 @@ class Node:
         config: AgentConfig,
         client: Client,
         heartbeat: Client,
-        runtime: RuntimeClient,
         recorder: EventRecorder,
         state: NodeState,
+        machine: Machine,
+        runtime: RuntimeStatus,
         *,
+        devices: DeviceManager,
+        volumes_in_use: Callable[[], list[str]],
+        relist_problem: Callable[[], str],
         clock: Clock,
-        pressures: Callable[[], Mapping[str, bool]] = dict,
     ) -> None:
+        """Make requests for the status by `heartbeat`.
+
+        `relist_problem` returns why the runtime's pods are not known, "" where they are.
+        """
         self._config, self._client, self._heartbeat, self._recorder = config, client, heartbeat, recorder
-        self._state, self._clock, self._pressures = state, clock, pressures
-        self.machine = machines.inspect(config.root_dir)
-        state.memory_capacity, state.swap_capacity = self.machine.memory, self.machine.swap
-        state.huge_page_sizes = tuple(self.machine.huge_pages)
-        state.allocatable = node_status.allocatable(self.machine, config)
-        state.host_ips = config.node_ips
-        state.pressures, state.app_armor = pressures, self.machine.app_armor
+        self._state, self._clock, self.machine, self._runtime = state, clock, machine, runtime
+        self._devices, self._volumes_in_use, self._relist_problem = devices, volumes_in_use, relist_problem
+        self._forget_extended = devices.without_checkpoint
+        """The extended resources of the existing object are of a node that was here before."""
         self._node: core_v1.Node | None = None
-        self.runtime = RuntimeStatus(runtime, state, clock=clock, most_images=config.status_max_images)
         self._reported = float("-inf")
         self._new = False
-        self._look = asyncio.Event()
         self.ready = asyncio.Event()
-        """Set once the node was told to be Ready."""
+        """Set once the node was reported to be Ready."""
         self.registered = asyncio.Event()
-        self.devices: Callable[[], extended_resources.Devices] = dict
-        """Capacity and allocatable of device plugins' resources."""
-        self.forget_extended = False
-        """The extended resources of the object that is there are of a node that was here before."""
-        self.volumes_in_use: Callable[[], list[str]] = list
-        """What the status says of attachable volumes that must not be detached."""
-        self.listing_problem: Callable[[], str] = str
-        """Why it is not known what runs, "" where it is."""
 
     def uid(self) -> str:
         """Return the UID of the node's object, "" before it is registered."""
@@ -100,7 +94,7 @@ class Node:
 
     async def _register(self) -> None:
         name, config = self._config.node_name, self._config
-        await self.runtime.ask()
+        await self._runtime.update()
         if config.register_node:
             wanted = core_v1.Node(
                 metadata=meta_v1.ObjectMeta(
@@ -114,8 +108,8 @@ class Node:
             )
             try:
                 self._node = await self._client.create(wanted)
-                self._reported, self._new, self.forget_extended = self._clock.monotonic(), True, False
-                self._take_in(self._node)
+                self._reported, self._new, self._forget_extended = self._clock.monotonic(), True, False
+                self._update_state(self._node)
                 log.info("registered node %s", name)
                 return
             except StatusError as error:
@@ -131,17 +125,17 @@ class Node:
                 patch[part] = missing
         if patch:
             self._node = await self._client.patch(core_v1.Node, name, "", {"metadata": patch})
-        self._take_in(self._node)
+        self._update_state(self._node)
 
     async def refresh(self) -> None:
         """Read the object's labels and taints now; what is known stays where the API server is away."""
         try:
-            self._take_in(await self._client.get(core_v1.Node, self._config.node_name))
+            self._update_state(await self._client.get(core_v1.Node, self._config.node_name))
         except StatusError as error:
             log.warning("node %s: %s", self._config.node_name, error)
 
-    def _take_in(self, node: core_v1.Node) -> None:
-        """Note of the object what admission looks at."""
+    def _update_state(self, node: core_v1.Node) -> None:
+        """Keep the labels and taints of the Node object for admission."""
         self._state.labels, self._state.taints = node.metadata.labels, node.spec.taints
 
     def _annotations(self) -> dict[str, str]:
@@ -150,23 +144,23 @@ class Node:
     def _status(self, old: core_v1.NodeStatus) -> core_v1.NodeStatus:
         now = format_time(self._clock.now())
         status = node_status.node_status(
-            self.machine, self._config, self._unready(), self._state.host_ips, old, now, self._pressures()
+            self.machine, self._config, self._unready(), self._state.host_ips, old, now, self._state.pressures()
         )
-        status.volumes_in_use = self.volumes_in_use()
-        extended_resources.add(status, old, self.devices(), forget=self.forget_extended)
+        status.volumes_in_use = self._volumes_in_use()
+        extended_resources.add(status, old, self._devices.capacity(), forget=self._forget_extended)
         self._state.allocatable = status.allocatable
         return status
 
     def devices_changed(self) -> None:
-        """Have the node's devices counted now, and told soon."""
-        found = {name: str(allocatable) for name, (_, allocatable) in self.devices().items()}
+        """Count the node's devices now, and have its status reported."""
+        found = {name: str(allocatable) for name, (_, allocatable) in self._devices.capacity().items()}
         self._state.allocatable = {**self._state.allocatable, **found}
-        self.look()
+        self._state.request_report()
 
     def _unready(self) -> RuntimeFacts:
         """Return the runtime's facts, not ready also where the whole node is not."""
-        facts, ending = self.runtime.facts, "node is shutting down" if self._state.shutting_down else ""
-        return replace(facts, unready=", ".join(filter(None, (facts.unready, self.listing_problem(), ending))))
+        facts, ending = self._runtime.facts, "node is shutting down" if self._state.shutting_down else ""
+        return replace(facts, unready=", ".join(filter(None, (facts.unready, self._relist_problem(), ending))))
 
     # -- the status ---------------------------------------------------------------------------------------------------
     async def report_forever(self) -> None:
@@ -174,7 +168,7 @@ class Node:
         assert self._node is not None, "register first"
         self._event("Starting", "Starting kubelet.")
         if self._new:
-            self._tell_transitions(core_v1.NodeStatus(), self._node.status)
+            self._record_transitions(core_v1.NodeStatus(), self._node.status)
             self._event("NodeAllocatableEnforced", "Updated Node Allocatable limit across pods")
         early = 0
         while True:
@@ -184,18 +178,14 @@ class Node:
             seconds = UNREADY_SECONDS if unready else self._config.status_update_period
             try:
                 async with asyncio.timeout(seconds):
-                    await self._look.wait()
+                    await self._state.report_requested.wait()
             except TimeoutError:
                 pass
-            self._look.clear()
-
-    def look(self) -> None:
-        """Have the status looked at now: images or pressures changed."""
-        self._look.set()
+            self._state.report_requested.clear()
 
     async def _report(self) -> None:
         assert self._node is not None, "register first"
-        await self.runtime.ask()
+        await self._runtime.update()
         try:
             # Others write to it, too: the node controller gives up on a node that was frozen or cut off for a while.
             now_there = await self._heartbeat.get(core_v1.Node, self._config.node_name)
@@ -206,13 +196,13 @@ class Node:
             reason = "NodeNotSchedulable" if now_there.spec.unschedulable else "NodeSchedulable"
             self._event(reason, f"Node {self._config.node_name} status is now: {reason}")
         self._node = now_there
-        self._take_in(now_there)
+        self._update_state(now_there)
         old = self._node.status
         new = self._status(old)
         now = self._clock.monotonic()
         if not node_status.changed(old, new) and now - self._reported < self._config.status_report_period:
-            self.forget_extended = False
-            self._mark_ready(old)
+            self._forget_extended = False
+            self._set_ready(old)
             return
         try:
             body = {"status": node_status.patch(old, new)}
@@ -221,18 +211,18 @@ class Node:
             )
         except StatusError as error:
             log.warning("status of node %s: %s", self._config.node_name, error)
-            # A node that somebody deleted stays deleted until the agent starts again, as with upstream's.
+            # A Node that was deleted stays deleted until the agent restarts, as with upstream's.
             return
-        self._reported, self.forget_extended = now, False
-        self._tell_transitions(old, new)
-        self._mark_ready(new)
+        self._reported, self._forget_extended = now, False
+        self._record_transitions(old, new)
+        self._set_ready(new)
 
-    def _mark_ready(self, status: core_v1.NodeStatus) -> None:
+    def _set_ready(self, status: core_v1.NodeStatus) -> None:
         if any(c.type == "Ready" and c.status == "True" for c in status.conditions):
             self.ready.set()
 
-    def _tell_transitions(self, old: core_v1.NodeStatus, new: core_v1.NodeStatus) -> None:
-        for reason in transitions.reasons(old.conditions, new.conditions):
+    def _record_transitions(self, old: core_v1.NodeStatus, new: core_v1.NodeStatus) -> None:
+        for reason in condition_events.reasons(old.conditions, new.conditions):
             self._event(reason, f"Node {self._config.node_name} status is now: {reason}")
 
     def _event(self, reason: str, message: str) -> None:

@@ -11,8 +11,8 @@ import asyncio
 from dataclasses import replace
 
 from agent.devices import cdi
+from agent.node.state import NodeState
 from agent.node.status import RuntimeFacts
-from agent.pods.toolbox import NodeState
 from cri.client import Client as RuntimeClient
 from cri.errors import CRIError
 from cri.messages import StatusResponse
@@ -20,7 +20,7 @@ from kube.api import core_v1
 from kube.clock import Clock
 
 DOWN_SECONDS = 30.0
-"""How long the runtime may be away before the node says so (upstream's runtime state threshold)."""
+"""How long the runtime may be away before the node reports it (upstream's runtime state threshold)."""
 ANSWER_SECONDS = 5.0
 """Seconds that a node status waits for the runtime's answer; a later answer goes into the next status."""
 _UNREADY = {
@@ -30,42 +30,42 @@ _UNREADY = {
 
 
 class RuntimeStatus:
-    """The runtime as it was seen last; `most_images` of its images are told, all where it is negative."""
+    """The runtime's last status; `most_images` of its images are reported, all where it is negative."""
 
     def __init__(self, runtime: RuntimeClient, state: NodeState, *, clock: Clock, most_images: int) -> None:
         self._runtime, self._state, self._clock, self._most_images = runtime, state, clock, most_images
         self._seen = float("-inf")
         self.facts = RuntimeFacts()
         self._cdi = False
-        self._asking: asyncio.Task[None] | None = None
+        self._reading: asyncio.Task[None] | None = None
 
     def looks_up_cdi(self) -> bool:
-        """Tell whether the runtime turns CDI devices' names into what they are."""
+        """Return whether the runtime resolves CDI device names."""
         return self._cdi
 
-    async def ask(self) -> None:
-        """Bring `facts` and the node's state up to date; waits `ANSWER_SECONDS` at most."""
-        if self._asking is None:
-            self._asking = asyncio.create_task(self._ask(), name="runtime status")
+    async def update(self) -> None:
+        """Update `facts` and the node's state; waits `ANSWER_SECONDS` at most."""
+        if self._reading is None:
+            self._reading = asyncio.create_task(self._read(), name="runtime status")
         waiting = asyncio.create_task(self._clock.sleep(ANSWER_SECONDS), name="runtime status deadline")
         try:
-            await asyncio.wait((self._asking, waiting), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((self._reading, waiting), return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
-            self._asking.cancel()
+            self._reading.cancel()
             raise
         finally:
             waiting.cancel()
-        if not self._asking.done():
+        if not self._reading.done():
             self._away("no answer")
             return
-        asked, self._asking = self._asking, None
+        asked, self._reading = self._reading, None
         asked.result()
 
     def _away(self, why: str) -> None:
         if self._clock.monotonic() - self._seen >= DOWN_SECONDS:
             self.facts = replace(self.facts, unready=f"container runtime is down: {why}")
 
-    async def _ask(self) -> None:
+    async def _read(self) -> None:
         try:
             status = await self._runtime.runtime.status(verbose=True)
             about = await self._runtime.runtime.version()

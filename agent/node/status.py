@@ -1,4 +1,4 @@
-"""The node object as a kubelet forms it: capacity, conditions, addresses, system info. Pure (pkg/kubelet/nodestatus)."""
+"""Forms the Node object as a kubelet does: capacity, conditions, addresses, system info. Pure (pkg/kubelet/nodestatus)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _PRESSURES = tuple(
 
 @dataclass(frozen=True, slots=True)
 class RuntimeFacts:
-    """What the container runtime says of itself."""
+    """Facts of the container runtime."""
 
     name: str = ""
     version: str = ""
@@ -179,7 +179,7 @@ def _conditions(
 
 
 def changed(old: core_v1.NodeStatus, new: core_v1.NodeStatus) -> bool:
-    """Tell whether anything but the heartbeat times differs."""
+    """Return whether anything but the heartbeat times differs."""
     return _without_heartbeat(old) != _without_heartbeat(new)
 
 

@@ -53,7 +53,7 @@ def results(of: OwnContainerd, sandbox_id: str) -> Iterator[tuple[Path, dict[str
 
 
 def namespace_of(result: dict[str, Any]) -> str:
-    """Return the path of the namespace that a remembered ADD made interfaces in; "" where it is not said."""
+    """Return the path of the namespace that a cached ADD made interfaces in; "" where it has none."""
     found = (i.get("sandbox", "") for i in (result.get("result") or {}).get("interfaces", ()))
     return next(filter(None, found), "")
 

@@ -1,8 +1,8 @@
 """Decides which resources are orphans. Pure functions.
 
-A sandbox that is being started has its namespace, its address and its shim before CRI lists it. So a resource without an
-owner is an orphan if it is older than containerd's process, which therefore did not create it; or if it had no owner in so
-many sweeps in a row that the request that started the sandbox must have ended.
+A sandbox that is being started has its namespace, its address and its shim before CRI lists it. So a resource without an owner
+is an orphan if it is older than containerd's process, which therefore did not create it; or if it had no owner in so many
+sweeps in a row that the request that started the sandbox must have ended.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Owners:
     namespaces: frozenset[str] = frozenset()
 
 
-def looks_needed(request_timeout: float, period: float) -> int:
+def sweeps_needed(request_timeout: float, period: float) -> int:
     """Return the number of sweeps, `period` seconds apart, after which no start of a sandbox can be under way.
 
     RunPodSandbox may take twice the request timeout (cri/runtime_service.py).
@@ -43,6 +43,6 @@ def seen_again(items: Iterable[Item], before: Mapping[Item, int]) -> dict[Item, 
 def abandoned(seen: Mapping[Item, int], began: float, looks: int) -> list[Item]:
     """Return the orphans to remove; `began` is the start time of containerd's process.
 
-    A lease does not say who uses it, so only its age counts: it expires by itself after a day.
+    A lease does not name its user, so only its age counts: it expires by itself after a day.
     """
     return [item for item, times in seen.items() if item.born < began or (times >= looks and item.kind != LEASE)]

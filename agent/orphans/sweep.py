@@ -1,9 +1,9 @@
 """Removes orphans when the agent starts and once a minute; each removal is logged and counted.
 
-containerd's CRI lists a sandbox only after it has started, and forgets a sandbox whose container is removed although
-its shim still runs (seen with containerd 1.6; containerd/containerd#6860, #10421). Nothing else removes what it created before:
-shims and their bundles, network namespaces, addresses, and leases that hold snapshots for a day. The machine is read before
-the owners, so that a resource created in between is not taken for an orphan.
+containerd's CRI lists a sandbox only after it has started, and forgets a sandbox whose container is removed although its shim
+still runs (seen with containerd 1.6; containerd/containerd#6860, #10421). Nothing else removes what it created before: shims
+and their bundles, network namespaces, addresses, and leases that hold snapshots for a day. The machine is read before the
+owners, so that a resource created in between is not taken for an orphan.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Sweep:
         self, of: OwnContainerd, client: Client, request_timeout: float, *, clock: Clock, removed: Counter
     ) -> None:
         self._of, self._client, self._clock, self._removed = of, client, clock, removed
-        self._looks = rules.looks_needed(request_timeout, PERIOD_SECONDS)
+        self._looks = rules.sweeps_needed(request_timeout, PERIOD_SECONDS)
         self._seen: dict[Item, int] = {}
 
     async def run(self) -> None:
@@ -42,7 +42,7 @@ class Sweep:
             try:
                 await self.sweep()
             except (CRIError, OSError) as error:
-                log.warning("looking for what containerd has left behind: %s", error)
+                log.warning("scanning for orphans of containerd: %s", error)
             await self._clock.sleep(PERIOD_SECONDS)
 
     async def sweep(self) -> None:
@@ -54,7 +54,7 @@ class Sweep:
         self._seen = rules.seen_again(rules.ownerless(items, await self._owners(items)), self._seen)
         found = rules.abandoned(self._seen, by.began, self._looks)
         if await asyncio.to_thread(machine.daemon, self._of.socket) != by:
-            return  # another process may have answered than the one whose age is known
+            return  # the answer may be another process' than the one whose age is known
         for item in sorted(found, key=lambda item: _ORDER.index(item.kind)):
             await self._remove(item, by)
 
@@ -79,11 +79,11 @@ class Sweep:
         try:
             await self._removal(item, by)
         except (CRIError, *removal.FAILURES) as error:
-            log.warning("removing %s %s (%s), which is nobody's: %s", item.kind, item.name, item.owner, error)
+            log.warning("removing orphaned %s %s (%s): %s", item.kind, item.name, item.owner, error)
             return
         self._seen.pop(item, None)
         self._removed.inc(item.kind)
-        log.warning("removed %s %s (%s), which a containerd that was killed has left", item.kind, item.name, item.owner)
+        log.warning("removed orphaned %s %s (%s)", item.kind, item.name, item.owner)
 
     async def _removal(self, item: Item, by: Daemon) -> None:
         of = self._of

@@ -1,1 +1,1 @@
-"""Plugins that run beside the agent and make themselves known by a socket: CSI drivers, device plugins, DRA drivers."""
+"""Plugins that run beside the agent and register by a socket: CSI drivers, device plugins, DRA drivers."""

@@ -1,4 +1,4 @@
-"""What a type of plugin does with a plugin that shows up, and the names of the types."""
+"""Interface of a plugin type's handler, and the names of the types."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ CSI, DEVICE, DRA = "CSIPlugin", "DevicePlugin", "DRAPlugin"
 
 
 class PluginError(Exception):
-    """A plugin is refused; the message is told to it and it is tried again later."""
+    """A plugin is refused; the message is sent to it, and the registration is retried later."""
 
 
 class PluginHandler(Protocol):
@@ -23,4 +23,4 @@ class PluginHandler(Protocol):
         """Take the plugin into use; `endpoint` is the path of its socket. Raise PluginError."""
 
     async def deregister(self, name: str, endpoint: str) -> None:
-        """Let go of the plugin: its registration socket is gone, or another one took its place."""
+        """Remove the plugin: its registration socket is gone or was replaced."""

@@ -1,4 +1,4 @@
-"""The registration interface of one plugin, as the agent calls it."""
+"""Client of one plugin's registration interface."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _SERVICE = "/pluginregistration.Registration"
 DIAL_SECONDS, CALL_SECONDS = 10.0, 10.0
 
 
-class Registration:
+class PluginClient:
     """A plugin's registration socket."""
 
     def __init__(self, socket: Path) -> None:
         self._socket, self._channel = socket, Channel(str(socket))
 
     async def info(self) -> PluginInfo:
-        """Ask who the plugin is, waiting for it to listen. Raise PluginError."""
+        """Call GetInfo, waiting for the plugin to listen. Raise PluginError."""
         try:
             async with asyncio.timeout(DIAL_SECONDS):
                 await self._channel.ready()
@@ -34,7 +34,7 @@ class Registration:
             ) from error
 
     async def notify(self, problem: str) -> None:
-        """Tell the plugin that it is registered, or what the problem is. Raise PluginError."""
+        """Notify the plugin that it is registered, or of the error. Raise PluginError."""
         status = RegistrationStatus(plugin_registered=not problem, error=problem)
         path = f"{_SERVICE}/NotifyRegistrationStatus"
         try:

@@ -1,12 +1,12 @@
-"""The plugin registry: sockets in a folder, each of them a plugin that wants to be used.
+"""The plugin registry: registers the plugin behind each socket in a directory.
 
-A plugin makes itself known by a socket anywhere below `plugins_registry`, serving the registration interface. The kernel
-tells when something changes there (inotify); every change has the folder read again, so no event has to be understood.
-Each socket has a task for as long as it is there: it registers the plugin with the handler of its type, waits for the
-socket to go or to be made anew (another inode or time), and ends the registration then. What fails is tried again with a
-growing pause, as upstream does (pkg/kubelet/pluginmanager: 0.5 s doubling to 2 min 2 s). No plugin waits for another.
+A plugin creates a socket anywhere below `plugins_registry`, serving the registration interface. inotify reports changes there;
+every change has the directory read again, so no event has to be understood. Each socket has a task for as long as it exists: it
+registers the plugin with the handler of its type, waits until the socket is removed or replaced (another inode or time), and
+deregisters it then. Failures are retried with a growing delay, as upstream does (pkg/kubelet/pluginmanager: 0.5 s doubling to 2
+min 2 s). No plugin waits for another.
 
-Until the first socket shows up, nothing of the protocol is loaded.
+Until the first socket appears, nothing of the protocol is loaded.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LOOK_SECONDS = 60.0
 FIRST_RETRY, LAST_RETRY = 0.5, 122.0
 
 _Identity = tuple[int, int]
-"""Inode and time of creation (nobody writes to a socket): what tells a socket from one that was made anew at its path."""
+"""Inode and time of creation, which identify a socket that was replaced at its path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,10 +129,10 @@ class PluginRegistry:
                 wait.cancel()
 
     async def _register(self, socket: _Socket, identity: _Identity) -> None:
-        """Ask the plugin who it is, hand it to its type's handler, tell it what came of it. Raise PluginError."""
-        from agent.plugins.registration import Registration  # with the first plugin only
+        """Call GetInfo, pass the plugin to its type's handler, notify it of the result. Raise PluginError."""
+        from agent.plugins.registration import PluginClient  # with the first plugin only
 
-        async with contextlib.aclosing(Registration(socket.path)) as peer:
+        async with contextlib.aclosing(PluginClient(socket.path)) as peer:
             info = await peer.info()
             endpoint = info.endpoint or str(socket.path)
             try:
@@ -157,7 +157,7 @@ class PluginRegistry:
 
 
 async def _introduce(handler: PluginHandler, name: str, endpoint: str, versions: tuple[str, ...]) -> None:
-    """Hand the plugin to its handler. Raise PluginError in the words that upstream tells a plugin."""
+    """Pass the plugin to its handler. Raise PluginError with upstream's message to a plugin."""
     try:
         handler.validate(name, endpoint, versions)
     except PluginError as error:

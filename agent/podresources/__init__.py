@@ -1,1 +1,1 @@
-"""The pod resources interface: what the agent gave to which container, told on a unix socket (podresources/v1)."""
+"""The pod resources API: reports the resources assigned to each container, on a unix socket (podresources/v1)."""

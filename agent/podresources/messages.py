@@ -1,4 +1,4 @@
-"""The pod resources messages: the only module that imports their generated stubs, and only once somebody asks."""
+"""The pod resources messages: the only module that imports their generated stubs, and only with the first request."""
 
 from agent.podresources.wire.podresources_pb2 import (
     AllocatableResourcesResponse,

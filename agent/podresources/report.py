@@ -1,4 +1,4 @@
-"""What is told of processors, memory, devices and claims: the managers' books in the messages of podresources/v1."""
+"""Forms the messages of podresources/v1 from the managers' assignments: processors, memory, devices and claims."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The socket of the pod resources interface: pod-resources/kubelet.sock below the root folder."""
+"""Serves the pod resources API at pod-resources/kubelet.sock below the root directory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import grpc
 
-from agent.contracts import PodView
+from agent.interfaces import PodView
 from agent.managers.container_manager import ContainerManager
 from agent.unix_server import UnixServer
 
@@ -17,7 +17,7 @@ SERVICE = "v1.PodResourcesLister"
 _ENDED = ("Succeeded", "Failed")
 
 
-class PodResources:
+class PodResourcesServer:
     """Serves List, Get and GetAllocatableResources; `views` are the pods of this node."""
 
     def __init__(self, root: Path, managers: ContainerManager, views: Callable[[], Sequence[PodView]]) -> None:

@@ -1,1 +1,1 @@
-"""The pods of this node: followed, admitted, and each brought to what it asks for by a worker of its own."""
+"""The pods of this node: their sources, admission, and a worker for each that syncs it."""

@@ -1,8 +1,8 @@
-"""Whether this node takes a pod that was bound to it: the last check, after the scheduler's (kubelet/lifecycle/predicate.go).
+"""Admits or rejects a pod that was bound to this node: the last check, after the scheduler's (kubelet/lifecycle/predicate.go).
 
-Two schedulers, or a user who writes nodeName, can put more on a node than it has. Such a pod fails with upstream's reason
-and words, so that its controller makes another one elsewhere. A critical pod (static, or of system-critical priority) is not
-refused for want of resources: others make way for it (preemption.py). Pure.
+Two schedulers, or a user who writes nodeName, can put more on a node than it has. Such a pod fails with upstream's reason and
+words, so that its controller creates another one elsewhere. A critical pod (static, or of system-critical priority) is not
+rejected for want of resources: others are preempted for it (preemption.py). Pure.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from agent.cgroups import qos
 from agent.config import AgentConfig
 from agent.lifecycle import End, rejection
 from agent.node.extended_resources import is_extended
+from agent.node.state import NodeState
 from agent.pods import allocation, preemption, resource_state
+from agent.pods.pod_requests import PodRequests, ports_of
 from agent.pods.preemption import Shortage
-from agent.pods.taken import Taken, ports_of
-from agent.pods.toolbox import NodeState
 from agent.podspec.sysctls import forbidden_sysctl
 from kube import host_ports, node_affinity
 from kube.api import core_v1, meta_v1
@@ -32,17 +32,17 @@ _MEMORY_PRESSURE = core_v1.Taint(key="node.kubernetes.io/memory-pressure", effec
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """What becomes of a pod: `rejected` says how it fails; `preempt` are the pods that make way for it first."""
+    """The decision on a pod: `rejected` is how it fails; `preempt` are the pods to preempt for it first."""
 
     rejected: End | None = None
     preempt: tuple[core_v1.Pod, ...] = ()
     wanting: str = ""
-    """The resource, the first of several, for want of which others make way."""
+    """The resource, the first of several, for which others are preempted."""
 
 
 def admit(
     pod: core_v1.Pod,
-    others: Iterable[Taken],
+    others: Iterable[PodRequests],
     node: NodeState,
     config: AgentConfig,
     *,
@@ -98,7 +98,7 @@ def _sysctls(pod: core_v1.Pod, config: AgentConfig) -> Refusal | None:
 
 
 def _os(pod: core_v1.Pod) -> Refusal | None:
-    # Upstream looks at the pod's own label here; a nodeSelector counts with the node's labels.
+    # Upstream checks the pod's own label here; its nodeSelector is compared with the node's labels.
     if pod.metadata.labels.get(_OS_LABEL) not in (None, "linux"):
         return (
             "PodOSSelectorNodeLabelDoesNotMatch",
@@ -117,17 +117,17 @@ def _groups_policy(pod: core_v1.Pod, node: NodeState) -> Refusal | None:
 
 
 def _size(pod: core_v1.Pod) -> Refusal | None:
-    """Refuse more names of resources than the node can note. Upstream has no such bound."""
+    """Refuse more names of resources than fit into the checkpoint's limit. Upstream has no such limit."""
     refused = resource_state.refusal(pod.metadata.uid or "", allocation.sizes(pod), pod.spec.resources)
     return ("PodResourcesTooLarge", refused) if refused else None
 
 
-def _too_many(others: list[Taken], config: AgentConfig) -> list[Shortage]:
+def _too_many(others: list[PodRequests], config: AgentConfig) -> list[Shortage]:
     used = len(others)
     return [Shortage("pods", 1, used, config.max_pods)] if used + 1 > config.max_pods else []
 
 
-def _resources(pod: core_v1.Pod, others: list[Taken], node: NodeState) -> list[Shortage]:
+def _resources(pod: core_v1.Pod, others: list[PodRequests], node: NodeState) -> list[Shortage]:
     wanted = qos.pod_requests(pod)
     found = []
     for name in (*_FIXED, *sorted(wanted.keys() - set(_FIXED))):
@@ -147,14 +147,14 @@ def _resources(pod: core_v1.Pod, others: list[Taken], node: NodeState) -> list[S
 
 def _affinity(pod: core_v1.Pod, node: NodeState, config: AgentConfig) -> Refusal | None:
     if node.labels is None:
-        return None  # the API has not told yet
+        return None  # not yet read from the API
     here = core_v1.Node(metadata=meta_v1.ObjectMeta(name=config.node_name, labels=dict(node.labels)))
     if node_affinity.required_matches(pod.spec, here):
         return None
     return _predicate("NodeAffinity", "node(s) didn't match Pod's node affinity/selector")
 
 
-def _ports(pod: core_v1.Pod, others: list[Taken]) -> Refusal | None:
+def _ports(pod: core_v1.Pod, others: list[PodRequests]) -> Refusal | None:
     wanted = ports_of(pod)
     if wanted and any(host_ports.clash(wanted, other.ports) for other in others if other.ports):
         return _predicate("NodePorts", "node(s) didn't have free ports for the requested pod ports")

@@ -1,7 +1,7 @@
-"""What the node has granted a pod: the size of its spec, but for a resize that is held.
+"""Allocated sizes of a pod's containers: those of its spec, except while a resize is pending.
 
-A held resize (Deferred, Infeasible) must not come true by the back door: a container that restarts meanwhile is made anew in
-the size that it had, and others on the node are admitted beside that size (upstream: pkg/kubelet/allocation).
+A pending resize (Deferred, Infeasible) must not take effect indirectly: a container that restarts meanwhile is created with its
+current size, and others on the node are admitted beside that size (upstream: pkg/kubelet/allocation). Pure.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from agent.pods.resize import changed
+from agent.lifecycle.resize import changed
 from agent.records import PodRuntime
 from kube.api import core_v1
 
@@ -24,31 +24,31 @@ def sizes(pod: core_v1.Pod) -> Sizes:
     return {container.name: container.resources or core_v1.ResourceRequirements() for container in every}
 
 
-def granted(
-    allocated: core_v1.Pod, runtime: PodRuntime, applied: Mapping[str, core_v1.ResourceRequirements] | None
+def current_sizes(
+    allocated: core_v1.Pod, runtime: PodRuntime, actuated: Mapping[str, core_v1.ResourceRequirements] | None
 ) -> Sizes:
-    """Return what each container has: what it was last given, as the last agent noted it too, else what was granted."""
+    """Return each container's current size: the actuated one where it is known, else the allocated one."""
     records = {name: runtime.latest(name) for name in sizes(allocated)}
-    given = {name: (applied or {}).get(record.id) for name, record in records.items() if record is not None}
+    given = {name: (actuated or {}).get(record.id) for name, record in records.items() if record is not None}
     return sizes(allocated) | {name: size for name, size in given.items() if size is not None}
 
 
 def differs(pod: core_v1.Pod, allocated: core_v1.Pod) -> bool:
-    """Tell whether the spec asks for another size than was granted, whether or not a container runs."""
+    """Return whether the spec has another size than the allocated one, whether or not a container runs."""
     before = sizes(allocated)
     every = (*pod.spec.init_containers, *pod.spec.containers)
     return any(changed(container, before[container.name]) for container in every if container.name in before)
 
 
-def as_granted(pod: core_v1.Pod, noted: Mapping[str, core_v1.ResourceRequirements]) -> core_v1.Pod:
-    """Return the pod in the size that the last agent noted; the pod itself where that is the spec's, or none was noted."""
-    if not noted:
+def as_allocated(pod: core_v1.Pod, checkpointed: Mapping[str, core_v1.ResourceRequirements]) -> core_v1.Pod:
+    """Return the pod in its checkpointed size; the pod itself where that is the spec's, or there is none."""
+    if not checkpointed:
         return pod
-    found = in_size(pod, dict(noted))
+    found = with_sizes(pod, dict(checkpointed))
     return found if differs(pod, found) else pod
 
 
-def in_size(pod: core_v1.Pod, has: Sizes) -> core_v1.Pod:
+def with_sizes(pod: core_v1.Pod, has: Sizes) -> core_v1.Pod:
     """Return the pod with its containers in the sizes that they have."""
 
     def kept(container: core_v1.Container) -> core_v1.Container:

@@ -1,32 +1,32 @@
-"""Makes a container's environment from what the agent knows, a large one in a thread.
+"""Makes a container's environment, a large one in a thread.
 
-The Services of a namespace may have so many ports, and its ConfigMaps so many keys, that their variables take the event
-loop longer than other pods' probes may wait. Those of one namespace are made one after another.
+The Services of a namespace may have so many ports, and its ConfigMaps so many keys, that making their variables would block the
+event loop for longer than other pods' probes may wait. Those of one namespace are made one after another.
 """
 
 from __future__ import annotations
 
 from agent import threads
-from agent.pods.toolbox import Toolbox
+from agent.pods.dependencies import PodDependencies
 from agent.podspec import environment
-from agent.podspec.environment import Surroundings
+from agent.podspec.environment import EnvironmentSources
 from agent.podspec.security import AnyContainer
 from kube.api import core_v1
 
 PORTS = 200
-"""Ports of a namespace's Services whose variables are made on the event loop: a millisecond."""
+"""Most ports of a namespace's Services for which variables are made on the event loop: a millisecond."""
 
 
 async def make_environment(
-    tools: Toolbox, pod: core_v1.Pod, container: AnyContainer, pod_ips: tuple[str, ...]
+    deps: PodDependencies, pod: core_v1.Pod, container: AnyContainer, pod_ips: tuple[str, ...]
 ) -> dict[str, str]:
-    """Return the container's variables in order. Raise environment.ConfigError, OSError (EAGAIN)."""
-    namespace, node = pod.metadata.namespace or "", tools.node
-    services = environment.linked(tools.services.list(), namespace, pod.spec.enable_service_links is not False)
+    """Return the container's variables in order. Raise ContainerConfigError, OSError (EAGAIN)."""
+    namespace, node = pod.metadata.namespace or "", deps.node
+    services = environment.linked_services(deps.services.list(), namespace, pod.spec.enable_service_links is not False)
 
     def make() -> dict[str, str]:
-        around = Surroundings(
-            references=tools.references,
+        around = EnvironmentSources(
+            references=deps.references,
             services=environment.service_variables(services),
             pod_ips=pod_ips,
             host_ips=node.host_ips,

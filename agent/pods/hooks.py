@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from agent import http_get
-from agent.contracts import HookError
+from agent.interfaces import HookError
 from agent.probes.http import headers_of
 from agent.threads import Owner
 from cri.client import Client

@@ -1,7 +1,7 @@
-"""The pods that have a worker on this node: looked up, told what concerns them, evicted, waited for.
+"""Looks up and evicts the pods that have a worker on this node, passes events on to them, and waits for their end.
 
-This is what the rest of the agent knows of pods: the server, statistics, probes, eviction, shutdown. Where pods come from,
-and how they get and lose their workers, is following.py's.
+This is the interface of pods for the rest of the agent: server, statistics, probes, eviction, shutdown. Where pods come from,
+and how they get and lose their workers, is in workers.py.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 
-from agent.contracts import PodView
+from agent.interfaces import PodView
 from agent.lifecycle import End
 from agent.pods.worker import PodWorker
 from agent.status.writer import StatusWriter
@@ -20,73 +20,77 @@ class PodManager:
     """The node's pods, by UID."""
 
     def __init__(self, writer: StatusWriter) -> None:
-        self._writer = writer
+        self.writer = writer
         self.workers: dict[str, PodWorker] = {}
-        self._gone: dict[str, list[asyncio.Event]] = {}
-        """By UID: who waits for the pod's end."""
+        self._waiters: dict[str, list[asyncio.Event]] = {}
+        """By UID: who waits until the pod's resources are released."""
 
     def views(self) -> Sequence[PodView]:
-        return [worker.view() for worker in self.workers.values()]
+        return [worker.reporter.view() for worker in self.workers.values()]
 
     def view(self, namespace: str, name: str) -> PodView | None:
         """Return the pod of that name; of several (one ending, one new) the one that is not ending."""
         chosen: PodWorker | None = None
         for worker in self.workers.values():
-            metadata = worker.pod.metadata
-            if metadata.name == name and metadata.namespace == namespace and (chosen is None or not worker.ending):
+            metadata = worker.state.pod.metadata
+            if (
+                metadata.name == name
+                and metadata.namespace == namespace
+                and (chosen is None or not worker.state.terminating)
+            ):
                 chosen = worker
-        return chosen.view() if chosen is not None else None
+        return chosen.reporter.view() if chosen is not None else None
 
     def by_uid(self) -> Mapping[str, PodView]:
-        return {uid: worker.view() for uid, worker in self.workers.items()}
+        return {uid: worker.reporter.view() for uid, worker in self.workers.items()}
 
     def evict(self, uid: str, end: End, grace: int | None = None) -> None:
-        """End a pod for a shortage of the node's, with an event; `grace` in seconds, None: the pod's own."""
+        """Terminate a pod for a shortage of the node's, with an event; `grace` in seconds, None: the pod's own."""
         worker = self.workers.get(uid)
-        if worker is not None and not worker.ending:
-            worker.event(WARNING, end.reason, end.message)
+        if worker is not None and not worker.state.terminating:
+            worker.reporter.event(WARNING, end.reason, end.message)
             worker.kill(end, grace=grace)
 
     async def end(self, uid: str, end: End, grace: int) -> None:
-        """End a pod within so many seconds; return when what it held is free and the API was told."""
+        """Terminate a pod within `grace` seconds; return when its resources are released and its status is reported."""
         worker = self.workers.get(uid)
         if worker is None:
             return
         worker.kill(end, grace)
-        await self.freed(uid)
-        await self._writer.flushed(uid)
+        await self.wait_released(uid)
+        await self.writer.flushed(uid)
 
-    async def freed(self, uid: str) -> None:
-        """Return when nothing of a pod that was told to end runs, and what it held is free."""
+    async def wait_released(self, uid: str) -> None:
+        """Return when nothing of a terminating pod runs, and its resources are released."""
         worker = self.workers.get(uid)
-        if worker is not None and not worker.finished:
-            gone = asyncio.Event()
-            self._gone.setdefault(uid, []).append(gone)
-            await gone.wait()
+        if worker is not None and not worker.state.termination.finished:
+            released = asyncio.Event()
+            self._waiters.setdefault(uid, []).append(released)
+            await released.wait()
 
     @property
     def uids(self) -> set[str]:
         return set(self.workers)
 
-    # -- what is told to them ------------------------------------------------------------------------------------------
+    # -- events ------------------------------------------------------------------------------------------
     def references_changed(self, uids: Iterable[str]) -> None:
-        """ConfigMaps or Secrets of these pods changed."""
+        """Handle a change of ConfigMaps or Secrets that these pods name."""
         for uid in uids:
             worker = self.workers.get(uid)
             if worker is not None:
-                worker.contents_changed()
+                worker.references_changed()
 
     def outcome_changed(self, uid: str) -> None:
-        """A probe of the pod changed its mind."""
+        """Handle a changed probe outcome of the pod."""
         worker = self.workers.get(uid)
         if worker is not None:
-            worker.outcome_changed()
+            worker.request_sync()
 
-    def let_go_on(self, uid: str) -> None:
-        """Have those go on who wait for a pod's end: what it held is free."""
-        for event in self._gone.pop(uid, ()):
+    def resources_released(self, uid: str) -> None:
+        """Wake whoever waits for the resources of a pod: they are released."""
+        for event in self._waiters.pop(uid, ()):
             event.set()
         for worker in self.workers.values():
-            if uid in worker.waits_for:
-                worker.waits_for.discard(uid)
-                worker.look_again()
+            if uid in worker.state.preempted:
+                worker.state.preempted.discard(uid)
+                worker.request_sync()

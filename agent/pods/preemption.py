@@ -1,8 +1,8 @@
-"""Who makes way for a critical pod that the node has no room for (pkg/kubelet/preemption). Pure.
+"""Chooses the pods to preempt for a critical pod that the node has no room for (pkg/kubelet/preemption). Pure.
 
-Few pods rather than many, and best-effort ones before burstable ones before guaranteed ones: from the dearest class as few
-as are needed once all of the cheaper classes were gone, then from the next. Within a class the pod that covers most of what
-is missing goes first; of two that cover as much, the smaller.
+Few pods rather than many, and best-effort ones before burstable ones before guaranteed ones: from the guaranteed pods as few as
+are needed once all of the other classes were gone, then from the next class. Within a class the pod that covers most of what is
+missing comes first; of two that cover as much, the smaller.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kube.api import core_v1
 
 MESSAGE = "Preempted in order to admit critical pod"
 END = End("Failed", "Preempting", MESSAGE, disruption="Pod was preempted by Kubelet to accommodate a critical pod.")
-"""How a pod ends that made way."""
+"""How a preempted pod ends."""
 
 
 @dataclass(frozen=True, slots=True)

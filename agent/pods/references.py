@@ -1,10 +1,10 @@
-"""The ConfigMaps and Secrets that this node's pods refer to: kept current for as long as a pod needs them.
+"""Keeps the ConfigMaps and Secrets that this node's pods refer to up to date for as long as a pod needs them.
 
 A node may read only what its pods name (the Node authorizer), so each object has a list and watch of its own, shared by all
 pods that name it; a change starts a sync of those pods at once. The limits are `WATCHES` for the node and `WATCHES_OF_A_POD`
-for a pod; other objects are fetched once a minute (sources.py, polls.py). Where all watches are in use, a namespace that has
-fewer takes one over from the one that has most. An object that no pod names any more is watched for another minute, so that
-a rolling update does not fetch it again for every pod.
+for a pod; other objects are fetched once a minute (referenced_objects.py, fetch_queue.py). Where all watches are in use, a
+namespace that has fewer takes one over from the one that has most. An object that no pod names any more is watched for another
+minute, so that a rolling update does not fetch it again for every pod.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import Any
 
 import msgspec
 
-from agent.pods.polls import Polls
-from agent.pods.sources import Fetched, Reference, Watched
+from agent.pods.fetch_queue import FetchQueue
+from agent.pods.referenced_objects import FetchedObject, Reference, WatchedObject
 from kube.api import core_v1
 from kube.client import Client
 from kube.clock import SYSTEM, Clock
@@ -30,16 +30,16 @@ WATCHES, WATCHES_OF_A_POD = 256, 64
 LARGEST, LARGEST_BYTES = 1024, 64 << 20
 """Objects that one pod may name, and bytes of JSON of those among them that are not watched."""
 LOOKS = 8
-"""Watches of a namespace that are looked at for one that can be given up."""
+"""Watches of a namespace that are considered for being given up."""
 
 
 class ReferencesError(Exception):
-    """A pod names more than the node holds for it; the message says what."""
+    """A pod names more objects or bytes than its limit."""
 
 
 @dataclass(slots=True)
 class _Followed:
-    source: Watched | Fetched
+    source: WatchedObject | FetchedObject
     users: set[str] = field(default_factory=set)
     release: asyncio.Task[None] | None = None
 
@@ -57,7 +57,7 @@ class ReferenceStore:
         """Number of objects that a pod names, for pods over LARGEST, by pod UID."""
         self._watched: dict[Reference, None] = {}
         """What is watched, the newest last."""
-        self._polls = Polls(clock)
+        self._polls = FetchQueue(clock)
         self._closing: set[asyncio.Task[None]] = set()
 
     def track(self, uid: str, references: frozenset[Reference]) -> None:
@@ -68,12 +68,12 @@ class ReferenceStore:
         before = self._by_pod.get(uid, frozenset())
         if references == before:
             return
-        own = sum(isinstance(self._followed[reference].source, Watched) for reference in before & references)
+        own = sum(isinstance(self._followed[reference].source, WatchedObject) for reference in before & references)
         for reference in references - before:
             followed = self._follow(reference, uid, may_watch=own < WATCHES_OF_A_POD)
-            followed.source.stale()
+            followed.source.refetch()
             followed.users.add(uid)
-            own += isinstance(followed.source, Watched)
+            own += isinstance(followed.source, WatchedObject)
         for reference in before - references:
             self._leave(reference, uid)
         if references:
@@ -88,7 +88,7 @@ class ReferenceStore:
         self.track(uid, frozenset())
 
     async def ready(self, uid: str) -> None:
-        """Wait until all that the pod names has been looked up; an object that does not exist counts as looked up.
+        """Wait until all objects that the pod names were read; one that does not exist counts as read.
 
         Raise ReferencesError where that is more than a pod may name.
         """
@@ -141,22 +141,22 @@ class ReferenceStore:
 
     def _begin(self, reference: Reference, uid: str, *, watch: bool) -> _Followed:
         users: set[str] = set()
-        source: Watched | Fetched
+        source: WatchedObject | FetchedObject
         if watch:
             self._watched[reference] = None
-            source = Watched(self._client, reference, lambda: self._changed(tuple(users)), self._clock)
+            source = WatchedObject(self._client, reference, lambda: self._changed(tuple(users)), self._clock)
         else:
             source = self._fetched(reference, users, uid)
         self._followed[reference] = _Followed(source, users)
         return self._followed[reference]
 
-    def _fetched(self, reference: Reference, users: set[str], uid: str) -> Fetched:
-        """Fetch an object for its users, in the turn of the pod of this UID."""
+    def _fetched(self, reference: Reference, users: set[str], uid: str) -> FetchedObject:
+        """Fetch an object for its users, in turn with the pod of this UID."""
 
         def account(size: int) -> bool:
             return self._account(users, size - source.size)
 
-        source = Fetched(self._client, reference, lambda: self._changed(tuple(users)), self._clock, account)
+        source = FetchedObject(self._client, reference, lambda: self._changed(tuple(users)), self._clock, account)
         self._polls.add(reference.namespace, uid, source)
         return source
 
@@ -173,7 +173,7 @@ class ReferenceStore:
             followed.release = asyncio.create_task(self._release(reference), name=f"release {reference.name}")
 
     async def _release(self, reference: Reference) -> None:
-        if isinstance(self._followed[reference].source, Watched):
+        if isinstance(self._followed[reference].source, WatchedObject):
             await self._clock.sleep(KEEP_SECONDS)
         followed = self._followed.pop(reference)
         self._watched.pop(reference, None)
@@ -181,7 +181,7 @@ class ReferenceStore:
 
     # -- the shares of the watches ----------------------------------------------------------------------------------------
     def _have_watch(self, namespace: str) -> bool:
-        """Have a place for another watch, if need be one of the namespace that has most and more than this one."""
+        """Make room for another watch, if need be by ending one of the namespace that has most."""
         if len(self._watched) < WATCHES:
             return True
         watches = Counter(reference.namespace for reference in self._watched)
@@ -195,7 +195,7 @@ class ReferenceStore:
         """Fetch what is watched from now on; False where its pods do not know it yet or hold too much then."""
         followed = self._followed[reference]
         watched, users = followed.source, followed.users
-        if not isinstance(watched, Watched) or not watched.synced:
+        if not isinstance(watched, WatchedObject) or not watched.synced:
             return False
         held = watched.get()
         size = len(msgspec.json.encode(held)) if held is not None else 0
@@ -204,7 +204,7 @@ class ReferenceStore:
         del self._watched[reference]
         followed.source = fetched = self._fetched(reference, users, next(iter(users), ""))
         self._account(users, size)
-        fetched.hold(held, size)
+        fetched.set(held, size)
         closing = asyncio.create_task(watched.close(), name=f"end the watch of {reference.name}")
         self._closing.add(closing)
         closing.add_done_callback(self._closing.discard)

@@ -1,4 +1,4 @@
-"""What a pod's events tell of its resizes: that one has to wait and why, that it is under way, that it is done (KEP-1287)."""
+"""Records the events of a pod's resizes: deferred or infeasible, started, completed (KEP-1287)."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from typing import Any
 
 import msgspec
 
-from agent.pods.resize import Hold
+from agent.lifecycle.resize import PendingResize
 from kube.api import core_v1
 from kube.events import NORMAL, WARNING
 
-Tell = Callable[[str, str, str], None]
+RecordEvent = Callable[[str, str, str], None]
 """Takes type, reason and message of an event."""
 
 
-class ResizeStory:
-    """Tells each step of a resize once; a resize is known by the pod's generation."""
+class ResizeEvents:
+    """Records each step of a resize once; a resize is identified by the pod's generation."""
 
-    def __init__(self, tell: Tell) -> None:
-        self._tell = tell
+    def __init__(self, record_event: RecordEvent) -> None:
+        self._record_event = record_event
         self._told: tuple[int | None, str] = (None, "")
 
-    def look(self, pod: core_v1.Pod, *, differs: bool, held: Hold | None, settled: bool) -> None:
-        """Tell what is new: `differs` where running containers have another size, `settled` where all of them run."""
-        if differs and held is not None:
-            self._once(pod, f"Resize{held.reason}", held.cause or held.reason, WARNING, held.message)
+    def record(self, pod: core_v1.Pod, *, differs: bool, pending: PendingResize | None, settled: bool) -> None:
+        """Record a new step: `differs` where running containers have another size, `settled` where all of them run."""
+        if differs and pending is not None:
+            self._once(pod, f"Resize{pending.reason}", pending.cause or pending.reason, WARNING, pending.message)
         elif differs:
             self._once(pod, "ResizeStarted", "started", NORMAL)
         elif settled and self._told[1] == "ResizeStarted":
@@ -35,7 +35,7 @@ class ResizeStory:
         step = (pod.metadata.generation, reason)
         if step != self._told:
             self._told = step
-            self._tell(kind, reason, f"Pod resize {what}: {_summary(pod, error)}")
+            self._record_event(kind, reason, f"Pod resize {what}: {_summary(pod, error)}")
 
 
 def _summary(pod: core_v1.Pod, error: str) -> str:

@@ -1,10 +1,10 @@
-"""allocated_pods_state and actuated_pods_state: what pods' containers were granted, and what they were given when made.
+"""allocated_pods_state and actuated_pods_state: checkpoints of the sizes allocated to pods' containers, and actuated in them.
 
-The files and their checksums are upstream's of v1.36 (pkg/kubelet/allocation/state), so an upstream kubelet that takes the
-node over restarts nothing for a size that it does not know of. Pods without any requests or limits need no note. A pod
-that is gone leaves memory at once and the file with the next note.
+The files and their checksums are upstream's of v1.36 (pkg/kubelet/allocation/state), so an upstream kubelet that takes the node
+over restarts nothing for a size that it does not know. Pods without any requests or limits need no entry. A pod that is gone
+leaves memory at once, and the file with the next write.
 
-Upstream's checksum is a step for each byte. So a pod's note has a bound, what was noted last comes last in the file, and
+Upstream's checksum is a step for each byte. So a pod's entry has a size limit, the newest entries are last in the file, and
 only what follows the first change is summed anew, in a thread.
 """
 
@@ -28,13 +28,13 @@ log = logging.getLogger(__name__)
 ALLOCATED, ACTUATED = "allocated_pods_state", "actuated_pods_state"
 
 LARGEST = 64 * 1024
-"""Bytes of a pod's note: 300 containers with requests and limits of processors and memory."""
+"""Largest size of a pod's entry in bytes: 300 containers with requests and limits of processors and memory."""
 
 Sizes = Mapping[str, core_v1.ResourceRequirements]
 """By container name."""
 
 _PRINTED, _HEAD, _TAIL = b"(string)", b'{"entries":{', b"}}"
-"""How Go prints the type of the data, and what is around the pods' notes in them."""
+"""Go's printed type of the data, and the JSON around the pods' entries."""
 
 
 class _Pod(msgspec.Struct):
@@ -65,7 +65,7 @@ class ResourceState:
         return (found.ContainerResources or {}) if found is not None else {}
 
     def put(self, uid: str, sizes: Sizes, together: core_v1.ResourceRequirements | None) -> None:
-        """Note what a pod's containers have, and the pod itself; not where that is more than LARGEST."""
+        """Set the sizes of a pod's containers and of the pod itself, unless they take more than LARGEST."""
         pod = _Pod(dict(sizes), together)
         sized = together is not None or any(size.limits or size.requests for size in sizes.values())
         if self._pods.get(uid) == pod or not (sized or uid in self._pods):
@@ -125,7 +125,7 @@ class _Sum:
         return state_files.checksum(_TAIL, value)
 
 
-class PodResources:
+class PodResourceStates:
     """Both files of a node."""
 
     def __init__(self, root: Path) -> None:

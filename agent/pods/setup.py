@@ -1,7 +1,6 @@
-"""Making the parts of one pod: its folders, cgroup and volumes, its sandbox, its containers.
+"""Prepares the parts of one pod: IDs, directories, cgroup, the configurations of sandbox and containers.
 
-Each function does one step and fails with one of the errors that the worker turns into a waiting reason and an event. What
-does not depend on each other goes on at the same time: the sandbox is made while volumes are fetched and written.
+Each function does one thing and fails with one of the errors that the steps turn into a waiting reason and an event.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ from agent.images.manager import PresentImage
 from agent.lifecycle import Kind, Start
 from agent.pods import termination_messages as messages
 from agent.pods.container_environment import make_environment
+from agent.pods.dependencies import PodDependencies
 from agent.pods.references import ReferencesError
-from agent.pods.toolbox import Toolbox
 from agent.podspec import containers, dns, hosts
 from agent.podspec.sandbox import log_directory, sandbox_config
 from agent.podspec.security import AnyContainer, container_context, verify_user
 from agent.volumes.container_mounts import container_devices
-from agent.volumes.mounted import Mounted
+from agent.volumes.mounted_volume import MountedVolume
 from cri.messages import ContainerConfig, LinuxContainerResources, Mount, PodSandboxConfig
 from kube.api import core_v1
 from kube.events import WARNING
@@ -46,48 +45,48 @@ def field_path(kind: Kind, name: str) -> str:
     return f"{_LISTS[kind]}{{{name}}}"
 
 
-def make_sandbox_config(tools: Toolbox, pod: core_v1.Pod, attempt: int) -> PodSandboxConfig:
+def make_sandbox_config(deps: PodDependencies, pod: core_v1.Pod, attempt: int) -> PodSandboxConfig:
     """Put together what a sandbox is made from. Raise HostnameError, UserNamespaceError."""
-    config = tools.config
-    resolver = dns.for_pod(pod, tools.node.resolver, config.cluster_dns, config.cluster_domain)
+    config = deps.config
+    resolver = dns.for_pod(pod, deps.node.resolver, config.cluster_dns, config.cluster_domain)
     return sandbox_config(
         pod,
         attempt,
         resolver=resolver,
         cluster_domain=config.cluster_domain,
-        cgroup_parent=tools.cgroups.pod_parent(pod) if config.cgroups_per_qos else "",
+        cgroup_parent=deps.cgroups.pod_parent(pod) if config.cgroups_per_qos else "",
         logs_root=config.pod_logs_dir,
         cfs_quota=config.cpu_cfs_quota,
         period_us=int(config.cpu_cfs_period * 1e6),
-        ids=tools.users.ids(pod),
+        ids=deps.user_namespaces.ids(pod),
     )
 
 
-def dns_complaints(tools: Toolbox, pod: core_v1.Pod) -> list[tuple[str, str]]:
+def dns_warnings(deps: PodDependencies, pod: core_v1.Pod) -> list[tuple[str, str]]:
     """Return reasons and messages of the events about what the pod's resolver had to leave out."""
-    config = tools.config
-    return dns.complaints(pod, tools.node.resolver, config.cluster_dns, config.cluster_domain)
+    config = deps.config
+    return dns.warnings(pod, deps.node.resolver, config.cluster_dns, config.cluster_domain)
 
 
-async def give_users(tools: Toolbox, pod: core_v1.Pod, handler: str) -> None:
+async def allocate_ids(deps: PodDependencies, pod: core_v1.Pod, handler: str) -> None:
     """Give a pod that has a user namespace its IDs. Raise UserNamespaceError, OSError."""
     if pod.spec.host_users is False:
-        await asyncio.to_thread(tools.users.ensure, pod, handler, tools.node.user_namespaces)
+        await asyncio.to_thread(deps.user_namespaces.ensure, pod, handler, deps.node.user_namespaces)
 
 
-async def find_users(tools: Toolbox, pod: core_v1.Pod) -> None:
+async def load_ids(deps: PodDependencies, pod: core_v1.Pod) -> None:
     """Read the IDs of a pod with a user namespace if they could not be read yet."""
     if pod.spec.host_users is False:
-        await asyncio.to_thread(tools.users.look_again)
+        await asyncio.to_thread(deps.user_namespaces.load_unread)
 
 
-async def make_folders(tools: Toolbox, pod: core_v1.Pod) -> None:
+async def make_folders(deps: PodDependencies, pod: core_v1.Pod) -> None:
     """Make the pod's cgroup and the folder of its logs. Raise OSError."""
-    config = tools.config
+    config = deps.config
     if config.cgroups_per_qos:
-        await tools.cgroups.ensure_pod(
+        await deps.cgroups.ensure_pod(
             pod,
-            cfs_quota=config.cpu_cfs_quota and not tools.managers.has_exclusive_cpus(pod.metadata.uid or ""),
+            cfs_quota=config.cpu_cfs_quota and not deps.managers.has_exclusive_cpus(pod.metadata.uid or ""),
             period_us=int(config.cpu_cfs_period * 1e6),
             pids=config.pod_pids_limit,
         )
@@ -95,41 +94,41 @@ async def make_folders(tools: Toolbox, pod: core_v1.Pod) -> None:
     await asyncio.to_thread(log.mkdir, parents=True, exist_ok=True, mode=0o755)
 
 
-async def pull_secrets(tools: Toolbox, pod: core_v1.Pod) -> list[core_v1.Secret]:
-    """Return the pod's image pull secrets; missing ones are told of and left out, as upstream does."""
+async def pull_secrets(deps: PodDependencies, pod: core_v1.Pod) -> list[core_v1.Secret]:
+    """Return the pod's image pull secrets; missing ones are left out with an event, as upstream does."""
     if not pod.spec.image_pull_secrets:
         return []
-    with contextlib.suppress(ReferencesError):  # its volumes say so
-        await tools.references.ready(pod.metadata.uid or "")
+    with contextlib.suppress(ReferencesError):  # set_up_volumes reports it
+        await deps.references.ready(pod.metadata.uid or "")
     namespace = pod.metadata.namespace or ""
-    found = {ref.name or "": tools.references.secret(namespace, ref.name or "") for ref in pod.spec.image_pull_secrets}
+    found = {ref.name or "": deps.references.secret(namespace, ref.name or "") for ref in pod.spec.image_pull_secrets}
     missing = ", ".join(name for name, secret in found.items() if secret is None)
     if missing:
         text = f"Unable to retrieve some image pull secrets ({missing}); attempting to pull the image may not succeed."
-        tools.recorder.event(pod, WARNING, "FailedToRetrieveImagePullSecret", text)
+        deps.recorder.event(pod, WARNING, "FailedToRetrieveImagePullSecret", text)
     return [secret for secret in found.values() if secret is not None]
 
 
 async def make_container_config(
-    tools: Toolbox,
+    deps: PodDependencies,
     pod: core_v1.Pod,
     container: AnyContainer,
     start: Start,
     *,
     image: PresentImage,
     pod_ips: tuple[str, ...],
-    mounted: Mapping[str, Mounted],
+    mounted: Mapping[str, MountedVolume],
     static: bool,
     target_id: str = "",
 ) -> ContainerConfig:
-    """Put together all that a container is made from. Raise environment.ConfigError, UserNamespaceError, OSError."""
-    config = tools.config
+    """Put together all that a container is made from. Raise ContainerConfigError, UserNamespaceError, OSError."""
+    config = deps.config
     verify_user(pod, container, image.user)
-    extras = await tools.managers.extras(pod, container)
-    env = {**extras.env, **await make_environment(tools, pod, container, pod_ips)}
-    mounts = await tools.volumes.container_mounts(pod, container, mounted, env)
-    mounts += await asyncio.to_thread(_managed_mounts, tools, pod, container, pod_ips)
-    ids = tools.users.ids(pod)
+    run_options = await deps.managers.run_options(pod, container)
+    env = {**run_options.env, **await make_environment(deps, pod, container, pod_ips)}
+    mounts = await deps.volumes.container_mounts(pod, container, mounted, env)
+    mounts += await asyncio.to_thread(_managed_mounts, deps, pod, container, pod_ips)
+    ids = deps.user_namespaces.ids(pod)
     for mount in mounts if ids else ():
         # Files keep their owners on disk; the kernel shows them mapped.
         mount.uidMappings.extend(ids)
@@ -150,50 +149,52 @@ async def make_container_config(
             target_id=target_id,
             ids=ids,
         ),
-        resources=make_resources(tools, pod, container, static=static),
+        resources=make_resources(deps, pod, container, static=static),
     )
     made = make() if len(env) <= MANY else await asyncio.to_thread(make)
     made.devices.extend(container_devices(container, mounted))
-    containers.add_extras(made, extras)
+    containers.add_run_options(made, run_options)
     return made
 
 
-def may_swap(tools: Toolbox, pod: core_v1.Pod, container: core_v1.Container, *, static: bool) -> bool:
-    """Tell whether a container was given swap."""
-    amounts = tools.node.memory_capacity, tools.node.swap_capacity
-    given = swap.limit(pod, container, tools.config.swap_behavior, *amounts, static=static)
-    return tools.cgroups.fs.swap and given > 0
+def may_swap(deps: PodDependencies, pod: core_v1.Pod, container: core_v1.Container, *, static: bool) -> bool:
+    """Return whether a container may use swap."""
+    amounts = deps.node.memory_capacity, deps.node.swap_capacity
+    given = swap.limit(pod, container, deps.config.swap_behavior, *amounts, static=static)
+    return deps.cgroups.fs.swap and given > 0
 
 
 def make_resources(
-    tools: Toolbox, pod: core_v1.Pod, container: AnyContainer, *, static: bool
+    deps: PodDependencies, pod: core_v1.Pod, container: AnyContainer, *, static: bool
 ) -> LinuxContainerResources:
     """Return the limits of a container's own cgroup."""
-    config, node = tools.config, tools.node
+    config, node = deps.config, deps.node
     rules = containers.ResourceRules(
         memory_capacity=node.memory_capacity,
         swap_capacity=node.swap_capacity,
         swap_behavior=config.swap_behavior,
         cfs_quota=config.cpu_cfs_quota,
         period_us=int(config.cpu_cfs_period * 1e6),
-        cgroup_v2=tools.cgroups.fs.v2,
-        swap_controller=tools.cgroups.fs.swap,
+        cgroup_v2=deps.cgroups.fs.v2,
+        swap_controller=deps.cgroups.fs.swap,
         single_process_oom_kill=config.single_process_oom_kill,
         huge_page_sizes=node.huge_page_sizes,
     )
-    exclusive = tools.managers.has_exclusive_cpus(pod.metadata.uid or "", container.name)
+    exclusive = deps.managers.has_exclusive_cpus(pod.metadata.uid or "", container.name)
     return containers.container_resources(pod, container, rules, static=static, exclusive=exclusive)
 
 
-def _managed_mounts(tools: Toolbox, pod: core_v1.Pod, container: AnyContainer, pod_ips: tuple[str, ...]) -> list[Mount]:
+def _managed_mounts(
+    deps: PodDependencies, pod: core_v1.Pod, container: AnyContainer, pod_ips: tuple[str, ...]
+) -> list[Mount]:
     """Write /etc/hosts and the termination message's file, make the log folder; return the mounts."""
-    folder = tools.volumes.pod_dir(pod.metadata.uid or "")
+    folder = deps.volumes.pod_dir(pod.metadata.uid or "")
     own = {mount.mount_path.rstrip("/") for mount in container.volume_mounts}
     result = []
-    (log_directory(tools.config.pod_logs_dir, pod) / container.name).mkdir(parents=True, exist_ok=True, mode=0o755)
+    (log_directory(deps.config.pod_logs_dir, pod) / container.name).mkdir(parents=True, exist_ok=True, mode=0o755)
     if "/etc/hosts" not in own and (pod_ips or pod.spec.host_network):
         path = folder / "etc-hosts"
-        text = hosts.hosts_file(pod, pod_ips, tools.config.cluster_domain, tools.node.host_file)
+        text = hosts.hosts_file(pod, pod_ips, deps.config.cluster_domain, deps.node.host_file)
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o750)
         # Never in place: containers that run have the file mounted, and would lose its content on a full disk.
         write_file(path, text.encode(), 0o644)
@@ -208,14 +209,14 @@ def _managed_mounts(tools: Toolbox, pod: core_v1.Pod, container: AnyContainer, p
     return result
 
 
-def link_log(tools: Toolbox, pod: core_v1.Pod, config: ContainerConfig, container_id: str) -> None:
-    """Link the container's log under /var/log/containers, where log collectors look."""
+def link_log(deps: PodDependencies, pod: core_v1.Pod, config: ContainerConfig, container_id: str) -> None:
+    """Link the container's log below /var/log/containers, for log collectors."""
     metadata = pod.metadata
-    folder = tools.config.container_logs_dir
+    folder = deps.config.container_logs_dir
     name = f"{metadata.name}_{metadata.namespace}_{config.metadata.name}-{container_id}.log"
     with contextlib.suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / name).symlink_to(log_directory(tools.config.pod_logs_dir, pod) / config.log_path)
+        (folder / name).symlink_to(log_directory(deps.config.pod_logs_dir, pod) / config.log_path)
 
 
 def unlink_logs(logs_dir: Path, container_ids: set[str]) -> None:

@@ -1,7 +1,7 @@
-"""Static pods: manifests in a folder on this machine, run without asking the API, shown there as mirror pods.
+"""Static pods: manifests in a directory on this machine, run without the API, and shown there as mirror pods.
 
-A static pod's UID is the digest of its file, so a changed file is another pod and a restart of the agent finds the same one
-again. The kernel tells of changes in the folder; a slow look repairs what it did not tell. The rules are upstream's
+A static pod's UID is the digest of its file, so a changed file is another pod, and a restarted agent finds the same one again.
+inotify reports changes in the directory; a slow read repairs what it missed. The rules are upstream's
 (pkg/kubelet/config/common.go): the name gets the node's as a suffix, everything is tolerated.
 """
 
@@ -173,5 +173,5 @@ def mirror_of(pod: core_v1.Pod, node: core_v1.ObjectReference) -> core_v1.Pod:
 
 
 def is_mirror(pod: core_v1.Pod) -> bool:
-    """Tell whether an API object only shows a static pod."""
+    """Return whether an API object is a mirror pod."""
     return MIRROR in pod.metadata.annotations

@@ -1,9 +1,9 @@
-"""Termination messages: what a container wrote before it died, from its file or the end of its log.
+"""Reads a container's termination message from its file, or from the end of its log.
 
-Both are files that the container's processes control, so they are opened without following links and read to a limit
-(pkg/kubelet/kuberuntime: 4096 bytes of file, 80 lines and 2048 bytes of log). The file is the agent's own, on its disk,
-or one of a volume that is mounted at the message's path. A volume may never answer: it is read in a thread of the pod's,
-and has no message where that takes longer than `VOLUME_SECONDS`.
+Both are files that the container's processes control, so they are opened without following links and read up to a limit
+(pkg/kubelet/kuberuntime: 4096 bytes of file, 80 lines and 2048 bytes of log). The file is the agent's own, on its disk, or one
+of a volume that is mounted at the message's path. A volume may never answer: it is read in a thread of the pod's, and the
+message is empty where that takes longer than `VOLUME_SECONDS`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def own_folder(pod_dir: Path, container: str) -> Path:
 
 
 def is_on_volume(record: ContainerRecord, pod_dir: Path) -> bool:
-    """Tell whether a dead container's message is in a file that a volume may stand behind."""
+    """Return whether a dead container's message may be in a file of a volume."""
     file = record.message_file
     return record.exited and bool(file) and Path(file).parent != own_folder(pod_dir, record.name)
 
@@ -41,7 +41,7 @@ async def with_message(record: ContainerRecord, pod_dir: Path, owner: Owner) -> 
     file, text = record.message_file, ""
     with contextlib.suppress(OSError):  # TimeoutError, and the refusal of one more call that may hang
         async with asyncio.timeout(VOLUME_SECONDS):
-            text = await threads.look(f"message {file}", read_message, file, owner=owner)
+            text = await threads.call_shared(f"message {file}", read_message, file, owner=owner)
     return _completed(record, text)
 
 

@@ -1,32 +1,30 @@
-"""One pod's worker: a serial task that brings what runs to what the pod asks for, until the pod is gone.
+"""One pod's worker: a serial task that syncs the pod with its spec until nothing of it is left.
 
-The worker sleeps on one event. Anything that may matter sets it: a new spec, a container's exit, a probe's verdict, a
-Secret that changed, a timer. It then reads what it was told to look at again and has the pod brought on (sync.py) or ended
-(end.py) in a child task: so the pod's end can cancel a pull or a hook that is under way, and the status stays current
-while one runs.
+The worker sleeps until it is woken (wakeup.py) by anything that may matter: a new spec, a container's exit, a probe's outcome,
+a changed Secret, a timer. It reads what events named again and runs a sync (steps/sync.py) or the pod's termination
+(steps/termination.py) in a child task: so the termination can cancel a pull or a hook that is under way, and the status stays
+current meanwhile.
 
-Its whole state can be rebuilt: containers, restart counts and hashes are in the runtime's labels, the rest in the
-API. So a restart of the agent is the same as a new spec for a pod whose containers already run.
+A restart of the agent is the same as a new spec for a pod whose containers already run (state.py).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 
-from agent.backoff import BackOff
 from agent.lifecycle import End
-from agent.pods import end as pod_end
-from agent.pods.crash_loop import CrashLoopBackOff
-from agent.pods.late_exits import read_again
+from agent.lifecycle.resize import PendingResize
+from agent.pods.context import PodContext
+from agent.pods.dependencies import PodDependencies
 from agent.pods.references import references_of
-from agent.pods.resize import Hold
-from agent.pods.resize_events import ResizeStory
-from agent.pods.sync import sync
-from agent.pods.termination_messages import is_on_volume, with_own_message
-from agent.pods.told import ToldPod
-from agent.pods.toolbox import Toolbox
+from agent.pods.reporter import PodReporter
+from agent.pods.state import PodState
+from agent.pods.steps.records import read_exits, replace_records
+from agent.pods.steps.sync import sync
+from agent.pods.steps.termination import grace_seconds, terminate_pod
+from agent.pods.wakeup import WakeUp
 from agent.records import PodRuntime
 from cri.errors import CRIError
 from kube.api import core_v1
@@ -35,231 +33,162 @@ from kube.cancellation import AwaitedCancelled
 log = logging.getLogger(__name__)
 
 RUNTIME_SECONDS = 0.5
-"""After the runtime has failed in between, how long until it is asked again."""
-TROUBLE_SECONDS = 5.0
-"""After an error nobody expected, how long until the next try."""
+"""Delay of the next try after a failed call to the runtime."""
+UNEXPECTED_SECONDS = 5.0
+"""Delay of the next try after an unexpected error."""
 
 
-class PodWorker(ToldPod):
+class PodWorker:
     """The worker of one pod UID. `run` returns when nothing of the pod is left on the node or in the API."""
 
     def __init__(
         self,
-        pod: core_v1.Pod,
-        tools: Toolbox,
-        runtime: PodRuntime | None = None,
+        state: PodState,
+        deps: PodDependencies,
         *,
-        static: bool = False,
-        rejected: End | None = None,
+        pending_resize: Callable[[core_v1.Pod], PendingResize | None],
+        size_changed: Callable[[], None],
+        released: Callable[[], None],
     ) -> None:
-        super().__init__(pod, tools, runtime, static=static, rejected=rejected)
-        self.retry_at: dict[str, float] = {}
-        """By container name: when (by the monotonic clock) to try again after a failure; "" is the sandbox, "/volumes"
-        the volumes."""
-        self.crash_loop = CrashLoopBackOff(self, tools.config.back_off_max)
-        self.failures = BackOff(1.0, 60.0)
-        self.contents_due: float | None = None
-        """When (by the monotonic clock) the volumes want another look: a token is due, or contents changed (0.0: now)."""
-        self.news = 0
-        """How often a ConfigMap or Secret that the pod names has changed."""
-        self.hold_resize: Callable[[core_v1.Pod], Hold | None] = lambda pod: None
-        self.size_changed: Callable[[], None] = lambda: None
-        """Called when the pod was granted another size."""
-        self.resize_story = ResizeStory(self.event)
-        self.waits_for: set[str] = set()
-        """UIDs of pods that make way for this one: it starts when what they hold is free."""
-        self.placed = False
-        """The node's managers have given the pod processors, memory and devices."""
-        self._stale: set[str] = set()
-        """IDs of containers and sandboxes that something happened to."""
-        self._wake = asyncio.Event()
-        self._wake.set()
-        self.due = True
-        """Something may have changed since the pod was last planned."""
-        self._timer: tuple[float, asyncio.Task[None]] | None = None
+        self.state, self._deps = state, deps
+        self.reporter = PodReporter(state, deps)
+        self._wakeup = WakeUp(deps.clock, state.uid)
+        self._context = PodContext(state, deps, self.reporter, self._wakeup, pending_resize, size_changed, released)
+        self.request_sync = self._wakeup.request_sync
+        self._unread: set[str] = set()
+        """IDs of containers and sandboxes to read again."""
         self._child: asyncio.Task[None] | None = None
-        self._ending_with: int | None = None
-        self._born = tools.clock.monotonic()
+        self._terminating_within: int | None = None
+        """The grace period of the termination that is under way."""
+        self._created = deps.clock.monotonic()
         self._syncs = 0
         self._updated = False
-        """The spec was changed since the last round."""
+        """The spec was changed since the last sync."""
 
-    # -- what happens to the pod ----------------------------------------------------------------------------------
+    # -- events ---------------------------------------------------------------------------------------------------
     def update(self, pod: core_v1.Pod) -> None:
-        """Take in the API's newest version of the pod."""
-        before, self.pod = self.pod.metadata, pod
+        """Take over the API's newest version of the pod."""
+        before, self.state.pod = self.state.pod.metadata, pod
         self._updated |= before.generation != pod.metadata.generation
         if (before.labels, before.annotations) != (pod.metadata.labels, pod.metadata.annotations):
-            self.contents_due = 0.0  # downward API volumes may show them
-        self.look_again()
+            self.state.volumes.refresh_at = 0.0  # downward API volumes may show them
+        self.request_sync()
 
-    def mirrored(self, mirror: core_v1.Pod | None) -> None:
-        """Take in the API's mirror of a static pod, None when it is gone."""
-        self.mirror = mirror
-        self.look_again()
+    def update_mirror(self, mirror: core_v1.Pod | None) -> None:
+        """Take over the API's mirror of a static pod, None when it is gone."""
+        self.state.mirror = mirror
+        self.request_sync()
 
-    def vanish(self) -> None:
-        """The object is gone from the API: end what runs."""
-        self.in_api = False
-        self.look_again()
+    def source_removed(self) -> None:
+        """Terminate the pod: its object is gone from the API, or its manifest from this machine."""
+        self.state.in_source = False
+        self.request_sync()
 
     def kill(self, end: End, grace: int | None = None) -> None:
-        """End the pod for a reason of the node's (eviction, shutdown)."""
-        if self.end is None:
-            self.end, self.grace = end, grace
-        self.look_again()
+        """Terminate the pod for a reason of the node's (eviction, shutdown)."""
+        if self.state.termination.cause is None:
+            self.state.termination.cause, self.state.termination.grace = end, grace
+        self.request_sync()
 
     def container_changed(self, container_id: str) -> None:
-        """The runtime says that something happened to a container or sandbox of the pod."""
-        self._stale.add(container_id)
-        self._wake.set()
+        """Read a container or sandbox of the pod again: the runtime sent an event."""
+        self._unread.add(container_id)
+        self._wakeup.wake()
 
     def replace_runtime(self, runtime: PodRuntime) -> None:
-        """Take in a listing of the runtime: the slow repair of what events missed."""
-        if self._child is None and runtime != self.runtime:
-            # Messages read before stay with their records.
-            known = {record.id: record for record in self.runtime.containers}
-            pod_dir = self.tools.volumes.pod_dir(self.uid)
-            for record in runtime.containers:
-                before = known.get(record.id)
-                if before is not None and before.state is record.state:
-                    runtime = runtime.with_container(before)
-                elif is_on_volume(record, pod_dir):
-                    self._stale.add(record.id)  # reading it may take its time
-                    self.suspect |= self.ending
-                else:
-                    runtime = runtime.with_container(with_own_message(record))
-            self.runtime = runtime
-            self.look_again()
+        """Take over a listing of the runtime: it repairs what events missed."""
+        if self._child is None and runtime != self.state.runtime:
+            self._unread |= replace_records(self._context, runtime)
+            self.request_sync()
 
-    def outcome_changed(self) -> None:
-        """A probe's verdict changed."""
-        self.look_again()
-
-    def contents_changed(self) -> None:
-        """A ConfigMap or Secret that the pod names changed."""
-        self.news += 1
-        self.contents_due = 0.0
-        self.retry_at.clear()
-        self.look_again()
-
-    def look_again(self) -> None:
-        """Have the worker go over everything once more."""
-        self.due = True
-        self._wake.set()
+    def references_changed(self) -> None:
+        """Refresh the volumes and retry what failed: a ConfigMap or Secret that the pod names changed."""
+        self.state.volumes.config_generation += 1
+        self.state.volumes.refresh_at = 0.0
+        self.state.back_off.retry_at.clear()
+        self.request_sync()
 
     # -- the task -------------------------------------------------------------------------------------------------
     async def run(self) -> None:
         """Work until the pod is gone."""
-        self.tools.references.track(self.uid, references_of(self.pod))
+        state, deps = self.state, self._deps
+        deps.references.track(state.uid, references_of(state.pod))
         try:
             while True:
-                await self._wake.wait()
-                self._wake.clear()
-                if self._stale and not self.ending:
-                    stale, self._stale = self._stale, set()
-                    await read_again(self, stale)
-                    self.due = True
+                await self._wakeup.wait()
+                if self._unread and not state.terminating:
+                    unread, self._unread = self._unread, set()
+                    await read_exits(self._context, unread)
+                    self._wakeup.sync_requested = True
                 if self._child is not None and self._child.done():
-                    self._reap()
-                if self.ending:
-                    if self.discarded:
+                    self._handle_result()
+                if state.terminating:
+                    if state.termination.removed:
                         return
-                    await self._work_on_end()
-                elif self.due and self._child is None and not self.waits_for:
-                    self._begin(self._timed_sync(), "sync")
-                elif self.due:
-                    self._publish_meanwhile()
+                    await self._terminate()
+                elif self._wakeup.sync_requested and self._child is None and not state.preempted:
+                    self._start_child(self._timed_sync(), "sync")
+                elif self._wakeup.sync_requested:
+                    self.reporter.publish_during_sync()
         finally:
-            self._cancel_timer()
-            self.cancel_late()
-            if self._child is not None:
-                self._child.cancel()
-                await asyncio.gather(self._child, return_exceptions=True)
-            self.tools.prober.stop(self.uid)
-            self.tools.references.forget(self.uid)
-            self.tools.images.forget(self.uid)
+            self._wakeup.cancel_timer()
+            self.reporter.cancel_late()
+            await self._cancel_child()
+            deps.prober.stop(state.uid)
+            deps.references.forget(state.uid)
+            deps.images.forget(state.uid)
 
-    def _publish_meanwhile(self) -> None:
-        """Tell what is new while a round is under way; of a pod that starts, the round's end will tell more."""
-        told = self.last_status
-        if told is not None and any(status.state and status.state.running for status in told.container_statuses):
-            self.publish()
-        else:
-            self.publish_late()
-
-    async def _work_on_end(self) -> None:
-        """Start the pod's end; start it over with less time when the grace was shortened."""
-        grace = pod_end.grace_seconds(self)
+    async def _terminate(self) -> None:
+        """Start the pod's termination; start it over with less time when the grace period was shortened."""
+        grace = grace_seconds(self._context)
         if self._child is not None:
-            if self._ending_with is not None and grace >= self._ending_with:
+            if self._terminating_within is not None and grace >= self._terminating_within:
                 return
+            await self._cancel_child()
+            self.state.runtime_uncertain = True
+        if self.state.termination.finished and not self.state.deleted:
+            self.reporter.publish()  # a mirror pod may have been created that has no status yet
+            return
+        self._terminating_within = grace
+        self._start_child(terminate_pod(self._context, grace), "end")
+
+    def _start_child(self, work: Coroutine[None, None, None], what: str) -> None:
+        self._wakeup.sync_requested = False
+        self._wakeup.cancel_timer()
+        metadata = self.state.pod.metadata
+        self._child = asyncio.create_task(work, name=f"{what} pod {metadata.namespace}/{metadata.name}")
+        self._child.add_done_callback(lambda _: self._wakeup.wake())
+
+    async def _cancel_child(self) -> None:
+        if self._child is not None:
             self._child.cancel()
             await asyncio.gather(self._child, return_exceptions=True)
-            self._child, self.suspect = None, True
-        if self.finished and not self.leaving:
-            self.publish()  # a mirror pod may have come that was told nothing yet
-            return
-        self._ending_with = grace
-        self._begin(pod_end.end_pod(self, grace), "end")
+            self._child = None
 
-    def _begin(self, work: object, what: str) -> None:
-        self.due = False
-        self._cancel_timer()
-        name = f"{what} pod {self.pod.metadata.namespace}/{self.pod.metadata.name}"
-        self._child = asyncio.create_task(work, name=name)  # type: ignore[arg-type]
-        self._child.add_done_callback(lambda _: self._wake.set())
-
-    def _reap(self) -> None:
-        """Take the child's result; an error nobody expected is logged and tried again later."""
+    def _handle_result(self) -> None:
+        """Log the child task's error, and try again later."""
         assert self._child is not None
         child, self._child = self._child, None
         # Whoever cancels a child here takes it away: this one ended with the cancellation of something that it awaited.
         error = AwaitedCancelled() if child.cancelled() else child.exception()
-        if isinstance(error, CRIError):
-            # Something may have been done whose end nobody heard of: what there is of the pod is read anew.
-            log.warning("%s: %s", child.get_name(), error)
-            self.suspect, self._ending_with = True, None
-            self.wake_at(self.tools.monotonic() + RUNTIME_SECONDS)
-        elif error is not None:
-            log.error("%s failed", child.get_name(), exc_info=error)
-            self.suspect |= child.cancelled()
-            self._ending_with = None
-            self.wake_at(self.tools.monotonic() + TROUBLE_SECONDS)
-
-    def retry_later(self, name: str) -> None:
-        """Count a failure of a step: it waits before it is tried again (`retry_at`)."""
-        now = self.tools.monotonic()
-        self.retry_at[name] = now + self.failures.next(name, now)
-
-    def succeeded(self, name: str) -> None:
-        """Forget the failures of a step."""
-        self.retry_at.pop(name, None)
-        self.failures.reset(name)
-
-    def wake_at(self, at: float | None) -> None:
-        """Have the worker look again at a moment (of the monotonic clock) at the latest."""
-        if at is None or (self._timer is not None and self._timer[0] <= at):
+        if error is None:
             return
-        self._cancel_timer()
-
-        async def later() -> None:
-            await self.tools.clock.sleep(max(0.0, at - self.tools.monotonic()))
-            self._timer = None
-            self.look_again()
-
-        self._timer = (at, asyncio.create_task(later(), name=f"timer of pod {self.uid}"))
-
-    def _cancel_timer(self) -> None:
-        if self._timer is not None:
-            self._timer[1].cancel()
-            self._timer = None
+        if isinstance(error, CRIError):
+            # The call may have done something all the same: the runtime's records of the pod are read anew.
+            log.warning("%s: %s", child.get_name(), error)
+            self.state.runtime_uncertain = True
+        else:
+            log.error("%s failed", child.get_name(), exc_info=error)
+            self.state.runtime_uncertain |= child.cancelled()
+        self._terminating_within = None
+        delay = RUNTIME_SECONDS if isinstance(error, CRIError) else UNEXPECTED_SECONDS
+        self._wakeup.request_sync_at(self._deps.monotonic() + delay)
 
     async def _timed_sync(self) -> None:
-        observed, began = self.tools.observed, self.tools.clock.monotonic()
+        metrics, began = self._deps.metrics, self._deps.clock.monotonic()
         if not self._syncs:
-            observed.worker_start.observe(began - self._born)
+            metrics.worker_start.observe(began - self._created)
         kind = "create" if not self._syncs else "update" if self._updated else "sync"
         self._syncs, self._updated = self._syncs + 1, False
-        await sync(self)
-        observed.worker_seconds.observe(self.tools.clock.monotonic() - began, kind)
+        await sync(self._context)
+        metrics.worker_seconds.observe(self._deps.clock.monotonic() - began, kind)

@@ -1,1 +1,1 @@
-"""What a pod asks for, in the container runtime's words: sandbox, containers, environment, security, names."""
+"""Translates pod specs into CRI's terms: sandbox, containers, environment, security, names."""

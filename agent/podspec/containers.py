@@ -1,4 +1,4 @@
-"""A container in CRI's words: the ContainerConfig, with the labels and annotations that outlive the agent."""
+"""Builds a container's ContainerConfig, with the labels and annotations that outlive the agent."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 from agent import records
 from agent.cgroups import qos, swap
 from agent.lifecycle import container_hash
-from agent.managers.extras import Extras
+from agent.managers.run_options import RunOptions
 from agent.podspec import environment
 from agent.podspec.sandbox import identity_labels
 from agent.podspec.security import AnyContainer
@@ -69,15 +69,17 @@ def container_config(
     return config
 
 
-def add_extras(config: ContainerConfig, extras: Extras) -> None:
+def add_run_options(config: ContainerConfig, run_options: RunOptions) -> None:
     """Add what the node's managers give the container; its environment is in the configuration already."""
-    config.mounts.extend(extras.mounts)
-    config.devices.extend(extras.devices)
-    # The agent's own notes win: after a restart it reads them back from the runtime.
-    config.annotations.update({key: text for key, text in extras.annotations.items() if key not in config.annotations})
-    config.CDI_devices.extend(CDIDevice(name=name) for name in extras.cdi_devices)
-    config.linux.resources.cpuset_cpus = extras.cpus
-    config.linux.resources.cpuset_mems = extras.mems
+    config.mounts.extend(run_options.mounts)
+    config.devices.extend(run_options.devices)
+    # The agent's own labels win: after a restart it reads them back from the runtime.
+    config.annotations.update(
+        {key: text for key, text in run_options.annotations.items() if key not in config.annotations}
+    )
+    config.CDI_devices.extend(CDIDevice(name=name) for name in run_options.cdi_devices)
+    config.linux.resources.cpuset_cpus = run_options.cpus
+    config.linux.resources.cpuset_mems = run_options.mems
 
 
 def log_path(name: str, restart_count: int) -> str:
@@ -105,7 +107,7 @@ def _annotations(pod: core_v1.Pod, container: AnyContainer, restart_count: int) 
 
 @dataclass(frozen=True, slots=True)
 class ResourceRules:
-    """What of the node and its settings shapes containers' cgroups; sizes in bytes."""
+    """Inputs of containers' resources from the node and its settings; sizes in bytes."""
 
     memory_capacity: int
     swap_capacity: int = 0

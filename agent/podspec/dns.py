@@ -1,4 +1,4 @@
-"""What a pod's /etc/resolv.conf says, by its dnsPolicy and dnsConfig (pkg/kubelet/network/dns)."""
+"""Forms a pod's /etc/resolv.conf from its dnsPolicy and dnsConfig (pkg/kubelet/network/dns)."""
 
 from __future__ import annotations
 
@@ -42,17 +42,17 @@ def for_pod(pod: core_v1.Pod, host: Resolver, cluster_dns: Sequence[str], cluste
     return _limited(_wanted(pod, host, cluster_dns, cluster_domain))
 
 
-def complaints(
+def warnings(
     pod: core_v1.Pod, host: Resolver, cluster_dns: Sequence[str], cluster_domain: str
 ) -> list[tuple[str, str]]:
-    """Return what the pod does not get of what it wants: reasons and messages of events, as upstream tells them."""
-    told = []
+    """Return reasons and messages of events about DNS settings that were left out, as upstream records them."""
+    events = []
     if _policy(pod) in ("ClusterFirst", "ClusterFirstWithHostNet") and not cluster_dns:
         metadata = pod.metadata
         who = f"{metadata.name}_{metadata.namespace}({metadata.uid})"
         lacks = "kubelet does not have ClusterDNS IP configured and cannot create Pod using"
         fallback = f'{lacks} "ClusterFirst" policy. Falling back to "Default" policy.'
-        told.append(("MissingClusterDNS", f'pod: "{who}". {fallback}'))
+        events.append(("MissingClusterDNS", f'pod: "{who}". {fallback}'))
     wanted = _wanted(pod, host, cluster_dns, cluster_domain)
     given = _limited(wanted)
     for kind, what, before, after in (
@@ -62,8 +62,8 @@ def complaints(
         if len(after) < len(dict.fromkeys(before)):
             omitted = "nameservers" if what == "nameserver" else "search paths"
             limits = f"{kind} limits were exceeded, some {omitted} have been omitted"
-            told.append(("DNSConfigForming", f"{limits}, the applied {what} line is: {' '.join(after)}"))
-    return told
+            events.append(("DNSConfigForming", f"{limits}, the applied {what} line is: {' '.join(after)}"))
+    return events
 
 
 def _policy(pod: core_v1.Pod) -> str:

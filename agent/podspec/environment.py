@@ -1,7 +1,7 @@
 """A container's environment: envFrom, service links, env with $(VAR) references, in upstream's order of precedence.
 
-env wins over envFrom, envFrom over the Services' variables; a reference sees what was defined before it. A
-reference that names nothing stays as it is written, and $$(VAR) is an escaped $(VAR).
+env wins over envFrom, envFrom over the Services' variables; a reference sees what was defined before it. A reference that names
+nothing stays as it is written, and $$(VAR) is an escaped $(VAR).
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from kube.api import core_v1
 from kube.quantity import Quantity
 
 
-class ConfigError(Exception):
+class ContainerConfigError(Exception):
     """The container's configuration cannot be made (waiting reason CreateContainerConfigError)."""
 
 
 class References(Protocol):
-    """Looks up what a pod refers to, in the pod's namespace; None where it does not exist."""
+    """Returns objects that a pod refers to, in the pod's namespace; None where one does not exist."""
 
     def config_map(self, namespace: str, name: str) -> core_v1.ConfigMap | None: ...
     def secret(self, namespace: str, name: str) -> core_v1.Secret | None: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What the environment depends on beside the pod."""
+class EnvironmentSources:
+    """Inputs of the environment beside the pod."""
 
     references: References
     services: Mapping[str, str]
@@ -41,9 +41,9 @@ class Surroundings:
 
 
 def environment(
-    pod: core_v1.Pod, container: core_v1.Container | core_v1.EphemeralContainer, around: Surroundings
+    pod: core_v1.Pod, container: core_v1.Container | core_v1.EphemeralContainer, around: EnvironmentSources
 ) -> dict[str, str]:
-    """Return the container's variables in order. Raise ConfigError in upstream's words."""
+    """Return the container's variables in order. Raise ContainerConfigError with upstream's message."""
     namespace = pod.metadata.namespace or ""
     result: dict[str, str] = {}
     size = 0
@@ -55,7 +55,9 @@ def environment(
     for variable in container.env:
         if variable.value_from is not None:
             if variable.value_from.file_key_ref is not None:  # the container must not run without what it asks for
-                raise ConfigError(f"variable {variable.name}: this kubelet does not support fileKeyRef (EnvFiles)")
+                raise ContainerConfigError(
+                    f"variable {variable.name}: this kubelet does not support fileKeyRef (EnvFiles)"
+                )
             found = _value_from(pod, container, variable.value_from, around)
             if found is None:
                 continue
@@ -77,7 +79,7 @@ def _grown(size: int, name: str, value: str) -> int:
     """Return the characters of an environment with one more variable. Raise ConfigError past LARGEST."""
     size += len(name) + len(value) + EACH
     if size > LARGEST:
-        raise ConfigError(f"the environment has more than {LARGEST} characters")
+        raise ContainerConfigError(f"the environment has more than {LARGEST} characters")
     return size
 
 
@@ -89,7 +91,7 @@ def _bulk(source: core_v1.EnvFromSource, namespace: str, references: References)
             return config_map.data
         if source.config_map_ref.optional:
             return {}
-        raise ConfigError(f'configmap "{name}" not found')
+        raise ContainerConfigError(f'configmap "{name}" not found')
     if source.secret_ref is not None:
         name = source.secret_ref.name or ""
         secret = references.secret(namespace, name)
@@ -97,7 +99,7 @@ def _bulk(source: core_v1.EnvFromSource, namespace: str, references: References)
             return {key: _text(value) for key, value in secret.data.items()}
         if source.secret_ref.optional:
             return {}
-        raise ConfigError(f'secret "{name}" not found')
+        raise ContainerConfigError(f'secret "{name}" not found')
     return {}
 
 
@@ -105,7 +107,7 @@ def _value_from(
     pod: core_v1.Pod,
     container: core_v1.Container | core_v1.EphemeralContainer,
     source: core_v1.EnvVarSource,
-    around: Surroundings,
+    around: EnvironmentSources,
 ) -> str | None:
     namespace = pod.metadata.namespace or ""
     try:
@@ -115,24 +117,24 @@ def _value_from(
         if source.resource_field_ref is not None:
             return downward.resource(pod, source.resource_field_ref, around.allocatable or {}, container)
     except downward.FieldNotFound as error:
-        raise ConfigError(str(error)) from error
+        raise ContainerConfigError(str(error)) from error
     if (key := source.config_map_key_ref) is not None:
         config_map = around.references.config_map(namespace, key.name or "")
         if config_map is None and not key.optional:
-            raise ConfigError(f'configmap "{key.name}" not found')
+            raise ContainerConfigError(f'configmap "{key.name}" not found')
         if config_map is None or key.key not in config_map.data:
             if key.optional:
                 return None
-            raise ConfigError(f"couldn't find key {key.key} in ConfigMap {namespace}/{key.name}")
+            raise ContainerConfigError(f"couldn't find key {key.key} in ConfigMap {namespace}/{key.name}")
         return config_map.data[key.key]
     if (wanted := source.secret_key_ref) is not None:
         secret = around.references.secret(namespace, wanted.name or "")
         if secret is None and not wanted.optional:
-            raise ConfigError(f'secret "{wanted.name}" not found')
+            raise ContainerConfigError(f'secret "{wanted.name}" not found')
         if secret is None or wanted.key not in secret.data:
             if wanted.optional:
                 return None
-            raise ConfigError(f"couldn't find key {wanted.key} in Secret {namespace}/{wanted.name}")
+            raise ContainerConfigError(f"couldn't find key {wanted.key} in Secret {namespace}/{wanted.name}")
         return _text(secret.data[wanted.key])
     return ""
 
@@ -165,7 +167,7 @@ def expand(text: str, values: Mapping[str, str], room: int = LONGEST) -> str:
             return match[0]
         room -= len(value)
         if room < 0:
-            raise ConfigError(f"references to variables add more than {LONGEST} characters")
+            raise ContainerConfigError(f"references to variables add more than {LONGEST} characters")
         return value
 
     return _REFERENCE.sub(replace, text)
@@ -185,7 +187,7 @@ def expand_all(texts: Iterable[str], values: Mapping[str, str]) -> list[str]:
     return found
 
 
-def linked(services: Iterable[core_v1.Service], namespace: str, links: bool) -> list[core_v1.Service]:
+def linked_services(services: Iterable[core_v1.Service], namespace: str, links: bool) -> list[core_v1.Service]:
     """Return the Services that a namespace's pods have variables of, by name; `kubernetes` also without links."""
     chosen: dict[str, core_v1.Service] = {}
     for service in services:

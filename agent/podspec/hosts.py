@@ -18,7 +18,7 @@ _LOCAL = (
 )
 _MAX_HOSTNAME = 63
 _MAX_FQDN = 64
-"""What the kernel takes as a host name."""
+"""Longest host name of the kernel."""
 
 
 class HostnameError(Exception):

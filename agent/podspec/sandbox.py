@@ -1,4 +1,4 @@
-"""A pod in CRI's words: the PodSandboxConfig, from which the runtime makes namespaces, network and cgroup parent."""
+"""Builds a pod's PodSandboxConfig, from which the runtime creates namespaces, network and cgroup parent."""
 
 from __future__ import annotations
 

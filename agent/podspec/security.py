@@ -1,7 +1,7 @@
-"""Security contexts: what pod and container ask for, merged, checked, and in CRI's words.
+"""Security contexts: merges those of pod and container, checks them, and translates them into CRI's terms.
 
-A container's own setting wins over the pod's. Without any, a container keeps the runtime's default capabilities,
-may gain privileges through setuid programs, and runs under the seccomp profile that the node's seccompDefault chooses.
+A container's own setting wins over the pod's. Without any, a container keeps the runtime's default capabilities, may gain
+privileges through setuid programs, and runs under the seccomp profile that the node's seccompDefault chooses.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from agent.podspec import userns
-from agent.podspec.environment import ConfigError
+from agent.podspec.environment import ContainerConfigError
 from cri.messages import (
     Capability,
     IDMapping,
@@ -40,7 +40,7 @@ READ_ONLY = "/proc/bus /proc/fs /proc/irq /proc/sys /proc/sysrq-trigger".split()
 
 @dataclass(frozen=True, slots=True)
 class ImageUser:
-    """Whom an image runs as: a number, or a name that only the image can resolve; neither is root."""
+    """The user of an image: a number, or a name that only the image can resolve; neither is root."""
 
     uid: int | None = None
     name: str = ""
@@ -136,7 +136,7 @@ def namespaces(pod: core_v1.Pod, target_id: str = "", ids: Sequence[IDMapping] =
 
 
 def must_not_be_root(pod: core_v1.Pod, container: AnyContainer) -> bool:
-    """Tell whether runAsNonRoot holds for the container."""
+    """Return whether runAsNonRoot applies to the container."""
     own = container.security_context or core_v1.SecurityContext()
     shared = pod.spec.security_context or core_v1.PodSecurityContext()
     return bool(_first(own.run_as_non_root, shared.run_as_non_root))
@@ -153,14 +153,14 @@ def verify_user(pod: core_v1.Pod, container: AnyContainer, image: ImageUser) -> 
     user = _first(own.run_as_user, shared.run_as_user)
     if user is not None:
         if user == 0:
-            raise ConfigError(f"container's runAsUser breaks non-root policy {where}")
+            raise ContainerConfigError(f"container's runAsUser breaks non-root policy {where}")
     elif image.name:
-        raise ConfigError(
+        raise ContainerConfigError(
             f"container has runAsNonRoot and image has non-numeric user ({image.name}), "
             f"cannot verify user is non-root {where}"
         )
     elif not image.uid:
-        raise ConfigError(f"container has runAsNonRoot and image will run as root {where}")
+        raise ContainerConfigError(f"container has runAsNonRoot and image will run as root {where}")
 
 
 def _seccomp(profile: core_v1.SeccompProfile | None, privileged: bool, default: bool, root: Path) -> SecurityProfile:
@@ -173,9 +173,9 @@ def _seccomp(profile: core_v1.SeccompProfile | None, privileged: bool, default: 
         name = profile.localhost_profile or ""
         if not name:
             # CVE-2023-2431: an empty name must not mean "unconfined".
-            raise ConfigError("localhostProfile must be set if seccompProfile type is Localhost.")
+            raise ContainerConfigError("localhostProfile must be set if seccompProfile type is Localhost.")
         if name.startswith("/") or ".." in name.split("/"):
-            raise ConfigError(f"localhostProfile must be a relative path below {root}: {name}")
+            raise ContainerConfigError(f"localhostProfile must be a relative path below {root}: {name}")
         return SecurityProfile(profile_type=kinds.Localhost, localhost_ref=str(root / name))
     if profile.type == "Unconfined":
         return SecurityProfile(profile_type=kinds.Unconfined)

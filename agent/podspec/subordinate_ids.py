@@ -1,10 +1,10 @@
-"""Which IDs of the node pods with user namespaces may have: those of its user `kubelet`, else all but the node's.
+"""Finds the user and group IDs for pods with user namespaces: those of the user `kubelet`, else all but the node's own.
 
 An administrator who gives other programs IDs too (rootless containers) keeps them apart in /etc/subuid and /etc/subgid, with
-one line for `kubelet` in each, the same in both. They are read with getsubids, which also asks what else knows of such IDs
-(nsswitch). Without that user or that program everything from the second block on is free to use. As upstream's
-getKubeletMappings and MakeUserNsManager have it, a range that is crooked or too small for the node's pods keeps the agent
-from starting: later would be too late, with pods that cannot have what was promised.
+one line for `kubelet` in each, the same in both. They are read with getsubids, which also asks other sources of such IDs
+(nsswitch). Without that user or that program everything from the second block on is free to use. As with upstream's
+getKubeletMappings and MakeUserNsManager, a range that is misaligned or too small for the node's pods keeps the agent from
+starting: later, pods would fail that were promised a user namespace.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which kernel settings a pod may have: those that are its own and harmless, and those that the node allows."""
+"""Decides which sysctls a pod may set: namespaced ones that are safe, and those that the node allows."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Which user and group IDs of the node a pod with a user namespace of its own is mapped to (hostUsers: false, KEP-127).
+"""Assigns user and group IDs of the node to pods with a user namespace of their own (hostUsers: false, KEP-127).
 
-Each such pod has 65536 IDs (or a multiple, by userNamespaces.idsPerPod) that no other pod and no user of the node has, out
-of those that `subordinate_ids.py` says are for pods. What a pod was given is written into its folder before the sandbox is
-made, in upstream's form, and holds as long as that folder: the agent's next life reads it back, and the range is free when
-the pod's folder was removed.
+Each such pod has 65536 IDs (or a multiple, by userNamespaces.idsPerPod) that no other pod and no user of the node has, out of
+those of `subordinate_ids.py`. They are written into the pod's directory before the sandbox is created, in upstream's form, and
+are assigned for as long as that directory exists: a restarted agent reads them back, and the range is free when the directory
+is removed.
 """
 
 from __future__ import annotations
@@ -76,16 +76,16 @@ class UserNamespaces:
                 self._given[path.parent.name] = IdRange(found.uids[0].host_id, found.uids[0].length)
                 self._unknown.discard(path)
 
-    def look_again(self) -> None:
+    def load_unread(self) -> None:
         """Read what could not be read before."""
         with self._lock:
             for path in tuple(self._unknown):
                 self._read(path)
 
     def ensure(self, pod: core_v1.Pod, handler: str, supported: Mapping[str, bool]) -> None:
-        """Give a pod its range if it wants one and has none. Raise UserNamespaceError, OSError.
+        """Assign a range of IDs to a pod that needs one and has none. Raise UserNamespaceError, OSError.
 
-        `supported` says of the runtime's handlers, by name, whether they can make user namespaces.
+        `supported`: by name of a runtime handler, whether it supports user namespaces.
         """
         if pod.spec.host_users is not False:
             return
@@ -94,7 +94,7 @@ class UserNamespaces:
             why = "" if handler in supported else f': the handler "{handler}" is not known'
             raise UserNamespaceError(f"{_CANNOT}{what} does not support user namespaces{why}")
         uid = pod.metadata.uid or ""
-        self.look_again()
+        self.load_unread()
         with self._lock:
             if uid in self._given:
                 return

@@ -1,4 +1,4 @@
-"""Container probes: what to ask (handlers), what the answers mean (state), and when to ask (prober)."""
+"""Container probes: running one (handlers), judging its results (state), and scheduling (prober)."""
 
 from agent.probes.prober import PodProber
 

@@ -1,4 +1,4 @@
-"""The other three probes, exec, tcpSocket and grpc, and the choice among all four."""
+"""Runs a probe: exec, tcpSocket and grpc here, httpGet in http.py."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Callable
 import grpc
 import grpc.aio
 
-from agent import lookups
-from agent.podspec.environment import ConfigError, expand_all
+from agent import host_lookups
+from agent.podspec.environment import ContainerConfigError, expand_all
 from agent.probes.http import USER_AGENT, HTTPProber
 from agent.probes.http_errors import reason
 from agent.probes.result import Result, Target, errored, failure, success
@@ -44,11 +44,11 @@ class Handlers:
 
     async def _exec(self, probe: core_v1.Probe, target: Target) -> Result:
         assert probe.exec is not None
-        # Only variables whose value is written in the pod are known here, as upstream has it.
+        # Only variables with a literal value are known here, as with upstream.
         values = {variable.name: variable.value or "" for variable in target.container.env if not variable.value_from}
         try:
             command = expand_all(probe.exec.command, values)
-        except ConfigError as error:
+        except ContainerConfigError as error:
             return errored(str(error))
         try:
             result = await self._runtime.exec_sync(target.container_id, command, probe.timeout_seconds or 1)
@@ -70,7 +70,7 @@ async def _tcp(probe: core_v1.Probe, target: Target) -> Result:
     where = f"dial tcp [{host}]:{port}" if ":" in host else f"dial tcp {host}:{port}"
     try:
         async with asyncio.timeout(probe.timeout_seconds or 1):
-            transport, _ = await lookups.dial(asyncio.Protocol, host, port, target.owner)
+            transport, _ = await host_lookups.dial(asyncio.Protocol, host, port, target.owner)
     except TimeoutError:
         return failure(f"{where}: i/o timeout")
     except (socket.gaierror, UnicodeError):

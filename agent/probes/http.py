@@ -1,7 +1,7 @@
-"""The httpGet probe (upstream: pkg/probe/http): any status from 200 to 399 is well.
+"""The httpGet probe (upstream: pkg/probe/http): any status from 200 to 399 is a success.
 
-Certificates are not checked, proxies not used, connections not kept. Redirects are followed while they stay on the
-same host; one that leads away ends the probe with a warning, so that a container cannot send the kubelet elsewhere.
+Certificates are not verified, proxies not used, connections not kept. Redirects are followed while they stay on the same host;
+one that leads away ends the probe with a warning, so that a container cannot send the kubelet elsewhere.
 """
 
 from __future__ import annotations

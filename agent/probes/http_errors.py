@@ -1,7 +1,7 @@
-"""What went wrong with an HTTP request, in the words of Go's client: users know and search for those.
+"""Words HTTP errors as Go's client does: users know and search for those messages.
 
-The kernel and OpenSSL say the same things otherwise, and some of them misleadingly: a server that talks plain HTTP on a port
-that is asked for HTTPS is an SSLError with errno 1, which the kernel calls "operation not permitted".
+The kernel and OpenSSL word the same errors otherwise, and some of them misleadingly: plain HTTP on a port that is asked for
+HTTPS is an SSLError with errno 1, which the kernel calls "operation not permitted".
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""When to probe: one heap of due times for all containers of the node, and one task that waits for the first.
+"""Schedules probes: one heap of times for all containers of the node, and one task that waits for the first.
 
-A probe that is due runs as a task of its own, because it may take up to its timeout; the next one is due a period after
-the last was. The first comes as soon as the container has started (after initialDelaySeconds), so that a container that is
-well at once is ready at once. After the agent's own restart, containers that were started and ready stay so until a
-probe says otherwise, and first probes are spread over a period.
+Each probe runs as a task of its own, because it may take up to its timeout; the next one starts a period after the last did.
+The first starts as soon as the container has started (after initialDelaySeconds), so that a healthy container is ready at once.
+After the agent's own restart, containers that were started and ready stay so until a probe says otherwise, and first probes are
+spread over a period.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from agent.contracts import OutcomeChanged, ProbeOutcome, ProbeTarget
-from agent.probes.counts import ProbeCounts
+from agent.interfaces import OutcomeChanged, ProbeOutcome, ProbeTarget
 from agent.probes.handlers import Handlers
+from agent.probes.probe_metrics import ProbeMetrics
 from agent.probes.result import Handler, Result, Target, Verdict
 from agent.probes.state import ContainerProbes, Kind
 from agent.threads import Owner
@@ -50,7 +50,7 @@ class _Probed:
 
 
 class PodProber:
-    """Probes the containers it is told of; implements `agent.contracts.Prober`. `run` must be running."""
+    """Implements `agent.interfaces.Prober`. `run` must be running."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class PodProber:
         clock: Clock,
         handler: Handler | None = None,
     ) -> None:
-        self.counts = ProbeCounts()
+        self.counts = ProbeMetrics()
         self._handlers = Handlers(runtime)
         self._handle: Handler = handler or self._handlers.run
         self._recorder = recorder
@@ -108,9 +108,9 @@ class PodProber:
             while True:
                 now = self._clock.monotonic()
                 while self._queue and self._queue[0][0] <= now:
-                    due, _, probed, kind = heapq.heappop(self._queue)
+                    at, _, probed, kind = heapq.heappop(self._queue)
                     if not probed.stopped:
-                        self._start(probed, kind, due)
+                        self._start(probed, kind, at)
                 await self._until_next()
         finally:
             for uid in list(self._pods):
@@ -150,23 +150,23 @@ class PodProber:
                 delay = max(delay, random.random() * (probe.period_seconds or 10))
             self._put(probed, kind, now + delay)
 
-    def _put(self, probed: _Probed, kind: Kind, due: float) -> None:
+    def _put(self, probed: _Probed, kind: Kind, at: float) -> None:
         probed.scheduled.add(kind)
-        heapq.heappush(self._queue, (due, next(self._order), probed, kind))
+        heapq.heappush(self._queue, (at, next(self._order), probed, kind))
         self._wake.set()
 
-    def _start(self, probed: _Probed, kind: Kind, due: float) -> None:
+    def _start(self, probed: _Probed, kind: Kind, at: float) -> None:
         probed.scheduled.discard(kind)
         if kind not in probed.state.wanted():
             return
         probed.scheduled.add(kind)
         pod = probed.pod.metadata
         name = f"{kind.value} probe {pod.namespace}/{pod.name}/{probed.target.container.name}"
-        task = asyncio.create_task(self._probe(probed, kind, due), name=name)
+        task = asyncio.create_task(self._probe(probed, kind, at), name=name)
         probed.tasks.add(task)
         task.add_done_callback(probed.tasks.discard)
 
-    async def _probe(self, probed: _Probed, kind: Kind, due: float) -> None:
+    async def _probe(self, probed: _Probed, kind: Kind, at: float) -> None:
         probe, began = probed.state.probe(kind), self._clock.monotonic()
         result = await self._answer(probe, probed.target)
         probed.scheduled.discard(kind)
@@ -175,11 +175,11 @@ class PodProber:
         pod, name = probed.pod.metadata, probed.target.container.name
         key = (pod.namespace or "", pod.name or "", pod.uid or "", name, kind.value)
         self.counts.add(key, result.verdict, self._clock.monotonic() - began)
-        self._tell(probed, kind, result)
+        self._report(probed, kind, result)
         changed = probed.state.record(kind, result.verdict)
         now, period = self._clock.monotonic(), float(probe.period_seconds or 10)
         if kind in probed.state.wanted():
-            self._put(probed, kind, max(due + period, now))
+            self._put(probed, kind, max(at + period, now))
         self._plan(probed, first=False)
         if changed:
             self._changed(probed.pod.metadata.uid or "")
@@ -191,7 +191,7 @@ class PodProber:
             log.exception("probe of container %s", target.container_id)
             return Result(Verdict.ERRORED, str(error))
 
-    def _tell(self, probed: _Probed, kind: Kind, result: Result) -> None:
+    def _report(self, probed: _Probed, kind: Kind, result: Result) -> None:
         said = {
             Verdict.FAILURE: ("Unhealthy", "failed"),
             Verdict.WARNING: ("ProbeWarning", "warning"),

@@ -1,4 +1,4 @@
-"""What one run of a probe says."""
+"""The result of one run of a probe."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kube.api import core_v1
 
 
 class Verdict(Enum):
-    """ERRORED: the probe could not be made at all, which says nothing about the container."""
+    """ERRORED: the probe could not be made at all, so the container's state is unknown."""
 
     SUCCESS = "success"
     WARNING = "warning"
@@ -29,7 +29,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a probe goes, and whose it is."""
+    """The target of a probe, and its pod."""
 
     container: core_v1.Container
     container_id: str
@@ -45,7 +45,7 @@ class Target:
         for known in self.container.ports:
             if known.name == port:
                 return known.container_port
-        # What upstream says of a name that no port has: it tries it as a number last (pkg/probe/util.go).
+        # Upstream's message for a name that no port has: it tries it as a number last (pkg/probe/util.go).
         raise LookupError(f'strconv.Atoi: parsing "{port}": invalid syntax')
 
 

@@ -1,7 +1,7 @@
-"""What a container's probes add up to: a state machine without time or I/O (upstream: pkg/kubelet/prober/worker.go).
+"""Judges a container's probe results: a state machine without time or I/O (upstream: pkg/kubelet/prober/worker.go).
 
-A verdict counts once it was given as often in a row as its threshold says. Liveness and readiness wait for the startup
-probe. A failed liveness or startup probe rests: the container will be killed, and its successor starts anew.
+A result counts once it was repeated as often in a row as its threshold says. Liveness and readiness wait for the startup probe.
+A failed liveness or startup probe stops: the container will be killed, and its successor starts anew.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
-from agent.contracts import ProbeOutcome
+from agent.interfaces import ProbeOutcome
 from agent.probes.result import Verdict
 from kube.api import core_v1
 
@@ -29,7 +29,7 @@ class _Count:
     in_a_row: int = 0
 
     def settled(self, good: bool) -> bool:
-        """Count an answer; tell whether there have been enough of its kind in a row."""
+        """Count a result; return whether there have been enough of its kind in a row."""
         self.in_a_row = self.in_a_row + 1 if self.last == good else 1
         self.last = good
         wanted = (self.probe.success_threshold or 1) if good else (self.probe.failure_threshold or 3)
@@ -74,7 +74,7 @@ class ContainerProbes:
         return kinds - {Kind.STARTUP} if self.started else kinds & {Kind.STARTUP}
 
     def record(self, kind: Kind, verdict: Verdict) -> bool:
-        """Take an answer in; tell whether the outcome changed."""
+        """Record a result; return whether the outcome changed."""
         if verdict is Verdict.ERRORED or kind not in self.wanted():
             return False
         before = self.outcome()
@@ -90,7 +90,7 @@ class ContainerProbes:
         return self.outcome() != before
 
     def outcome(self) -> ProbeOutcome:
-        """Return what the probes say."""
+        """Return the outcome of the probes."""
         failed = None if self.ending else self.failed
         grace = self.probe(failed).termination_grace_period_seconds if failed else None
         return ProbeOutcome(

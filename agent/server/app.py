@@ -1,8 +1,8 @@
-"""The kubelet's HTTP API: its routes, behind the guard that every request passes first (guard.py).
+"""The kubelet's HTTP API: its routes, behind the filter that every request passes first (auth_filter.py).
 
-Paths, parameters and messages are upstream's (pkg/kubelet/server): the API server of any cluster calls them for
-logs, exec, attach, port-forward, and metrics servers scrape the rest. The routes are Starlette's, FastAPI's own
-foundation: nothing here has a request model, and the agent starts 0.15 s sooner and 15 MB smaller without one.
+Paths, parameters and messages are upstream's (pkg/kubelet/server): the API server of any cluster calls them for logs, exec,
+attach, port-forward, and metrics servers scrape the rest. The routes are Starlette's, FastAPI's own foundation: nothing here
+has a request model, and the agent starts 0.15 s sooner and 15 MB smaller without one.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from agent.contracts import Pods
+from agent.interfaces import Pods
+from agent.server.auth_filter import AuthFilter
 from agent.server.authentication import Authenticator
 from agent.server.authorization import Authorizer
 from agent.server.checkpoint import Checkpoints
 from agent.server.container_logs import ContainerLogs
-from agent.server.doors import Doors
-from agent.server.guard import Guard
+from agent.server.enabled_handlers import EnabledHandlers
 from agent.server.health import Health
-from agent.server.requests import Requests
+from agent.server.request_metrics import RequestMetrics
 from agent.server.sessions import SessionEndpoint, Sessions
 from agent.server.system_logs import SystemLogs
 from agent.server.verbosity import set_verbosity
 from agent.server.zpages import ZPages
-from agent.usage.observed import Observed
+from agent.usage.kubelet_metrics import KubeletMetrics
 from agent.volumes.cleanup import CleanupError
 from cri.errors import CRIError
 from cri.runtime_service import RuntimeService
@@ -43,8 +43,8 @@ Text = Callable[[], Awaitable[str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
-    """What the API shows and does its work with."""
+class ServerDependencies:
+    """Dependencies of the server's handlers."""
 
     pods: Pods
     runtime: RuntimeService
@@ -61,25 +61,30 @@ class Parts:
     checkpoints_dir: Path = Path("/var/lib/kubelet/checkpoints")
     streaming_idle: float = 4 * 3600.0
     """Seconds after which a session over which nothing goes is ended; 0: never."""
-    metrics: Mapping[str, Text]
+    metrics_texts: Mapping[str, Text]
     """Prometheus texts by path: /metrics, /metrics/cadvisor, /metrics/resource, /metrics/probes."""
     system_logs_dir: Path = Path("/var/log")
-    observed: Observed = field(default_factory=Observed)
+    metrics: KubeletMetrics = field(default_factory=KubeletMetrics)
     flags: Mapping[str, str] = field(default_factory=dict)
-    """What /flagz shows."""
+    """The flags for /flagz."""
 
 
-def build(parts: Parts, authenticator: Authenticator, authorizer: Authorizer, doors: Doors | None = None) -> Guard:
-    """Make the application with the handlers that `doors` opens, all that are open by default without it."""
-    doors = doors or Doors()
+def build(
+    parts: ServerDependencies,
+    authenticator: Authenticator,
+    authorizer: Authorizer,
+    handlers: EnabledHandlers | None = None,
+) -> AuthFilter:
+    """Build the application with the enabled handlers, by default those of upstream's defaults."""
+    handlers = handlers or EnabledHandlers()
     show, health = _Show(parts), Health(parts.health)
     routes = [Route("/healthz", health.all), Route("/healthz/{name}", health.one), Route("/metrics/slis", health.slis)]
     routes += [Route(path, show.pods) for path in ("/pods", "/pods/")]
     routes += [Route("/stats/summary", show.summary)]
-    routes += [Route(path, _metrics_endpoint(text)) for path, text in parts.metrics.items()]
+    routes += [Route(path, _metrics_endpoint(text)) for path, text in parts.metrics_texts.items()]
     routes.append(Route("/localVolumes/{name}", _Volumes(parts).remove, methods=["DELETE"]))
-    routes += _debugging(parts, show, doors) if doors.debugging else _without_debugging()
-    return Guard(Starlette(routes=routes), authenticator, authorizer, Requests(parts.observed))
+    routes += _debugging(parts, show, handlers) if handlers.debugging else _without_debugging()
+    return AuthFilter(Starlette(routes=routes), authenticator, authorizer, RequestMetrics(parts.metrics))
 
 
 def _without_debugging() -> list[Route]:
@@ -88,7 +93,7 @@ def _without_debugging() -> list[Route]:
 
 
 def _closed(path: str, message: str) -> Route:
-    """Make a route that is there to say that it is switched off."""
+    """Return a route that answers that it is disabled."""
 
     async def answer(request: Request) -> Response:
         return PlainTextResponse(f"{message}\n", 405)
@@ -96,15 +101,15 @@ def _closed(path: str, message: str) -> Route:
     return Route(path, answer, methods=["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"])
 
 
-def _debugging(parts: Parts, show: _Show, doors: Doors) -> list[Route]:
-    if doors.system_logs:
-        logs = SystemLogs(parts.system_logs_dir, doors.system_log_queries)
+def _debugging(parts: ServerDependencies, show: _Show, handlers: EnabledHandlers) -> list[Route]:
+    if handlers.system_logs:
+        logs = SystemLogs(parts.system_logs_dir, handlers.system_log_queries)
         routes = [Route("/logs", _to("logs/")), Route("/logs/{path:path}", logs.read)]
     else:
         routes = [_closed("/logs/{rest:path}", "logs endpoint is disabled.")]
-    if not doors.profiling:
+    if not handlers.profiling:
         routes.append(_closed("/debug/pprof/{rest:path}", "profiling endpoint is disabled."))
-    if doors.flags:
+    if handlers.flags:
         routes.append(Route("/debug/flags/v", set_verbosity, methods=["PUT"]))
     else:
         routes.append(_closed("/debug/flags/v", "flags endpoint is disabled."))
@@ -139,9 +144,9 @@ def _to(place: str) -> Callable[[Request], Awaitable[Response]]:
 
 
 class _Show:
-    """What is read and shown as it is."""
+    """Handlers that show state."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: ServerDependencies) -> None:
         self._parts = parts
 
     async def configuration(self, request: Request) -> Response:
@@ -173,7 +178,7 @@ class _Show:
 class _Volumes:
     """Wherry's own: the local-path provisioner has a volume's folder removed. Whoever may is asked as for nodes/proxy."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: ServerDependencies) -> None:
         self._parts = parts
 
     async def remove(self, request: Request) -> Response:
@@ -187,9 +192,9 @@ class _Volumes:
 
 
 class _Run:
-    """The old way to run a command: no streams, the output is the answer."""
+    """The old form of running a command: no streams, the output is the answer."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: ServerDependencies) -> None:
         self._parts = parts
 
     async def run(self, request: Request) -> Response:
@@ -209,13 +214,13 @@ class _Run:
 
 
 def _metrics_endpoint(text: Text) -> Callable[[Request], Awaitable[Response]]:
-    async def metrics(request: Request) -> Response:
+    async def answer(request: Request) -> Response:
         try:
             return PlainTextResponse(await text(), media_type="text/plain; version=0.0.4; charset=utf-8")
         except CRIError as error:
             return PlainTextResponse(str(error), 500)
 
-    return metrics
+    return answer
 
 
 def _pod_list(pods: list[core_v1.Pod]) -> Response:

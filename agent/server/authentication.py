@@ -1,7 +1,7 @@
-"""Who calls the kubelet's API: a client certificate of the cluster's authority, or a token the API server vouches for.
+"""Authenticates clients of the kubelet's API: by a client certificate of the cluster's CA, or by a TokenReview.
 
-The certificate was verified in the TLS handshake; its common name is the user and its organisations are the groups.
-A token is asked about once (TokenReview) and remembered, by its digest, for two minutes.
+The certificate was verified in the TLS handshake; its common name is the user and its organisations are the groups. The answer
+of a TokenReview is cached, by the token's digest, for two minutes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from cryptography import x509
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from agent.server.cache import ExpiringCache
+from agent.server.expiring_cache import ExpiringCache
 from kube import subjects
 from kube.api import authentication_v1
 from kube.client import Client
@@ -36,7 +36,7 @@ ANONYMOUS = User("system:anonymous", ("system:unauthenticated",))
 
 
 class Authenticator:
-    """Tells who makes a request; None means nobody, which is answered with 401.
+    """Authenticates a request; None means nobody, which is answered with 401.
 
     `client` is None where webhook authentication is off. Times are in seconds.
     """

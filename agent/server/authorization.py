@@ -1,8 +1,8 @@
-"""What a caller of the kubelet's API may do: a request is a verb on a subresource of this node, asked of the API server.
+"""Authorizes requests to the kubelet's API: each is a verb on a subresource of this node, decided by a SubjectAccessReview.
 
-Paths map to subresources as upstream's do, with its fine-grained ones (KEP-2862): of some the narrow subresource is asked
-about first, then nodes/proxy. Unlike upstream, running something in a container is `create` even where the
-request is a GET (a WebSocket has to be one): read access to nodes/proxy must not be enough for exec.
+Paths map to subresources as upstream's do, with its fine-grained ones (KEP-2862): for some the narrow subresource is checked
+first, then nodes/proxy. Unlike upstream, running something in a container is `create` even where the request is a GET (a
+WebSocket has to be one): read access to nodes/proxy must not be enough for exec.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import posixpath
 
 from agent.server.authentication import User
-from agent.server.cache import ExpiringCache
+from agent.server.expiring_cache import ExpiringCache
 from kube.api import authorization_v1
 from kube.client import Client
 from kube.clock import Clock
@@ -47,9 +47,9 @@ def attributes(method: str, path: str) -> tuple[str, tuple[str, ...]]:
 
 
 def is_plain(path: str) -> bool:
-    """Tell whether a decoded path has no segments ".", ".." or "", but for a slash at its end.
+    """Return whether a decoded path has no segments ".", ".." or "", except for a slash at its end.
 
-    Only such a path names the same to all who read it: ".." behind a link leads elsewhere in a file system than in text.
+    Only such a path means the same everywhere: ".." behind a link leads elsewhere in a file system than in text.
     """
     segments = path[1:].removesuffix("/").split("/")
     return path == "/" or (path[:1] == "/" and not {"", ".", ".."}.intersection(segments))
@@ -71,7 +71,7 @@ class Authorizer:
         self._denied_seconds = denied_seconds
 
     async def forbidden(self, user: User, method: str, path: str) -> str:
-        """Return why the request is refused, "" when it is allowed. Raise StatusError when nobody can tell."""
+        """Return why the request is forbidden, "" when it is allowed. Raise StatusError without an answer of the API server."""
         if self._client is None:
             return ""
         verb, subresources = attributes(method, path)

@@ -8,7 +8,7 @@ from pathlib import Path
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 
-from agent.contracts import Pods
+from agent.interfaces import Pods
 from cri.errors import CRIError
 from cri.runtime_service import RuntimeService
 from kube.clock import Clock, format_time

@@ -1,6 +1,6 @@
-"""/containerLogs: what `kubectl logs` reads, streamed as it is read (log_files.py).
+"""/containerLogs: streams a container's log for `kubectl logs` (log_files.py).
 
-An error can be told only before the first byte, so the first piece is read before the answer begins.
+An error can be reported only before the first byte, so the first chunk is read before the response begins.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
-from agent.contracts import Pods
+from agent.interfaces import Pods
 from agent.server import log_files, log_request
 from agent.server.protocol import be_patient
 from cri.errors import CRIError

@@ -1,4 +1,4 @@
-"""/healthz with its parts, and what came of them as a metric (component-base's SLIs)."""
+"""/healthz with its checks, and their results as metrics (component-base's SLIs)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Health:
             ("name", "status", "type"),
         )
 
-    def _look(self, name: str) -> str:
+    def _check(self, name: str) -> str:
         why = self._health() if name == "syncloop" else ""
         self._checks.set(float(not why), name, "healthz")
         self._totals.inc(name, "error" if why else "success", "healthz")
@@ -39,7 +39,7 @@ class Health:
     async def all(self, request: Request) -> Response:
         """Answer /healthz: "ok", or each check where one fails or `verbose` is asked for."""
         left_out = request.query_params.getlist("exclude")
-        found = {name: "" if name in left_out else self._look(name) for name in CHECKS}
+        found = {name: "" if name in left_out else self._check(name) for name in CHECKS}
         lines = []
         for name, why in found.items():
             good = f"[+]{name} excluded: ok" if name in left_out else f"[+]{name} ok"
@@ -60,13 +60,13 @@ class Health:
         name = request.path_params["name"]
         if name not in CHECKS:
             return PlainTextResponse("404 page not found\n", 404)
-        why = self._look(name)
+        why = self._check(name)
         return PlainTextResponse(f"internal server error: {why}\n" if why else "ok", 500 if why else 200)
 
     async def slis(self, request: Request) -> Response:
         """Answer /metrics/slis."""
         for name in CHECKS:
-            self._look(name)
+            self._check(name)
         text = Text()
         self._checks.write(text)
         self._totals.write(text)

@@ -1,9 +1,9 @@
-"""Read a container's log file: CRI's line format, the options of `kubectl logs`, and following.
+"""Reads a container's log file: CRI's line format, the options of `kubectl logs`, and following.
 
-A line is `TIME stdout|stderr F|P text`; P means that the text goes on in the next line of the same stream (the
-runtime cuts at 16 KiB). Following is woken by the kernel, not by a timer; a file that was renamed by rotation is
-read to its end before the new one is opened. Files are opened component by component without following links:
-a container must not be able to point its log at another file of the host.
+A line is `TIME stdout|stderr F|P text`; P means that the text goes on in the next line of the same stream (the runtime cuts at
+16 KiB). inotify, not a timer, wakes a reader that follows; a file that was renamed by rotation is read to its end before the
+new one is opened. Files are opened component by component without following links: a container must not be able to point its
+log at another file of the host.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kube.serving.frames import SessionTurns
 
 _CHUNK = 128 << 10
 LINES_A_TURN = 256
-"""Lines to look at before other readers, and all else in the event loop, have their turn."""
+"""Lines to parse before yielding to other readers and all else in the event loop."""
 LONGEST_LINE = 16 << 20
 """Bytes of a line that are kept: what goes on beyond them without a newline is left out. The runtime cuts at 16 KiB."""
 _TAIL_CHUNK = 32 << 10
@@ -30,7 +30,7 @@ _STATE_CHECK_SECONDS = 5.0  # upstream's stateCheckPeriod, should a wake-up be m
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogOptions:
-    """What of a log to read; `since` in nanoseconds of Unix time, negative numbers mean no limit."""
+    """Options of reading a log; `since` in nanoseconds of Unix time, negative numbers mean no limit."""
 
     follow: bool = False
     previous: bool = False
@@ -60,7 +60,7 @@ def parse(raw: bytes) -> Line:
     if len(parts) < 3 or parts[1] not in (b"stdout", b"stderr"):
         raise LogFormatError(f"not in the CRI log format: {raw[:200]!r}")
     text = parts[3] if len(parts) == 4 else b""
-    # The third word is a list of tags separated by colons; the first tells whether the line is complete.
+    # The third column is a list of tags separated by colons; the first is whether the line is complete.
     return Line(parts[0], parts[1], text if parts[2].partition(b":")[0] == b"P" else text + b"\n")
 
 
@@ -101,7 +101,7 @@ class LogWriter:
 
     @property
     def full(self) -> bool:
-        """Tell whether the limit has been reached."""
+        """Return whether the limit has been reached."""
         return self._options.limit_bytes >= 0 and self._left <= 0
 
     def write(self, raw: bytes) -> bytes:
@@ -127,7 +127,7 @@ class LogWriter:
 
 
 def open_beneath(root: Path, path: Path) -> int:
-    """Open a file for reading below root, following no link on the way. Raise OSError, ValueError when outside."""
+    """Open a file for reading below root, following no link in its path. Raise OSError, ValueError when outside."""
     parts = path.relative_to(root).parts
     if not parts or ".." in parts:
         raise ValueError(f"{path} is not a file below {root}")
@@ -173,7 +173,7 @@ async def read(
 ) -> AsyncGenerator[bytes, None]:
     """Yield a log in pieces; with follow, until the container has ended and everything was read.
 
-    `running` tells whether the container still runs; `turns` is what all readers share. Raise OSError when the file cannot
+    `running` returns whether the container still runs; `turns` is shared by all readers. Raise OSError when the file cannot
     be opened.
     """
     writer = LogWriter(options)
@@ -224,7 +224,7 @@ class _Lines:
 
     def __init__(self) -> None:
         self.rest = bytearray()
-        """The beginning of a line whose end has not been read."""
+        """The beginning of a line whose end was not read yet."""
 
     def take(self, data: bytes) -> list[bytes]:
         """Return the lines that end in a piece, without newlines, and the beginning of one that is too long."""
@@ -242,7 +242,7 @@ class _Lines:
 
 
 async def _written(writer: LogWriter, lines: Sequence[bytes], turns: SessionTurns) -> bytes:
-    """Return what lines contribute. A line may be a few bytes and be left out: a chunk of them takes many turns."""
+    """Return the text of lines. A line may be a few bytes and be left out, so a chunk of them yields to others many times."""
     out: list[bytes] = []
     for start in range(0, len(lines), LINES_A_TURN):
         await turns.wait()

@@ -1,7 +1,7 @@
-"""What `?query=` asks of the machine's logs, its checks, and where they are found: the journal, or a file (KEP-2258).
+"""Validates a `?query=` for the machine's logs and finds them: in the journal, or in a file (KEP-2258).
 
-A name with a slash is a file below the log folder. Other names are services: of those that the journal knows its lines are
-shown, for the others NAME, NAME.log and NAME/NAME.log are tried. Limits and messages are upstream's
+A name with a slash is a file below the log directory. Other names are services: the journal's lines are shown for those that it
+knows, for the others NAME, NAME.log and NAME/NAME.log are tried. Limits and messages are upstream's
 (pkg/kubelet/kubelet_server_journal.go).
 """
 
@@ -17,15 +17,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from agent.links import resolve
 from agent.server.log_files import open_beneath
+from agent.symlinks import resolve
 from kube.clock import format_time, parse_time
 from kube.errors import FieldError, invalid_value, required, too_many
 from kube.process import CommandError, pieces, run
 
 MOST_TAIL_LINES, MOST_SERVICES, LONGEST_NAME = 100_000, 4, 256
 SECONDS = 30.0
-"""How long the journal may take."""
+"""Timeout of the journal."""
 _UNSAFE = re.compile(r"[^a-zA-Z\-_0-9@]")
 _CHUNK = 256 << 10
 _OPTIONS = ("sinceTime", "untilTime", "tailLines", "boot", "pattern")
@@ -102,7 +102,7 @@ class LogQuery:
         return wrong
 
     async def answer(self) -> AsyncIterator[bytes]:
-        """Yield the logs; what cannot be had is said in their place."""
+        """Yield the logs, or the error in their place."""
         if self.file:
             async for piece in _contents(await asyncio.to_thread(_first, self.folder, [self.file])):
                 yield piece

@@ -1,7 +1,7 @@
-"""Which log a request means: options from its query, the container instance from the pod's status.
+"""Parses a log request: options from its query, the container instance from the pod's status.
 
-The rules and messages are upstream's (kubelet validateContainerLogStatus, PodLogOptions validation): kubectl shows
-them to the user as they are.
+The rules and messages are upstream's (kubelet validateContainerLogStatus, PodLogOptions validation): kubectl shows them to the
+user as they are.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 
-from agent.contracts import PodView
+from agent.interfaces import PodView
 from agent.records import ContainerRecord
 from agent.server.log_files import LogOptions
 from kube.api import core_v1
@@ -54,7 +54,7 @@ def options(query: Mapping[str, str], now: datetime) -> LogOptions:
 
 
 def instance(view: PodView | None, pod_name: str, container: str, previous: bool) -> ContainerRecord:
-    """Find the container instance whose log is meant. Raise LogRequestError."""
+    """Find the container instance of a log request. Raise LogRequestError."""
     if view is None:
         raise LogRequestError(404, f'pod "{pod_name}" does not exist')
     spec = view.pod.spec

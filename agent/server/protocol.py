@@ -1,11 +1,11 @@
-"""The HTTP protocol of the kubelet's API, with the two things it needs and ASGI lacks.
+"""The HTTP protocol of the kubelet's API, with two things that ASGI lacks.
 
-The TLS client certificate is in `scope["extensions"]["tls"]["client_certificate"]` (DER, or None). A request that
-asks for an upgrade comes to the application as an ordinary request, with `scope["extensions"]["take_over"]`: a function
-that takes the connection away from HTTP and returns its two raw halves. The application calls it once it has
-decided to switch protocols, and from then on every byte is its own; until then it may answer as usual.
-`scope["extensions"]["identified"]` notes who makes requests on the connection, `scope["extensions"]["patient"]` that the
-client may leave this answer unread for as long as it likes.
+The TLS client certificate is in `scope["extensions"]["tls"]["client_certificate"]` (DER, or None). A request that asks for an
+upgrade reaches the application as an ordinary request, with `scope["extensions"]["take_over"]`: a function that takes the
+connection away from HTTP and returns its two raw halves. The application calls it once it has decided to switch protocols, and
+from then on every byte is its own; until then it may answer as usual. `scope["extensions"]["identified"]` records who makes
+requests on the connection, `scope["extensions"]["patient"]` that the client may leave this answer unread for as long as it
+likes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import ssl
 from collections.abc import Callable, MutableMapping
 from typing import Any
 
-from agent.streaming.idle import Activity, NotingReader, NotingWriter
+from agent.streaming.idle import Activity, ActivityReader, ActivityWriter
 from agent.streaming.upgrade import Stream
 from kube.serving.protocol import BoundedProtocol
 
@@ -26,7 +26,7 @@ TakeOver = Callable[[], Stream]
 
 
 def be_patient(scope: MutableMapping[str, Any]) -> None:
-    """Let the client of a request read its answer as slowly as it likes: somebody may be paging through a log."""
+    """Let the client of a request read its answer as slowly as it likes: a person may be paging through a log."""
     patient = scope.get("extensions", {}).get("patient")
     if patient is not None:
         patient()
@@ -59,12 +59,12 @@ class AgentProtocol(BoundedProtocol):
 
     def _take_over(self) -> Stream:
         activity = Activity()
-        reader = NotingReader(activity, limit=_BUFFER, loop=self.loop)
+        reader = ActivityReader(activity, limit=_BUFFER, loop=self.loop)
         protocol = _Session(reader, self._session_ended, self.loop)
         transport = self.transport
         transport.set_protocol(protocol)
         protocol.connection_made(transport)
-        writer = NotingWriter(transport, protocol, reader, self.loop)
+        writer = ActivityWriter(transport, protocol, reader, self.loop)
         writer.activity = activity
         if self.early:
             reader.feed_data(self.early)

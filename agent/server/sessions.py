@@ -1,8 +1,8 @@
-"""exec, attach and portForward: from an authorised request to two spliced connections.
+"""exec, attach and portForward: from an authorized request to two spliced connections.
 
-The runtime prepares a session and gives a URL on its streaming server. A client that speaks SPDY is connected to it
-byte for byte; a client that speaks WebSocket is translated (agent.streaming). The runtime's end is dialled before
-the client is answered, so that every failure is still an ordinary HTTP response.
+The runtime prepares a session and returns a URL on its streaming server. A client that speaks SPDY is connected to it byte for
+byte; a client that speaks WebSocket is translated (agent.streaming). The runtime is dialled before the client is answered, so
+that every failure is still an ordinary HTTP response.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qs
 
-from agent.contracts import Pods, PodView
+from agent.interfaces import Pods, PodView
 from agent.records import ContainerRecord
 from agent.server.protocol import TakeOver
 from agent.streaming import channels, idle, port_forward, remote_command, websocket
-from agent.streaming.remote_command import Wishes
+from agent.streaming.remote_command import StreamOptions
 from agent.streaming.upgrade import Stream, UpgradeError, dial, splice
 from cri.errors import CRIError, InvalidArgumentError, NotFoundError
 from cri.runtime_service import RuntimeService
@@ -43,7 +43,7 @@ class SessionError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SessionRequest:
-    """What a request asks for; header names in lower case."""
+    """A session request; header names in lower case."""
 
     method: str
     target: str
@@ -70,7 +70,7 @@ class SessionRequest:
         return protocol
 
     def flag(self, *names: str) -> bool:
-        """Tell whether one of the query's parameters is set."""
+        """Return whether one of the query's parameters is set."""
         return any(self.query.get(name, [""])[0].lower() in ("1", "true") for name in names)
 
 
@@ -97,31 +97,40 @@ class Sessions:
     async def exec(self, request: SessionRequest, namespace: str, pod: str, uid: str, container: str) -> None:
         """Run a command in a container. Raise SessionError, UpgradeError or CRIError before anything was answered."""
         found = self._container(self._view(namespace, pod, uid), container)
-        wishes = _wishes(request, tty=request.flag("tty"))
+        options = _options(request, tty=request.flag("tty"))
         command = request.query.get("command", [])
         if not command:
             raise SessionError(400, "you must specify a command")
         request.upgrade()
         url = await self._runtime.exec_url(
-            found.id, command, tty=wishes.tty, stdin=wishes.stdin, stdout=wishes.stdout, stderr=wishes.stderr
+            found.id,
+            command,
+            tty=options.tty,
+            stdin=options.stdin,
+            stdout=options.stdout,
+            stderr=options.stderr,
         )
-        await self._remote_command(request, url, wishes)
+        await self._remote_command(request, url, options)
 
     async def attach(self, request: SessionRequest, namespace: str, pod: str, uid: str, container: str) -> None:
-        """Attach to a container's first process, which has a terminal if its spec says so. Raise as `exec` does."""
+        """Attach to a container's first process, which has a terminal if its spec has tty. Raise as `exec` does."""
         view = self._view(namespace, pod, uid)
         found = self._container(view, container)
         spec = view.pod.spec
         everything: list[core_v1.Container | core_v1.EphemeralContainer] = [*spec.containers, *spec.init_containers]
         everything += spec.ephemeral_containers
         tty = next((bool(c.tty) for c in everything if c.name == container), False)
-        wishes = _wishes(request, tty=tty)
+        options = _options(request, tty=tty)
         request.upgrade()
         url = await self._runtime.attach_url(
-            found.id, tty=wishes.tty, stdin=wishes.stdin, stdout=wishes.stdout, stderr=wishes.stderr
+            found.id,
+            tty=options.tty,
+            stdin=options.stdin,
+            stdout=options.stdout,
+            stderr=options.stderr,
         )
         too_late = "Internal error occurred: error attaching to container: container is in CONTAINER_EXITED state"
-        await self._remote_command(request, url, wishes, too_late)
+        await self._remote_command(request, url, options, too_late)
 
     async def port_forward(self, request: SessionRequest, namespace: str, pod: str, uid: str) -> None:
         """Forward ports of a pod. Raise as `exec` does."""
@@ -151,7 +160,9 @@ class Sessions:
         else:
             await port_forward.forward(socket, spoken, backend, ports)
 
-    async def _remote_command(self, request: SessionRequest, url: str, wishes: Wishes, too_late: str = "") -> None:
+    async def _remote_command(
+        self, request: SessionRequest, url: str, options: StreamOptions, too_late: str = ""
+    ) -> None:
         if request.upgrade() == "spdy/3.1":
             await self._pass_through(request, url)
             return
@@ -164,7 +175,7 @@ class Sessions:
         except BaseException:
             await backend.close()
             raise
-        await remote_command.translate(socket, spoken, backend, wishes, too_late=too_late)
+        await remote_command.translate(socket, spoken, backend, options, too_late=too_late)
 
     async def _accept(self, request: SessionRequest, subprotocol: str | None) -> websocket.WebSocket:
         stream = self._take_over(request)
@@ -227,17 +238,17 @@ async def answer(send: Send, status: int, text: str) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-def _wishes(request: SessionRequest, tty: bool) -> Wishes:
+def _options(request: SessionRequest, tty: bool) -> StreamOptions:
     """Read which streams are wanted: the kubelet's own names, and those of the API."""
-    wishes = Wishes(
+    options = StreamOptions(
         stdin=request.flag("input", "stdin"),
         stdout=request.flag("output", "stdout"),
         stderr=request.flag("error", "stderr") and not tty,
         tty=tty,
     )
-    if not (wishes.stdin or wishes.stdout or wishes.stderr):
+    if not (options.stdin or options.stdout or options.stderr):
         raise SessionError(400, "you must specify at least 1 of stdin, stdout, stderr")
-    return wishes
+    return options
 
 
 def _ports(request: SessionRequest) -> list[int]:

@@ -1,9 +1,9 @@
-"""/logs/: the files below the machine's log folder, and with `?query=` the logs of its services (KEP-2258).
+"""/logs/: the files below the machine's log directory, and with `?query=` the logs of its services (KEP-2258).
 
-Without a query it is a plain file server, folders listed as Go's shows them, since tools read that. Unlike upstream's it never
-leaves the folder: a link is followed only where it ends inside, and what it ends at is opened without following another,
-so that whoever may write there (a pod with a hostPath) does not have the agent read other files of the machine.
-A query is answered only where `enableSystemLogQuery` is set.
+Without a query it is a plain file server that lists directories as Go's does, since tools parse that. Unlike upstream's it
+never leaves the directory: a link is followed only where its target is inside, and the target is opened without following
+another, so that whoever may write there (a pod with a hostPath) cannot have the agent read other files of the machine. A query
+is answered only where `enableSystemLogQuery` is set.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from urllib.parse import quote
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
 
-from agent.links import resolve
 from agent.server.log_files import open_beneath
 from agent.server.log_query import LogQuery, QueryError
 from agent.server.protocol import be_patient
+from agent.symlinks import resolve
 
 _CHUNK = 256 << 10
 _SNIFFED = 512

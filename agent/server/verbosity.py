@@ -1,4 +1,4 @@
-"""PUT /debug/flags/v: how much the running agent says, as upstream's klog verbosity; 4 and more is for debugging."""
+"""PUT /debug/flags/v: sets the log level of the running agent, as upstream's klog verbosity; 4 and more is debug."""
 
 from __future__ import annotations
 

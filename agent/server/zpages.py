@@ -1,6 +1,6 @@
-"""/statusz and /flagz of the kubelet port: what runs here, since when, and with which flags (KEP-4827, KEP-4828), as text.
+"""/statusz and /flagz of the kubelet port: version, start time and flags (KEP-4827, KEP-4828), as text.
 
-Upstream says itself that the format is for people alone; whoever asks for something else than text is told so.
+Upstream itself says that the format is for people alone; a request for anything else than text is refused.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _WARNING = (
 
 
 class ZPages:
-    """Both pages; `paths` are told as places to look at further."""
+    """Both pages; `paths` are listed as further endpoints."""
 
     def __init__(self, clock: Clock, flags: Mapping[str, str], paths: Iterable[str]) -> None:
         self._clock, self._flags, self._paths = clock, flags, tuple(paths)

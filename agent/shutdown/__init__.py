@@ -1,1 +1,1 @@
-"""Graceful node shutdown (KEP-2000): pods end in order, by priority, while logind holds the machine's shutdown back."""
+"""Graceful node shutdown (KEP-2000): pods are terminated in order of priority, while logind delays the machine's shutdown."""

@@ -1,8 +1,8 @@
-"""systemd-logind over D-Bus: a lock that delays the machine's shutdown, and the news that one is coming.
+"""systemd-logind over D-Bus: a lock that delays the machine's shutdown, and the signal that one is coming.
 
 A delay lock is a file descriptor: logind waits with the shutdown until it is closed, at most InhibitDelayMaxSec. Where that is
-less than what pods need, it is raised by a drop-in of logind's configuration, as upstream does. The D-Bus library
-is imported only where a shutdown period is configured.
+less than the pods' periods, it is raised by a drop-in of logind's configuration, as upstream does. The D-Bus library is
+imported only where a shutdown period is configured.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class Logind:
         )
 
     async def inhibit(self) -> None:
-        """Take the lock anew; a shutdown waits from now on. Raise LogindError."""
+        """Take the delay lock; a shutdown waits from now on. Raise LogindError."""
         why = "Kubelet needs time to handle node shutdown"
         answer = await self._call(
             "Inhibit", "ssss", ["shutdown", "kubelet", why, "delay"], to=(_LOGIND, _PATH, _MANAGER)

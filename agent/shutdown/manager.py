@@ -1,7 +1,7 @@
-"""The node's own end: told of a shutdown by logind, it ends pods group by group and then lets the shutdown go on.
+"""Terminates pods group by group when logind announces the machine's shutdown, then lets the shutdown go on.
 
-While it lasts the node is not ready and takes no pod. Pods end as Failed with reason Terminated, so that their controllers make
-others elsewhere. A shutdown that was called off makes the node ready again; what ended stays ended.
+Meanwhile the node is not ready and admits no pod. Pods end as Failed with reason Terminated, so that their controllers create
+others elsewhere. A shutdown that was cancelled makes the node ready again; terminated pods stay terminated.
 """
 
 from __future__ import annotations
@@ -10,14 +10,13 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Protocol
 
 from agent.lifecycle import End
+from agent.node.state import NodeState
 from agent.pods.manager import PodManager
-from agent.pods.toolbox import NodeState
 from agent.shutdown.logind import Logind, LogindError
 from agent.shutdown.periods import Period, grace, grouped
-from agent.shutdown.state import FILE, note
+from agent.shutdown.state import FILE, save
 from kube.api import core_v1
 from kube.clock import Clock, format_time
 from kube.events import NORMAL, EventRecorder
@@ -29,12 +28,6 @@ END = End("Failed", "Terminated", MESSAGE, disruption=MESSAGE)
 RECONNECT_SECONDS = 1.0
 
 
-class Told(Protocol):
-    """The node object's reporter."""
-
-    def look(self) -> None: ...
-
-
 class Shutdown:
     """Follows logind and ends pods before the machine does; `ended_at` and `began_at` are of the last time."""
 
@@ -43,7 +36,6 @@ class Shutdown:
         periods: Iterable[Period],
         pods: PodManager,
         state: NodeState,
-        node: Told,
         recorder: EventRecorder,
         connect: Callable[[], Awaitable[Logind]],
         *,
@@ -52,20 +44,20 @@ class Shutdown:
         clock: Clock,
     ) -> None:
         self._periods = sorted(periods, key=lambda period: period.priority)
-        self._pods, self._state, self._node, self._recorder = pods, state, node, recorder
+        self._pods, self._state, self._recorder = pods, state, recorder
         self._connect, self._node_name, self._file, self._clock = connect, node_name, folder / FILE, clock
 
     async def run(self) -> None:
-        """Follow logind until cancelled; without it there is nothing to be told by, and the next try is a second later."""
-        told = ""
+        """Follow logind until cancelled; a lost connection is dialled again after a second."""
+        logged = ""
         while True:
             try:
                 await self._follow()
-                told = ""
+                logged = ""
             except LogindError as error:
-                if str(error) != told:
-                    told = str(error)
-                    log.warning("shutdowns of the node cannot be held back: %s", error)
+                if str(error) != logged:
+                    logged = str(error)
+                    log.warning("cannot delay shutdowns of the node: %s", error)
             await self._clock.sleep(RECONNECT_SECONDS)
 
     async def _follow(self) -> None:
@@ -78,7 +70,7 @@ class Shutdown:
                 about = core_v1.ObjectReference(kind="Node", name=self._node_name, uid=self._node_name)
                 self._recorder.event(about, NORMAL, "NodeShutdown", f"Shutdown manager detected shutdown {what}")
                 self._state.shutting_down = begins
-                self._node.look()
+                self._state.request_report()
                 if begins:
                     try:
                         await self._end_pods()
@@ -91,12 +83,14 @@ class Shutdown:
 
     async def _end_pods(self) -> None:
         began = self._clock.now()
-        await asyncio.to_thread(note, self._file, format_time(began), None)
+        await asyncio.to_thread(save, self._file, format_time(began), None)
         pods = [view.pod for view in self._pods.views() if view.alive or not view.terminating]
         for period, group in grouped(self._periods, pods):
             if not group:
                 continue
-            log.info("the node is shutting down: ending %d pods of priority %d and up", len(group), period.priority)
+            log.info(
+                "the node is shutting down: terminating %d pods of priority %d and up", len(group), period.priority
+            )
             ends = [
                 asyncio.create_task(
                     self._pods.end(pod.metadata.uid or "", END, grace(pod, period)),
@@ -112,7 +106,7 @@ class Shutdown:
                 for task in (timer, all_gone, *ends):
                     task.cancel()
                 await asyncio.gather(timer, all_gone, *ends, return_exceptions=True)
-        await asyncio.to_thread(note, self._file, format_time(began), format_time(self._clock.now()))
+        await asyncio.to_thread(save, self._file, format_time(began), format_time(self._clock.now()))
 
 
 async def _all(tasks: Sequence[asyncio.Task[None]]) -> None:

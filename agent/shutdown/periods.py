@@ -1,4 +1,4 @@
-"""Who ends when, and how long each has, when the machine goes down (nodeshutdown_manager.go). Pure."""
+"""Groups pods by priority for a node shutdown, with the period of each group (nodeshutdown_manager.go). Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When the last graceful shutdown began and ended: a file, because who asks does so after the machine has started again."""
+"""The start and end of the last graceful shutdown: in a file, because they are reported after the machine has rebooted."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from kube.files import write_file
 FILE = "graceful_node_shutdown_state"
 
 
-def note(path: Path, began: str, ended: str | None) -> None:
-    """Write down when the last shutdown began and whether it came to its end, for who looks after the reboot."""
+def save(path: Path, began: str, ended: str | None) -> None:
+    """Write when the last shutdown began and ended, for metrics after the reboot."""
     write_file(path, msgspec.json.encode({"startTime": began, "endTime": ended}), 0o600)
 
 
-def last(folder: Path) -> tuple[str, str]:
+def load(folder: Path) -> tuple[str, str]:
     """Return when the last graceful shutdown began and ended, as RFC 3339 texts; "" where that is not known."""
     try:
         found = msgspec.json.decode((folder / FILE).read_bytes(), type=dict[str, str | None])

@@ -1,21 +1,20 @@
-"""A pod's conditions, with the times at which they last changed. Pure.
+"""A pod's conditions, with their transition times. Pure.
 
-The rules and words are upstream's (pkg/kubelet/status/generate.go). A condition keeps the time of its last change, so the
-conditions that the API was last told go in; those that others write (readiness gates, a scheduler) stay as they are.
+The rules and words are upstream's (pkg/kubelet/status/generate.go). A condition keeps the time of its last transition, so the
+conditions that were last reported are an input; those that others write (readiness gates, a scheduler) stay as they are.
 """
 
 from __future__ import annotations
 
-from agent.lifecycle import is_sidecar, main_begun, may_restart_all, restarts_all
-from agent.pods import resize
+from agent.lifecycle import initialized, is_sidecar, may_restart_all, resize, restarts_all
 from agent.records import PodRuntime
-from agent.status.container import Known, stamp
+from agent.status.container import StatusInputs, stamp
 from agent.status.phase import ENDED_PHASES
 from kube.api import core_v1
 
 
 def conditions(
-    pod: core_v1.Pod, runtime: PodRuntime, status: core_v1.PodStatus, known: Known, now: float
+    pod: core_v1.Pod, runtime: PodRuntime, status: core_v1.PodStatus, known: StatusInputs, now: float
 ) -> list[core_v1.PodCondition]:
     """Return all conditions, also those that others wrote; `status` has the phase and the containers already."""
     ready = _containers_ready(pod, status)
@@ -39,7 +38,7 @@ def conditions(
 
 
 def add_disruption(pod: core_v1.Pod, status: core_v1.PodStatus, message: str, now: float) -> None:
-    """Say that the pod was ended for the node's sake, which a Job does not count as its failure (KEP-3329)."""
+    """Add the DisruptionTarget condition, by which a Job does not count the pod as failed (KEP-3329)."""
     if any(c.type == "DisruptionTarget" and c.status == "True" for c in status.conditions):
         return
     status.conditions.append(
@@ -55,7 +54,7 @@ def add_disruption(pod: core_v1.Pod, status: core_v1.PodStatus, message: str, no
 
 
 def _restarting(pod: core_v1.Pod, runtime: PodRuntime, status: core_v1.PodStatus) -> list[core_v1.PodCondition]:
-    """Say of a pod whose containers may restart together whether they are being ended for that (KEP-5532)."""
+    """Return the condition of a pod whose containers restart together, whether they are being stopped for that (KEP-5532)."""
     if not may_restart_all(pod):
         return []
     condition = core_v1.PodCondition(type="AllContainersRestarting", status="False")
@@ -67,12 +66,16 @@ def _restarting(pod: core_v1.Pod, runtime: PodRuntime, status: core_v1.PodStatus
     return [condition]
 
 
-def _resizing(pod: core_v1.Pod, runtime: PodRuntime, known: Known) -> list[core_v1.PodCondition]:
-    """Tell of a resize that waits, or that is under way; nothing once every container has its size."""
-    if known.held is not None:
-        held = known.held
-        return [core_v1.PodCondition(type=resize.PENDING, status="True", reason=held.reason, message=held.message)]
-    if not resize.differs(pod, runtime, known.applied):
+def _resizing(pod: core_v1.Pod, runtime: PodRuntime, known: StatusInputs) -> list[core_v1.PodCondition]:
+    """Return the condition of a pending or running resize; none once every container has its size."""
+    if known.pending_resize is not None:
+        pending_resize = known.pending_resize
+        return [
+            core_v1.PodCondition(
+                type=resize.PENDING, status="True", reason=pending_resize.reason, message=pending_resize.message
+            )
+        ]
+    if not resize.differs(pod, runtime, known.actuated):
         return []
     error = known.resize_error
     return [
@@ -93,7 +96,7 @@ def _initialised(pod: core_v1.Pod, runtime: PodRuntime, status: core_v1.PodStatu
     if status.phase == "Succeeded":
         condition.reason = "PodCompleted"
         return condition
-    if main_begun(pod, runtime):
+    if initialized(pod, runtime):
         return condition
     incomplete = []
     for container, shown in zip(pod.spec.init_containers, status.init_container_statuses, strict=True):

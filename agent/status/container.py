@@ -1,4 +1,4 @@
-"""A container's status as the API shows it: waiting, running or terminated, and what it was before (pure)."""
+"""A container's status: waiting, running or terminated, and its last state. Pure."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from agent.contracts import ProbeOutcome
+from agent.interfaces import ProbeOutcome
 from agent.lifecycle import Kind, is_sidecar, restarts
-from agent.pods.resize import Hold
+from agent.lifecycle.resize import PendingResize
 from agent.records import ContainerRecord, PodRuntime, State
 from kube.api import core_v1
 from kube.clock import format_time
@@ -25,20 +25,20 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
-    """What beside spec and runtime a pod's status is made of."""
+class StatusInputs:
+    """Inputs of a pod's status beside its spec and the runtime's records."""
 
     outcomes: Mapping[str, ProbeOutcome] = field(default_factory=dict)
     waiting: Mapping[str, Waiting] = field(default_factory=dict)
     """By container name: the failure or back-off that keeps it from starting."""
     ended: bool = False
     """Nothing of the pod will be started any more."""
-    applied: Mapping[str, core_v1.ResourceRequirements] = field(default_factory=dict)
-    """By container ID: the resources that a running container was last given."""
-    held: Hold | None = None
-    """Why the pod is not resized."""
+    actuated: Mapping[str, core_v1.ResourceRequirements] = field(default_factory=dict)
+    """By container ID: the actuated resources of running containers."""
+    pending_resize: PendingResize | None = None
+    """Why the pod's resize is pending."""
     allocated: Mapping[str, core_v1.ResourceRequirements] = field(default_factory=dict)
-    """By container name: what the node has granted, where that is not what the spec says."""
+    """By container name: the allocated resources, where they are not the spec's."""
     resize_error: str = ""
     runtime_name: str = "containerd"
 
@@ -48,10 +48,10 @@ def container_status(
     container: AnyContainer,
     kind: Kind,
     runtime: PodRuntime,
-    known: Known,
+    known: StatusInputs,
     old: core_v1.ContainerStatus | None,
 ) -> core_v1.ContainerStatus:
-    """Return the status of one container; `old` is what the API was told of it."""
+    """Return the status of one container; `old` is the one that was last reported."""
     record, previous = runtime.latest(container.name), runtime.previous(container.name)
     state, last = _states(pod, container, kind, record, previous, known, old)
     status = core_v1.ContainerStatus(
@@ -76,7 +76,7 @@ def container_status(
     if kind is not Kind.EPHEMERAL:
         resources = known.allocated.get(container.name, container.resources or core_v1.ResourceRequirements())
         if record is not None and record.running:
-            resources = known.applied.get(record.id, resources)
+            resources = known.actuated.get(record.id, resources)
         status.allocated_resources = dict(resources.requests)
         status.resources = core_v1.ResourceRequirements(limits=resources.limits, requests=resources.requests)
     outcome = known.outcomes.get(record.id) if record else None
@@ -96,12 +96,12 @@ def _states(
     kind: Kind,
     record: ContainerRecord | None,
     previous: ContainerRecord | None,
-    known: Known,
+    known: StatusInputs,
     old: core_v1.ContainerStatus | None,
 ) -> tuple[core_v1.ContainerState, core_v1.ContainerState]:
     last = core_v1.ContainerState(terminated=terminated(previous, known.runtime_name) if previous else None)
     if previous is None and record is not None and record.state is State.CREATED:
-        last = _told_end(old)  # what was before is gone from the runtime, and it does not run yet
+        last = _reported_end(old)  # what was before is gone from the runtime, and it does not run yet
     waiting = known.waiting.get(container.name)
     if record is None or record.state is State.CREATED:
         first = "PodInitializing" if pod.spec.init_containers and kind is not Kind.EPHEMERAL else "ContainerCreating"
@@ -133,7 +133,7 @@ def terminated(record: ContainerRecord, runtime_name: str = "containerd") -> cor
 
 
 def lost() -> core_v1.ContainerStateTerminated:
-    """Return the state of a container of an ended pod whose end nobody saw, or that was never started."""
+    """Return the state of a container of an ended pod whose exit was not observed, or that was never started."""
     return core_v1.ContainerStateTerminated(
         exit_code=137,
         reason="ContainerStatusUnknown",
@@ -141,18 +141,20 @@ def lost() -> core_v1.ContainerStateTerminated:
     )
 
 
-def _told_end(old: core_v1.ContainerStatus | None) -> core_v1.ContainerState:
-    """Return the newest end of a container that the API was told of."""
+def _reported_end(old: core_v1.ContainerStatus | None) -> core_v1.ContainerState:
+    """Return the newest exit of a container that was reported."""
     for state in (old.state, old.last_state) if old is not None else ():
         if state is not None and state.terminated is not None:
             return core_v1.ContainerState(terminated=state.terminated)
     return core_v1.ContainerState()
 
 
-def _carry_over(kind: Kind, status: core_v1.ContainerStatus, known: Known, old: core_v1.ContainerStatus | None) -> None:
-    """Keep what the API knows of a container of which the runtime has nothing (any more).
+def _carry_over(
+    kind: Kind, status: core_v1.ContainerStatus, known: StatusInputs, old: core_v1.ContainerStatus | None
+) -> None:
+    """Carry the reported status over of a container that the runtime does not have (any more).
 
-    One that ran when it was last told of has ended unseen; of one that did not run an end is never made up.
+    One that was last reported as running has exited unobserved; an exit is never invented for one that did not run.
     """
     if old is None:
         return

@@ -1,12 +1,12 @@
-"""A pod's phase: its containers summed up in one word. Pure.
+"""A pod's phase, from its containers' states. Pure.
 
-The rules are upstream's (pkg/kubelet/kubelet_pods.go, getPhase). What decides beside the containers' states is whether one
-that ended is going to be restarted, and whether the pod itself has come to its end.
+The rules are upstream's (pkg/kubelet/kubelet_pods.go, getPhase). Beside the containers' states it depends on whether one that
+ended is going to be restarted, and whether the pod itself has ended.
 """
 
 from __future__ import annotations
 
-from agent.lifecycle import is_sidecar, main_begun, restarts_after
+from agent.lifecycle import initialized, is_sidecar, restarts_after
 from agent.records import PodRuntime
 from kube.api import core_v1
 
@@ -18,7 +18,7 @@ def phase(pod: core_v1.Pod, status: core_v1.PodStatus, runtime: PodRuntime, fini
     pending_init, failed_init = initialisation(pod, status)
     if failed_init:
         return "Failed"
-    if pending_init and not main_begun(pod, runtime) and not finished:
+    if pending_init and not initialized(pod, runtime) and not finished:
         return "Pending"
     waiting = running = stopped = succeeded = restarting = 0
     for container, shown in zip(pod.spec.containers, status.container_statuses, strict=True):
@@ -44,7 +44,7 @@ def phase(pod: core_v1.Pod, status: core_v1.PodStatus, runtime: PodRuntime, fini
 
 
 def initialisation(pod: core_v1.Pod, status: core_v1.PodStatus) -> tuple[bool, bool]:
-    """Tell whether init containers are still to come, and whether one failed for good."""
+    """Return whether init containers are still to run, and whether one failed for good."""
     pending = False
     for container, shown in zip(pod.spec.init_containers, status.init_container_statuses, strict=True):
         state, last = shown.state or core_v1.ContainerState(), shown.last_state or core_v1.ContainerState()

@@ -1,7 +1,7 @@
-"""A pod's status as the API shows it: phase (phase.py), conditions (conditions.py), addresses, containers. Pure.
+"""A pod's status: phase (phase.py), conditions (conditions.py), addresses, containers. Pure.
 
-The rules and words are upstream's (pkg/kubelet/kubelet_pods.go). The status that the API was last told goes in, because
-much of it stays: times, an address whose sandbox is gone, and a phase that has ended, which never comes back.
+The rules and words are upstream's (pkg/kubelet/kubelet_pods.go). The status that was last reported is an input, because much of
+it stays: times, an address whose sandbox is gone, and a terminal phase, which never changes.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from agent.cgroups import qos
-from agent.lifecycle import End, Kind, main_begun, may_restart_all, restarts_all
+from agent.lifecycle import End, Kind, initialized, may_restart_all, restarts_all
 from agent.records import PodRuntime
 from agent.status.conditions import add_disruption, conditions
-from agent.status.container import Known, container_status, lost, stamp
+from agent.status.container import StatusInputs, container_status, lost, stamp
 from agent.status.phase import ENDED_PHASES, initialisation, phase
 from kube.api import core_v1
 
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """What of the node shows in a pod's status."""
+    """Facts of the node in a pod's status."""
 
     host_ips: tuple[str, ...] = ()
 
@@ -28,14 +28,14 @@ class NodeFacts:
 def pod_status(
     pod: core_v1.Pod,
     runtime: PodRuntime,
-    known: Known,
+    known: StatusInputs,
     node: NodeFacts,
     now: float,
     *,
     end: End | None = None,
     finished: bool = False,
 ) -> core_v1.PodStatus:
-    """Return the whole status. `pod.status` is what the API was last told.
+    """Return the whole status. `pod.status` is the last one reported.
 
     `end`: the pod came to an end on this node, with its reason. `finished`: nothing of it runs any more.
     """
@@ -53,17 +53,18 @@ def pod_status(
         message=old.message,
     )
     spec = pod.spec
-    told = {s.name: s for s in old.init_container_statuses}
+    reported = {s.name: s for s in old.init_container_statuses}
     status.init_container_statuses = [
-        container_status(pod, c, Kind.INIT, runtime, known, told.get(c.name)) for c in spec.init_containers
+        container_status(pod, c, Kind.INIT, runtime, known, reported.get(c.name)) for c in spec.init_containers
     ]
-    told = {s.name: s for s in old.container_statuses}
+    reported = {s.name: s for s in old.container_statuses}
     status.container_statuses = [
-        container_status(pod, c, Kind.MAIN, runtime, known, told.get(c.name)) for c in spec.containers
+        container_status(pod, c, Kind.MAIN, runtime, known, reported.get(c.name)) for c in spec.containers
     ]
-    told = {s.name: s for s in old.ephemeral_container_statuses}
+    reported = {s.name: s for s in old.ephemeral_container_statuses}
     status.ephemeral_container_statuses = [
-        container_status(pod, c, Kind.EPHEMERAL, runtime, known, told.get(c.name)) for c in spec.ephemeral_containers
+        container_status(pod, c, Kind.EPHEMERAL, runtime, known, reported.get(c.name))
+        for c in spec.ephemeral_containers
     ]
     ips = _addresses(pod, runtime, node)
     status.pod_ip = ips[0] if ips else None
@@ -76,7 +77,7 @@ def pod_status(
         status.phase, status.reason, status.message = end.phase, end.reason or None, end.message or None
     if old.phase in ENDED_PHASES:
         status.phase, status.reason, status.message = old.phase, old.reason, old.message
-    if finished and (main_begun(pod, runtime) or not any(initialisation(pod, status))):
+    if finished and (initialized(pod, runtime) or not any(initialisation(pod, status))):
         # Once a pod was initialised, what never ran counts as failed when the pod has ended.
         for shown in status.container_statuses:
             if shown.state is None or shown.state.terminated is None:
@@ -99,7 +100,7 @@ def summed_phase(pod: core_v1.Pod, status: core_v1.PodStatus, runtime: PodRuntim
 
 
 def rejected_status(pod: core_v1.Pod, end: End, now: float) -> core_v1.PodStatus:
-    """Return the status of a pod that this node did not take: nothing of it was made, so no container is told of."""
+    """Return the status of a rejected pod: nothing of it was created, so it has no container statuses."""
     return core_v1.PodStatus(
         phase=end.phase,
         reason=end.reason,

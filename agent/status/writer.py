@@ -1,11 +1,11 @@
-"""Tells the API of pods' statuses: at once, only what changed, one request a pod at a time.
+"""Writes pods' statuses to the API: at once, only what changed, one request a pod at a time.
 
-A pod's newest status waits in its place while an older one is on its way, so a burst of changes becomes few requests. The
-request is a strategic merge patch of the fields that differ: conditions of others (readiness gates) are left alone. When the
-API server is away the newest status is kept and sent when it is back; what the agent does never waits for this.
+A pod's newest status waits while an older one is being written, so a burst of changes becomes few requests. The request is a
+strategic merge patch of the fields that differ: conditions of others (readiness gates) are left alone. When the API server is
+away the newest status is kept and written when it is back; nothing else in the agent waits for that.
 
-Others may write too: the node controller takes pods for not ready on a node that it does not hear of. What is newer than
-our own last write and differs from it in phase or conditions is written over again.
+Others may write too: the node controller marks pods not ready on a node whose lease expires. A status that is newer than the
+agent's last write and differs from it in phase or conditions is overwritten.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from agent.usage.observed import Observed
+from agent.usage.kubelet_metrics import KubeletMetrics
 from kube.api import core_v1
 from kube.client import STRATEGIC, Client
 from kube.clock import SYSTEM, Clock
@@ -34,7 +34,7 @@ OURS = frozenset(
     "PodReadyToStartContainers Initialized Ready ContainersReady PodScheduled DisruptionTarget PodResizePending "
     "PodResizeInProgress AllContainersRestarting".split()
 )
-"""The conditions that a kubelet writes; all others belong to somebody else."""
+"""The conditions that a kubelet writes; all others are other controllers'."""
 _KINDS = {
     "init_container_statuses": "init_container",
     "container_statuses": "container",
@@ -48,15 +48,15 @@ _BY_KEY = {"conditions": "type", "podIPs": "ip", "hostIPs": "ip", "resourceClaim
 class _Pod:
     namespace: str
     name: str
-    told: core_v1.PodStatus
-    """What the API has, as far as we know."""
+    reported: core_v1.PodStatus
+    """The status in the API, as far as it is known."""
     revision: int = 0
     """The object's revision after our last write."""
     seen: core_v1.Pod | None = None
     """The newest version of the object that a watch has shown."""
     wanted: core_v1.PodStatus | None = None
     changed_at: float = 0.0
-    """When the oldest change that the API does not know of was told."""
+    """When the oldest unwritten change was set."""
     task: asyncio.Task[None] | None = None
     idle: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -64,13 +64,13 @@ class _Pod:
 class StatusWriter:
     """Sends statuses and, at a pod's end, the deletion that takes it out of the API."""
 
-    def __init__(self, client: Client, *, clock: Clock = SYSTEM, observed: Observed | None = None) -> None:
-        self._client, self._clock, self._observed = client, clock, observed or Observed()
+    def __init__(self, client: Client, *, clock: Clock = SYSTEM, metrics: KubeletMetrics | None = None) -> None:
+        self._client, self._clock, self._metrics = client, clock, metrics or KubeletMetrics()
         self._pods: dict[str, _Pod] = {}
         self._statuses, self._deletions = asyncio.Semaphore(STATUSES), asyncio.Semaphore(DELETIONS)
 
     def set(self, pod: core_v1.Pod, status: core_v1.PodStatus) -> None:
-        """Have the API told; returns at once. `pod.status` is what the API had when the pod was last seen."""
+        """Write a status; returns at once. `pod.status` is the API's when the pod was last read."""
         uid = pod.metadata.uid or ""
         entry = self._pods.get(uid)
         if entry is None:
@@ -80,8 +80,8 @@ class StatusWriter:
         entry.seen = pod
         if entry.task is None:
             _take_in(entry)
-        self._count_terminated(entry.wanted or entry.told, status)
-        if difference(entry.told, status) is None and entry.wanted is None:
+        self._count_terminated(entry.wanted or entry.reported, status)
+        if difference(entry.reported, status) is None and entry.wanted is None:
             return
         if entry.wanted is None:
             entry.changed_at = self._clock.monotonic()
@@ -96,7 +96,7 @@ class StatusWriter:
             ended = _terminated(before, part).keys()
             for name, state in _terminated(now, part).items():
                 if name not in ended:
-                    self._observed.terminated_containers.inc(kind, str(state.exit_code), state.reason or "")
+                    self._metrics.terminated_containers.inc(kind, str(state.exit_code), state.reason or "")
 
     async def _send(self, uid: str, entry: _Pod) -> None:
         delay = FIRST_RETRY
@@ -118,7 +118,7 @@ class StatusWriter:
         assert entry.wanted is not None, "only the sending task takes it"
         status, entry.wanted = entry.wanted, None
         changed_at = entry.changed_at
-        patch = difference(entry.told, status)
+        patch = difference(entry.reported, status)
         if patch is None:
             return True
         body = {"metadata": {"uid": uid}, "status": patch}
@@ -129,22 +129,22 @@ class StatusWriter:
             )
         except StatusError as error:
             if error.not_found or error.conflict:
-                # Deleted, or another pod of that name: nobody is left to be told.
-                entry.told = status
+                # Deleted, or another pod of that name: there is no status to write.
+                entry.reported = status
                 return True
             log.warning("status of pod %s/%s: %s", entry.namespace, entry.name, error)
             if entry.wanted is None:
                 entry.wanted = status
             return False
-        entry.told, entry.revision = status, _revision(answer)
-        self._observed.status_sync.observe(self._clock.monotonic() - changed_at)
+        entry.reported, entry.revision = status, _revision(answer)
+        self._metrics.status_sync.observe(self._clock.monotonic() - changed_at)
         _take_in(entry)
-        if entry.told is not status and entry.wanted is None:
+        if entry.reported is not status and entry.wanted is None:
             entry.wanted = status
         return True
 
     async def flushed(self, uid: str) -> None:
-        """Return once the API has been told the pod's newest status."""
+        """Return once the pod's newest status was written."""
         entry = self._pods.get(uid)
         if entry is not None:
             await entry.idle.wait()
@@ -171,10 +171,10 @@ class StatusWriter:
             await self._clock.sleep(delay)
             delay = min(delay * 2, LAST_RETRY)
 
-    def told(self, uid: str) -> core_v1.PodStatus | None:
+    def reported(self, uid: str) -> core_v1.PodStatus | None:
         """Return the newest status that was set for a pod: it may be ahead of what watches show."""
         entry = self._pods.get(uid)
-        return (entry.wanted or entry.told) if entry else None
+        return (entry.wanted or entry.reported) if entry else None
 
     def forget(self, uid: str) -> None:
         """Drop a pod that is gone from the API."""
@@ -192,12 +192,12 @@ class StatusWriter:
 
 
 def _take_in(entry: _Pod) -> None:
-    """Note what somebody else has written after us."""
+    """Compare with a version that somebody else has written after this agent."""
     if entry.seen is None or _revision(entry.seen) <= entry.revision:
         return
-    told, now = entry.told, entry.seen.status
-    if (told.phase, _verdicts(told)) != (now.phase, _verdicts(now)):
-        entry.told = msgspec.structs.replace(told, phase=now.phase, conditions=now.conditions)
+    reported, now = entry.reported, entry.seen.status
+    if (reported.phase, _verdicts(reported)) != (now.phase, _verdicts(now)):
+        entry.reported = msgspec.structs.replace(reported, phase=now.phase, conditions=now.conditions)
 
 
 def _verdicts(status: core_v1.PodStatus) -> dict[str, str]:
@@ -230,7 +230,7 @@ def _our_conditions(conditions: list[dict[str, Any]] | None) -> list[dict[str, A
 
 
 def _list_difference(old: list[dict[str, Any]], new: list[dict[str, Any]], key: str) -> list[dict[str, Any]]:
-    """Patch a list whose items are merged by key: changed items whole, with null for what they lost."""
+    """Patch a list whose items are merged by key: changed items whole, with null for removed fields."""
     before = {item[key]: item for item in old}
     kept = {item[key] for item in new}
     result = []

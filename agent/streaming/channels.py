@@ -1,8 +1,8 @@
-"""The channel protocols of Kubernetes' WebSockets: which stream a message belongs to, and how it is written.
+"""The channel protocols of Kubernetes' WebSockets: the stream that a message belongs to, and its encoding.
 
-A message's first byte is a channel: 0 stdin, 1 stdout, 2 stderr, 3 the final status, 4 the terminal's size. The
-base64 variants send text: a digit and base64. From v4 the status is a `Status` object, before it was an error text. v5
-adds channel 255, whose message names a channel that the client will send no more on: the end of stdin.
+A message's first byte is a channel: 0 stdin, 1 stdout, 2 stderr, 3 the final status, 4 the terminal's size. The base64 variants
+send text: a digit and base64. From v4 the status is a `Status` object, before it was an error text. v5 adds channel 255, whose
+message names a channel that the client closes: the end of stdin.
 """
 
 import base64
@@ -18,7 +18,7 @@ STREAM_NAMES = {STDIN: "stdin", STDOUT: "stdout", STDERR: "stderr", ERROR: "erro
 
 @dataclass(frozen=True, slots=True)
 class ChannelProtocol:
-    """One subprotocol's way of writing."""
+    """One subprotocol's encoding."""
 
     name: str
     text: bool = False

@@ -1,7 +1,7 @@
-"""The text that SPDY/3 header compression starts from, on both sides (SPDY protocol draft 3, section 2.6.10.1).
+"""The initial dictionary of SPDY/3 header compression (SPDY protocol draft 3, section 2.6.10.1).
 
-Every byte counts: zlib refuses another dictionary than the one a stream was made with. Its checksum, 0xE3C6A7C2,
-is in the first frame of every SPDY/3 connection.
+Every byte counts: zlib refuses another dictionary than the one a stream was made with. Its checksum, 0xE3C6A7C2, is in the
+first frame of every SPDY/3 connection.
 """
 
 import struct

@@ -1,7 +1,7 @@
-"""Ends a session over which nothing has come or gone for long (streamingConnectionIdleTimeout).
+"""Ends a session that was idle for too long (streamingConnectionIdleTimeout).
 
-A forgotten `kubectl exec` would otherwise hold a connection and a process for ever. What is read and written on the client's
-connection is what counts, so the halves of a taken-over connection note when they were last used.
+A forgotten `kubectl exec` would otherwise hold a connection and a process for ever. Reads and writes on the client's connection
+count as activity, so the halves of a taken-over connection record when they were last used.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ class Activity:
     def __init__(self) -> None:
         self.last = asyncio.get_running_loop().time()
 
-    def note(self) -> None:
+    def record(self) -> None:
         self.last = asyncio.get_running_loop().time()
 
     def seconds_ago(self) -> float:
         return asyncio.get_running_loop().time() - self.last
 
 
-class NotingReader(asyncio.StreamReader):
-    """A reader that notes what comes."""
+class ActivityReader(asyncio.StreamReader):
+    """A reader that records activity."""
 
     def __init__(self, activity: Activity, **options: Any) -> None:
         super().__init__(**options)
@@ -37,24 +37,24 @@ class NotingReader(asyncio.StreamReader):
 
     def feed_data(self, data: Iterable[SupportsIndex]) -> None:
         """Take data in from the connection."""
-        self.activity.note()
+        self.activity.record()
         super().feed_data(data)
 
 
-class NotingWriter(asyncio.StreamWriter):
-    """A writer that notes what goes."""
+class ActivityWriter(asyncio.StreamWriter):
+    """A writer that records activity."""
 
     activity: Activity
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Send data, as soon as the connection takes it."""
-        self.activity.note()
+        self.activity.record()
         super().write(data)
 
 
 async def close_when_idle(stream: Stream, seconds: float, clock: Clock) -> None:
     """Close a client's connection once it was idle for so long; 0 is never. Return when it is closed."""
-    if not isinstance(stream.reader, NotingReader) or seconds <= 0:
+    if not isinstance(stream.reader, ActivityReader) or seconds <= 0:
         return
     closed = asyncio.create_task(_closed(stream), name="end of a session")
     try:

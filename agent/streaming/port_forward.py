@@ -1,8 +1,8 @@
 """Port forwarding over a WebSocket, in its two forms.
 
-kubectl since 1.31 tunnels its SPDY connection whole: the messages' bytes are the bytes of the SPDY connection, and
-the runtime's server is the other end of it. Older clients (and the Python client) send two channels a port,
-data and error, of which the first message is the port's number; those become one pair of SPDY streams a port.
+kubectl since 1.31 tunnels its SPDY connection whole: the messages' bytes are the bytes of the SPDY connection, and the
+runtime's server is the other end of it. Older clients (and the Python client) send two channels a port, data and error, of
+which the first message is the port's number; those become one pair of SPDY streams a port.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ MOST_PORTS = 128
 
 _CHUNK = 32 << 10
 
-_Way = Callable[[], Coroutine[None, None, None]]
+_PortStreams = Callable[[], Coroutine[None, None, None]]
 
 
 def read_ports(values: Iterable[str]) -> list[int]:
@@ -87,7 +87,7 @@ async def forward(socket: WebSocket, protocol: ChannelProtocol, backend: Stream,
                 data_streams[2 * index] = stream
             else:
                 connection.send(stream, b"", fin=True)
-            # Each channel's first message is its port, so that the client can tell them apart.
+            # Each channel's first message is its port, by which the client distinguishes them.
     for channel in range(2 * len(ports)):
         await socket.send(protocol.encode(channel, struct.pack("<H", ports[channel // 2])), protocol.text)
 
@@ -119,15 +119,15 @@ async def forward(socket: WebSocket, protocol: ChannelProtocol, backend: Stream,
     await _either(to_client, to_runtime, socket, backend)
 
 
-async def _either(to_client: _Way, to_runtime: _Way, socket: WebSocket, backend: Stream) -> None:
+async def _either(to_client: _PortStreams, to_runtime: _PortStreams, socket: WebSocket, backend: Stream) -> None:
     try:
         async with asyncio.TaskGroup() as group:
-            ways = [
+            streams = [
                 group.create_task(to_client(), name="runtime to client"),
                 group.create_task(to_runtime(), name="client to runtime"),
             ]
-            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-            for task in ways:
+            await asyncio.wait(streams, return_when=asyncio.FIRST_COMPLETED)
+            for task in streams:
                 task.cancel()
     finally:
         await backend.close()

@@ -1,8 +1,8 @@
 """exec and attach over a WebSocket, translated into the runtime's SPDY streams.
 
-The runtime's server waits for one SPDY stream per wish (error, stdin, stdout, stderr, resize), each named in its
-headers; every WebSocket channel becomes one of them. Frames are passed on in the order they come, so the output is
-complete before the status, and the status is the last thing before the connection closes.
+The runtime's server expects one SPDY stream for each of error, stdin, stdout, stderr and resize that was requested, named in
+its headers; every WebSocket channel becomes one of them. Frames are passed on in the order they come, so the output is complete
+before the status, and the status is the last thing before the connection closes.
 """
 
 import asyncio
@@ -30,8 +30,8 @@ UPGRADE_HEADERS = [
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
-    """Which streams the client asked for."""
+class StreamOptions:
+    """The streams that the client requested."""
 
     stdin: bool = False
     stdout: bool = False
@@ -55,14 +55,14 @@ async def connect(url: str) -> Stream:
 
 
 async def translate(
-    socket: WebSocket, protocol: ChannelProtocol, backend: Stream, wishes: Wishes, *, too_late: str = ""
+    socket: WebSocket, protocol: ChannelProtocol, backend: Stream, options: StreamOptions, *, too_late: str = ""
 ) -> None:
-    """Carry a session to its end; closes both connections.
+    """Run a session to its end; closes both connections.
 
-    `too_late`: how to fail a session that the runtime ends at once and without output. A container that says something and
-    ends may do so before an attach takes hold; kubectl then shows the log, but only if it is told that the attach failed.
+    `too_late`: the error of a session that the runtime ends at once and without output. A container that prints something and
+    exits may do so before an attach is effective; kubectl then shows the log, but only if the attach failed.
     """
-    session = _Session(socket, protocol, backend, wishes, too_late)
+    session = _Session(socket, protocol, backend, options, too_late)
     try:
         await session.run()
     finally:
@@ -72,26 +72,31 @@ async def translate(
 
 class _Session:
     def __init__(
-        self, socket: WebSocket, protocol: ChannelProtocol, backend: Stream, wishes: Wishes, too_late: str
+        self,
+        socket: WebSocket,
+        protocol: ChannelProtocol,
+        backend: Stream,
+        options: StreamOptions,
+        too_late: str,
     ) -> None:
         self._too_late = too_late
         self._silent = True
         self._socket = socket
         self._protocol = protocol
         self._backend = backend
-        self._wishes = wishes
+        self._options = options
         self._spdy = spdy.Connection()
         self._streams: dict[int, int] = {}  # channel -> stream
         self._channels: dict[int, int] = {}  # stream -> channel
         self._status = b""
 
     async def run(self) -> None:
-        for channel in self._wishes.channels():
+        for channel in self._options.channels():
             stream = self._spdy.open_stream({"streamtype": channels.STREAM_NAMES[channel]})
             self._streams[channel], self._channels[stream] = stream, channel
         await self._flush()
         if not self._protocol.half_close:
-            # An empty message tells the client that the session stands. The clients that speak v5 neither wait
+            # An empty message means that the session is open. The clients that speak v5 neither wait
             # for it nor are ready for it: kubectl would complain of an "Unknown stream id 1".
             readable = [c for c in (channels.STDOUT, channels.STDERR) if c in self._streams] or [channels.ERROR]
             await self._socket.send(self._protocol.encode(readable[0], b""), self._protocol.text)
@@ -155,7 +160,7 @@ class _Session:
             try:
                 await self._flush()
             except OSError:
-                await asyncio.Event().wait()  # the runtime is gone; what it said last is still being passed on
+                await asyncio.Event().wait()  # the runtime is gone; its last frames are still being passed on
                 return
 
     async def _flush(self) -> None:
@@ -165,6 +170,6 @@ class _Session:
 
 
 def failure(message: str, reason: str = "InternalError", code: int = 500) -> bytes:
-    """Write a Status object that says why a session failed."""
+    """Return a Status object for a failed session."""
     status = {"metadata": {}, "status": "Failure", "message": message, "reason": reason, "code": code}
     return json.dumps(status).encode()

@@ -1,9 +1,9 @@
 """SPDY/3.1 framing without I/O: bytes in, events out; calls in, bytes out.
 
-It is what containerd's streaming server speaks: many streams in one upgraded connection, each opened with a few
-headers that say what it is for. A frame is 8 bytes of head and up to 16 MiB of payload; the first bit tells
-control from data. Headers are compressed in one zlib stream a direction for the whole connection, so every header
-block must be read, wanted or not. Flow control is not kept: neither side of Kubernetes' streaming does.
+It is what containerd's streaming server speaks: many streams in one upgraded connection, each opened with a few headers that
+say what it is for. A frame is 8 bytes of head and up to 16 MiB of payload; the first bit tells control from data. Headers are
+compressed in one zlib stream a direction for the whole connection, so every header block must be read, wanted or not. Flow
+control is not kept: neither side of Kubernetes' streaming does.
 """
 
 import struct
@@ -45,7 +45,7 @@ class StreamAccepted:
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """Bytes on a stream; `fin` says that the peer will send no more on it."""
+    """Bytes on a stream; `fin`: the peer sends no more on it."""
 
     stream_id: int
     data: bytes
@@ -103,7 +103,7 @@ class Connection:
         self._control(RST_STREAM, 0, struct.pack(">II", stream_id, status))
 
     def go_away(self) -> None:
-        """Say that the connection ends."""
+        """Return a GOAWAY frame."""
         self._control(GOAWAY, 0, struct.pack(">II", 0, 0))
 
     def take(self) -> bytes:
@@ -113,7 +113,7 @@ class Connection:
         return data
 
     def receive(self, data: bytes) -> list[Event]:
-        """Read bytes from the peer; return what they say. Raise SPDYError."""
+        """Parse bytes from the peer; return the events. Raise SPDYError."""
         self._in += data
         events: list[Event] = []
         while len(self._in) >= 8:

@@ -1,7 +1,7 @@
-"""Dial the runtime's streaming server and upgrade the connection; copy bytes between two upgraded ends.
+"""Dials the runtime's streaming server and upgrades the connection; copies bytes between two upgraded connections.
 
-Only a 101 answer opens the way for raw bytes (CVE-2018-1002105): any other answer is relayed as what it is, an
-ordinary response, and both connections are closed after it.
+Only a 101 answer switches to raw bytes (CVE-2018-1002105): any other answer is relayed as an ordinary response, and both
+connections are closed after it.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ class Head:
 
 
 class UpgradeError(Exception):
-    """The server at the other end did not switch protocols; `head` and `body` are what it said."""
+    """The server did not switch protocols; `head` and `body` are its answer."""
 
     def __init__(self, head: Head, body: bytes) -> None:
         super().__init__(f"{head.status} {head.reason}: {body.decode(errors='replace').strip()}")
@@ -56,7 +56,7 @@ async def dial(url: str, method: str, headers: Iterable[tuple[str, str]]) -> tup
     """Connect to an http:// URL, send the request, return the stream after a 101. Raise UpgradeError or OSError.
 
     The runtime's URL is on a loopback address or a unix socket's stand-in; https URLs are the runtime's own
-    certificate, which nobody but the runtime vouches for, as with upstream's kubelet.
+    certificate, which is not verified, as with upstream's kubelet.
     """
     parts = urlsplit(url)
     context = tls_settings.unchecked() if parts.scheme == "https" else None
@@ -78,7 +78,7 @@ async def dial(url: str, method: str, headers: Iterable[tuple[str, str]]) -> tup
 
 
 async def splice(one: Stream, other: Stream) -> None:
-    """Copy both ways until either end closes; then close both."""
+    """Copy in both directions until either end closes; then close both."""
     try:
         async with asyncio.TaskGroup() as group:
             copies = [

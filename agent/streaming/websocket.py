@@ -1,8 +1,8 @@
 """The server's side of a WebSocket over an upgraded connection (RFC 6455, by the websockets package, without its I/O).
 
-The HTTP server hands over the raw connection after authentication and authorization, so the handshake is done
-here, from the request that it read. Pings are answered; extensions are not offered. What a client may send of tiny frames is
-limited (kube.serving.frames): control frames to a rate, and of many sessions whose frames are waiting each has its turn.
+The HTTP server hands over the raw connection after authentication and authorization, so the handshake is done here, from the
+request that it read. Pings are answered; extensions are not offered. What a client may send of tiny frames is limited
+(kube.serving.frames): control frames to a rate, and of many sessions whose frames are waiting each has its turn.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ class WebSocket:
     """A connection that carries messages."""
 
     def __init__(self, stream: Stream, protocol: ServerProtocol, turns: SessionTurns | None = None) -> None:
-        """`turns` is what sessions share that leave the event loop to each other."""
+        """`turns` is shared by the sessions that yield the event loop to each other."""
         self.turns = turns or SessionTurns()
         self._stream = stream
         self._protocol = protocol
@@ -91,7 +91,7 @@ class WebSocket:
         await self._flush()
 
     async def close(self, code: int = NORMAL, reason: str = "") -> None:
-        """Say goodbye and close the connection."""
+        """Send a close frame and close the connection."""
         try:
             if self._protocol.state is State.OPEN:
                 self._protocol.send_close(code, reason)

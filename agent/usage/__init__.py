@@ -1,1 +1,1 @@
-"""Use of resources on this node: read from the runtime and /proc, shown as the summary API and as metrics."""
+"""Resource usage on this node: read from the runtime, cgroups and /proc, served as the summary API and as metrics."""

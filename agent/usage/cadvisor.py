@@ -1,8 +1,8 @@
 """/metrics/cadvisor: the machine, the cgroups of all pods, pods, sandboxes and containers under cAdvisor's names and labels.
 
-What is used of CPU and memory is the runtime's figure, as everywhere; all else is read from the cgroups when somebody asks.
-A pod's network is that of its sandbox, whose first process tells of every interface. cAdvisor's figures that need a
-netlink socket (states of tasks, load) are not there.
+CPU and memory usage come from the runtime, as everywhere; all else is read from the cgroups with each request. A pod's network
+is that of its sandbox, whose first process shows every interface. cAdvisor's metrics that need a netlink socket (states of
+tasks, load) are left out.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from agent.cgroups.tree import Cgroups
-from agent.contracts import PodView
+from agent.interfaces import PodView
 from agent.node.machine import Machine
 from agent.usage import cgroup_details
 from agent.usage.cgroup_details import Details
@@ -76,7 +76,7 @@ class Group:
 
 
 def gather(snapshot: Snapshot, views: Mapping[str, PodView], cgroups: Cgroups | None) -> list[Group]:
-    """Put together whom the figures are of; `views` by UID. Blocks for about a millisecond a container."""
+    """Gather the metrics of all groups; `views` by UID. Blocks for about a millisecond a container."""
     node = snapshot.node
     groups = [Group(_labels("/"), node.cpu, node.memory, node.started_at, _details(cgroups, ""))]
     if cgroups is not None and node.pods_cpu is not None:
@@ -131,20 +131,20 @@ def text(groups: Sequence[Group], snapshot: Snapshot, machine: Machine | None, n
     _usage(text, groups, now)
     for name, (kind, help) in _FAMILIES.items():
         text.present(
-            name, kind, help, [(g.labels, g.details.figures[name], 0.0) for g in groups if name in g.details.figures]
+            name, kind, help, [(g.labels, g.details.samples[name], 0.0) for g in groups if name in g.details.samples]
         )
     soft = "container_ulimits_soft"
     limits: list[Sample] = [
-        ({**g.labels, "ulimit": "max_open_files"}, g.details.figures[soft], 0.0)
+        ({**g.labels, "ulimit": "max_open_files"}, g.details.samples[soft], 0.0)
         for g in groups
-        if soft in g.details.figures
+        if soft in g.details.samples
     ]
     text.present(soft, "gauge", "Soft ulimit values for the container root process. Unlimited if -1.", limits)
     for name, help in _DEVICES.items():
         found: list[Sample] = [
-            ({**g.labels, "device": device}, figures[name], 0.0)
+            ({**g.labels, "device": device}, samples[name], 0.0)
             for g in groups
-            for device, figures in g.details.devices.items()
+            for device, samples in g.details.devices.items()
         ]
         text.present(name, "counter", help, found)
     _filesystems(text, groups, snapshot, device)
@@ -253,7 +253,7 @@ def _machine(text: Text, machine: Machine | None) -> None:
 
 
 def _processors(cpuinfo: str) -> tuple[int, int]:
-    """Count physical cores and sockets in /proc/cpuinfo; where that does not tell, each processor is a core of one socket."""
+    """Count physical cores and sockets in /proc/cpuinfo; without them each processor is a core of one socket."""
     cores, sockets, physical = set(), set(), "0"
     for line in cpuinfo.splitlines():
         name, _, value = (part.strip() for part in line.partition(":"))

@@ -1,7 +1,7 @@
-"""What a cgroup uses together with everything below it, read from the kernel: v1 and v2.
+"""Reads the usage of a cgroup and everything below it from the kernel: v1 and v2.
 
-For what no runtime tells: all pods together, and a pod that is a slice under containerd 1.6. The working set is cadvisor's:
-what is charged, less the file pages that the kernel gives up first. Blocks for well under a millisecond.
+For what no runtime reports: all pods together, and a pod that is a slice under containerd 1.6. The working set is cadvisor's:
+what is charged, less the file pages that the kernel reclaims first. Blocks for well under a millisecond.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from agent.usage.model import CPU, Memory
 
 @dataclass(frozen=True, slots=True)
 class GroupUse:
-    """A cgroup's figures; `processes` are threads too, as the kernel counts them against pids.max."""
+    """A cgroup's usage; `processes` includes threads, as the kernel counts them against pids.max."""
 
     cpu: CPU
     memory: Memory

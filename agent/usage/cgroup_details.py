@@ -1,8 +1,7 @@
-"""What the kernel says of one cgroup beyond CPU and memory in use: how it was used, throttled, bounded; cgroup v1 and v2.
+"""Reads a cgroup's details beyond CPU and memory usage: throttling, failures, limits, block I/O; cgroup v1 and v2.
 
-For /metrics/cadvisor alone, where dashboards expect it: the CRI has no words for it. Each figure stands under cAdvisor's
-name of it, in the units of that name. A file that a kernel does not have, or that goes meanwhile, is left out. Blocks for
-about a millisecond a cgroup.
+For /metrics/cadvisor alone, where dashboards expect them: the CRI does not have them. Each metric has cAdvisor's name and
+units. A file that a kernel does not have, or that disappears meanwhile, is left out. Blocks for about a millisecond a cgroup.
 """
 
 from __future__ import annotations
@@ -18,15 +17,15 @@ from agent.usage import machine
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 MOST_FILES = 20_000
-"""Open files of a container that are looked at: each takes a call to the kernel, and there may be a million a process."""
+"""Most open files of a container that are read: each takes a system call, and a process may have a million."""
 _PROC, _DEVICES = Path("/proc"), Path("/sys/dev/block")
 
 
 @dataclass(slots=True)
 class Details:
-    """Figures by metric name; `devices`: by device, then by metric name."""
+    """Values by metric name; `devices`: by device, then by metric name."""
 
-    figures: dict[str, float] = field(default_factory=dict)
+    samples: dict[str, float] = field(default_factory=dict)
     devices: dict[str, dict[str, float]] = field(default_factory=dict)
     pids: list[int] = field(default_factory=list)
 
@@ -44,10 +43,10 @@ def read(mount: Path, path: str, v2: bool) -> Details:
 
 
 def _v2(found: Details, folder: Path) -> None:
-    figures = found.figures
+    samples = found.samples
     cpu, memory, events = (_pairs(folder / name) for name in ("cpu.stat", "memory.stat", "memory.events"))
     _take(
-        figures,
+        samples,
         cpu,
         container_cpu_user_seconds_total=("user_usec", 1e-6),
         container_cpu_system_seconds_total=("system_usec", 1e-6),
@@ -56,13 +55,13 @@ def _v2(found: Details, folder: Path) -> None:
         container_cpu_cfs_throttled_seconds_total=("throttled_usec", 1e-6),
     )
     _take(
-        figures,
+        samples,
         memory,
         container_memory_cache=("file", 1),
         container_memory_mapped_file=("file_mapped", 1),
         container_memory_kernel_usage=("kernel", 1),
     )
-    _take(figures, events, container_memory_failcnt=("max", 1), container_oom_events_total=("oom_kill", 1))
+    _take(samples, events, container_memory_failcnt=("max", 1), container_oom_events_total=("oom_kill", 1))
     for name, file in (
         ("container_memory_swap", "memory.swap.current"),
         ("container_memory_max_usage_bytes", "memory.peak"),
@@ -72,15 +71,15 @@ def _v2(found: Details, folder: Path) -> None:
         ("container_spec_memory_reservation_limit_bytes", "memory.low"),
         ("container_spec_memory_swap_limit_bytes", "memory.swap.max"),
     ):
-        _number(figures, name, folder / file)
+        _number(samples, name, folder / file)
     with contextlib.suppress(OSError, ValueError):
         quota, period = (folder / "cpu.max").read_text().split()
-        figures["container_spec_cpu_period"] = float(period)
+        samples["container_spec_cpu_period"] = float(period)
         if quota != "max":
-            figures["container_spec_cpu_quota"] = float(quota)
+            samples["container_spec_cpu_quota"] = float(quota)
         # The weight, 1 to 10000, as the shares that it stands for.
         weight = int((folder / "cpu.weight").read_text())
-        figures["container_spec_cpu_shares"] = float(2 + (weight - 1) * 262142 // 9999)
+        samples["container_spec_cpu_shares"] = float(2 + (weight - 1) * 262142 // 9999)
     with contextlib.suppress(OSError, ValueError):
         for line in (folder / "io.stat").read_text().splitlines():
             device, *pairs = line.split()
@@ -90,29 +89,29 @@ def _v2(found: Details, folder: Path) -> None:
 
 
 def _v1(found: Details, mount: Path, path: str) -> None:
-    figures, memory = found.figures, mount / "memory" / path
+    samples, memory = found.samples, mount / "memory" / path
     ticks, cpu = _pairs(mount / "cpuacct" / path / "cpuacct.stat"), _pairs(mount / "cpu" / path / "cpu.stat")
     _take(
-        figures,
+        samples,
         ticks,
         container_cpu_user_seconds_total=("user", 1 / _TICKS),
         container_cpu_system_seconds_total=("system", 1 / _TICKS),
     )
     _take(
-        figures,
+        samples,
         cpu,
         container_cpu_cfs_periods_total=("nr_periods", 1),
         container_cpu_cfs_throttled_periods_total=("nr_throttled", 1),
         container_cpu_cfs_throttled_seconds_total=("throttled_time", 1e-9),
     )
     _take(
-        figures,
+        samples,
         _pairs(memory / "memory.stat"),
         container_memory_cache=("total_cache", 1),
         container_memory_mapped_file=("total_mapped_file", 1),
         container_memory_swap=("total_swap", 1),
     )
-    _take(figures, _pairs(memory / "memory.oom_control"), container_oom_events_total=("oom_kill", 1))
+    _take(samples, _pairs(memory / "memory.oom_control"), container_oom_events_total=("oom_kill", 1))
     cpu_folder = mount / "cpu" / path
     for name, file in (
         ("container_memory_failcnt", memory / "memory.failcnt"),
@@ -127,9 +126,9 @@ def _v1(found: Details, mount: Path, path: str) -> None:
         ("container_spec_cpu_period", cpu_folder / "cpu.cfs_period_us"),
         ("container_spec_cpu_quota", cpu_folder / "cpu.cfs_quota_us"),
     ):
-        _number(figures, name, file)
-    if figures.get("container_spec_cpu_quota", 0.0) <= 0:
-        figures.pop("container_spec_cpu_quota", None)
+        _number(samples, name, file)
+    if samples.get("container_spec_cpu_quota", 0.0) <= 0:
+        samples.pop("container_spec_cpu_quota", None)
     blkio = mount / "blkio" / path
     counted, served = (
         _blkio(blkio / f"blkio.throttle.{kind}_recursive") for kind in ("io_serviced", "io_service_bytes")
@@ -158,7 +157,7 @@ def _device(found: Details, numbers: str, *amounts: float) -> None:
 
 
 def device_name(numbers: str) -> str:
-    """Return the path of a block device by its numbers, as 8:0; the numbers where nobody knows it."""
+    """Return the path of a block device by its numbers, as 8:0; the numbers where it is unknown."""
     try:
         return f"/dev/{os.path.basename(os.readlink(_DEVICES / numbers))}"
     except OSError:
@@ -167,7 +166,7 @@ def device_name(numbers: str) -> str:
 
 def _processes(found: Details) -> None:
     """Count processes, open files and sockets, up to MOST_FILES, and read the first process's limit of open files."""
-    figures, files, sockets = found.figures, 0, 0
+    samples, files, sockets = found.samples, 0, 0
     for pid in found.pids:
         with contextlib.suppress(OSError):
             with os.scandir(_PROC / str(pid) / "fd") as entries:
@@ -177,13 +176,13 @@ def _processes(found: Details) -> None:
                         sockets += os.readlink(entry.path).startswith("socket:")
         if files == MOST_FILES:
             break
-    figures["container_processes"] = len(found.pids)
-    figures["container_file_descriptors"], figures["container_sockets"] = files, sockets
+    samples["container_processes"] = len(found.pids)
+    samples["container_file_descriptors"], samples["container_sockets"] = files, sockets
     with contextlib.suppress(OSError, ValueError):
         for line in (_PROC / str(found.pids[0]) / "limits").read_text().splitlines():
             if line.startswith("Max open files"):
                 soft = line.split()[3]
-                figures["container_ulimits_soft"] = -1.0 if soft == "unlimited" else float(soft)
+                samples["container_ulimits_soft"] = -1.0 if soft == "unlimited" else float(soft)
 
 
 def interfaces(pid: int) -> dict[str, list[int]]:
@@ -195,18 +194,18 @@ def interfaces(pid: int) -> dict[str, list[int]]:
     return {name: [*numbers[:4], *numbers[8:12]] for name, numbers in counters.items()}
 
 
-def _take(figures: dict[str, float], pairs: Mapping[str, int], **wanted: tuple[str, float]) -> None:
+def _take(samples: dict[str, float], pairs: Mapping[str, int], **wanted: tuple[str, float]) -> None:
     for name, (key, unit) in wanted.items():
         if key in pairs:
-            figures[name] = pairs[key] * unit
+            samples[name] = pairs[key] * unit
 
 
-def _number(figures: dict[str, float], name: str, file: Path) -> None:
+def _number(samples: dict[str, float], name: str, file: Path) -> None:
     """Take a file of one number; without a limit ("max", or near 2^63) it is 0, as cAdvisor has it."""
     with contextlib.suppress(OSError, ValueError):
         text = file.read_text().strip()
         number = 0 if text == "max" else int(text)
-        figures[name] = 0.0 if number > 1 << 60 else float(number)
+        samples[name] = 0.0 if number > 1 << 60 else float(number)
 
 
 def _pairs(file: Path) -> dict[str, int]:

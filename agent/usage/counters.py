@@ -1,7 +1,7 @@
-"""Counters and histograms that are written to as things happen, and read when somebody asks for /metrics.
+"""Counters and histograms for /metrics.
 
-A family is made with its name, help and label names; samples appear with the first value of their labels. Families
-without labels are there from the start with 0, as Prometheus clients have it.
+A family is created with its name, help and label names; samples appear with the first value of their labels. Families without
+labels exist from the start with 0, as Prometheus clients have it.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Counter:
 
 
 class Histogram:
-    """How often something took how long (or was how much)."""
+    """Counts of observations by upper bound."""
 
     def __init__(
         self, name: str, help: str, labels: Sequence[str] = (), buckets: Sequence[float] = DEFAULT_BUCKETS

@@ -1,4 +1,4 @@
-"""Metrics of the agent's loops, which kube.loops counts: in the agent's own form, without the client library."""
+"""Metrics of the agent's loops, which kube.loops counts, in the agent's own form without the client library."""
 
 from __future__ import annotations
 

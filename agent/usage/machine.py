@@ -1,4 +1,4 @@
-"""The machine's own figures, from /proc and statvfs. All functions block for well under a millisecond, but `disk_use`."""
+"""Reads the machine's usage from /proc and statvfs. All functions block for well under a millisecond, but `disk_use`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from agent.volumes.walk import entries_below
 _PROC = Path("/proc")
 ENTRIES_A_TURN = 1000
 _WALKS = 3
-"""Attempts to add up a directory whose folders are moved during the walk."""
+"""Attempts to sum up a directory whose directories are moved during the walk."""
 _TICK_NANOSECONDS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 
 

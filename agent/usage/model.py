@@ -1,4 +1,4 @@
-"""What is known of the use of resources at one moment. Times are seconds since the epoch, sizes bytes, CPU nanoseconds."""
+"""Resource usage at one moment. Times are seconds since the epoch, sizes bytes, CPU nanoseconds."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class CPU:
-    """Time used since the start; `nano_cores`: the rate since the last look, None at the first."""
+    """Time used since the start; `nano_cores`: the rate since the last sample, None at the first."""
 
     time: float
     total: int
@@ -92,7 +92,7 @@ class PodUse:
     processes: int
     volumes: tuple[tuple[str, Filesystem], ...]
     persistent: tuple[PersistentUse, ...] = ()
-    """What lies elsewhere than on the node's own disk, or outlives the pod: no part of its local storage."""
+    """Usage of volumes outside the node's own disk, or that outlive the pod: no part of its local storage."""
     files: tuple[int, int] = (0, 0)
     """Bytes and inodes of /etc/hosts and the termination messages, which containers write to on the node's own disk."""
 
@@ -112,7 +112,7 @@ class NodeUse:
     max_pids: int
     pods_cpu: CPU | None = None
     pods_memory: Memory | None = None
-    """What all pods use together, read from the cgroup above them."""
+    """Usage of all pods together, from their common cgroup."""
 
 
 @dataclass(frozen=True, slots=True)

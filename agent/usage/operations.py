@@ -1,4 +1,4 @@
-"""How often the runtime was called, how long it took and how often it failed, in the names that upstream's metrics have."""
+"""Counts the calls to the runtime, their durations and errors, under upstream's metric names."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ class Operation:
 
 
 class Operations:
-    """Counts the calls to the runtime; `note` is called after each."""
+    """Counts the calls to the runtime; `record` is called after each."""
 
     def __init__(self) -> None:
         self.by_type: dict[str, Operation] = {}
         self.failures: Counter[tuple[str, str]] = Counter()
         """By operation type and gRPC code."""
 
-    def note(self, rpc: str, seconds: float, code: str) -> None:
+    def record(self, rpc: str, seconds: float, code: str) -> None:
         """Count a call by its name as RunPodSandbox; `code` is "" where it succeeded."""
         name = operation_type(rpc)
         operation = self.by_type.setdefault(name, Operation())

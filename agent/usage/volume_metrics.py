@@ -1,4 +1,4 @@
-"""The part of /metrics that tells how full claims are (pkg/kubelet/metrics/collectors/volume_stats.go)."""
+"""The part of /metrics about the usage of claims (pkg/kubelet/metrics/collectors/volume_stats.go)."""
 
 from __future__ import annotations
 

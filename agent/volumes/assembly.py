@@ -1,4 +1,4 @@
-"""The agent's volumes put together from their parts."""
+"""Builds the volume manager with its parts."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from dataclasses import dataclass
 
 from agent.config import AgentConfig
 from agent.csi.attachments import Attachments
-from agent.csi.drivers import Drivers
+from agent.csi.csi_node import CSINodes
+from agent.csi.drivers import CSIDrivers
 from agent.csi.expansion import Expansion
 from agent.csi.layout import Layout
 from agent.csi.limits import Limits
-from agent.csi.node_object import CSINodes
 from agent.csi.publishing import Publisher
 from agent.csi.volumes import CSIVolumes
+from agent.node.state import NodeState
 from agent.pods.references import ReferenceStore
-from agent.pods.toolbox import NodeState
+from agent.tasks import Tasks
 from agent.volumes.claims import ClaimReader
 from agent.volumes.local_path import LocalPathVolumes
 from agent.volumes.manager import VolumeManager
@@ -30,14 +31,18 @@ from kube.events import EventRecorder
 
 @dataclass(frozen=True, slots=True)
 class Volumes:
-    """The manager, with what the node's other parts are told of or tell."""
+    """The volume manager, with the parts that other parts of the agent use."""
 
     manager: VolumeManager
     csi: CSIVolumes
-    drivers: Drivers
+    drivers: CSIDrivers
     nodes: CSINodes
     attachments: Attachments
     limits: Limits
+
+    def start(self, tasks: Tasks) -> None:
+        tasks.loop("CSINode", self.nodes.ensure)
+        tasks.loop("volume limits", self.limits.run)
 
 
 def assemble(
@@ -47,14 +52,13 @@ def assemble(
     recorder: EventRecorder,
     state: NodeState,
     *,
-    look: Callable[[], None],
     runtime_handler: Callable[[str], str],
     clock: Clock,
 ) -> Volumes:
-    """Build the parts; `look` has the node's status written soon, `runtime_handler` names a RuntimeClass's."""
+    """Build the parts; `runtime_handler` returns the handler of a RuntimeClass."""
 
     def recursive_read_only(pod: core_v1.Pod) -> bool:
-        """Tell whether the runtime can make what is mounted below a mount read-only too."""
+        """Return whether the runtime supports recursive read-only mounts for a pod."""
         name = pod.spec.runtime_class_name
         try:
             return state.recursive_read_only.get(runtime_handler(name) if name else "", False)
@@ -63,8 +67,8 @@ def assemble(
 
     tokens = TokenCache(client, clock=clock)
     nodes = CSINodes(client, config.node_name, clock=clock)
-    drivers = Drivers(nodes)
-    attachments = Attachments(client, config.node_name, look=look, clock=clock)
+    drivers = CSIDrivers(nodes)
+    attachments = Attachments(client, config.node_name, request_report=state.request_report, clock=clock)
     layout = Layout(config.root_dir, config.pods_dir)
     csi = CSIVolumes(
         client,

@@ -1,8 +1,8 @@
-"""Files of a volume that change all at once: ConfigMaps, Secrets, tokens.
+"""Updates the files of a volume atomically: ConfigMaps, Secrets, tokens.
 
-Layout and steps are upstream's AtomicWriter (pkg/volume/util/atomic_writer.go), which programs rely on when they watch
-for changes: the files lie in a folder named by time, `..data` is a link to it, and every visible name is a link
-through `..data`. An update writes a new folder and swaps the link by rename, so a reader sees the old set or the new.
+Layout and steps are upstream's AtomicWriter (pkg/volume/util/atomic_writer.go), which programs rely on when they watch for
+changes: the files are in a directory named by time, `..data` is a link to it, and every visible name is a link through
+`..data`. An update writes a new directory and swaps the link by rename, so a reader sees the old set or the new.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def check_path(path: str) -> str:
 
 
 def write(folder: Path, payload: Mapping[str, File], group: int | None = None) -> bool:
-    """Bring the folder to the payload (path to file); False where it already was. Raise PayloadError, OSError."""
+    """Update the directory to the payload (path to file); False where it was current. Raise PayloadError, OSError."""
     for path in payload:
         check_path(path)
     current = _current(folder)

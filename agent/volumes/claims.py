@@ -1,4 +1,4 @@
-"""What a pod's claim stands for: the claim and the PersistentVolume that it is bound to."""
+"""Reads a pod's claim and the PersistentVolume that it is bound to."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PROTECTION = "kubernetes.io/pvc-protection"
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class BoundClaim:
     """A claim with its volume."""
 
     claim: core_v1.PersistentVolumeClaim
@@ -35,7 +35,7 @@ class ClaimReader:
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    async def read(self, pod: core_v1.Pod, volume: core_v1.Volume) -> Bound:
+    async def read(self, pod: core_v1.Pod, volume: core_v1.Volume) -> BoundClaim:
         """Return what a persistentVolumeClaim or ephemeral volume stands for. Raise VolumeError.
 
         A claim that is being deleted and has lost its protection is refused: whoever took that off counts on no pod starting
@@ -56,4 +56,4 @@ class ClaimReader:
         owner = persistent.spec.claim_ref
         if owner is None or owner.uid != claim.metadata.uid:
             raise VolumeError(f'PV "{claim.spec.volume_name}" is bound to another claim')
-        return Bound(claim, persistent)
+        return BoundClaim(claim, persistent)

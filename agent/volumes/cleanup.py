@@ -1,8 +1,8 @@
-"""Removing a pod's folder: unmount first, then delete, never through a link and never into a mount.
+"""Removes a pod's directory: unmounts first, then deletes, never through a link and never into a mount.
 
-The containers are gone by then, but what they wrote is hostile all the same: links to /etc, mounts that came in by
-propagation. Mounts are taken from the kernel's list and detached without following links; if one is still there
-afterwards, nothing is deleted. Deletion walks by directory descriptors (walk.py) and leaves links' targets alone.
+The containers are gone by then, but what they wrote is hostile all the same: links to /etc, mounts that came in by propagation.
+Mounts are taken from the kernel's list and detached without following links; if one is still there afterwards, nothing is
+deleted. Deletion walks by directory descriptors (walk.py) and leaves links' targets alone.
 """
 
 from __future__ import annotations

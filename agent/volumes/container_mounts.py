@@ -1,4 +1,4 @@
-"""What of a pod's volumes each container mounts, or gets as devices, in the runtime's terms."""
+"""Builds the mounts and block devices of a container from its pod's volumes, in the runtime's terms."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import logging
 from collections.abc import Mapping
 from pathlib import Path
 
-from agent.podspec.environment import ConfigError
+from agent.podspec.environment import ContainerConfigError
 from agent.podspec.security import AnyContainer
 from agent.volumes import subpath
-from agent.volumes.mounted import Mounted
+from agent.volumes.mounted_volume import MountedVolume
 from agent.volumes.mounts import MountTable
 from agent.volumes.payload import VolumeError
-from agent.volumes.recursion import recursive_read_only
+from agent.volumes.recursive_read_only import recursive_read_only
 from cri.messages import Device, ImageSpec, Mount, MountPropagation
 from kube.api import core_v1
 
@@ -25,23 +25,25 @@ _PROPAGATION = {
 
 
 class ContainerMounts:
-    """The mounts of one container of the pod whose folder is given."""
+    """Builds the mounts of one container."""
 
     def __init__(self, pod_dir: Path, container: AnyContainer, *, recursive_read_only: bool) -> None:
         self._container, self._recursive = container, recursive_read_only
         self._sub_paths = pod_dir / "volume-subpaths"
         self._table = MountTable(self._sub_paths)
 
-    def mounts(self, mounted: Mapping[str, Mounted], env: Mapping[str, str]) -> list[Mount]:
+    def mounts(self, mounted: Mapping[str, MountedVolume], env: Mapping[str, str]) -> list[Mount]:
         """Return the container's volume mounts, subPaths bound. Raise ConfigError."""
         return [self._mount(index, mount, mounted, env) for index, mount in enumerate(self._container.volume_mounts)]
 
     def _mount(
-        self, index: int, mount: core_v1.VolumeMount, mounted: Mapping[str, Mounted], env: Mapping[str, str]
+        self, index: int, mount: core_v1.VolumeMount, mounted: Mapping[str, MountedVolume], env: Mapping[str, str]
     ) -> Mount:
         volume = mounted.get(mount.name)
         if volume is None:
-            raise ConfigError(f'cannot find volume "{mount.name}" to mount into container "{self._container.name}"')
+            raise ContainerConfigError(
+                f'cannot find volume "{mount.name}" to mount into container "{self._container.name}"'
+            )
         container_path = mount.mount_path if mount.mount_path.startswith("/") else f"/{mount.mount_path}"
         sub_path = subpath.named(mount, env)
         if volume.image is not None:
@@ -63,16 +65,16 @@ class ContainerMounts:
         except (VolumeError, OSError) as error:
             which = f'subPath for volumeMount "{mount.name}" of container "{self._container.name}"'
             log.warning("%s: %s: %s", target, which, error)
-            raise ConfigError(f"failed to prepare {which}") from error
+            raise ContainerConfigError(f"failed to prepare {which}") from error
 
 
-def container_devices(container: AnyContainer, mounted: Mapping[str, Mounted]) -> list[Device]:
+def container_devices(container: AnyContainer, mounted: Mapping[str, MountedVolume]) -> list[Device]:
     """Return the block volumes that the container gets as devices. Raise ConfigError."""
     result = []
     for device in container.volume_devices:
         volume = mounted.get(device.name)
         if volume is None or not volume.device:
-            raise ConfigError(f'cannot find volume "{device.name}" to pass into container "{container.name}"')
+            raise ContainerConfigError(f'cannot find volume "{device.name}" to pass into container "{container.name}"')
         permissions = "r" if volume.read_only else "mrw"
         result.append(Device(container_path=device.device_path, host_path=str(volume.path), permissions=permissions))
     return result

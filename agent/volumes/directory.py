@@ -1,4 +1,4 @@
-"""Reading an open folder some entries at a time (getdents(2)): a folder may have millions."""
+"""Reads an open directory some entries at a time (getdents(2)): a directory may have millions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import struct
 from dataclasses import dataclass, field
 
 BATCH_BYTES = 32 * 1024
-"""How much is asked of the kernel at a time."""
+"""Bytes of entries that are read at a time."""
 _ENTRY = struct.Struct("=QqHB")  # inode, position of the next entry, length of this one, type
 _UNKNOWN, _FOLDER = 0, 4
 

@@ -1,8 +1,8 @@
-"""emptyDir: a folder of the pod's own on disk, in memory, or of huge pages (pkg/volume/emptydir).
+"""emptyDir: a directory of the pod's own on disk, in memory, or of huge pages (pkg/volume/emptydir).
 
-In memory it is as large as the node's memory for pods, the pod's limit or its own sizeLimit, whichever is least, so
-that nothing written there outgrows what the pod may use. Huge pages are of the one size that the pod's containers
-request, or of the size that the medium names.
+In memory its size is the node's memory for pods, the pod's limit or its own sizeLimit, whichever is least, so that nothing
+written there exceeds what the pod may use. Huge pages are of the one size that the pod's containers request, or of the size
+that the medium names.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def make(
 ) -> None:
     """Make the folder where it is missing; `node_memory` is what pods may use, in bytes. Raise VolumeError, OSError.
 
-    `table` says what is mounted in the pod's folder.
+    `table` lists the mounts in the pod's directory.
     """
     fresh = not target.is_dir()
     medium = source.medium or ""

@@ -1,7 +1,7 @@
-"""A device as a file system: found as it is, made where the device is empty, checked, mounted (SafeFormatAndMount upstream).
+"""Mounts a device: formats it where it is empty, checks its file system otherwise (SafeFormatAndMount upstream).
 
-What is on a device is never overwritten: only one on which blkid(8) finds nothing at all is formatted, and none that is to be
-read only.
+The contents of a device are never overwritten: only one on which blkid(8) finds nothing at all is formatted, and none that is
+read-only.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""hostPath volumes: the checks and creations that their type asks for (pkg/volume/hostpath)."""
+"""hostPath volumes: the checks and creations of each type (pkg/volume/hostpath)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CHECKS: dict[str, tuple[Callable[[int], bool], str]] = {
 
 
 def prepare(path: str, kind: str) -> Path:
-    """Return the host's path after its type's check. Raise VolumeError in upstream's words."""
+    """Return the host's path after its type's check. Raise VolumeError with upstream's message."""
     if not path.startswith("/") or ".." in path.split("/"):
         raise VolumeError(f"hostPath must be an absolute path without '..': {path}")
     target = Path(path)

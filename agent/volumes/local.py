@@ -1,4 +1,4 @@
-"""Volumes that are a place on this node: a folder, a device as a file system, or a device as it is (pkg/volume/local)."""
+"""Local volumes: a directory, a device as a file system, or a raw device of this node (pkg/volume/local)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from agent import threads
 from agent.volumes import formatting, ownership
 from agent.volumes.local_path import LocalPathVolumes
-from agent.volumes.mounted import Mounted
+from agent.volumes.mounted_volume import MountedVolume
 from agent.volumes.payload import VolumeError
 from kube.api import core_v1
 
@@ -22,9 +22,9 @@ class LocalVolumes:
     def __init__(self, pods_dir: Path, provisioned: LocalPathVolumes) -> None:
         self._pods_dir, self._provisioned = pods_dir, provisioned
         self._given: set[tuple[str, str]] = set()
-        """Pod and volume whose files have been given to the pod's group."""
+        """Pod and volume whose ownership is set."""
 
-    async def set_up(self, pod: core_v1.Pod, persistent: core_v1.PersistentVolume, read_only: bool) -> Mounted:
+    async def set_up(self, pod: core_v1.Pod, persistent: core_v1.PersistentVolume, read_only: bool) -> MountedVolume:
         """Return the folder or device of a volume. Raise VolumeError."""
         source, spec = persistent.spec.local, persistent.spec
         assert source is not None, persistent.metadata.name
@@ -34,7 +34,9 @@ class LocalVolumes:
         if spec.volume_mode == "Block":
             if not stat.S_ISBLK(kind):
                 raise VolumeError(f'path "{path}" is not a block device', step="MapVolume.SetUpDevice")
-            return Mounted(await threads.call(uid, self._link, uid, name, path, owner=owner), read_only, device=True)
+            return MountedVolume(
+                await threads.call(uid, self._link, uid, name, path, owner=owner), read_only, device=True
+            )
         if stat.S_ISBLK(kind):
             target = self._pods_dir / uid / "volumes" / _PLUGIN / name
             await formatting.mount(str(path), target, source.fs_type or "", spec.mount_options, read_only=read_only)
@@ -43,7 +45,7 @@ class LocalVolumes:
             raise VolumeError(f'path "{path}" must be a directory or a block device')
         if not read_only:
             await threads.call(uid, self._give, pod, name, path, owner=owner)
-        return Mounted(path, read_only)
+        return MountedVolume(path, read_only)
 
     def forget(self, uid: str) -> None:
         """A pod is gone."""
@@ -66,7 +68,7 @@ class LocalVolumes:
             return
         once = security.fs_group_change_policy == "OnRootMismatch"
         try:
-            ownership.give(path, security.fs_group, only_if_root_differs=once)
+            ownership.set_ownership(path, security.fs_group, only_if_root_differs=once)
         except OSError as error:
             raise VolumeError(f"{error.strerror}: {error.filename}") from error
         self._given.add((uid, name))

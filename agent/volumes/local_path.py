@@ -1,8 +1,8 @@
-"""The node's own volumes: folders that the control plane's local-path provisioner gives to claims.
+"""Local-path volumes: directories on this node that the control plane's local-path provisioner gives to claims.
 
-A volume's folder is made when the first pod mounts it and removed when the provisioner asks for that, which is when its
-claim is gone. The node says in an annotation where such volumes belong; only there are folders made and removed, and
-only under names that the provisioner gives.
+A volume's directory is created when the first pod mounts it and removed when the provisioner asks for that, which is when its
+claim is gone. An annotation of the node names the directory of such volumes; only there are directories created and removed,
+and only under names that the provisioner gives.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class LocalPathVolumes:
         """Make a volume's folder if it is to be one of ours and is missing. Blocks."""
         if path.parent != self.folder or _NAME.fullmatch(path.name) is None or path.exists():
             return
-        # Who may enter is the pods' affair: they may run as anybody, and nobody else can reach the folder above.
+        # Any user may enter: pods may run as any user, and only they can reach the directory above.
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o711)
         path.mkdir(exist_ok=True)
         path.chmod(0o777)

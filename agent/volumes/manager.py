@@ -1,8 +1,8 @@
 """Sets up the volumes of pods.
 
-`mount` brings all of a pod's volumes to what they have to be and may be called again at any time: after a ConfigMap
-changed, when a token is due, when the agent restarts. It asks the API only for what is not cached, and does its file work
-for all volumes in one hop to a thread.
+`mount` sets all of a pod's volumes up or updates them, and may be called again at any time: after a ConfigMap changed, when a
+token expires, when the agent restarts. It asks the API only for what is not cached, and does its file work for all volumes in
+one call to a thread.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from pathlib import Path
 from agent import threads
 from agent.csi.layout import PLUGIN
 from agent.csi.volumes import Begin
-from agent.podspec.environment import ConfigError, References
+from agent.podspec.environment import ContainerConfigError, References
 from agent.podspec.security import AnyContainer
 from agent.usage.model import PersistentUse
 from agent.volumes import cleanup, container_mounts
-from agent.volumes.mounted import Mounted
-from agent.volumes.own import FolderError, MountError, OwnVolumes, words
+from agent.volumes.mounted_volume import MountedVolume
 from agent.volumes.payload import Sources, VolumeError, single_user
 from agent.volumes.persistent import PersistentVolumes, is_persistent
+from agent.volumes.pod_volumes import FolderError, MountError, PodVolumes, error_text
 from agent.volumes.tokens import TokenCache
 from agent.volumes.trust_bundles import TrustBundles
 from cri.messages import Mount
@@ -31,7 +31,7 @@ BUNDLE_SECONDS = 60.0
 
 
 class MountsFailed(Exception):
-    """Volumes of the pod could not be set up; `failed` says of each why. The others are set up."""
+    """Volumes of the pod could not be set up; `failed` has the error of each. The others are set up."""
 
     def __init__(self, failed: Sequence[MountError]) -> None:
         super().__init__("; ".join(map(str, failed)))
@@ -57,17 +57,19 @@ class VolumeManager:
         self._pods_dir, self._references, self._tokens = pods_dir, references, tokens
         self._persistent, self._bundles = persistent, bundles
         self._host_ips, self._allocatable = host_ips, allocatable
-        self._own = OwnVolumes(pods_dir)
+        self._own = PodVolumes(pods_dir)
         self._owners: dict[str, threads.Owner] = {}
 
     def pod_dir(self, uid: str) -> Path:
         return self._pods_dir / uid
 
-    async def mount(self, pod: core_v1.Pod, pod_ips: tuple[str, ...] = ()) -> tuple[dict[str, Mounted], float | None]:
+    async def mount(
+        self, pod: core_v1.Pod, pod_ips: tuple[str, ...] = ()
+    ) -> tuple[dict[str, MountedVolume], float | None]:
         """Set up every volume; return them by name, and when to call again for a token. Raise MountsFailed."""
         tokens: dict[tuple[str, str], str] = {}
         bundles: dict[tuple[str, str], str] = {}
-        claims: dict[str, Mounted] = {}
+        claims: dict[str, MountedVolume] = {}
         failed: list[MountError] = []
         unready: set[str] = set()
         again: float | None = None
@@ -80,7 +82,7 @@ class VolumeManager:
                         again = min(again or token.renew_at, token.renew_at)
                     if source.cluster_trust_bundle is not None:
                         text = await self._bundles.read(source.cluster_trust_bundle)
-                        # Bundles are not followed: a pod that shows one looks again once a minute.
+                        # Bundles are not watched: a pod that mounts one reads it once a minute.
                         look_at = self._tokens.now() + BUNDLE_SECONDS
                         again = min(again or look_at, look_at)
                         if text is not None:
@@ -92,7 +94,7 @@ class VolumeManager:
                 failed.append(MountError(error.name or volume.name, str(error), error.step))
                 unready.add(volume.name)
             except OSError as error:
-                failed.append(MountError(volume.name, words(error)))
+                failed.append(MountError(volume.name, error_text(error)))
                 unready.add(volume.name)
         sources = Sources(
             references=self._references,
@@ -109,15 +111,15 @@ class VolumeManager:
             mounted, wrong = await threads.call(owner.pod, self._own.set_up, pod, ready, sources, claims, owner=owner)
         except OSError as error:  # too many calls hang
             if not ready:
-                raise FolderError(words(error)) from error
-            raise MountsFailed([*failed, MountError(ready[0].name, words(error))]) from error
+                raise FolderError(error_text(error)) from error
+            raise MountsFailed([*failed, MountError(ready[0].name, error_text(error))]) from error
         if failed or wrong:
             raise MountsFailed(failed + wrong)
         return mounted, again
 
     # -- what containers mount ----------------------------------------------------------------------------------------
     async def container_mounts(
-        self, pod: core_v1.Pod, container: AnyContainer, mounted: Mapping[str, Mounted], env: Mapping[str, str]
+        self, pod: core_v1.Pod, container: AnyContainer, mounted: Mapping[str, MountedVolume], env: Mapping[str, str]
     ) -> list[Mount]:
         """Return the container's volume mounts, subPaths bound. Raise ConfigError."""
         make = container_mounts.ContainerMounts(
@@ -128,7 +130,7 @@ class VolumeManager:
             try:
                 return await threads.call(owner.pod, make.mounts, mounted, env, owner=owner)
             except OSError as error:
-                raise ConfigError(f"failed to prepare subPath: {words(error)}") from error
+                raise ContainerConfigError(f"failed to prepare subPath: {error_text(error)}") from error
         return make.mounts(mounted, env)
 
     # -- the end ------------------------------------------------------------------------------------------------------
@@ -136,7 +138,7 @@ class VolumeManager:
         """Unmount and delete everything of a pod. Raise CleanupError while something stays mounted."""
         folder, owner = self.pod_dir(uid), self._owners.get(uid)
         done = await threads.call(uid, _take_down, folder, owner=owner)
-        if not done or self._persistent.begun(uid):
+        if not done or self._persistent.has_volumes_of(uid):
             await self._persistent.release(uid)
         if not done:
             await threads.call(uid, cleanup.remove_tree, folder, owner=owner)
@@ -146,8 +148,8 @@ class VolumeManager:
         self._tokens.forget(uid)
 
     async def persistent_use(self, pod: core_v1.Pod) -> tuple[PersistentUse, ...]:
-        """Say how full those of a pod's volumes are that are not its own."""
-        return await self._persistent.figures(pod)
+        """Return the usage of a pod's persistent volumes."""
+        return await self._persistent.volume_stats(pod)
 
     async def sweep(self, begin: Begin | None = None) -> None:
         """Take off the node what no pod uses, by tasks that `begin` makes where it is given."""

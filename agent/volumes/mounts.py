@@ -1,7 +1,7 @@
-"""mount(2) and umount2(2), and what the kernel says is mounted.
+"""mount(2) and umount2(2), and the kernel's list of mounts.
 
-Straight through libc: a mount takes microseconds, where starting mount(8) takes milliseconds, and a source can be named
-by an open descriptor (/proc/self/fd/N), which is what makes subPath free of races.
+Straight through libc: a mount takes microseconds, where starting mount(8) takes milliseconds, and a source can be named by an
+open descriptor (/proc/self/fd/N), which makes subPath free of races.
 """
 
 from __future__ import annotations
@@ -72,12 +72,12 @@ def mount_points(below: Path) -> list[str]:
 
 
 def is_mount_point(path: Path) -> bool:
-    """Tell whether something is mounted at exactly this path, bind mounts of files included."""
+    """Return whether something is mounted at exactly this path, bind mounts of files included."""
     return str(path) in mount_points(path)
 
 
 def is_shared(path: Path) -> bool:
-    """Tell whether the mount that a path is on is a shared one."""
+    """Return whether the mount that a path is on is a shared one."""
     with open("/proc/self/mountinfo", "rb") as lines:
         every = [line.split(b" - ", 1)[0].split() for line in lines]
     above = [fields for fields in every if _is_below(str(path), _unescape(fields[4]))]
@@ -85,7 +85,7 @@ def is_shared(path: Path) -> bool:
 
 
 def is_bound_to_itself(path: Path) -> bool:
-    """Tell whether the last mount at a path shows what is there without it."""
+    """Return whether the last mount at a path is a bind mount of the path itself."""
     above = [fields for fields in _mountinfo() if _is_below(str(path), _unescape(fields[4]))]
     if len(above) < 2 or _unescape(above[-1][4]) != str(path):
         return False
@@ -95,14 +95,14 @@ def is_bound_to_itself(path: Path) -> bool:
 
 
 class MountTable:
-    """What is mounted at and below a folder, read from the kernel once, when it is first asked for."""
+    """The mounts at and below a directory, read from the kernel once, on first use."""
 
     def __init__(self, below: Path) -> None:
         self._below = below
         self._counts: Counter[str] | None = None
 
     def has(self, path: Path) -> bool:
-        """Tell whether something was mounted at exactly this path."""
+        """Return whether something was mounted at exactly this path."""
         return self._read()[str(path)] > 0
 
     def clear(self, path: Path) -> None:
@@ -117,9 +117,9 @@ class MountTable:
 
 
 def references(path: Path) -> list[str]:
-    """List where else is mounted what is at a path: the same root of the same file system (pkg/volume/util: HasMountRefs).
+    """List other mount points of what is mounted at a path: the same root of the same file system (upstream: HasMountRefs).
 
-    Mounts of /var/lib/kubelet in another place show the path itself once more; those are left out. The path is not looked at,
+    Mounts of /var/lib/kubelet elsewhere show the path itself once more; those are left out. The path is not accessed,
     since its file system may never answer.
     """
     wanted = os.path.join(os.path.realpath(path.parent), path.name)
@@ -138,7 +138,7 @@ def _is_below(path: str, folder: str) -> bool:
 
 
 def is_mounted(device: str) -> bool:
-    """Tell whether a block device's file system is mounted anywhere."""
+    """Return whether a block device's file system is mounted anywhere."""
     number = os.stat(device).st_rdev
     wanted = f"{os.major(number)}:{os.minor(number)}"
     return any(fields[2] == wanted.encode() for fields in _mountinfo())

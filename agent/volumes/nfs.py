@@ -21,7 +21,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 async def mount(server: str, export: str, target: Path, options: Sequence[str], *, read_only: bool) -> None:
-    """Mount server:export onto a path unless that is done. Raise VolumeError with mount's own words."""
+    """Mount server:export onto a path unless it is mounted. Raise VolumeError with mount's message."""
     # A pod's author writes both, and mount(8) and mount.nfs(8) run as root: neither may be read as an option.
     host = _host(server)
     if not export.startswith("/") or _CONTROL.search(export):

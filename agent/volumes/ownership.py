@@ -1,8 +1,8 @@
-"""Giving a volume's files to a pod's fsGroup (pkg/volume/volume_linux.go).
+"""Sets the ownership of a volume's files to a pod's fsGroup (pkg/volume/volume_linux.go).
 
-Every file and folder gets the group, which may then read and write what the owner may, and folders pass the group on. Links are
-changed themselves, never followed: the walk goes by folders' descriptors (walk.py), and into no mount below. A file that
-cannot be changed, an immutable one for example, keeps nobody from the others.
+Every file and directory gets the group, with the owner's permissions, and directories pass the group on. Links are changed
+themselves, never followed: the walk uses directory descriptors (walk.py), and enters no mount below. A file that cannot be
+changed, an immutable one for example, does not stop the others.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ _READ_WRITE, _READ = 0o660, 0o440
 _FOLDER = 0o110 | stat.S_ISGID
 
 
-def give(folder: Path, group: int, *, read_only: bool = False, only_if_root_differs: bool = False) -> None:
+def set_ownership(folder: Path, group: int, *, read_only: bool = False, only_if_root_differs: bool = False) -> None:
     """Give everything below a folder, and itself, to a group. Blocks. Raise OSError."""
     bits = _READ if read_only else _READ_WRITE
     if only_if_root_differs and _has(folder, group, bits | _FOLDER):
         return
     changes = _Changes(group, bits)
-    # The folder itself comes last: its state says whether the walk was finished (fsGroupChangePolicy: OnRootMismatch).
+    # The directory itself comes last: its state shows whether the walk was finished (fsGroupChangePolicy: OnRootMismatch).
     with contextlib.suppress(NotADirectoryError):  # a link: only it is changed
         for descriptor, name, _ in entries_below(folder):
             changes.make(name, descriptor)
@@ -43,7 +43,7 @@ def _has(folder: Path, group: int, bits: int) -> bool:
 
 
 class _Changes:
-    """What is changed of each file; `failed` counts what the kernel refused, `error` is the first of these."""
+    """The changes of each file; `failed` counts those that the kernel refused, `error` is the first of these."""
 
     def __init__(self, group: int, bits: int) -> None:
         self._group, self._bits = group, bits
@@ -52,7 +52,7 @@ class _Changes:
 
     def make(self, name: str, folder: int | None) -> None:
         """Change one file. Raise OSError where it cannot be opened."""
-        # By descriptor: between look and change nobody puts a link, or a file of another mode, in the name's place.
+        # By descriptor: no link, or file of another mode, can replace it between check and change.
         try:
             opened = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
         except FileNotFoundError:

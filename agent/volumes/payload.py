@@ -1,4 +1,4 @@
-"""What the files of a volume hold: ConfigMaps, Secrets, downward API items, tokens and bundles as path to file. Pure.
+"""The files of a volume, as path to contents: ConfigMaps, Secrets, downward API items, tokens and trust bundles. Pure.
 
 Wordings are upstream's (pkg/volume/{configmap,secret,projected,downwardapi}); they end up in FailedMount events.
 """
@@ -18,7 +18,7 @@ from kube.quantity import Quantity
 
 DEFAULT_MODE = 0o644
 MOST_BYTES, MOST_ENTRIES = 64 << 20, 20_000
-"""What the files of a pod's volumes may hold together, and how many files and folders they may be. Most of them lie in memory
+"""Most bytes, files and directories in a pod's volumes together. Most of them lie in memory
 that no limit of the pod counts. Upstream has no bound."""
 
 
@@ -34,8 +34,8 @@ class VolumeError(Exception):
 
 
 @dataclass(slots=True)
-class Room:
-    """What the files of one pod may still take."""
+class SizeBudget:
+    """The size and number of files that a pod may still have."""
 
     bytes: int = MOST_BYTES
     entries: int = MOST_ENTRIES
@@ -52,7 +52,7 @@ class Room:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What the contents are made of beside the pod; tokens and bundles were fetched before, by volume and path."""
+    """Sources of the contents beside the pod; tokens and bundles were fetched before, by volume and path."""
 
     references: References
     allocatable: Mapping[str, Quantity] = field(default_factory=dict)
@@ -61,8 +61,8 @@ class Sources:
     tokens: Mapping[tuple[str, str], str] = field(default_factory=dict)
     bundles: Mapping[tuple[str, str], str] = field(default_factory=dict)
     token_uid: int | None = None
-    """The one user that all the pod's containers run as, who then owns the tokens."""
-    room: Room = field(default_factory=Room)
+    """The one user that all the pod's containers run as; tokens belong to it then."""
+    budget: SizeBudget = field(default_factory=SizeBudget)
 
 
 def volume_payload(pod: core_v1.Pod, volume: core_v1.Volume, sources: Sources) -> dict[str, File]:
@@ -98,7 +98,7 @@ def config_map_files(
         return text[key].encode() if key in text else None
 
     complaint = "" if source.optional else "configmap references non-existent config key"
-    return _select(itertools.chain(text, binary), read, source.items, default_mode, complaint, sources.room)
+    return _select(itertools.chain(text, binary), read, source.items, default_mode, complaint, sources.budget)
 
 
 def secret_files(
@@ -119,7 +119,7 @@ def secret_files(
         return base64.b64decode(data[key]) if key in data else None
 
     complaint = "" if source.optional else "references non-existent secret key"
-    return _select(data, read, source.items, default_mode, complaint, sources.room)
+    return _select(data, read, source.items, default_mode, complaint, sources.budget)
 
 
 def _select(
@@ -128,7 +128,7 @@ def _select(
     items: Sequence[core_v1.KeyToPath],
     default_mode: int | None,
     complaint: str,
-    room: Room,
+    budget: SizeBudget,
 ) -> dict[str, File]:
     """Return the files of an object's items, of all its keys without any; where a key is missing, `complaint` is raised."""
     mode = DEFAULT_MODE if default_mode is None else default_mode
@@ -140,7 +140,7 @@ def _select(
             if not complaint:
                 continue
             raise VolumeError(f"{complaint}: {key}")
-        room.take(path, len(content))
+        budget.take(path, len(content))
         files[path] = File(content, mode if own is None else own)
     return files
 
@@ -162,7 +162,7 @@ def downward_files(
         except downward.FieldNotFound as error:
             raise VolumeError(str(error)) from error
         content = text.encode()
-        sources.room.take(item.path, len(content))
+        sources.budget.take(item.path, len(content))
         files[item.path] = File(content, mode if item.mode is None else item.mode)
     return files
 
@@ -181,11 +181,11 @@ def _projected(pod: core_v1.Pod, name: str, volume: core_v1.ProjectedVolumeSourc
             group = pod.spec.security_context.fs_group if pod.spec.security_context else None
             private = sources.token_uid is not None or group is not None
             bits = 0o600 if private else (DEFAULT_MODE if mode is None else mode)
-            sources.room.take(token.path, len(sources.tokens[name, token.path]))
+            sources.budget.take(token.path, len(sources.tokens[name, token.path]))
             files[token.path] = File(sources.tokens[name, token.path].encode(), bits, sources.token_uid)
         if (bundle := source.cluster_trust_bundle) is not None and (name, bundle.path) in sources.bundles:
             text = sources.bundles[name, bundle.path]
-            sources.room.take(bundle.path, len(text))
+            sources.budget.take(bundle.path, len(text))
             files[bundle.path] = File(text.encode(), DEFAULT_MODE if mode is None else mode)
         if source.pod_certificate is not None:
             raise VolumeError("podCertificate projections are not supported by this node")
@@ -193,7 +193,7 @@ def _projected(pod: core_v1.Pod, name: str, volume: core_v1.ProjectedVolumeSourc
 
 
 def lies_in_memory(volume: core_v1.Volume) -> bool:
-    """Tell whether a volume is a file system in memory of its own."""
+    """Return whether a volume is a file system in memory of its own."""
     if volume.empty_dir is not None:
         return volume.empty_dir.medium == "Memory"
     return any(source is not None for source in (volume.secret, volume.downward_api, volume.projected))

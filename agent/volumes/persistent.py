@@ -1,6 +1,6 @@
-"""Volumes that live longer than a pod, or elsewhere: claims and what is behind them, NFS, CSI.
+"""Volumes that outlive a pod or are elsewhere: claims with their PersistentVolumes, NFS, CSI.
 
-Each kind of source has its way; a claim's PersistentVolume is looked at anew every time, so a volume that grew is noticed.
+Each kind of source has a handler; a claim's PersistentVolume is read anew every time, so that an expansion is noticed.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from agent.csi.volumes import Begin, CSIVolumes
 from agent.usage import machine
 from agent.usage.model import Filesystem, PersistentUse
 from agent.volumes import hostpath, nfs
-from agent.volumes.claims import Bound, ClaimReader, claim_of
+from agent.volumes.claims import BoundClaim, ClaimReader, claim_of
 from agent.volumes.local import LocalVolumes
 from agent.volumes.local_path import LocalPathVolumes
-from agent.volumes.mounted import Mounted
+from agent.volumes.mounted_volume import MountedVolume
 from agent.volumes.payload import VolumeError
 from kube.api import core_v1
 from kube.clock import SYSTEM, Clock
 
-Result = tuple[Mounted, float | None]
-"""What is set up, and when to look at it again (epoch seconds)."""
+Result = tuple[MountedVolume, float | None]
+"""The volume that is set up, and when to set it up again (epoch seconds)."""
 
 
 def is_persistent(volume: core_v1.Volume) -> bool:
-    """Tell whether a pod's volume is one of those that are set up here."""
+    """Return whether a pod's volume is set up by this class."""
     sources = (volume.persistent_volume_claim, volume.ephemeral, volume.csi, volume.nfs)
     return any(source is not None for source in sources)
 
@@ -38,7 +38,7 @@ def is_persistent(volume: core_v1.Volume) -> bool:
 class _There:
     """A volume that is set up."""
 
-    mounted: Mounted | None = None
+    mounted: MountedVolume | None = None
     csi: csi_volume.Volume | None = None
     use: Filesystem | None = None
 
@@ -59,7 +59,7 @@ class PersistentVolumes:
         self._pods_dir, self._claims, self._csi = pods_dir, claims, csi
         self._local = LocalVolumes(pods_dir, local_path)
         self._there: dict[str, dict[str, _There]] = {}
-        """Pod to its volumes by the pod's names, for their figures."""
+        """By pod UID: its volumes by name, for their usage."""
 
     async def set_up(self, pod: core_v1.Pod, volume: core_v1.Volume) -> Result:
         """Set one volume up, or see to it again. Raise VolumeError."""
@@ -83,7 +83,7 @@ class PersistentVolumes:
             name = error.name or bound.persistent.metadata.name or ""
             raise VolumeError(str(error), step=error.step, name=name) from error
 
-    async def _claimed(self, pod: core_v1.Pod, volume: core_v1.Volume, bound: Bound, read_only: bool) -> Result:
+    async def _claimed(self, pod: core_v1.Pod, volume: core_v1.Volume, bound: BoundClaim, read_only: bool) -> Result:
         persistent = bound.persistent
         name, spec = persistent.metadata.name or "", persistent.spec
         if spec.csi is not None:
@@ -93,7 +93,7 @@ class PersistentVolumes:
         if spec.host_path is not None:
             uid, kind = pod.metadata.uid or "", spec.host_path.type or ""
             path = await threads.call(uid, hostpath.prepare, spec.host_path.path, kind, owner=threads.Owner.of(pod))
-            return Mounted(path, read_only), None
+            return MountedVolume(path, read_only), None
         if spec.local is not None:
             return await self._local.set_up(pod, persistent, read_only), None
         raise VolumeError(f'PV "{name}": no volume plugin matched')
@@ -103,9 +103,9 @@ class PersistentVolumes:
         self._local.forget(uid)
         self._there.pop(uid, None)
 
-    def begun(self, uid: str) -> bool:
-        """Tell whether drivers were asked for anything for a pod in this agent's life."""
-        return self._csi is not None and self._csi.begun(uid)
+    def has_volumes_of(self, uid: str) -> bool:
+        """Return whether this agent process called drivers for a pod."""
+        return self._csi is not None and self._csi.has_volumes_of(uid)
 
     async def release(self, uid: str) -> None:
         """Have drivers take a pod's volumes down. Raise CleanupError."""
@@ -113,8 +113,8 @@ class PersistentVolumes:
         if self._csi is not None:
             await self._csi.release(uid)
 
-    async def figures(self, pod: core_v1.Pod) -> tuple[PersistentUse, ...]:
-        """Say how full the pod's volumes are: by the driver where it knows, by the file system of the mount otherwise."""
+    async def volume_stats(self, pod: core_v1.Pod) -> tuple[PersistentUse, ...]:
+        """Return the usage of the pod's volumes: from the driver where it reports it, else from the mount's file system."""
         now = self._clock.now().timestamp()
         found = []
         for volume in pod.spec.volumes:
@@ -125,7 +125,7 @@ class PersistentVolumes:
                 use = await self._use(pod, there, there.mounted.path, now)
             else:
                 assert self._csi is not None, "it set the volume up"
-                use = await self._csi.figures(pod, there.csi, now)
+                use = await self._csi.volume_stats(pod, there.csi, now)
             if use is not None:
                 found.append(PersistentUse(volume.name, claim_of(pod, volume), use))
         return tuple(found)
@@ -134,7 +134,9 @@ class PersistentVolumes:
         """Return how full a mount is; what was read last where it hangs, which is waited for once."""
         if not threads.under_way(f"use of {path}"):
             with contextlib.suppress(OSError):
-                there.use = await threads.look(f"use of {path}", _filesystem, now, path, owner=threads.Owner.of(pod))
+                there.use = await threads.call_shared(
+                    f"use of {path}", _filesystem, now, path, owner=threads.Owner.of(pod)
+                )
         return there.use
 
     async def sweep(self, begin: Begin | None = None) -> None:
@@ -142,20 +144,20 @@ class PersistentVolumes:
         if self._csi is not None:
             await self._csi.sweep(begin)
 
-    async def _csi_volume(self, pod: core_v1.Pod, volume: csi_volume.Volume, bound: Bound | None) -> Result:
+    async def _csi_volume(self, pod: core_v1.Pod, volume: csi_volume.Volume, bound: BoundClaim | None) -> Result:
         if self._csi is None:
             raise VolumeError("no volume plugin matched")
         ready = await self._csi.set_up(pod, volume, bound)
         self._there.setdefault(pod.metadata.uid or "", {}).setdefault(volume.pod_volume, _There()).csi = volume
-        return Mounted(ready.path, volume.read_only, device=volume.block), ready.again
+        return MountedVolume(ready.path, volume.read_only, device=volume.block), ready.again
 
     async def _nfs(
         self, pod: core_v1.Pod, name: str, source: core_v1.NFSVolumeSource, options: Sequence[str], *, read_only: bool
-    ) -> Mounted:
+    ) -> MountedVolume:
         read_only = read_only or bool(source.read_only)
         target = self._pods_dir / (pod.metadata.uid or "") / "volumes" / "kubernetes.io~nfs" / name
         await nfs.mount(source.server, source.path, target, options, read_only=read_only)
-        return Mounted(target, read_only)
+        return MountedVolume(target, read_only)
 
 
 def _filesystem(now: float, path: Path) -> Filesystem | None:

@@ -1,7 +1,7 @@
-"""Has mounts pass between the machine and containers below the agent's folder, where the machine's own mount passes none.
+"""Enables mount propagation between the machine and containers below the agent's directory.
 
 Volumes with mountPropagation need a source on a shared mount; the runtime refuses Bidirectional without one. systemd makes /
-shared, other init systems leave it private. As upstream's MakeRShared, but that it covers nothing that is mounted already.
+shared, other init systems leave it private. As upstream's MakeRShared, except that it hides nothing that is mounted already.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ def prepare(folder: Path) -> None:
         points = mounts.mount_points(folder)
         if str(folder) not in points:
             if points:
-                log.warning("mounts below %s reach no containers: %s was mounted before", folder, points[0])
+                log.warning("mounts below %s do not propagate to containers: %s was mounted before", folder, points[0])
                 return
             mounts.bind(folder, folder)
         mounts.make_shared(folder)
-        log.info("made %s a shared mount", folder)
+        log.info("mounted %s as shared", folder)
     except OSError as error:
-        log.error("mounts below %s reach no containers: %s", folder, error)
+        log.error("mounts below %s do not propagate to containers: %s", folder, error)

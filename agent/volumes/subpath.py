@@ -1,9 +1,9 @@
-"""subPath: one file or folder of a volume, bound where no container can swap it for a link (CVE-2021-25741).
+"""subPath: binds one file or directory of a volume so that no container can swap it for a link (CVE-2021-25741).
 
-A container that writes to the volume can replace any part of the path by a link while we look. So the path is first
-resolved, must lie inside the volume, and is then opened part by part from the volume's root with O_NOFOLLOW; what the last
-descriptor names is what is bound, whatever happens to the path meanwhile. The runtime is given our bind mount, never
-the path in the volume. What is mounted below the path does not come along (pkg/volume/util/subpath/subpath_linux.go).
+A container that writes to the volume can replace any part of the path by a link at any time. So the path is first resolved,
+must lie inside the volume, and is then opened part by part from the volume's root with O_NOFOLLOW; the target of the last
+descriptor is bound, whatever happens to the path meanwhile. The runtime is given our bind mount, never the path in the volume.
+Mounts below the path are not included (pkg/volume/util/subpath/subpath_linux.go).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
-from agent.links import resolve
-from agent.podspec.environment import ConfigError, expand, names_in
+from agent.podspec.environment import ContainerConfigError, expand, names_in
+from agent.symlinks import resolve
 from agent.volumes import mounts
 from agent.volumes.payload import VolumeError
 from kube.api import core_v1
@@ -24,24 +24,24 @@ _FLAGS = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def named(mount: core_v1.VolumeMount, env: Mapping[str, str]) -> str:
-    """Return the path that a mount names below its volume, "" for the whole. Raise ConfigError in upstream's words."""
+    """Return a mount's path below its volume, "" for the whole. Raise ContainerConfigError with upstream's message."""
     path = mount.sub_path or ""
     if mount.sub_path_expr:
         missing = sorted({name for name in names_in(mount.sub_path_expr) if not env.get(name)})
         if missing:
-            raise ConfigError(f"missing value for {', '.join(missing)}")
+            raise ContainerConfigError(f"missing value for {', '.join(missing)}")
         path = expand(mount.sub_path_expr, env)
     if path.startswith("/"):
-        raise ConfigError(f"error SubPath `{path}` must not be an absolute path")
+        raise ContainerConfigError(f"error SubPath `{path}` must not be an absolute path")
     if ".." in path.split("/"):
-        raise ConfigError(f"unable to provision SubPath `{path}`: must not contain '..'")
+        raise ContainerConfigError(f"unable to provision SubPath `{path}`: must not contain '..'")
     return path
 
 
 def bind(volume: Path, sub_path: str, target: Path, table: mounts.MountTable) -> Path:
     """Bind volume/sub_path onto the target (made as a file or folder) and return it. Raise VolumeError, OSError.
 
-    `table` says what is mounted on targets.
+    `table` lists the mounts at targets.
     """
     if sub_path.startswith("/") or ".." in sub_path.split("/"):
         raise VolumeError(f"subPath must be a relative path without '..': {sub_path}")

@@ -1,7 +1,7 @@
-"""Service-account tokens for projected volumes: requested bound to the pod, kept, renewed at 80 % of their life.
+"""Service account tokens for projected volumes: requested bound to the pod, cached, renewed at 80 % of their lifetime.
 
-Upstream renews after 80 % of the lifetime or 24 hours, whichever is first, with a little jitter so that a node's pods do
-not ask at once (pkg/kubelet/token/token_manager.go).
+Upstream renews after 80 % of the lifetime or 24 hours, whichever is first, with a little jitter so that a node's pods do not
+renew at once (pkg/kubelet/token/token_manager.go).
 """
 
 from __future__ import annotations
@@ -96,5 +96,5 @@ class TokenCache:
         expires = parse_time(status.expiration_timestamp or "").timestamp()
         # Upstream's server may give a longer life than asked for; renewal goes by what was asked.
         life = min(expires - now, float(key.seconds))
-        due = now + min(life * 0.8, _DAY) - random.uniform(0, 10.0)
-        return Token(status.token or "", expires, max(due, now + 1.0))
+        renew_at = now + min(life * 0.8, _DAY) - random.uniform(0, 10.0)
+        return Token(status.token or "", expires, max(renew_at, now + 1.0))

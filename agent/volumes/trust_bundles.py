@@ -1,7 +1,7 @@
-"""Trust bundles: certificates that live behind the API, by name or by signer and labels.
+"""Reads trust bundles from the API, by name or by signer and labels.
 
-ClusterTrustBundles are a beta kind that servers do not serve unless told to, so it is asked for by its path rather than by the
-table of what is served; where it is not there, the answer is the one for a bundle that does not exist.
+ClusterTrustBundles are a beta kind that servers do not serve by default, so they are read by their path rather than by the
+resource table; where they are not served, the answer is that the bundle does not exist.
 """
 
 from __future__ import annotations

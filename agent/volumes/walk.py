@@ -1,10 +1,10 @@
-"""Walking a folder that pods write, at any depth: by directory descriptors, never through a link, never into a mount.
+"""Walks a directory that pods write, at any depth: by directory descriptors, never through a link, never into a mount.
 
-Few descriptors are open at a time and nothing recurses: a pod can nest folders deeper than Python's stack or the limit on
-open files. The uppermost folders stay open for the way up. Below them it is "..", and is taken only into the folder that the
-walk came from: out of one that was moved the walk goes on in the nearest folder above that is still where it was. What is
-removed meanwhile is no error; a folder that cannot be read is one when all else was found. A folder may have millions of
-entries: the kernel is asked for a few hundred at a time, and no more than `HELD` are kept for the way up.
+Few descriptors are open at a time and nothing recurses: a pod can nest directories deeper than Python's stack or the limit on
+open files. The uppermost directories stay open for the way up. Below them the way up is "..", and is taken only into the
+directory that the walk came from: out of one that was moved the walk goes on in the nearest directory above that is still in
+place. What is removed meanwhile is no error; a directory that cannot be read is an error, reported after all else was found. A
+directory may have millions of entries: they are read a few hundred at a time, and no more than `HELD` are kept for the way up.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class _Walk:
-    """Where a walk is: `levels` from the top to the folder that it is in, whose descriptor is `at`."""
+    """The position of a walk: `levels` from the top to the current directory, whose descriptor is `at`."""
 
     def __init__(self, folder: Path) -> None:
         self.at, identity, self.mount = _open(folder)
@@ -102,7 +102,7 @@ class _Walk:
         self.at = self.kept.pop()
         for level in way:
             if not self._reopen(level):
-                self.fail(_moved(level.name))  # or removed: that can no longer be told
+                self.fail(_moved(level.name))  # or removed: that is no longer known
                 break
         self._held = sum(len(level.left) for level in self.levels)
         return False
@@ -171,7 +171,7 @@ def remove(folder: Path) -> None:
     """
     for _ in range(PASSES):
         removed, failed = _remove_below(folder)
-        # Some file systems number entries anew when others go, so that a walk that reads again misses some.
+        # Some file systems renumber entries when others are removed, so that a walk that reads again misses some.
         if failed is None or failed.errno not in (errno.ENOTEMPTY, errno.ESTALE) or not removed:
             break
     if failed is not None:
@@ -208,7 +208,7 @@ def _open(name: str | Path, at: int | None = None) -> tuple[int, tuple[int, int]
 
 
 def _is_linked(descriptor: int) -> bool:
-    """Return whether an open folder still has a name, as far as that can be told."""
+    """Return whether an open directory still has a name, as far as that is known."""
     try:
         return os.fstat(descriptor).st_nlink > 0
     except OSError:
@@ -229,6 +229,6 @@ def _is(level: Level, descriptor: int) -> bool:
 
 
 def _mount_of(descriptor: int) -> str:
-    """Return the ID of the mount that a descriptor is in: a device's number would not tell of bind mounts."""
+    """Return the ID of a descriptor's mount: a device's number would not distinguish bind mounts."""
     with open(f"/proc/self/fdinfo/{descriptor}") as lines:
         return next(line for line in lines if line.startswith("mnt_id:"))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import uvicorn
 
-from agent.server import serve
+from agent.server import listeners
 from agent.server.protocol import AgentProtocol
 from agent.streaming.idle import close_when_idle
 from agent.streaming.upgrade import UpgradeError, dial, splice
@@ -22,7 +22,7 @@ async def _serving(app: App) -> AsyncIterator[int]:
     config = uvicorn.Config(app, http=AgentProtocol, ws="none", lifespan="off", log_config=None)
     config.load()
     port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-    task = asyncio.create_task(serve._run(config, "127.0.0.1", 0, port.set_result))
+    task = asyncio.create_task(listeners._run(config, "127.0.0.1", 0, port.set_result))
     try:
         yield await port
     finally:

@@ -15,7 +15,7 @@ import pytest
 import yaml
 from aiohttp import web
 
-from agent.server import serve as agent
+from agent.server import listeners as agent
 from control import standalone
 from control.scheduler.configuration import ExtenderConfig
 from control.scheduler.extender import Extender

@@ -1,1 +1,1 @@
-"""With what images are pulled: the pod's secrets, the node's own docker configuration, and exec plugins (KEP-2133)."""
+"""Image pull credentials: the pod's secrets, the node's own docker configuration, and exec plugins (KEP-2133)."""

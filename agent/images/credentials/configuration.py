@@ -1,7 +1,7 @@
-"""The CredentialProviderConfig file (kubelet.config.k8s.io): which plugin is asked about which images.
+"""The CredentialProviderConfig file (kubelet.config.k8s.io): the credential plugins and the images that each is for.
 
-Decoded strictly and checked at start, as upstream does: a plugin that is misconfigured would otherwise show as an image that
-cannot be pulled, much later. --image-credential-provider-config may name a folder, whose files are taken in their names' order.
+Decoded strictly and checked at start, as upstream does: a misconfigured plugin would otherwise show much later, as an image
+that cannot be pulled. --image-credential-provider-config may name a directory, whose files are read in their names' order.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """All credentials that an image may be pulled with, in the order in which they are tried.
 
 The pod's secrets come first, the most specific address before others, then the node's own: its docker configuration
-(config.json in the agent's folder) and what the plugins say (pkg/credentialprovider: UnionDockerKeyring).
+(config.json in the agent's directory) and the answers of plugins (pkg/credentialprovider: UnionDockerKeyring).
 """
 
 from __future__ import annotations

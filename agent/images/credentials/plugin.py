@@ -1,7 +1,7 @@
-"""One exec plugin: a program that is given an image's name on its standard input and answers with credentials.
+"""One credential plugin: a program that reads an image's name from standard input and answers with credentials.
 
-Answers are kept as long as they say, for the image, its registry or all images as they say, and for each service account apart
-where the plugin was given a token of one. Of several who ask for the same at once, one runs the program.
+Answers are cached for the duration and the scope (image, registry, all images) that they name, and for each service account
+apart where the plugin was given a token of one. Concurrent requests for the same credentials run the program once.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class _Answer(msgspec.Struct, rename="camel"):
 
 @dataclass(frozen=True, slots=True)
 class _Account:
-    """A pod's service account as a plugin is told of it."""
+    """A pod's service account, as passed to a plugin."""
 
     source: Source
     token: str
@@ -57,7 +57,7 @@ class _Account:
 
 
 class PluginError(Exception):
-    """The program failed, or said what cannot be understood."""
+    """The program failed, or its answer is malformed."""
 
 
 class Plugin:
@@ -155,7 +155,7 @@ class Plugin:
         try:
             answer = msgspec.json.decode(result.stdout, type=_Answer)
         except msgspec.MsgspecError as error:
-            # What it printed may hold a password, so it is not told.
+            # Its output may contain a password, so it is not logged.
             raise PluginError(f"error decoding the answer: {error}") from error
         if answer.kind != "CredentialProviderResponse" or answer.api_version != version:
             raise PluginError(f"answered with {answer.api_version} {answer.kind}, expected {version}")

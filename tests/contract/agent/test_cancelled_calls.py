@@ -61,7 +61,7 @@ async def test_a_pods_worker_whose_call_others_cancelled_goes_on(
 ) -> None:
     await create(node, "p", container())
     pod = await node.ready("p")
-    read, cancelled = Runtime.container, []
+    read, cancelled = Runtime.container, list[str]()
 
     async def cancelled_once(self: Runtime, container_id: str, sandbox_id: str = "") -> ContainerRecord | None:
         if not cancelled:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.contracts import HookError
+from agent.interfaces import HookError
 from agent.pods.hooks import Hooks
 from agent.probes.http import HTTPProber
 from agent.probes.result import Result, Target, Verdict

@@ -20,7 +20,7 @@ HUNG = 2 * max(4, 2 * (os.cpu_count() or 1))
 
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limiter, "HELD_SECONDS", 0.1, raising=False)
+    monkeypatch.setattr(limiter, "SLOT_SECONDS", 0.1, raising=False)
 
 
 async def hangs(runtime: FakeRuntime, rpc: str, begun: int) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from agent.shutdown import logind as login
 from agent.shutdown.periods import Period
-from agent.shutdown.state import last
+from agent.shutdown.state import load
 from cri.fake import FakeRuntime
 from kube.api import core_v1, meta_v1, scheduling_v1
 from tests.support.control import ApiUnderTest
@@ -61,7 +61,7 @@ async def test_pods_end_by_priority_before_the_machine_does(
         assert status.message == "Pod was terminated in response to imminent node shutdown."
         condition = next(c for c in status.conditions if c.type == "DisruptionTarget")
         assert (condition.status, condition.reason) == ("True", "TerminationByKubelet")
-    began, ended = last(node.config.root_dir)
+    began, ended = load(node.config.root_dir)
     assert began and ended
 
     async def told() -> bool:

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from agent.podspec.environment import ConfigError
+from agent.podspec.environment import ContainerConfigError
 from agent.volumes.image import folders_supported, supported
-from agent.volumes.recursion import recursive_read_only
+from agent.volumes.recursive_read_only import recursive_read_only
 from cri.fake import FakeRuntime
 from cri.messages import api
 from kube.api import core_v1
@@ -90,7 +90,7 @@ def test_how_far_read_only_goes(wanted: str | None, read_only: bool, can: bool, 
 
 def test_what_is_asked_for_and_impossible_is_an_error() -> None:
     mount = core_v1.VolumeMount(name="data", mount_path="/data", recursive_read_only="Enabled")
-    with pytest.raises(ConfigError, match="not supported by the runtime"):
+    with pytest.raises(ContainerConfigError, match="not supported by the runtime"):
         recursive_read_only(mount, read_only=True, supported=False)
 
 

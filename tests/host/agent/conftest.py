@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from agent.contracts import PodView
-from agent.probes.counts import ProbeCounts
+from agent.interfaces import PodView
+from agent.probes.probe_metrics import ProbeMetrics
 from agent.records import container_record, sandbox_record
-from agent.server import app, serve
+from agent.server import app, listeners
 from agent.server.authentication import Authenticator
 from agent.server.authorization import Authorizer
-from agent.usage.collect import Collector
-from agent.usage.figures import Figures
+from agent.usage.collector import Collector
+from agent.usage.endpoints import UsageEndpoints
 from agent.volumes.local_path import LocalPathVolumes
 from cri.client import Client
 from cri.messages import (
@@ -176,21 +176,21 @@ async def _served(pods: OnePod, folder: Path) -> AsyncIterator[Served]:
         pods_dir=folder / "volumes-of-pods",
         logs_dir=folder / "pods",
     )
-    figures = Figures(collector, pods, "node", ProbeCounts())
-    parts = app.Parts(
+    endpoints = UsageEndpoints(collector, pods, "node", ProbeMetrics())
+    parts = app.ServerDependencies(
         pods=pods,
         runtime=pods.client.runtime,
         clock=SYSTEM,
         pod_logs_dir=folder / "pods",
         health=lambda: "",
         configuration=dict,
-        summary=figures.summary,
+        summary=endpoints.summary,
         remove_volume=LocalPathVolumes(folder / "local-path").remove,
-        metrics=figures.texts(),
+        metrics_texts=endpoints.texts(),
     )
     authenticator = Authenticator(None, SYSTEM, cache_seconds=120, anonymous=False)
     authorizer = Authorizer(None, "node", SYSTEM, allowed_seconds=300, denied_seconds=30)
-    listener = serve.Listener(
+    listener = listeners.Listener(
         address="127.0.0.1",
         port=0,
         cert_file=folder / "server.crt",
@@ -198,7 +198,7 @@ async def _served(pods: OnePod, folder: Path) -> AsyncIterator[Served]:
         client_ca_file=folder / "ca.crt",
     )
     port: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-    task = asyncio.create_task(serve.serve(app.build(parts, authenticator, authorizer), listener, port.set_result))
+    task = asyncio.create_task(listeners.serve(app.build(parts, authenticator, authorizer), listener, port.set_result))
     try:
         tls = ssl.create_default_context(cafile=str(folder / "ca.crt"))
         tls.load_cert_chain(folder / "client.crt", folder / "client.key")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agent.images import collection
+from agent.images import garbage_collection
 from tests.support import images
 from tests.support.containerd import Containerd, start_containerd
 from tests.support.control import api_server
@@ -53,7 +53,7 @@ def left_over(containerd: Containerd) -> list[str]:
 async def test_a_pull_that_does_not_fit_says_so_and_succeeds_once_unused_images_have_gone(
     tmp_path: Path, disk: SmallDisk, containerd: Containerd, served: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(collection, "PERIOD_SECONDS", 30.0)
+    monkeypatch.setattr(garbage_collection, "PERIOD_SECONDS", 30.0)
     unused, large = "unused.example/large:1", f"{served.host}/large:1"
     containerd.load([images.Image(unused, files={"unused": os.urandom(LARGE)})])
     disk.fill(leave=LEFT)

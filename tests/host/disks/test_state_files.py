@@ -28,7 +28,7 @@ def volume(path: Path, text: str) -> None:
 
 def shutdown(path: Path, text: str) -> None:
     path.parent.mkdir(exist_ok=True)
-    state.note(path, text, None)
+    state.save(path, text, None)
 
 
 WRITERS: dict[str, Callable[[Path, str], None]] = {

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agent.images.collection import Disk, ImageGC
+from agent.images.garbage_collection import ImageDisk, ImageGC
 from agent.records import container_record
 from agent.volumes import mounts
 from cri.client import Client as RuntimeClient
@@ -231,8 +231,8 @@ async def waiting(node: NodeUnderTest, name: str) -> tuple[str, str]:
     return why(await node.wait(name, lambda pod: why(pod)[0] not in ("", "ContainerCreating", "PodInitializing")))
 
 
-def _full(mountpoint: str) -> Disk:
-    return Disk(100 << 30, 1 << 30)
+def _full(mountpoint: str) -> ImageDisk:
+    return ImageDisk(100 << 30, 1 << 30)
 
 
 def _host_users(pod: core_v1.Pod) -> dict[str, int]:

@@ -7,17 +7,17 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from agent.cgroups.tree import Cgroups
-from agent.contracts import PodView
 from agent.eviction import Eviction
 from agent.eviction.signals import Reading
-from agent.eviction.thresholds import Watch, thresholds
-from agent.images.collection import Disk, ImageGC
+from agent.eviction.thresholds import ThresholdTracker, thresholds
+from agent.images.garbage_collection import ImageDisk, ImageGC
+from agent.interfaces import PodView
 from agent.lifecycle import End
 from agent.node.housekeeping import Housekeeping
 from agent.pods.references import ReferenceStore
-from agent.pods.resource_state import PodResources
+from agent.pods.resource_state import PodResourceStates
 from agent.runtime import Runtime
-from agent.usage.collect import Collector
+from agent.usage.collector import Collector
 from agent.volumes.claims import ClaimReader
 from agent.volumes.local_path import LocalPathVolumes
 from agent.volumes.manager import VolumeManager
@@ -119,7 +119,9 @@ async def test_what_belongs_to_no_pod_is_swept_up(server: ApiUnderTest, tmp_path
             PersistentVolumes(pods, ClaimReader(client), LocalPathVolumes(tmp_path / "local-path")),
             TrustBundles(client),
         )
-        await Housekeeping(lambda: {alive}, volumes, PodResources(tmp_path), cgroups, logs, links, clock=SYSTEM).sweep()
+        await Housekeeping(
+            lambda: {alive}, volumes, PodResourceStates(tmp_path), cgroups, logs, links, clock=SYSTEM
+        ).sweep()
         assert orphan not in cgroups.pod_uids()
     finally:
         cgroups.fs.remove(f"sweep-{os.getpid()}")
@@ -132,9 +134,9 @@ async def test_what_belongs_to_no_pod_is_swept_up(server: ApiUnderTest, tmp_path
 async def test_unused_images_go_when_their_disk_is_full(containerd: Containerd) -> None:
     containerd.load([images.busybox("example.test/unused:1"), images.Image("example.test/unused:2", labels={"a": "b"})])
     async with RuntimeClient(containerd.endpoint) as runtime:
-        full = ImageGC(runtime, SYSTEM, high=85, low=80, minimum_age=0, disk=lambda _: Disk(100 << 30, 1 << 30))
-        empty = ImageGC(runtime, SYSTEM, high=85, low=80, minimum_age=0, disk=lambda _: Disk(100 << 30, 90 << 30))
-        young = ImageGC(runtime, SYSTEM, high=85, low=80, minimum_age=120, disk=lambda _: Disk(100 << 30, 1 << 30))
+        full = ImageGC(runtime, SYSTEM, high=85, low=80, minimum_age=0, disk=lambda _: ImageDisk(100 << 30, 1 << 30))
+        empty = ImageGC(runtime, SYSTEM, high=85, low=80, minimum_age=0, disk=lambda _: ImageDisk(100 << 30, 90 << 30))
+        young = ImageGC(runtime, SYSTEM, high=85, low=80, minimum_age=120, disk=lambda _: ImageDisk(100 << 30, 1 << 30))
         assert await empty.collect() == 0 and await young.collect() == 0
         assert await full.collect() > 0
         tags = {tag for image in await runtime.images.list_images() for tag in image.repo_tags}
@@ -221,7 +223,7 @@ async def test_a_node_without_memory_evicts_the_pod_that_takes_most_beyond_its_r
 
         eviction = Eviction(
             evicted,  # type: ignore[arg-type]
-            Watch(thresholds({"memory.available": "100Mi"}, {}, {}, {}), 300.0),
+            ThresholdTracker(thresholds({"memory.available": "100Mi"}, {}, {}, {}), 300.0),
             lambda: {"memory.available": Reading(200 << 20, 1 << 30)},
             collector.snapshot,
             free,

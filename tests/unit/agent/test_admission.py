@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from agent.config import AgentConfig
+from agent.node.state import NodeState
 from agent.pods.admission import Admission, admit
-from agent.pods.taken import Taken
-from agent.pods.toolbox import NodeState
+from agent.pods.pod_requests import PodRequests
 from kube.api import core_v1
 from tests.unit.agent.pods import pod
 
@@ -30,12 +30,12 @@ def cpu(amount: str, **spec: Any) -> core_v1.Pod:
 
 
 def refusal(given: core_v1.Pod, *others: core_v1.Pod, node: NodeState = NODE, **changes: Any) -> tuple[str, str]:
-    rejected = admit(given, map(Taken.of, others), node, AgentConfig(node_name="n", **changes)).rejected
+    rejected = admit(given, map(PodRequests.of, others), node, AgentConfig(node_name="n", **changes)).rejected
     if rejected is None:
         return "", ""
     assert rejected.phase == "Failed" and rejected.message.startswith("Pod was rejected: ")
-    assert rejected.message == f"Pod was rejected: {rejected.told}"
-    return rejected.reason, rejected.told
+    assert rejected.message == f"Pod was rejected: {rejected.event_message}"
+    return rejected.reason, rejected.event_message
 
 
 def reason(given: core_v1.Pod, *others: core_v1.Pod, node: NodeState = NODE, **changes: Any) -> str:
@@ -181,7 +181,9 @@ def best_effort(name: str) -> core_v1.Pod:
 
 
 def way(wants: str, *others: core_v1.Pod, **changes: Any) -> list[str]:
-    admission = admit(cpu(wants, priority=CRITICAL), map(Taken.of, others), NODE, AgentConfig(node_name="n", **changes))
+    admission = admit(
+        cpu(wants, priority=CRITICAL), map(PodRequests.of, others), NODE, AgentConfig(node_name="n", **changes)
+    )
     assert admission.rejected is None
     return [victim.metadata.name or "" for victim in admission.preempt]
 
@@ -207,7 +209,7 @@ def test_a_pod_without_requests_makes_way_for_a_place_only() -> None:
 
 def test_a_critical_pod_does_not_make_way_for_one_of_its_priority() -> None:
     other = burstable("2", "other", priority=CRITICAL)
-    rejected = admit(cpu("1", priority=CRITICAL), [Taken.of(other)], NODE, AgentConfig(node_name="n")).rejected
+    rejected = admit(cpu("1", priority=CRITICAL), [PodRequests.of(other)], NODE, AgentConfig(node_name="n")).rejected
     assert rejected is not None and rejected.reason == "UnexpectedAdmissionError"
     assert rejected.message.endswith("no set of running pods found to reclaim resources: [(res: cpu, q: 1000), ]")
 
@@ -219,7 +221,7 @@ def test_a_critical_pod_is_still_refused_for_other_reasons() -> None:
 
 def test_a_pod_of_this_machines_manifests_is_critical() -> None:
     def admitted(given: core_v1.Pod, *others: core_v1.Pod, node: NodeState = NODE) -> Admission:
-        return admit(given, map(Taken.of, others), node, AgentConfig(node_name="n"), static={"own"})
+        return admit(given, map(PodRequests.of, others), node, AgentConfig(node_name="n"), static={"own"})
 
     own = burstable("1", "own")
     assert admitted(own, node=but(taints=NO_EXECUTE)).rejected is None

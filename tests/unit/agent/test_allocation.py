@@ -24,8 +24,8 @@ def test_a_held_size_is_that_which_each_container_was_last_given() -> None:
     assert allocation.differs(wanted, before) and not allocation.differs(before, before)
     found = runtime(record("main", "exited"), record("other"))
     given = {"main-0": core_v1.ResourceRequirements(requests={"cpu": "5"})}
-    has = allocation.granted(before, found, given)
-    held = allocation.in_size(wanted, has)
+    has = allocation.current_sizes(before, found, given)
+    held = allocation.with_sizes(wanted, has)
     assert requests(held) == {"main": "5", "other": "2", "side": "3"}
     assert requests(wanted) == {"main": "10", "other": "20", "side": "30"}
-    assert not allocation.differs(held, allocation.in_size(before, has))
+    assert not allocation.differs(held, allocation.with_sizes(before, has))

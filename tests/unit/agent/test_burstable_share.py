@@ -1,16 +1,15 @@
-"""The burstable class has the CPU shares of what its pods were granted, not of what a resize that is held asks for."""
+"""The burstable class has the CPU shares of its pods' allocated sizes, not of what a pending resize asks for."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any
 
-from agent.pods.resize import Hold
+from agent.lifecycle.resize import PendingResize
 from agent.pods.state import PodState
-from agent.pods.sync import _hold_resize
-from agent.pods.taken import Taken
-from agent.records import PodRuntime
+from agent.pods.steps.sync import _check_resize
 from kube.api import core_v1
+from kube.clock import FakeClock
 from tests.unit.agent.pods import pod
 
 
@@ -18,35 +17,28 @@ def sized(cpu: str) -> core_v1.Pod:
     return pod({"name": "main", "resources": {"requests": {"cpu": cpu}}})
 
 
-class Worker(SimpleNamespace):
-    """As much of a pod's worker as a resize looks at."""
+class Context(SimpleNamespace):
+    """As much of a pod's context as a resize looks at."""
 
-    cpu_request: Any = PodState.cpu_request
-
-    @property
-    def taken(self) -> Taken:
-        return Taken.of(self.allocated)
-
-    def wanted(self, newer: core_v1.Pod, held: Hold | None) -> None:
-        self.pod, self.hold_resize = newer, lambda _: held
-        _hold_resize(self)  # type: ignore[arg-type]
+    def want(self, newer: core_v1.Pod, pending: PendingResize | None) -> None:
+        self.state.pod, self.pending_resize = newer, lambda _: pending
+        _check_resize(self)  # type: ignore[arg-type]
 
 
-def test_a_resize_counts_once_it_is_granted() -> None:
+def test_a_resize_counts_once_it_is_allocated() -> None:
     before, changes = sized("100m"), list[int]()
-    notes = SimpleNamespace(allocated=SimpleNamespace(put=lambda *_: None))
-    worker = Worker(
-        uid="uid-1",
-        allocated=before,
-        runtime=PodRuntime(),
-        applied={},
-        tools=SimpleNamespace(resources=notes),
-        resize_story=SimpleNamespace(look=lambda *_, **__: None),
+    state = PodState(before, static=False, rejection=None, allocated=before, clock=FakeClock(), back_off_max=300.0)
+    state.resize.actuated = {}
+    ignored: Any = lambda *_, **__: None  # noqa: E731
+    context = Context(
+        state=state,
+        deps=SimpleNamespace(resources=SimpleNamespace(allocated=SimpleNamespace(put=ignored))),
+        reporter=SimpleNamespace(resize_events=SimpleNamespace(record=ignored)),
+        size_changed=lambda: changes.append(state.cpu_request),
     )
-    worker.size_changed = lambda: changes.append(worker.cpu_request)
-    worker.wanted(sized("64"), Hold("Infeasible", "Node didn't have enough capacity"))
-    assert (worker.cpu_request, changes) == (100, [])
-    worker.wanted(sized("200m"), None)
-    assert (worker.cpu_request, changes) == (200, [200])
-    worker.wanted(sized("200m"), None)
+    context.want(sized("64"), PendingResize("Infeasible", "Node didn't have enough capacity"))
+    assert (state.cpu_request, changes) == (100, [])
+    context.want(sized("200m"), None)
+    assert (state.cpu_request, changes) == (200, [200])
+    context.want(sized("200m"), None)
     assert changes == [200]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from agent.cgroups.tree import Cgroups
-from agent.contracts import PodView
+from agent.interfaces import PodView
 from agent.records import SandboxRecord
 from agent.usage import cadvisor, cgroup_details, machine
 from agent.usage.model import CPU, ContainerUse, Filesystem, Interface, Memory, NodeUse, PodUse, Snapshot
@@ -62,10 +62,10 @@ def lay(mount: Path, path: str, v2: bool, processes: str = "") -> None:
 def test_a_cgroup_says_the_same_in_both_versions(tmp_path: Path, v2: bool) -> None:
     lay(tmp_path, "kubepods/pod1/c1", v2)
     found = cgroup_details.read(tmp_path, "kubepods/pod1/c1", v2)
-    figures = found.figures
-    assert figures["container_cpu_user_seconds_total"] == pytest.approx(3.0)
-    assert figures["container_cpu_system_seconds_total"] == pytest.approx(2.0)
-    assert figures["container_cpu_cfs_throttled_seconds_total"] == pytest.approx(0.5)
+    samples = found.samples
+    assert samples["container_cpu_user_seconds_total"] == pytest.approx(3.0)
+    assert samples["container_cpu_system_seconds_total"] == pytest.approx(2.0)
+    assert samples["container_cpu_cfs_throttled_seconds_total"] == pytest.approx(0.5)
     wanted = {
         "container_cpu_cfs_periods_total": 7,
         "container_cpu_cfs_throttled_periods_total": 2,
@@ -82,7 +82,7 @@ def test_a_cgroup_says_the_same_in_both_versions(tmp_path: Path, v2: bool) -> No
         "container_spec_cpu_period": 100000,
         "container_spec_cpu_quota": 50000,
     }
-    assert {name: figures[name] for name in wanted} == wanted
+    assert {name: samples[name] for name in wanted} == wanted
     assert found.devices["259:9999"] == {
         "container_fs_reads_bytes_total": 100,
         "container_fs_writes_bytes_total": 200,
@@ -92,8 +92,8 @@ def test_a_cgroup_says_the_same_in_both_versions(tmp_path: Path, v2: bool) -> No
 
 
 def test_a_cgroup_that_went_says_nothing(tmp_path: Path) -> None:
-    assert cgroup_details.read(tmp_path, "gone", True).figures == {}
-    assert cgroup_details.read(tmp_path, "gone", False).figures == {}
+    assert cgroup_details.read(tmp_path, "gone", True).samples == {}
+    assert cgroup_details.read(tmp_path, "gone", False).samples == {}
 
 
 def test_series_are_labelled_by_pod_and_container(tmp_path: Path) -> None:
@@ -156,5 +156,5 @@ def test_of_a_container_of_many_open_files_the_first_are_looked_at(
     monkeypatch.setattr(os, "readlink", lambda path: looked.append(path) or real(path))
     found = cgroup_details.Details(pids=[1, 2, 3])
     cgroup_details._processes(found)
-    assert found.figures["container_file_descriptors"] == found.figures["container_sockets"] == len(looked) == 50
-    assert found.figures["container_processes"] == 3
+    assert found.samples["container_file_descriptors"] == found.samples["container_sockets"] == len(looked) == 50
+    assert found.samples["container_processes"] == 3

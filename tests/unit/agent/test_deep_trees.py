@@ -16,10 +16,10 @@ from typing import Any, cast
 import pytest
 
 from agent.node.housekeeping import Housekeeping
-from agent.pods.end import discard
-from agent.pods.resource_state import PodResources
+from agent.pods.resource_state import PodResourceStates
+from agent.pods.steps.termination import remove_remains
 from agent.podspec.sandbox import log_directory
-from agent.usage import disk, machine
+from agent.usage import machine, pod_disk
 from agent.usage.machine import disk_use
 from agent.volumes import atomic, cleanup, directory, ownership, walk
 from agent.volumes.walk import entries_below, remove
@@ -52,7 +52,7 @@ def deep(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_deep_tree_is_given_to_a_group_and_removed(deep: Path) -> None:
-    ownership.give(deep, os.getgid())
+    ownership.set_ownership(deep, os.getgid())
     bits = [os.stat(name, dir_fd=at).st_mode & 0o7777 for at, name, _ in entries_below(deep)]
     assert len(bits) == LEVELS + 1
     assert bits[0] == 0o660 and all(found & 0o2070 == 0o2070 for found in bits[1:])
@@ -98,36 +98,35 @@ def test_the_hosts_file_and_termination_messages_count_as_the_pods_use_of_disk(t
     (folder / "containers/c").mkdir(parents=True)
     (folder / "etc-hosts").write_bytes(bytes(1 << 16))
     (folder / "containers/c/0a").write_bytes(bytes(1 << 17))
-    size, inodes = disk.read(pod(), folder, tmp_path / "logs", 0.0).files
+    size, inodes = pod_disk.read(pod(), folder, tmp_path / "logs", 0.0).files
     assert size >= (1 << 16) + (1 << 17) and inodes == 4
 
 
 @pytest.fixture
-def worker(tmp_path: Path) -> Iterator[Any]:
+def context(tmp_path: Path) -> Iterator[Any]:
     """Make an ended pod whose logs hold a deep tree."""
     config = SimpleNamespace(pod_logs_dir=tmp_path / "pods", container_logs_dir=tmp_path / "containers")
+    runtime = SimpleNamespace(containers=(), sandboxes=())
     ended = SimpleNamespace(
-        uid="u",
-        pod=pod({"name": "main"}),
-        tools=SimpleNamespace(config=config, resources=PodResources(tmp_path)),
-        runtime=SimpleNamespace(containers=(), sandboxes=()),
+        state=SimpleNamespace(uid="u", pod=pod({"name": "main"}), runtime=runtime),
+        deps=SimpleNamespace(config=config, resources=PodResourceStates(tmp_path)),
     )
-    logs = log_directory(config.pod_logs_dir, ended.pod)
+    logs = log_directory(config.pod_logs_dir, ended.state.pod)
     nest(Path(logs))
     yield ended
     if os.path.exists(logs):
         cleanup.remove_tree(Path(logs))
 
 
-async def test_a_deep_tree_among_a_pods_logs_does_not_stop_its_end(worker: Any, tmp_path: Path) -> None:
-    await discard(worker)
+async def test_a_deep_tree_among_a_pods_logs_does_not_stop_its_end(context: Any, tmp_path: Path) -> None:
+    await remove_remains(context)
     assert list((tmp_path / "pods").iterdir()) == []
 
 
-async def test_housekeeping_removes_a_deep_tree_among_logs(worker: Any, tmp_path: Path) -> None:
+async def test_housekeeping_removes_a_deep_tree_among_logs(context: Any, tmp_path: Path) -> None:
     volumes = SimpleNamespace(orphans=lambda known: [], sweep=nothing)
     folders = tmp_path / "pods", tmp_path / "containers"
-    await Housekeeping(set, cast(Any, volumes), PodResources(tmp_path), None, *folders, clock=FakeClock()).sweep()
+    await Housekeeping(set, cast(Any, volumes), PodResourceStates(tmp_path), None, *folders, clock=FakeClock()).sweep()
     assert list((tmp_path / "pods").iterdir()) == []
 
 
@@ -438,7 +437,7 @@ def test_what_pods_remove_meanwhile_fails_no_removal_and_no_change_of_the_group(
 
     with monkeypatch.context() as patched:
         patched.setattr(directory, "_batch", batch)
-        ownership.give(root, os.getgid())
+        ownership.set_ownership(root, os.getgid())
     assert len(removed) == 3
     assert {stat.S_IMODE(path.stat().st_mode) & 0o2070 for path in root.iterdir() if path.is_dir()} == {0o2070}
     with monkeypatch.context() as patched:
@@ -477,6 +476,6 @@ def test_a_file_that_cannot_be_changed_keeps_no_other_from_the_group(
         change(path, mode)
 
     monkeypatch.setattr(os, "chmod", chmod)
-    ownership.give(tmp_path, os.getgid())
+    ownership.set_ownership(tmp_path, os.getgid())
     assert [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in "abc"] == [0o660, 0o600, 0o660]
     assert "1 changes failed" in caplog.text

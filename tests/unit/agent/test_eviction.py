@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from agent.contracts import PodView
 from agent.eviction import Eviction, local_storage
 from agent.eviction.ranking import Usage, eviction, rank, usage_of
 from agent.eviction.signals import Reading
-from agent.eviction.thresholds import Threshold, Watch, thresholds
+from agent.eviction.thresholds import Threshold, ThresholdTracker, thresholds
+from agent.interfaces import PodView
 from agent.lifecycle import End
 from agent.records import ContainerRecord, State
 from agent.usage.model import CPU, ContainerUse, Filesystem, Memory, NodeUse, PodUse, Snapshot
@@ -30,40 +30,40 @@ def signal(name: str, available: int, capacity: int = 100) -> dict[str, Reading]
 
 # -- thresholds -------------------------------------------------------------------------------------------------------
 def test_a_hard_threshold_acts_at_once_and_a_soft_one_after_its_grace() -> None:
-    watch = Watch(
+    watch = ThresholdTracker(
         thresholds({"nodefs.available": "10%"}, {"nodefs.available": "20%"}, {"nodefs.available": 90.0}, {}), 300.0
     )
-    assert watch.look(signal("nodefs.available", 20), 0.0) == []
-    assert watch.look(signal("nodefs.available", 19), 10.0) == []
+    assert watch.update(signal("nodefs.available", 20), 0.0) == []
+    assert watch.update(signal("nodefs.available", 19), 10.0) == []
     assert watch.conditions(10.0) == {"DiskPressure": True}
-    assert watch.look(signal("nodefs.available", 19), 99.0) == []
-    assert [one.hard for one in watch.look(signal("nodefs.available", 19), 100.0)] == [False]
-    assert [one.hard for one in watch.look(signal("nodefs.available", 9), 101.0)] == [True, False]
+    assert watch.update(signal("nodefs.available", 19), 99.0) == []
+    assert [one.hard for one in watch.update(signal("nodefs.available", 19), 100.0)] == [False]
+    assert [one.hard for one in watch.update(signal("nodefs.available", 9), 101.0)] == [True, False]
 
 
 def test_a_soft_threshold_that_recovers_starts_its_grace_anew() -> None:
-    watch = Watch(thresholds({}, {"memory.available": "20%"}, {"memory.available": 30.0}, {}), 0.0)
-    watch.look(signal("memory.available", 10), 0.0)
-    watch.look(signal("memory.available", 30), 20.0)
-    assert watch.look(signal("memory.available", 10), 31.0) == []
-    assert len(watch.look(signal("memory.available", 10), 61.0)) == 1
+    watch = ThresholdTracker(thresholds({}, {"memory.available": "20%"}, {"memory.available": 30.0}, {}), 0.0)
+    watch.update(signal("memory.available", 10), 0.0)
+    watch.update(signal("memory.available", 30), 20.0)
+    assert watch.update(signal("memory.available", 10), 31.0) == []
+    assert len(watch.update(signal("memory.available", 10), 61.0)) == 1
 
 
 def test_a_threshold_stays_met_until_the_minimum_reclaim_is_free_too() -> None:
-    watch = Watch(thresholds({"imagefs.available": "10%"}, {}, {}, {"imagefs.available": "5%"}), 0.0)
-    assert watch.look(signal("imagefs.available", 12), 0.0) == []
-    assert watch.look(signal("imagefs.available", 9), 1.0)
-    assert watch.look(signal("imagefs.available", 14), 2.0)
-    assert watch.look(signal("imagefs.available", 15), 3.0) == []
-    assert watch.look(signal("imagefs.available", 12), 4.0) == []
+    watch = ThresholdTracker(thresholds({"imagefs.available": "10%"}, {}, {}, {"imagefs.available": "5%"}), 0.0)
+    assert watch.update(signal("imagefs.available", 12), 0.0) == []
+    assert watch.update(signal("imagefs.available", 9), 1.0)
+    assert watch.update(signal("imagefs.available", 14), 2.0)
+    assert watch.update(signal("imagefs.available", 15), 3.0) == []
+    assert watch.update(signal("imagefs.available", 12), 4.0) == []
 
 
 def test_a_condition_lasts_for_the_transition_period_and_memory_comes_first() -> None:
     configured = thresholds({"nodefs.inodesFree": "5%", "memory.available": "100"}, {}, {}, {})
-    watch = Watch(configured, 300.0)
+    watch = ThresholdTracker(configured, 300.0)
     both = signal("nodefs.inodesFree", 1) | signal("memory.available", 50)
-    assert [one.signal for one in watch.look(both, 0.0)] == ["memory.available", "nodefs.inodesFree"]
-    watch.look(signal("memory.available", 5000, 10000), 10.0)
+    assert [one.signal for one in watch.update(both, 0.0)] == ["memory.available", "nodefs.inodesFree"]
+    watch.update(signal("memory.available", 5000, 10000), 10.0)
     assert watch.conditions(299.0) == {"MemoryPressure": True, "DiskPressure": True}
     assert watch.conditions(301.0) == {"MemoryPressure": False, "DiskPressure": False}
 
@@ -233,7 +233,7 @@ class SlowToEnd:
         self.evicted.append(uid)
         self.messages.append(end.message)
 
-    async def freed(self, uid: str) -> None:
+    async def wait_released(self, uid: str) -> None:
         await self.let_go.wait()
 
 
@@ -254,7 +254,7 @@ def evictions(
     async def freed(wanted: int) -> int:
         return free(wanted)
 
-    watch = Watch(thresholds(hard, {}, {}, {}), 0.0)
+    watch = ThresholdTracker(thresholds(hard, {}, {}, {}), 0.0)
     return Eviction(pods, watch, read, snapshot, freed, lambda: None, clock=clock)  # type: ignore[arg-type]
 
 

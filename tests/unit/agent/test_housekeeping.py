@@ -10,7 +10,7 @@ import pytest
 from agent.csi.volumes import Begin
 from agent.node import housekeeping
 from agent.node.housekeeping import Housekeeping
-from agent.pods.resource_state import PodResources
+from agent.pods.resource_state import PodResourceStates
 from agent.volumes.manager import VolumeManager
 from kube.clock import FakeClock
 
@@ -31,7 +31,7 @@ class NoVolumes:
 def made(logs: Path, known: set[str], volumes: NoVolumes) -> Housekeeping:
     lookup = cast(VolumeManager, volumes)
     return Housekeeping(
-        lambda: known, lookup, PodResources(logs.parent), None, logs, logs.parent / "containers", clock=FakeClock()
+        lambda: known, lookup, PodResourceStates(logs.parent), None, logs, logs.parent / "containers", clock=FakeClock()
     )
 
 

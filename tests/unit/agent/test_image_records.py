@@ -11,8 +11,8 @@ from typing import Any, cast
 
 import pytest
 
-from agent.images.collection import ImageGC
 from agent.images.credentials import configuration
+from agent.images.garbage_collection import ImageGC
 from agent.images.manager import Images
 from agent.images.records import ImageRecords, without_tag
 from agent.images.registry_auth import ACCOUNT, NODE, SECRET, Credential, Source, matches
@@ -108,7 +108,7 @@ def test_a_pull_that_outlived_the_agent_is_for_nobody_without_asking(tmp_path: P
     made(tmp_path).begin(IMAGE)
     again = made(tmp_path)
     assert not again.open_to_all(IMAGE, ID)
-    again.settle([(ID, [IMAGE])])
+    again.load_finished_pulls([(ID, [IMAGE])])
     assert not again.open_to_all(IMAGE, ID) and not again.allows(IMAGE, ID, [by_secret("a")])
     assert list((tmp_path / "pulling").iterdir()) == []
 
@@ -331,7 +331,7 @@ async def test_an_image_is_open_to_all_only_where_a_failed_pull_surely_did_not_b
     records = made(tmp_path)
     runtime = cast(Client, SimpleNamespace(images=Pulls(pull, present)))
     unused = cast(Any, None)
-    images = Images(runtime, unused, keyring=unused, records=records, observed=unused, starts=unused)
+    images = Images(runtime, unused, keyring=unused, records=records, metrics=unused, startup=unused)
     with pytest.raises(CRIError):
         await images._get(IMAGE, [by_secret("a")], unused, before)
     assert records.open_to_all(IMAGE, ID) == is_open

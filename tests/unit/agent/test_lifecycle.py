@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agent.contracts import ProbeOutcome
+from agent.interfaces import ProbeOutcome
 from agent.lifecycle import End, Plan, Situation, plan
 from agent.records import PodRuntime
 from kube.api import core_v1
@@ -355,16 +355,16 @@ LARGE = {"requests": {"cpu": "200m"}}
 
 
 def test_a_changed_size_is_applied_in_place_or_by_a_restart_or_held() -> None:
-    what, applied = runtime(record("main")), {"main-0": SMALL}
+    what, actuated = runtime(record("main")), {"main-0": SMALL}
     grown = pod({"name": "main", "resources": LARGE})
-    decided = _plan(grown, what, applied=applied)
+    decided = _plan(grown, what, actuated=actuated)
     assert [r.name for r in decided.resize] == ["main"] and not decided.kill
-    assert not _plan(grown, what, applied=applied, hold_resize=True).resize
+    assert not _plan(grown, what, actuated=actuated, resize_pending=True).resize
     assert not _plan(grown, what).resize, "what was applied is not known"
     same = pod({"name": "main", "resources": {"requests": {"cpu": "0.1"}}})
-    assert not _plan(same, what, applied=applied).resize
+    assert not _plan(same, what, actuated=actuated).resize
     policy = [{"resourceName": "cpu", "restartPolicy": "RestartContainer"}]
-    restarted = _plan(pod({"name": "main", "resources": LARGE, "resizePolicy": policy}), what, applied=applied)
+    restarted = _plan(pod({"name": "main", "resources": LARGE, "resizePolicy": policy}), what, actuated=actuated)
     assert restarted.kill[0].message == "Container main resize requires restart" and not restarted.resize
 
 

@@ -17,10 +17,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from agent import records
 from agent.backoff import BackOff
-from agent.contracts import ProbeOutcome
+from agent.interfaces import ProbeOutcome
 from agent.lifecycle import End, Kind, Plan, Situation, is_sidecar, plan, policy_of, removal_order
 from agent.records import PodRuntime, State
-from agent.status.container import Known
+from agent.status.container import StatusInputs
 from agent.status.phase import ENDED_PHASES
 from agent.status.pod import NodeFacts, pod_status
 from cri.fake.images import FakeImages
@@ -103,7 +103,7 @@ class PodMachine(RuleBasedStateMachine):
     def tell(self, finished: bool = False) -> None:
         """Tell the API the status, and check it against what was told before."""
         before = self.pod.status
-        known = Known(outcomes=self.outcomes, ended=self.end is not None)
+        known = StatusInputs(outcomes=self.outcomes, ended=self.end is not None)
         status = pod_status(self.pod, self.runtime(), known, NodeFacts(), self.now, end=self.end, finished=finished)
         if before.phase in ENDED_PHASES:
             assert status.phase == before.phase, "a pod that has ended has ended"

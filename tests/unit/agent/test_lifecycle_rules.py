@@ -7,22 +7,22 @@ from typing import Any
 import pytest
 
 from agent.lifecycle import container_hash, grace_of, policy_of, restarts, termination_waves
-from agent.lifecycle.rules import superfluous
+from agent.lifecycle.rules import surplus_instances
 from kube.api import core_v1
 from tests.unit.agent.pods import pod, record, runtime, sidecar
 
 
 def test_old_dead_instances_are_superfluous_but_the_one_before_is_kept_for_its_log() -> None:
     dead = [record("main", "exited", 1, n=number) for number in range(4)]
-    assert set(superfluous(runtime(*dead))) == {"main-0", "main-1"}
-    assert set(superfluous(runtime(*dead, record("main", n=4)))) == {"main-0", "main-1", "main-2"}
+    assert set(surplus_instances(runtime(*dead))) == {"main-0", "main-1"}
+    assert set(surplus_instances(runtime(*dead, record("main", n=4)))) == {"main-0", "main-1", "main-2"}
 
 
 def test_instances_that_were_never_started_do_not_push_out_the_one_that_ran() -> None:
     made = [record("main", "created", n=number) for number in (1, 2)]
     known = runtime(record("main", "exited", 1), *made)
-    assert superfluous(known) == ("main-1",)
-    assert superfluous(runtime(record("main", "exited", 1), made[0])) == ()
+    assert surplus_instances(known) == ("main-1",)
+    assert surplus_instances(runtime(record("main", "exited", 1), made[0])) == ()
 
 
 @pytest.mark.parametrize(

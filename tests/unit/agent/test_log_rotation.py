@@ -5,7 +5,7 @@ from typing import cast
 
 import pytest
 
-from agent.contracts import Pods, PodView
+from agent.interfaces import Pods, PodView
 from agent.node import log_rotation
 from agent.node.log_rotation import LogRotation, remove_logs, tidy
 from agent.records import ContainerRecord, State

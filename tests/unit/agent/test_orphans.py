@@ -48,7 +48,7 @@ def test_what_is_older_than_containerd_goes_at_the_first_look_and_what_is_younge
 
 def test_what_is_younger_goes_when_no_start_can_be_under_way_any_more() -> None:
     item, lease = shim(ONE, STARTED + 1), Item(LEASE, "a", STARTED + 1)
-    looks = rules.looks_needed(request_timeout=120.0, period=60.0)
+    looks = rules.sweeps_needed(request_timeout=120.0, period=60.0)
     assert (looks - 1) * 60.0 > 2 * 120.0
     seen: dict[Item, int] = {}
     for look in range(1, looks + 1):

@@ -62,7 +62,7 @@ class Objects:
 
 def _env(container: dict[str, Any], **services: str) -> dict[str, str]:
     given = pod({"name": "main", **container})
-    around = environment.Surroundings(Objects({"m": {"K": "v"}}, {"s": {"P": "w"}}), services)
+    around = environment.EnvironmentSources(Objects({"m": {"K": "v"}}, {"s": {"P": "w"}}), services)
     return environment.environment(given, given.spec.containers[0], around)
 
 
@@ -106,7 +106,7 @@ def test_env_wins_over_env_from_which_wins_over_services() -> None:
     ],
 )
 def test_what_is_missing_is_named(container: dict[str, Any], message: str) -> None:
-    with pytest.raises(environment.ConfigError, match=f"^{message.replace('(', '.').replace(')', '.')}$"):
+    with pytest.raises(environment.ContainerConfigError, match=f"^{message.replace('(', '.').replace(')', '.')}$"):
         _env(container)
 
 
@@ -125,11 +125,11 @@ def test_services_of_the_namespace_become_variables_in_both_forms() -> None:
         service("headless", "shop", "None", ("", 1)),
         service("other", "elsewhere", "10.96.0.8", ("", 1)),
     ]
-    found = environment.service_variables(environment.linked(services, "shop", True))
+    found = environment.service_variables(environment.linked_services(services, "shop", True))
     assert found["MY_WEB_SERVICE_HOST"] == "10.96.0.7" and found["MY_WEB_SERVICE_PORT_HTTP"] == "80"
     assert found["MY_WEB_PORT_80_TCP"] == found["MY_WEB_PORT"] == "tcp://10.96.0.7:80"
     assert found["KUBERNETES_SERVICE_PORT"] == "443" and not any(k.startswith(("HEADLESS", "OTHER")) for k in found)
-    assert set(environment.service_variables(environment.linked(services, "shop", False))) == {
+    assert set(environment.service_variables(environment.linked_services(services, "shop", False))) == {
         k for k in found if k.startswith("KUBERNETES")
     }
 
@@ -214,7 +214,7 @@ async def test_a_limiter_serves_the_lowest_number_first_and_frees_what_is_cancel
 
 
 async def test_a_limiter_lends_the_places_of_those_who_hold_them_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limiter, "HELD_SECONDS", 0.02)
+    monkeypatch.setattr(limiter, "SLOT_SECONDS", 0.02)
     two, hung = Limiter(2), asyncio.Event()
     under_way = most = 0
 
@@ -234,7 +234,7 @@ async def test_a_limiter_lends_the_places_of_those_who_hold_them_for_long(monkey
     async with asyncio.timeout(5):
         await asyncio.gather(*(work() for _ in range(20)))
         assert most <= 2
-        while two.held_long < 9:
+        while two.slots_lent < 9:
             await asyncio.sleep(0.01)
         text = Text()
         two.write(text)
@@ -242,7 +242,7 @@ async def test_a_limiter_lends_the_places_of_those_who_hold_them_for_long(monkey
         hung.set()
         await asyncio.gather(*hanging)
         await asyncio.gather(*(work() for _ in range(20)))
-    assert (two.held_long, two.free, most) == (0, 2, 2)
+    assert (two.slots_lent, two.free, most) == (0, 2, 2)
 
 
 # -- resources --------------------------------------------------------------------------------------------------------
@@ -331,18 +331,18 @@ def test_without_a_cluster_dns_the_hosts_resolver_is_used() -> None:
     assert dns.for_pod(pod(), HOST, [], "c.l") == HOST
     lacks = 'kubelet does not have ClusterDNS IP configured and cannot create Pod using "ClusterFirst" policy.'
     told = f'pod: "web_default(uid-1)". {lacks} Falling back to "Default" policy.'
-    assert dns.complaints(pod(), HOST, [], "c.l") == [("MissingClusterDNS", told)]
-    assert dns.complaints(pod(hostNetwork=True), HOST, [], "c.l") == []
+    assert dns.warnings(pod(), HOST, [], "c.l") == [("MissingClusterDNS", told)]
+    assert dns.warnings(pod(hostNetwork=True), HOST, [], "c.l") == []
 
 
 def test_what_a_resolver_has_no_room_for_is_told() -> None:
     searches = [f"d{n}" for n in range(40)]
     servers = ["1.0.0.1", "1.0.0.1", "1.0.0.2", "1.0.0.3"]
     given = pod(dnsPolicy="None", dnsConfig={"nameservers": servers})
-    assert dns.complaints(given, HOST, [], "c.l") == []  # what is named twice counts once
+    assert dns.warnings(given, HOST, [], "c.l") == []  # what is named twice counts once
     given = pod(dnsPolicy="None", dnsConfig={"nameservers": [*servers, "1.0.0.4"], "searches": searches})
     limits = "limits were exceeded, some {} have been omitted, the applied {} line is: {}"
-    assert dns.complaints(given, HOST, [], "c.l") == [
+    assert dns.warnings(given, HOST, [], "c.l") == [
         ("DNSConfigForming", "Nameserver " + limits.format("nameservers", "nameserver", "1.0.0.1 1.0.0.2 1.0.0.3")),
         ("DNSConfigForming", "Search Line " + limits.format("search paths", "search", " ".join(searches[:32]))),
     ]
@@ -379,7 +379,7 @@ def test_seccomp_profiles() -> None:
 
 @pytest.mark.parametrize("profile", ["", "../etc/passwd", "/etc/passwd"])
 def test_a_local_profile_that_is_empty_or_leads_out_is_refused(profile: str) -> None:
-    with pytest.raises(environment.ConfigError):
+    with pytest.raises(environment.ContainerConfigError):
         _context({"seccompProfile": {"type": "Localhost", "localhostProfile": profile}})
 
 
@@ -398,7 +398,7 @@ def test_a_local_profile_that_is_empty_or_leads_out_is_refused(profile: str) -> 
 def test_a_container_that_must_not_be_root(context: dict[str, Any], image: security.ImageUser, refused: bool) -> None:
     given = pod({"name": "main", "securityContext": context})
     if refused:
-        with pytest.raises(environment.ConfigError):
+        with pytest.raises(environment.ContainerConfigError):
             security.verify_user(given, given.spec.containers[0], image)
     else:
         security.verify_user(given, given.spec.containers[0], image)
@@ -479,9 +479,9 @@ def test_an_environment_that_names_a_large_value_often_is_refused() -> None:
         def secret(self, namespace: str, name: str) -> None:
             return None
 
-    around = environment.Surroundings(Large(), {})
-    with pytest.raises(environment.ConfigError, match="the environment has more than 4194304 characters"):
+    around = environment.EnvironmentSources(Large(), {})
+    with pytest.raises(environment.ContainerConfigError, match="the environment has more than 4194304 characters"):
         environment.environment(given, given.spec.containers[0], around)
     bulk = pod({"name": "c", "envFrom": [{"configMapRef": {"name": "large"}}] * 5})
-    with pytest.raises(environment.ConfigError, match="the environment has more than"):
+    with pytest.raises(environment.ContainerConfigError, match="the environment has more than"):
         environment.environment(bulk, bulk.spec.containers[0], around)

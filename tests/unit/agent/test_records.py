@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from agent.records import container_record
-from agent.status.container import Known
+from agent.status.container import StatusInputs
 from agent.status.pod import NodeFacts, pod_status
 from cri.messages import ContainerState, ContainerStatus, ContainerUser, LinuxContainerUser, Signal
 from kube.api import core_v1
@@ -14,7 +14,7 @@ def shown(**fields: object) -> core_v1.ContainerStatus:
     status = ContainerStatus(id="c", state=ContainerState.CONTAINER_RUNNING, started_at=1, **fields)  # type: ignore[arg-type]
     status.labels["io.kubernetes.container.name"] = "main"
     given = runtime(container_record(status, "s0"))
-    return pod_status(pod(), given, Known(), NodeFacts(), 100.0).container_statuses[0]
+    return pod_status(pod(), given, StatusInputs(), NodeFacts(), 100.0).container_statuses[0]
 
 
 def test_the_stop_signal_and_the_user_are_shown_where_the_runtime_tells() -> None:

@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 import pytest
 
 from agent.pods import references as store_module
+from agent.pods.referenced_objects import TTL_SECONDS, Reference, WatchedObject
 from agent.pods.references import LARGEST, LARGEST_BYTES, WATCHES, WATCHES_OF_A_POD, ReferencesError, ReferenceStore
-from agent.pods.sources import TTL_SECONDS, Reference, Watched
 from kube.api import core_v1
 from kube.client import Client, Response
 from kube.clock import FakeClock, settle
@@ -215,7 +215,7 @@ def of(namespace: str, count: int, prefix: str = "c") -> frozenset[Reference]:
 
 def _watched(store: ReferenceStore, namespace: str) -> int:
     return sum(
-        reference.namespace == namespace and isinstance(followed.source, Watched)
+        reference.namespace == namespace and isinstance(followed.source, WatchedObject)
         for reference, followed in store._followed.items()
     )
 

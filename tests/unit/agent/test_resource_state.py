@@ -12,8 +12,8 @@ import pytest
 
 from agent.kubelet_configuration import ConfigError
 from agent.managers import state_files
-from agent.pods.allocation import as_granted
-from agent.pods.resource_state import ACTUATED, ALLOCATED, PodResources, _Sum, refusal
+from agent.pods.allocation import as_allocated
+from agent.pods.resource_state import ACTUATED, ALLOCATED, PodResourceStates, _Sum, refusal
 from kube.api import core_v1
 from tests.unit.agent.pods import pod
 
@@ -31,7 +31,7 @@ def size(cpu: str) -> core_v1.ResourceRequirements:
 @pytest.mark.parametrize("name", [ALLOCATED, ACTUATED])
 def test_what_upstream_wrote_is_read(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text(json.dumps({"data": DATA, "checksum": 2059185192}))
-    found = PodResources(tmp_path)
+    found = PodResourceStates(tmp_path)
     state = found.allocated if name == ALLOCATED else found.actuated
     assert state.of("p")["c"].limits == {"cpu": "1500m", "memory": "128Mi"}
     assert [claim.name for claim in state.of("p")["b<&>"].claims] == ["x"]
@@ -40,7 +40,7 @@ def test_what_upstream_wrote_is_read(tmp_path: Path, name: str) -> None:
 
 def test_nothing_is_read_where_upstream_had_nothing(tmp_path: Path) -> None:
     (tmp_path / ALLOCATED).write_text(json.dumps({"data": "{}", "checksum": 694314937}))
-    assert PodResources(tmp_path).allocated.of("p") == {}
+    assert PodResourceStates(tmp_path).allocated.of("p") == {}
 
 
 @pytest.mark.parametrize("name", [ALLOCATED, ACTUATED])
@@ -58,23 +58,23 @@ def test_nothing_is_read_where_upstream_had_nothing(tmp_path: Path) -> None:
 def test_a_damaged_file_is_named_with_what_is_to_be_done(tmp_path: Path, name: str, content: Any) -> None:
     (tmp_path / name).write_text(json.dumps(content))
     with pytest.raises(ConfigError) as raised:
-        PodResources(tmp_path)
+        PodResourceStates(tmp_path)
     assert f'pod resource information checkpoint file "{tmp_path / name}"' in str(raised.value)
     assert "please drain this node and delete" in str(raised.value)
 
 
 async def test_the_next_agent_knows_what_was_noted(tmp_path: Path) -> None:
-    state = PodResources(tmp_path).actuated
+    state = PodResourceStates(tmp_path).actuated
     state.put("u", {"a": size("1"), "b": core_v1.ResourceRequirements()}, None)
     await state.save()
-    again = PodResources(tmp_path)
+    again = PodResourceStates(tmp_path)
     assert again.actuated.of("u") == {"a": size("1"), "b": core_v1.ResourceRequirements()}
     again.keep({"v"})
     assert again.actuated.of("u") == {}
 
 
 async def test_pods_without_sizes_are_not_written_and_those_that_are_gone_go_with_the_next_note(tmp_path: Path) -> None:
-    state = PodResources(tmp_path).allocated
+    state = PodResourceStates(tmp_path).allocated
     state.put("small", {"a": core_v1.ResourceRequirements()}, None)
     await state.save()
     assert not (tmp_path / ALLOCATED).exists()
@@ -93,7 +93,7 @@ async def test_pods_without_sizes_are_not_written_and_those_that_are_gone_go_wit
 
 
 async def test_notes_of_many_pods_are_written_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    state, written, write = PodResources(tmp_path).actuated, list[Path](), state_files.write
+    state, written, write = PodResourceStates(tmp_path).actuated, list[Path](), state_files.write
 
     def counted(path: Path, content: Any) -> None:
         written.append(path)
@@ -113,7 +113,7 @@ async def test_notes_of_many_pods_are_written_together(tmp_path: Path, monkeypat
 async def test_what_cannot_be_written_is_written_the_next_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    state = PodResources(tmp_path).actuated
+    state = PodResourceStates(tmp_path).actuated
 
     def fail(path: Path, content: Any) -> None:
         raise OSError(28, "No space left on device")
@@ -124,13 +124,13 @@ async def test_what_cannot_be_written_is_written_the_next_time(
         await state.save()
     assert "No space left on device" in caplog.text and not (tmp_path / ACTUATED).exists()
     await state.save()
-    assert PodResources(tmp_path).actuated.of("u") == {"a": size("1")}
+    assert PodResourceStates(tmp_path).actuated.of("u") == {"a": size("1")}
 
 
 def test_a_pod_begins_in_the_size_that_the_last_agent_granted_it() -> None:
     wanted = pod({"name": "main", "resources": {"requests": {"cpu": "2"}}})
-    assert as_granted(wanted, {}) is wanted and as_granted(wanted, {"main": size("2")}) is wanted
-    found = as_granted(wanted, {"main": size("1")})
+    assert as_allocated(wanted, {}) is wanted and as_allocated(wanted, {"main": size("2")}) is wanted
+    found = as_allocated(wanted, {"main": size("1")})
     assert found.spec.containers[0].resources == size("1")
 
 
@@ -150,7 +150,7 @@ def summed(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
 async def test_the_checksum_is_made_beside_the_loop_and_only_of_what_changed(
     tmp_path: Path, summed: list[tuple[str, int]]
 ) -> None:
-    state = PodResources(tmp_path).allocated
+    state = PodResourceStates(tmp_path).allocated
     for number in range(100):
         state.put(f"u{number}", {f"c{k}": size("1") for k in range(100)}, None)
     await state.save()
@@ -168,7 +168,7 @@ async def test_the_checksum_is_made_beside_the_loop_and_only_of_what_changed(
         state.forget(gone)
         state.put("u99", {"c": size(gone.removeprefix("u").replace("new", "3"))}, None)
         await state.save()
-        again = PodResources(tmp_path).allocated  # which holds the checksum against the whole
+        again = PodResourceStates(tmp_path).allocated  # which holds the checksum against the whole
         assert again._pods == state._pods and len(again._pods) == 100 - (gone == "u50")
     assert list(json.loads(json.loads(file.read_text())["data"])["entries"])[-1] == "u99"
 
@@ -186,7 +186,7 @@ def test_the_checksum_goes_on_where_the_files_differ(uids: list[str]) -> None:
 async def test_a_note_of_a_pod_has_a_bound(tmp_path: Path) -> None:
     names: dict[str, str | int | float] = {f"x.io/a{number:05d}": "0" for number in range(16_000)}
     large = core_v1.ResourceRequirements(requests=names, limits=names)
-    state = PodResources(tmp_path).allocated
+    state = PodResourceStates(tmp_path).allocated
     state.put("small", {"c": size("1")}, None)
     state.put("large", {"c": large}, None)
     await state.save()

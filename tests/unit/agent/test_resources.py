@@ -16,10 +16,10 @@ from agent.cgroups.cgroupfs import Limits
 from agent.cgroups.tree import Cgroups
 from agent.flags import Flags
 from agent.kubelet_configuration import ConfigError, parse
-from agent.managers.extras import Extras
+from agent.managers.run_options import RunOptions
 from agent.node import allocatable as node_allocatable
 from agent.node.allocatable import Enforcement
-from agent.podspec.containers import ResourceRules, add_extras, container_resources
+from agent.podspec.containers import ResourceRules, add_run_options, container_resources
 from cri.messages import ContainerConfig, LinuxContainerResources
 from kube.api import core_v1
 from tests.unit.agent.pods import pod
@@ -225,7 +225,9 @@ def test_settings_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_device_plugin_does_not_overwrite_the_agents_own_annotations() -> None:
     config = ContainerConfig(annotations={"io.kubernetes.container.restartCount": "3"})
-    add_extras(config, Extras(annotations={"io.kubernetes.container.restartCount": "0", "vendor.example/slot": "1"}))
+    add_run_options(
+        config, RunOptions(annotations={"io.kubernetes.container.restartCount": "0", "vendor.example/slot": "1"})
+    )
     assert dict(config.annotations) == {"io.kubernetes.container.restartCount": "3", "vendor.example/slot": "1"}
 
 

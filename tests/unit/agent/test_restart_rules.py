@@ -8,7 +8,7 @@ import pytest
 
 from agent.lifecycle import Plan, Situation, plan, removal_order, restarts, restarts_all
 from agent.records import PodRuntime
-from agent.status.container import Known
+from agent.status.container import StatusInputs
 from agent.status.pod import NodeFacts, pod_status
 from kube.api import core_v1
 from tests.unit.agent.pods import pod, record, runtime, sandbox
@@ -117,7 +117,7 @@ def condition(status: core_v1.PodStatus) -> tuple[str, str | None, str | None] |
 
 
 def status_of(given: core_v1.Pod, what: PodRuntime, finished: bool = False) -> core_v1.PodStatus:
-    return pod_status(given, what, Known(ended=finished), NodeFacts(), NOW, finished=finished)
+    return pod_status(given, what, StatusInputs(ended=finished), NodeFacts(), NOW, finished=finished)
 
 
 def test_the_condition_tells_of_the_restart_and_the_phase_does_not_go_back() -> None:

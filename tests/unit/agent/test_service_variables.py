@@ -10,9 +10,9 @@ from typing import Any, cast
 import pytest
 
 from agent.pods.container_environment import PORTS, make_environment
-from agent.pods.toolbox import Toolbox
+from agent.pods.dependencies import PodDependencies
 from agent.podspec import environment
-from agent.podspec.environment import ConfigError, Surroundings
+from agent.podspec.environment import ContainerConfigError, EnvironmentSources
 from kube.api import core_v1, meta_v1
 
 CONTAINER = core_v1.Container(name="c", image="x")
@@ -53,7 +53,7 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_variables_of_services_are_made_up_to_the_largest_environment(made: list[str]) -> None:
     services = [service(f"s{n}", 6000) for n in range(20)]
-    with pytest.raises(ConfigError, match="the environment has more than 4194304 characters"):
+    with pytest.raises(ContainerConfigError, match="the environment has more than 4194304 characters"):
         environment.service_variables(services)
     assert len(made) < 6000 * 20
 
@@ -61,16 +61,16 @@ def test_variables_of_services_are_made_up_to_the_largest_environment(made: list
 def test_variables_of_services_count_with_the_others() -> None:
     services = {f"S{n}": "x" * 1000 for n in range(3000)}
     container = core_v1.Container(name="c", env=[core_v1.EnvVar(name=f"V{n}", value="x" * 100_000) for n in range(20)])
-    with pytest.raises(ConfigError, match="the environment has more than"):
-        environment.environment(POD, container, Surroundings(NoReferences(), services))
+    with pytest.raises(ContainerConfigError, match="the environment has more than"):
+        environment.environment(POD, container, EnvironmentSources(NoReferences(), services))
     same = core_v1.Container(name="c", env=[core_v1.EnvVar(name=name, value="mine") for name in services])
-    assert set(environment.environment(POD, same, Surroundings(NoReferences(), services)).values()) == {"mine"}
+    assert set(environment.environment(POD, same, EnvironmentSources(NoReferences(), services)).values()) == {"mine"}
 
 
 def test_short_variables_count_what_the_kernel_takes_for_each() -> None:
     many = {f"S{n}": "" for n in range(environment.LARGEST // 10)}
-    with pytest.raises(ConfigError):
-        environment.environment(POD, CONTAINER, Surroundings(NoReferences(), many))
+    with pytest.raises(ContainerConfigError):
+        environment.environment(POD, CONTAINER, EnvironmentSources(NoReferences(), many))
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ async def test_a_large_environment_is_made_beside_the_event_loop(
         services=SimpleNamespace(list=lambda: [service("web", ports)]),
         references=NoReferences(),
     )
-    found = await make_environment(cast(Toolbox, known), POD, container, ())
+    found = await make_environment(cast(PodDependencies, known), POD, container, ())
     assert found["WEB_SERVICE_PORT_P0"] == "1" and ("K" in found) == bool(container.env_from)
     assert (set(made) == {threading.current_thread().name}) is on_loop
 
@@ -106,7 +106,7 @@ async def test_a_pod_whose_services_have_too_many_ports_is_told_so() -> None:
         services=SimpleNamespace(list=lambda: [service(f"s{n}", 6000) for n in range(20)]),
         references=NoReferences(),
     )
-    with pytest.raises(ConfigError):
-        await make_environment(cast(Toolbox, known), POD, CONTAINER, ())
+    with pytest.raises(ContainerConfigError):
+        await make_environment(cast(PodDependencies, known), POD, CONTAINER, ())
     without = core_v1.Pod(metadata=POD.metadata, spec=core_v1.PodSpec(containers=[], enable_service_links=False))
-    assert await make_environment(cast(Toolbox, known), without, CONTAINER, ()) == {}
+    assert await make_environment(cast(PodDependencies, known), without, CONTAINER, ()) == {}

@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from agent.contracts import ProbeOutcome
+from agent.interfaces import ProbeOutcome
 from agent.lifecycle import End
 from agent.records import ContainerRecord, PodRuntime, State
-from agent.status.container import Known, Waiting
+from agent.status.container import StatusInputs, Waiting
 from agent.status.pod import NodeFacts, pod_status
 from agent.status.writer import difference
 from kube.api import core_v1
@@ -29,7 +29,7 @@ def status_of(
     pod: core_v1.Pod, runtime: PodRuntime, *, finished: bool = False, end: End | None = None, **known: Any
 ) -> core_v1.PodStatus:
     ended = finished or end is not None
-    return pod_status(pod, runtime, Known(ended=ended, **known), NODE, NOW, finished=finished, end=end)
+    return pod_status(pod, runtime, StatusInputs(ended=ended, **known), NODE, NOW, finished=finished, end=end)
 
 
 @dataclass(frozen=True)
@@ -232,7 +232,7 @@ def test_conditions_have_upstreams_reasons_and_words(
 def test_a_condition_keeps_its_time_until_it_changes() -> None:
     first = status_of(pod(), NOTHING)
     later = msgspec.structs.replace(pod(), status=first)
-    second = pod_status(later, runtime(record("main")), Known(), NODE, NOW + 60)
+    second = pod_status(later, runtime(record("main")), StatusInputs(), NODE, NOW + 60)
     times = {c.type: c.last_transition_time for c in second.conditions}
     assert times["PodScheduled"] == "1970-01-01T00:16:40Z" == times["Initialized"]
     assert times["Ready"] == times["ContainersReady"] == "1970-01-01T00:17:40Z"

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from agent.status.writer import DELETIONS, STATUSES, StatusWriter
-from agent.usage.observed import Observed
+from agent.usage.kubelet_metrics import KubeletMetrics
 from kube.api import core_v1, meta_v1
 from kube.clock import settle
 from kube.connections import REQUESTS
@@ -53,19 +53,19 @@ def ended(code: int) -> core_v1.PodStatus:
 
 
 async def test_the_end_of_a_container_is_counted_once_and_not_again_after_a_restart_of_the_agent() -> None:
-    api, observed = Api(), Observed()
-    writer = StatusWriter(api, observed=observed)  # type: ignore[arg-type]
+    api, metrics = Api(), KubeletMetrics()
+    writer = StatusWriter(api, metrics=metrics)  # type: ignore[arg-type]
     for _ in range(3):
         writer.set(api.pod(), ended(3))
-    assert observed.terminated_containers.value("container", "3", "Error") == 1
+    assert metrics.terminated_containers.value("container", "3", "Error") == 1
     writer.set(api.pod(), status("True"))
     writer.set(api.pod(), ended(3))
-    assert observed.terminated_containers.value("container", "3", "Error") == 2
+    assert metrics.terminated_containers.value("container", "3", "Error") == 2
     await writer.flushed("u")
     told = api.pod()
     told.status = ended(3)
-    again = Observed()
-    StatusWriter(api, observed=again).set(told, ended(3))  # type: ignore[arg-type]
+    again = KubeletMetrics()
+    StatusWriter(api, metrics=again).set(told, ended(3))  # type: ignore[arg-type]
     assert again.terminated_containers.value("container", "3", "Error") == 0
 
 

@@ -15,7 +15,7 @@ from agent import threads
 from agent.usage import machine
 from agent.usage.exposition import Text
 from agent.volumes import persistent
-from agent.volumes.mounted import Mounted
+from agent.volumes.mounted_volume import MountedVolume
 from kube.api import core_v1, meta_v1
 
 
@@ -59,15 +59,15 @@ async def test_a_hung_volume_costs_one_thread_however_often_it_is_looked_at(monk
     pod = core_v1.Pod(
         metadata=meta_v1.ObjectMeta(name="p", uid="u"), spec=core_v1.PodSpec(volumes=[core_v1.Volume(name="data")])
     )
-    volumes._there = {"u": {"data": persistent._There(mounted=Mounted(Path("/nfs")))}}
+    volumes._there = {"u": {"data": persistent._There(mounted=MountedVolume(Path("/nfs")))}}
     own = threads.Threads()
     own.install()
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.05):
-            await volumes.figures(pod)
+            await volumes.volume_stats(pod)
     for _ in range(40):
         async with asyncio.timeout(5):
-            assert await volumes.figures(pod) == ()
+            assert await volumes.volume_stats(pod) == ()
         async with asyncio.timeout(5):
             await asyncio.to_thread(os.getpid)
     assert calls == [Path("/nfs")]
@@ -76,7 +76,7 @@ async def test_a_hung_volume_costs_one_thread_however_often_it_is_looked_at(monk
     assert "wherry_volume_calls 1" in str(text) and "wherry_file_pool_queued 0" in str(text)
     hang.set()
     async with asyncio.timeout(5):
-        while not await volumes.figures(pod):
+        while not await volumes.volume_stats(pod):
             await asyncio.sleep(0)
 
 
@@ -138,12 +138,12 @@ async def test_a_pod_of_many_volumes_that_hang_takes_few_threads(monkeypatch: py
         metadata=meta_v1.ObjectMeta(name="p", uid="u", namespace="n"),
         spec=core_v1.PodSpec(volumes=[core_v1.Volume(name=name) for name in names]),
     )
-    volumes._there = {"u": {name: persistent._There(mounted=Mounted(Path("/nfs") / name)) for name in names}}
+    volumes._there = {"u": {name: persistent._There(mounted=MountedVolume(Path("/nfs") / name)) for name in names}}
     for _ in range(2 * threads.POD):
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(0.01):
-                await volumes.figures(pod)
+                await volumes.volume_stats(pod)
     assert sum(threads.under_way(f"use of /nfs/{name}") for name in names) == threads.POD
     async with asyncio.timeout(5):
-        assert await volumes.figures(pod) == ()
+        assert await volumes.volume_stats(pod) == ()
     release.set()

@@ -1,6 +1,6 @@
 """What a pod uses where the runtime says it of its containers alone."""
 
-from agent.usage.collect import _sum_cpu, _sum_memory
+from agent.usage.collector import _sum_cpu, _sum_memory
 from agent.usage.model import CPU, ContainerUse, Memory
 
 

@@ -175,5 +175,5 @@ def test_a_pod_whose_ids_are_not_known_is_not_mapped_to_the_nodes_users(tmp_path
         ):
             users.ids(one(uid))
     file.write_text(whole)
-    users.look_again()
+    users.load_unread()
     assert [mapping.host_id for mapping in users.ids(one("a"))] == [given]

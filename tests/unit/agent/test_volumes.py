@@ -16,7 +16,7 @@ from agent.cgroups.tree import Cgroups
 from agent.pods.references import references_of
 from agent.pods.static import ManifestError, parse
 from agent.pods.termination_messages import read_message, tail_log
-from agent.podspec.environment import ConfigError
+from agent.podspec.environment import ContainerConfigError
 from agent.volumes import atomic, cleanup, hostpath, mounts, ownership, subpath
 from agent.volumes.atomic import File
 from agent.volumes.manager import MountsFailed, VolumeManager
@@ -271,7 +271,7 @@ def test_a_sub_path_is_expanded_or_refused_by_upstreams_words(given: dict[str, s
     mount = core_v1.VolumeMount(name="v", mount_path="/v", **given)  # type: ignore[arg-type]
     env = {"NAME": "web", "EMPTY": "", "UP": "..", "ROOT": "/"}
     if refusal:
-        with pytest.raises(ConfigError) as error:
+        with pytest.raises(ContainerConfigError) as error:
             subpath.named(mount, env)
         assert str(error.value) == refusal
     else:
@@ -371,7 +371,7 @@ def test_a_file_put_in_anothers_place_while_it_is_given_keeps_its_mode(
         return look(name, flags, *arguments, **options)
 
     monkeypatch.setattr(os, "open", put)
-    ownership.give(volume, os.getgid())
+    ownership.set_ownership(volume, os.getgid())
     assert swaps
     assert stat.S_IMODE((volume / "open").stat().st_mode) == (0o660 if swapped == "file" else 0o600)
 
@@ -381,7 +381,7 @@ def test_links_in_a_volume_get_the_group_and_what_they_lead_to_does_not(tmp_path
     (tmp_path / "other").touch()
     (tmp_path / "volume" / "link").symlink_to(tmp_path / "other")
     before, group = (tmp_path / "other").stat(), os.getgid() + (1 if os.geteuid() == 0 else 0)
-    ownership.give(tmp_path / "volume", group)
+    ownership.set_ownership(tmp_path / "volume", group)
     after = (tmp_path / "other").stat()
     assert (tmp_path / "volume" / "link").lstat().st_gid == group
     assert (after.st_gid, after.st_mode) == (before.st_gid, before.st_mode)

@@ -13,17 +13,17 @@ import pytest
 
 from agent import threads
 from agent.config import AgentConfig
-from agent.contracts import PodView
 from agent.eviction import local_storage, ranking
+from agent.interfaces import PodView
 from agent.lifecycle import Situation, plan
+from agent.node.state import NodeState
 from agent.pods import admission
+from agent.pods.pod_requests import PodRequests
 from agent.pods.references import references_of
-from agent.pods.taken import Taken
-from agent.pods.toolbox import NodeState
 from agent.podspec import dns, environment, hosts
 from agent.podspec.sandbox import sandbox_config
 from agent.records import PodRuntime
-from agent.status.container import Known
+from agent.status.container import StatusInputs
 from agent.status.pod import NodeFacts, pod_status
 from agent.status.writer import difference
 from agent.volumes.payload import Sources, volume_payload
@@ -156,7 +156,7 @@ def ran(given: core_v1.Pod, state: str) -> PodRuntime:
 def follow(given: core_v1.Pod, runtime: PodRuntime) -> core_v1.PodStatus:
     """Decide what to do for a pod, and form its status."""
     plan(Situation(given, runtime, 1000.0))
-    status = pod_status(given, runtime, Known(), NodeFacts(), 1000.0)
+    status = pod_status(given, runtime, StatusInputs(), NodeFacts(), 1000.0)
     return status
 
 
@@ -164,14 +164,16 @@ def work(given: core_v1.Pod, runtimes: list[PodRuntime]) -> None:
     """Do for a pod what the agent does from its admission to its eviction, but for the runtime's part and threads'."""
     references_of(given)
     threads.Owner.of(given)
-    admission.admit(given, [Taken.of(pod())], NODE, CONFIG)
-    admission.admit(pod({"name": "p", "ports": [{"containerPort": 1, "hostPort": 1}]}), [Taken.of(given)], NODE, CONFIG)
+    admission.admit(given, [PodRequests.of(pod())], NODE, CONFIG)
+    admission.admit(
+        pod({"name": "p", "ports": [{"containerPort": 1, "hostPort": 1}]}), [PodRequests.of(given)], NODE, CONFIG
+    )
     resolver = dns.for_pod(given, dns.Resolver(), ["10.96.0.10"], "cluster.local")
     sandbox_config(
         given, 0, resolver=resolver, cluster_domain="c", cgroup_parent="", logs_root=Path("/logs"), cfs_quota=True
     )
     hosts.hosts_file(given, ["10.0.0.1"], "c")
-    around = environment.Surroundings(Objects(), {})
+    around = environment.EnvironmentSources(Objects(), {})
     environment.environment(given, given.spec.containers[0], around)
     sources = Sources(Objects())
     for volume in given.spec.volumes:
@@ -206,7 +208,7 @@ def test_what_is_done_for_a_pod_is_linear_in_each_of_its_lists_and_maps(field: s
 def test_what_is_done_for_other_pods_does_not_grow_with_a_large_one(field: str) -> None:
     def beside(large: core_v1.Pod) -> int:
         small = pod({**sized(0), "ports": [{"containerPort": 1, "hostPort": 1}]}, metadata={"uid": "small"})
-        taken = [Taken.of(large)]
+        taken = [PodRequests.of(large)]
         with Steps():
             admission.admit(small, taken, NODE, CONFIG)
             follow(small, ran(small, "running"))

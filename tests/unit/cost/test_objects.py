@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agent.pods import admission
-from agent.pods.taken import Taken
+from agent.pods.pod_requests import PodRequests
 from control.controllers.endpoints import mirroring, slice_plan
 from control.controllers.endpoints.target_ports import TargetPorts
 from control.scheduler.cluster import Cluster
@@ -100,7 +100,7 @@ CASES = [
     Case("host ports for the scheduler", node_and_pod, lambda given: NodePorts().filter(*given), LARGEST),
     Case(
         "host ports for the agent",
-        lambda size: (pod(size, 30000), [Taken.of(pod(size, 1))]),
+        lambda size: (pod(size, 30000), [PodRequests.of(pod(size, 1))]),
         lambda given: admission._ports(*given),
         LARGEST,
     ),

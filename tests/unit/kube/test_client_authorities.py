@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.server import serve as agent_port
+from agent.server import listeners as agent_port
 from bench.api import configuration
 from control.server import serve as server_port
 from kube import client_authorities, pki

@@ -220,7 +220,7 @@ async def test_a_virtual_server_in_the_service_range_that_lost_its_address_goes_
     left, theirs = Server("tcp", IP, 80), Server("tcp", "192.0.2.7", 80)
     excluded = Server("tcp", "10.96.9.9", 80)
     for server in (left, theirs, excluded):  # of a proxy that was killed between the address and the virtual server
-        kernel.table.servers[server] = Behaviour("rr", 0, frozenset())
+        kernel.table.servers[server] = ServerConfig("rr", 0, frozenset())
     config = IPVSConfig(exclude_cidrs=("10.96.9.0/24",))
     await IPVSBackend(kernel, RecordingWriter(), RULES, FIXED, config=config, clock=FakeClock()).start({})
     assert kernel.table.servers.keys() == {theirs, excluded}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agent.csi import request
-from agent.csi.drivers import Drivers
+from agent.csi.drivers import CSIDrivers
 from agent.csi.layout import Layout
 from agent.csi.messages import AccessMode
 from agent.csi.volume import Volume
@@ -68,21 +68,21 @@ def test_files_are_given_to_a_group_by_the_drivers_policy(
 
 @pytest.mark.parametrize("versions", [["1.0.0"], ["0.3.0", "1.9.0"], ["v1.2"]])
 def test_drivers_of_version_1_are_taken(versions: list[str]) -> None:
-    Drivers(None).validate("d", "/csi.sock", versions)  # type: ignore[arg-type]
+    CSIDrivers(None).validate("d", "/csi.sock", versions)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("versions", [[], ["0.3.0"], ["2.0.0"], ["nonsense"]])
 def test_drivers_of_other_versions_are_refused(versions: list[str]) -> None:
     with pytest.raises(PluginError, match="none of the CSI versions reported by this driver are supported"):
-        Drivers(None).validate("d", "/csi.sock", versions)  # type: ignore[arg-type]
+        CSIDrivers(None).validate("d", "/csi.sock", versions)  # type: ignore[arg-type]
 
 
 def test_what_was_begun_is_known_from_disk_and_forgotten_when_it_is_undone(tmp_path: Path) -> None:
     layout = Layout(tmp_path, tmp_path / "pods")
     files, disk = volume(), volume(name="disk", handle="h2", block=True)
     for one in (files, disk):
-        layout.write_staging_note(one)
-        layout.write_pod_note("uid", one, "node", "csi-x" if one is files else "")
+        layout.write_staging_data(one)
+        layout.write_pod_data("uid", one, "node", "csi-x" if one is files else "")
     known = Layout(tmp_path, tmp_path / "pods")
     found = {published.name: published for published in known.all_published()}
     assert found.keys() == {"pv", "disk"}
@@ -113,14 +113,14 @@ def test_a_note_is_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeypatc
 
     for name in ("fsync", "replace"):
         monkeypatch.setattr(os, name, note(name, getattr(os, name)))
-    Layout(tmp_path, tmp_path / "pods").write_staging_note(volume())
+    Layout(tmp_path, tmp_path / "pods").write_staging_data(volume())
     assert steps == ["fsync", "replace"], "or a power cut leaves an empty one"
 
 
 def test_a_note_that_cannot_be_read_is_left_alone(tmp_path: Path) -> None:
     layout = Layout(tmp_path, tmp_path / "pods")
-    layout.write_pod_note("uid", volume(), "node", "")
-    layout.note_of("uid", volume()).write_text('{"half')
+    layout.write_pod_data("uid", volume(), "node", "")
+    layout.data_file_of("uid", volume()).write_text('{"half')
     assert layout.published("uid") == []
 
 

@@ -27,7 +27,7 @@ VOLUME = Volume(name="pv", driver="d", handle="h", pod_volume="data")
 OTHER = Volume(name="other", driver="d", handle="h2", pod_volume="data")
 
 
-class Driver:
+class CSIClient:
     """Notes which volumes are unstaged and unpublished."""
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class Driver:
     async def unpublish(self, handle: str, target: str) -> None:
         return None
 
-    def find(self, name: str) -> Driver:
+    def find(self, name: str) -> CSIClient:
         return self
 
 
@@ -47,17 +47,17 @@ class Node:
     """An agent that starts anew on a node where pod "uid" has a volume."""
 
     def __init__(self, root: Path) -> None:
-        self.api, self.driver, self.layout = LaggingAPI(), Driver(), Layout(root, root / "pods")
-        self.note, self.pod_dir = self.layout.note_of("uid", VOLUME), root / "pods" / "uid"
-        self.attachments = Attachments(self.api.client(), "node", look=lambda: None, clock=FakeClock())
+        self.api, self.driver, self.layout = LaggingAPI(), CSIClient(), Layout(root, root / "pods")
+        self.data_file, self.pod_dir = self.layout.data_file_of("uid", VOLUME), root / "pods" / "uid"
+        self.attachments = Attachments(self.api.client(), "node", request_report=lambda: None, clock=FakeClock())
         nothing: Any = None
         drivers: Any = self.driver
         self.volumes = CSIVolumes(nothing, drivers, self.attachments, self.layout, nothing, nothing, clock=FakeClock())
         self.begin("uid", VOLUME)
 
     def begin(self, uid: str, volume: Volume) -> None:
-        self.layout.write_staging_note(volume)
-        self.layout.write_pod_note(uid, volume, "node", "csi-x")
+        self.layout.write_staging_data(volume)
+        self.layout.write_pod_data(uid, volume, "node", "csi-x")
 
     @property
     def kept(self) -> bool:
@@ -95,12 +95,12 @@ async def test_a_volume_stays_while_its_note_or_the_folder_of_it_cannot_be_read(
     node: Node, unreadable: set[Path]
 ) -> None:
     await node.volumes.restore()
-    for path in (node.note, node.note.parent.parent, node.pod_dir.parent):
+    for path in (node.data_file, node.data_file.parent.parent, node.pod_dir.parent):
         unreadable.add(path)
         await node.volumes.sweep()
         assert node.kept, path
         unreadable.clear()
-    unreadable.add(node.note)
+    unreadable.add(node.data_file)
     with pytest.raises(CleanupError, match="Too many open files"):
         await node.volumes.release("uid")
     assert node.kept
@@ -110,12 +110,12 @@ async def test_a_damaged_note_keeps_all_volumes_until_its_pod_is_gone(node: Node
     await node.volumes.restore()
     node.begin("another", OTHER)
     for damage in ("", '{"half', "[]", "{}"):
-        node.note.write_text(damage)
+        node.data_file.write_text(damage)
         await node.volumes.sweep()
         assert node.kept, damage
         await node.volumes.release("another")
         assert node.driver.unstaged == []
-    node.note.unlink()  # as the pod's folder is removed
+    node.data_file.unlink()  # as the pod's folder is removed
     await node.volumes.sweep()
     assert sorted(node.driver.unstaged) == ["h", "h2"] and node.attachments.in_use() == []
 
@@ -124,16 +124,16 @@ async def test_after_a_restart_what_the_disk_cannot_say_is_taken_from_staging_an
     reported = "kubernetes.io/csi/other.driver^unstaged"
     status = {"volumesInUse": [reported, "kubernetes.io/nfs/x"]}
     node.api.put(msgspec.convert({"metadata": {"name": "node"}, "status": status}, core_v1.Node))
-    node.note.write_text('{"half')
+    node.data_file.write_text('{"half')
     await node.volumes.restore()
     assert node.attachments.in_use() == sorted([VOLUME.unique_name, reported])
-    node.note.unlink()
+    node.data_file.unlink()
     await node.volumes.sweep()
     assert node.attachments.in_use() == []
 
 
 async def test_an_agent_starts_without_the_api_server_though_a_note_is_damaged(node: Node) -> None:
-    node.note.write_text('{"half')
+    node.data_file.write_text('{"half')
     node.api.go_away()
     await node.volumes.restore()
     assert node.attachments.in_use() == [VOLUME.unique_name]
@@ -163,7 +163,7 @@ async def test_no_lock_is_kept_of_a_volume_that_is_gone(node: Node) -> None:
 
 async def test_a_volume_that_is_mounted_elsewhere_is_not_unstaged(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     await node.volumes.restore()
-    node.note.unlink()  # by hand: the mount is still there
+    node.data_file.unlink()  # by hand: the mount is still there
     monkeypatch.setattr(mounts, "references", lambda path: ["/data/elsewhere"])
     await node.volumes.sweep()
     assert node.kept

@@ -17,7 +17,7 @@ from kube.api import core_v1, resource_v1
 from tests.support.lagging_api import LaggingAPI
 
 
-class Driver:
+class DRAClient:
     """Answers once `answers` is set; notes the calls that it got."""
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class Node:
 
     def __init__(self, root: Path) -> None:
         self.api, self.root, self.tasks = LaggingAPI(), root, list[asyncio.Task[None]]()
-        self.drivers = {"hung": Driver(), "well": Driver()}
+        self.drivers = {"hung": DRAClient(), "well": DRAClient()}
         drivers: Any = _Drivers(self.drivers)
         self.manager = ClaimManager(self.api.client(), drivers, root)
 
@@ -73,10 +73,10 @@ class Node:
 
 
 class _Drivers:
-    def __init__(self, drivers: dict[str, Driver]) -> None:
+    def __init__(self, drivers: dict[str, DRAClient]) -> None:
         self._drivers = drivers
 
-    def get(self, name: str) -> Driver:
+    def get(self, name: str) -> DRAClient:
         return self._drivers[name]
 
 

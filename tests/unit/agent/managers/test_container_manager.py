@@ -36,7 +36,7 @@ class Claims:
         del self.drivers[uid]
 
 
-class Placement:
+class CpusetReconciler:
     def __init__(self, clock: FakeClock) -> None:
         self._clock, self.applied = clock, list[float]()
 
@@ -51,12 +51,12 @@ async def test_a_claims_driver_that_does_not_answer_holds_up_neither_processors_
     managers = ContainerManager(tmp_path, ManagerOptions(), reserved_cpus=0, clock=clock)
     managers.options = ManagerOptions(cpu_policy="static", cpu_period=10.0)
     managers._claims = claims = Claims(clock)  # type: ignore[assignment]
-    managers._placement = placement = Placement(clock)  # type: ignore[assignment]
+    managers._cpuset_reconciler = reconciler = CpusetReconciler(clock)  # type: ignore[assignment]
     managers.devices._allocations["gone", "main", "example.com/card"] = None  # type: ignore[assignment]
     await managers._lock.acquire()  # as an admission does that waits for a device plugin
     tasks = [asyncio.create_task(managers.run(None, list)), asyncio.create_task(managers.run_claims(list))]  # type: ignore[arg-type]
     await clock.advance(100)
-    assert placement.applied == [10.0 * n for n in range(11)]
+    assert reconciler.applied == [10.0 * n for n in range(11)]
     assert {uid.partition("-")[0] for uid in claims.owners} == {"mute"}
     claims.drivers["well-again"] = ("well",)
     await clock.advance(SWEEP_SECONDS)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent.managers import cpu_pick, cpu_state, cpuset
+from agent.managers import cpu_assignment, cpu_state, cpuset
 from agent.managers.cpu import CpuManager
 from agent.managers.errors import AdmissionError, SMTAlignmentError
 from agent.managers.hints import ANY, Hint
@@ -73,7 +73,7 @@ TWO = {"sockets": 2, "nodes": 2, "cores": 4, "threads": 2}
     ],
 )
 def test_processors_are_picked_close_together(tmp_path: Path, available: str, count: int, taken: str) -> None:
-    found = cpu_pick.packed(machine(tmp_path, **TWO), cpuset.parse(available), count)
+    found = cpu_assignment.packed(machine(tmp_path, **TWO), cpuset.parse(available), count)
     assert cpuset.render(found) == taken
 
 
@@ -88,7 +88,7 @@ def test_processors_are_picked_close_together(tmp_path: Path, available: str, co
     ],
 )
 def test_processors_are_spread_over_nodes(tmp_path: Path, available: str, count: int, group: int, taken: str) -> None:
-    found = cpu_pick.spread(machine(tmp_path, **TWO), cpuset.parse(available), count, group)
+    found = cpu_assignment.distributed(machine(tmp_path, **TWO), cpuset.parse(available), count, group)
     assert cpuset.render(found) == taken
 
 
@@ -106,12 +106,12 @@ def test_processors_are_spread_over_nodes(tmp_path: Path, available: str, count:
 def test_processors_share_a_cache_where_they_can(tmp_path: Path, available: str, count: int, taken: str) -> None:
     found = machine(tmp_path, cores=8, cache=2)
     assert found.caches[2] == {2, 3}
-    assert cpuset.render(cpu_pick.packed(found, cpuset.parse(available), count, by_cache=True)) == taken
+    assert cpuset.render(cpu_assignment.packed(found, cpuset.parse(available), count, by_cache=True)) == taken
 
 
 def test_too_few_processors_are_told_of(tmp_path: Path) -> None:
     with pytest.raises(AdmissionError, match="not enough cpus available to satisfy request: requested=3, available=2"):
-        cpu_pick.packed(machine(tmp_path), cpuset.parse("0-1"), 3)
+        cpu_assignment.packed(machine(tmp_path), cpuset.parse("0-1"), 3)
 
 
 # -- the manager -----------------------------------------------------------------------------------------------------

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from agent.claims.health import Health, Healths
+from agent.claims.device_health import DeviceHealthCache, Health
 
 
 def test_health_is_believed_for_as_long_as_the_driver_says() -> None:
     changes: list[None] = []
-    healths = Healths(lambda: changes.append(None))
+    healths = DeviceHealthCache(lambda: changes.append(None))
     assert healths.of("d", "p", "x", 0.0) == ("Unknown", "")
-    healths.take_in("d", [Health("p", "x", "Healthy", at=100.0), Health("p", "y", "Unhealthy", "hot", 100.0, 60)])
+    healths.update("d", [Health("p", "x", "Healthy", at=100.0), Health("p", "y", "Unhealthy", "hot", 100.0, 60)])
     assert len(changes) == 1
     assert healths.of("d", "p", "x", 130.0) == ("Healthy", "")
     assert healths.of("d", "p", "x", 131.0) == ("Unknown", "")
     assert healths.of("d", "p", "y", 131.0) == ("Unhealthy", "hot")
-    healths.take_in("d", [Health("p", "x", "Healthy", at=200.0), Health("p", "y", "Unhealthy", "hot", 200.0, 60)])
+    healths.update("d", [Health("p", "x", "Healthy", at=200.0), Health("p", "y", "Unhealthy", "hot", 200.0, 60)])
     assert len(changes) == 1  # said again, and nothing new
     healths.forget("d")
     healths.forget("d")
@@ -22,7 +22,7 @@ def test_health_is_believed_for_as_long_as_the_driver_says() -> None:
 
 
 def test_long_words_are_cut() -> None:
-    healths = Healths(lambda: None)
-    healths.take_in("d", [Health("p", "x", "Unhealthy", "m" * 2000, 0.0)])
+    healths = DeviceHealthCache(lambda: None)
+    healths.update("d", [Health("p", "x", "Unhealthy", "m" * 2000, 0.0)])
     text = healths.of("d", "p", "x", 0.0)[1]
     assert len(text) == 1024 and text.endswith("m...")

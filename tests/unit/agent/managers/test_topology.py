@@ -14,7 +14,7 @@ from agent.managers.container_manager import ContainerManager
 from agent.managers.errors import AdmissionError
 from agent.managers.hints import ANY, Hint, Hints, Merger
 from agent.managers.memory import MemoryManager
-from agent.managers.memory_state import Block, MemoryState, NodeState, Table
+from agent.managers.memory_state import Block, MemoryState, NUMANodeState, Table
 from agent.managers.options import ManagerOptions
 from agent.managers.state_files import StateError
 from kube.api import core_v1
@@ -163,7 +163,7 @@ def test_the_checksum_is_the_one_that_upstream_writes(tmp_path: Path) -> None:
     table = Table(total=2048, system_reserved=512, allocatable=1536, reserved=512, free=1024)
     state = MemoryState(
         policy_name="static",
-        machine_state={0: NodeState(memory_map={"memory": table})},
+        machine_state={0: NUMANodeState(memory_map={"memory": table})},
         entries={"pod": {"container1": [Block(numa_affinity=[0], type="memory", size=512)]}},
     )
     memory_state.save(tmp_path, state)
@@ -202,12 +202,12 @@ async def test_containers_are_placed_one_by_one_or_together(tmp_path: Path) -> N
     by_container = manager(tmp_path / "c", "single-numa-node")
     assert await by_container.admit(two("3", "256Mi"), ()) is None
     given = two("3", "256Mi")
-    first, second = [await by_container.extras(given, container) for container in given.spec.containers]
+    first, second = [await by_container.run_options(given, container) for container in given.spec.containers]
     assert (first.cpus, first.mems) == ("1-3", "0") and (second.cpus, second.mems) == ("4-6", "1")
     by_pod = manager(tmp_path / "p", "single-numa-node", "pod")
     assert await by_pod.admit(two("2", "256Mi"), ()) is None
     given = two("2", "256Mi")
-    assert {(await by_pod.extras(given, container)).mems for container in given.spec.containers} == {"1"}
+    assert {(await by_pod.run_options(given, container)).mems for container in given.spec.containers} == {"1"}
 
 
 async def test_what_does_not_fit_one_node_fails_with_upstreams_words(tmp_path: Path) -> None:

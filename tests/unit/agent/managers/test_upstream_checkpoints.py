@@ -149,20 +149,20 @@ def test_a_damaged_note_of_devices_is_told_and_does_not_keep_the_agent_from_star
     path = tmp_path / devices.FILE
     path.write_bytes(DAMAGED[damage])
     manager = DeviceManager(tmp_path, (0,), clock=FakeClock(), changed=lambda: None)
-    assert manager.idle and not manager.fresh
+    assert manager.idle and not manager.without_checkpoint
     assert str(path) in caplog.text and "drain this node" in caplog.text
 
 
 @pytest.mark.parametrize("name", [cpu_state.FILE, memory_state.FILE, claims.FILE])
 def test_the_agent_says_at_its_start_which_file_it_cannot_read(tmp_path: Path, name: str) -> None:
-    from agent.claims.drivers import Drivers
+    from agent.claims.drivers import DRADrivers
     from agent.claims.manager import ClaimManager
     from agent.kubelet_configuration import ConfigError
 
     (tmp_path / name).write_bytes(b"{")
 
     def make() -> ClaimManager:
-        return ClaimManager(None, Drivers.__new__(Drivers), tmp_path)  # type: ignore[arg-type]
+        return ClaimManager(None, DRADrivers.__new__(DRADrivers), tmp_path)  # type: ignore[arg-type]
 
     with pytest.raises(ConfigError, match=name):
         ContainerManager(tmp_path, ManagerOptions(), reserved_cpus=0, clock=FakeClock(), claims=make)

@@ -3,10 +3,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
-from agent.contracts import ProbeOutcome, ProbeTarget
+from agent.interfaces import ProbeOutcome, ProbeTarget
 from agent.probes.prober import PodProber
 from agent.probes.result import Result, Target, Verdict
-from agent.usage import metrics
+from agent.usage import resource_metrics
 from cri.runtime_service import RuntimeService
 from kube.api import core_v1, meta_v1
 from kube.clock import FakeClock
@@ -110,7 +110,7 @@ async def test_probes_are_counted_by_what_they_said_until_the_container_is_gone(
         await world.clock.advance(5)
         world.sync(container, pod=pod, ids="next")
         await world.clock.advance(1)
-        text = metrics.probes(world.prober.counts)
+        text = resource_metrics.probes(world.prober.counts)
         labels = 'container="main",namespace="default",pod="pod"'
         for result, number in (("failed", 2), ("successful", 2)):
             shown = f'prober_probe_total{{{labels},pod_uid="uid",probe_type="Readiness",result="{result}"}} {number}\n'
@@ -120,7 +120,7 @@ async def test_probes_are_counted_by_what_they_said_until_the_container_is_gone(
         assert f'prober_probe_duration_seconds_bucket{{{timed},le="+Inf"}} 4\n' in text
         assert f"prober_probe_duration_seconds_count{{{timed}}} 4\n" in text
         world.prober.stop("uid")
-        assert "probe_type" not in metrics.probes(world.prober.counts)
+        assert "probe_type" not in resource_metrics.probes(world.prober.counts)
 
 
 async def test_a_restarted_container_is_probed_anew() -> None:

@@ -1,6 +1,6 @@
 import pytest
 
-from agent.contracts import ProbeOutcome
+from agent.interfaces import ProbeOutcome
 from agent.probes.result import Verdict
 from agent.probes.state import ContainerProbes, Kind
 from kube.api import core_v1

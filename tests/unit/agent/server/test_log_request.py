@@ -2,7 +2,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from agent.contracts import PodView
+from agent.interfaces import PodView
 from agent.records import ContainerRecord, State
 from agent.server import log_request
 from agent.server.log_files import LogOptions

@@ -132,6 +132,6 @@ async def test_small_frames_of_a_command_leave_the_event_loop_to_others() -> Non
     backend.reader.feed_eof()
     spoken = channels.choose(["v5.channel.k8s.io"])
     assert spoken is not None
-    work = remote_command.translate(socket, spoken, backend, remote_command.Wishes(stdout=True))
+    work = remote_command.translate(socket, spoken, backend, remote_command.StreamOptions(stdout=True))
     assert await _most_in_a_round([work], lambda: len(client.written)) <= FRAMES_A_TURN + 2
     assert len(client.written) > 2000

@@ -1,0 +1,106 @@
+"""The base of all groups of the agent's parts: clients, clock, metrics, the node's state and cgroups."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+
+from agent.cgroups.tree import Cgroups
+from agent.config import AgentConfig
+from agent.eviction.thresholds import ThresholdTracker
+from agent.node import allocatable as node_allocatable
+from agent.node import machine, status
+from agent.node.machine import Machine
+from agent.node.runtime_status import RuntimeStatus
+from agent.node.state import NodeState
+from agent.preconditions import cgroup_driver, host_resolver, runtime_answers, text_of
+from agent.runtime import Runtime
+from agent.threads import Threads
+from agent.usage.kubelet_metrics import KubeletMetrics
+from agent.usage.machine import boot_time, processes
+from agent.usage.operations import Operations
+from cri.client import Client as RuntimeClient
+from kube.client import Client
+from kube.clock import Clock
+from kube.events import EventRecorder
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Base:
+    """The parts that all groups are built from."""
+
+    config: AgentConfig
+    client: Client
+    heartbeat: Client
+    """Sends the node's status and lease."""
+    runtime: Runtime
+    clock: Clock
+    operations: Operations
+    metrics: KubeletMetrics
+    recorder: EventRecorder
+    machine: Machine
+    state: NodeState
+    runtime_status: RuntimeStatus
+    cgroups: Cgroups
+    began: float
+    """Since when the runtime answers, by the monotonic clock."""
+
+    @property
+    def pod_cgroups(self) -> Cgroups | None:
+        """The cgroup tree, where pods have cgroups of their own."""
+        return self.cgroups if self.config.cgroups_per_qos else None
+
+
+async def build_base(
+    config: AgentConfig,
+    client: Client,
+    heartbeat: Client,
+    runtime: RuntimeClient,
+    thresholds: ThresholdTracker,
+    address: str,
+    operations: Operations,
+    threads: Threads,
+    clock: Clock,
+) -> Base:
+    """Return once the runtime answers and the node's cgroups exist. `address`: see assembly.build."""
+    here = machine.inspect(config.root_dir)
+    state = NodeState(
+        host_ips=config.node_ips or (address,),
+        allocatable=status.allocatable(here, config),
+        memory_capacity=here.memory,
+        swap_capacity=here.swap,
+        huge_page_sizes=tuple(here.huge_pages),
+        resolver=host_resolver(config),
+        host_file=text_of(config.hosts_file),
+        app_armor=here.app_armor,
+        pressures=lambda: thresholds.conditions(clock.monotonic()),
+    )
+    await runtime_answers(runtime, clock)
+    bounded = Runtime(runtime, limit=max(4, 2 * (os.cpu_count() or 1)))
+    metrics = KubeletMetrics(threads, bounded.limiter)
+    metrics.before_agent.set(time.time() - boot_time())
+    cgroups = Cgroups(config.cgroup_root, await cgroup_driver(config, runtime))
+    if config.cgroups_per_qos:
+        reserved = (config.kube_reserved, config.system_reserved)
+        pids = processes()[1]
+        limits = node_allocatable.pods_limits(
+            config.enforcement, *reserved, cpus=here.cpus, memory=here.memory, pids=pids
+        )
+        await cgroups.ensure_node(limits)
+        await node_allocatable.enforce(config.enforcement, cgroups, *reserved)
+    return Base(
+        config=config,
+        client=client,
+        heartbeat=heartbeat,
+        runtime=bounded,
+        clock=clock,
+        operations=operations,
+        metrics=metrics,
+        recorder=EventRecorder(client, "kubelet", config.node_name, clock=clock),
+        machine=here,
+        state=state,
+        runtime_status=RuntimeStatus(runtime, state, clock=clock, most_images=config.status_max_images),
+        cgroups=cgroups,
+        began=clock.monotonic(),
+    )

@@ -1,0 +1,43 @@
+"""Builds the node's keyring with its credential plugins, and brings the pull records up to date at the start."""
+
+from __future__ import annotations
+
+import asyncio
+
+from agent.config import AgentConfig
+from agent.images.credentials import configuration
+from agent.images.credentials.keyring import Keyring
+from agent.images.credentials.plugin import Plugin
+from agent.images.records import ImageRecords
+from agent.kubelet_configuration import ConfigError
+from agent.volumes.tokens import TokenCache
+from cri.client import Client as RuntimeClient
+from kube.api import core_v1
+from kube.client import Client
+from kube.clock import Clock
+
+
+def keyring(config: AgentConfig, client: Client, clock: Clock) -> Keyring:
+    """Return the node's keyring with the plugins that the flags name. Raise ConfigError, also where a program is missing."""
+    if config.credential_providers is None or config.credential_provider_dir is None:
+        return Keyring(config.root_dir)
+    tokens = TokenCache(client, clock=clock)
+
+    async def token(pod: core_v1.Pod, audience: str) -> str:
+        wanted = core_v1.ServiceAccountTokenProjection(audience=audience, path="")
+        return (await tokens.get(pod, wanted)).text
+
+    plugins = []
+    for provider in configuration.load(config.credential_providers):
+        program = config.credential_provider_dir / provider.name
+        if not program.is_file():
+            raise ConfigError(f"plugin binary executable {program} did not exist")
+        plugins.append(Plugin(provider, config.credential_provider_dir, client, token, clock))
+    return Keyring(config.root_dir, plugins, tokens.forget)
+
+
+async def load_finished_pulls(records: ImageRecords, runtime: RuntimeClient) -> None:
+    """Take in which pulls of the last agent have come to their end. Raise CRIError."""
+    images = await runtime.images.list_images()
+    names = [(image.id, [*image.repo_tags, *image.repo_digests]) for image in images]
+    await asyncio.to_thread(records.load_finished_pulls, names)

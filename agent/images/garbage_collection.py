@@ -1,0 +1,174 @@
+"""Image garbage collection: when the images' disk is fuller than the high threshold, unused images are removed until it is at
+the low one; images that were unused for the maximum age are removed in any case.
+
+Least recently used first, none younger than the minimum age, never one that is pinned (the sandbox image) or that a container
+still has (pkg/kubelet/images/image_gc_manager.go).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from agent.usage.kubelet_metrics import KubeletMetrics
+from cri.client import Client
+from cri.errors import CRIError
+from cri.messages import Image
+from kube.clock import Clock
+
+log = logging.getLogger(__name__)
+
+PERIOD_SECONDS = 300.0
+
+
+@dataclass(slots=True)
+class _Seen:
+    first: float
+    used: float
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class ImageDisk:
+    """The images' filesystem, in bytes."""
+
+    capacity: int
+    available: int
+
+    @property
+    def used_percent(self) -> int:
+        return 100 - self.available * 100 // self.capacity if self.capacity else 0
+
+
+class ImageGC:
+    """Frees the images' disk. `mounted` returns the IDs of images that containers have as volumes, which no list shows."""
+
+    def __init__(
+        self,
+        runtime: Client,
+        clock: Clock,
+        *,
+        high: int,
+        low: int,
+        minimum_age: float,
+        maximum_age: float = 0.0,
+        disk: Callable[[str], ImageDisk] | None = None,
+        seen: Callable[[Iterable[str], float], None] | None = None,
+        mounted: Callable[[], Iterable[str]] = tuple,
+        metrics: KubeletMetrics | None = None,
+    ) -> None:
+        """`seen` is called with the IDs of all images and when (`time.monotonic`) they were listed; it may block."""
+        self._metrics = metrics or KubeletMetrics()
+        self._runtime, self._clock, self._high, self._low = runtime, clock, high, low
+        self._minimum_age, self._maximum_age, self._disk = minimum_age, maximum_age, disk or read_disk
+        self._mounted = mounted
+        self._seen_images = seen or (lambda ids, listed_at: None)
+        self._seen: dict[str, _Seen] = {}
+        self._collecting = asyncio.Lock()
+        """One collection at a time: the period's and the eviction's would count the same images twice."""
+
+    async def run(self) -> None:
+        """Collect every five minutes until cancelled."""
+        while self._high < 100 or self._maximum_age:
+            try:
+                await self.remove_old()
+                await self.collect()
+            except (CRIError, OSError) as error:
+                log.warning("image garbage collection: %s", error)
+            await self._clock.sleep(PERIOD_SECONDS)
+
+    async def collect(self) -> int:
+        """Free what the thresholds ask for; return the bytes freed. Raise CRIError, OSError."""
+        async with self._collecting:
+            return await self._collect()
+
+    async def _collect(self) -> int:
+        await self._detect_images()
+        systems = await self._runtime.images.image_fs_info()
+        if not systems:
+            return 0
+        disk = await asyncio.to_thread(self._disk, systems[0].fs_id.mountpoint)
+        if self._high >= 100 or disk.used_percent < self._high:
+            return 0
+        wanted = disk.capacity * (100 - self._low) // 100 - disk.available
+        log.info("image disk is %d %% full: freeing %d bytes", disk.used_percent, wanted)
+        return await self._free(wanted)
+
+    async def remove_old(self) -> int:
+        """Remove images that nothing has used for the maximum age (0: for ever); return the bytes freed. Raise CRIError.
+
+        What happened before the agent started is not known: ages count from then (imageMaximumGCAge).
+        """
+        if not self._maximum_age:
+            return 0
+        async with self._collecting:
+            now = self._clock.monotonic()
+            old = [i for i in await self._detect_images() if now - self._seen[i].used >= self._maximum_age]
+            return await self._remove(old, "age")
+
+    async def free(self, wanted: int) -> int:
+        """Remove unused images until so many bytes are free, or none is left. Raise CRIError."""
+        async with self._collecting:
+            return await self._free(wanted)
+
+    async def _free(self, wanted: int) -> int:
+        now = self._clock.monotonic()
+        unused = await self._detect_images()
+        freed = 0
+        for image_id in sorted(unused, key=lambda i: (self._seen[i].used, self._seen[i].first)):
+            if freed >= wanted:
+                break
+            if now - self._seen[image_id].first >= self._minimum_age:
+                freed += await self._remove([image_id], "space")
+        return freed
+
+    async def _remove(self, image_ids: Iterable[str], reason: str) -> int:
+        freed = 0
+        for image_id in image_ids:
+            try:
+                await self._runtime.images.remove_image(image_id)
+            except CRIError as error:
+                log.warning("removing image %s: %s", image_id, error)
+                continue
+            self._metrics.images_collected.inc(reason)
+            freed += self._seen.pop(image_id).size
+        return freed
+
+    async def _detect_images(self) -> set[str]:
+        """Record all images and which are used; return the IDs of unused ones."""
+        now, listed_at = self._clock.monotonic(), time.monotonic()
+        images, containers = await asyncio.gather(
+            self._runtime.images.list_images(), self._runtime.runtime.list_containers()
+        )
+        named = [name for c in containers for name in (c.image.image, c.image_ref, c.image_id)]
+        used = used_images(images, [*named, *self._mounted()])
+        present = {image.id for image in images}
+        await asyncio.to_thread(self._seen_images, present, listed_at)
+        for image in images:
+            seen = self._seen.setdefault(image.id, _Seen(now, now, image.size))
+            if image.id in used:
+                seen.used = now
+        for gone in self._seen.keys() - present:
+            del self._seen[gone]
+        return {image.id for image in images if not image.pinned} - used
+
+
+def used_images(images: Iterable[Image], names: Iterable[str]) -> set[str]:
+    """Return the IDs of the images that the names (IDs, tags or digests) mean."""
+    wanted = set(names)
+    return {i.id for i in images if i.id in wanted or wanted & {*i.repo_tags, *i.repo_digests} or _is_pause(i)}
+
+
+def _is_pause(image: Image) -> bool:
+    # Runtimes before containerd 2.0 do not pin the sandbox image, and list no container that has it.
+    return any("/pause:" in tag or "/pause@" in tag for tag in (*image.repo_tags, *image.repo_digests))
+
+
+def read_disk(path: str) -> ImageDisk:
+    """Read the size of the filesystem that holds a path."""
+    found = os.statvfs(path if os.path.exists(path) else "/")
+    return ImageDisk(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)

@@ -1,0 +1,81 @@
+"""Formats of the pull record files: the credentials that pulled an image (ImagePulledRecord, ImagePullIntent). Pure."""
+
+from __future__ import annotations
+
+import msgspec
+
+from agent.images.registry_auth import ACCOUNT, SECRET, Credential, Source
+
+API_VERSION = "kubelet.config.k8s.io/v1beta1"
+
+
+class _Base(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):
+    pass
+
+
+class PullSecret(_Base):
+    uid: str
+    namespace: str
+    name: str
+    credential_hash: str = ""
+
+
+class PullAccount(_Base):
+    uid: str
+    namespace: str
+    name: str
+
+
+class Pullers(_Base):
+    """The credentials that pulled an image under one name; `node_pods_accessible`: all pods on the node may use it."""
+
+    kubernetes_secrets: list[PullSecret] = []
+    kubernetes_service_accounts: list[PullAccount] = []
+    node_pods_accessible: bool = False
+
+
+class PulledRecord(_Base):
+    """The pull record of one image; the mapping is by its name without tag and digest."""
+
+    kind: str
+    api_version: str
+    last_updated_time: str
+    image_ref: str
+    credential_mapping: dict[str, Pullers] = {}
+
+
+class PullIntent(_Base):
+    kind: str
+    api_version: str
+    image: str
+
+
+def pullers(credential: Credential | None) -> Pullers:
+    if credential is not None and credential.source.kind == SECRET:
+        return Pullers(kubernetes_secrets=[secret(credential)])
+    if credential is not None and credential.source.kind == ACCOUNT:
+        return Pullers(kubernetes_service_accounts=[account(credential.source)])
+    return Pullers(node_pods_accessible=True)
+
+
+def secret(credential: Credential) -> PullSecret:
+    source = credential.source
+    return PullSecret(uid=source.uid, namespace=source.namespace, name=source.name, credential_hash=credential.digest())
+
+
+def account(source: Source) -> PullAccount:
+    return PullAccount(uid=source.uid, namespace=source.namespace, name=source.name)
+
+
+def merge(old: Pullers | None, new: Pullers) -> Pullers:
+    if old is None or new.node_pods_accessible:
+        return new
+    if old.node_pods_accessible:
+        return old
+    where = {(s.uid, s.namespace, s.name) for s in new.kubernetes_secrets}
+    kept = [s for s in old.kubernetes_secrets if (s.uid, s.namespace, s.name) not in where]
+    accounts = [a for a in old.kubernetes_service_accounts if a not in new.kubernetes_service_accounts]
+    return Pullers(
+        kubernetes_secrets=kept + new.kubernetes_secrets,
+        kubernetes_service_accounts=accounts + new.kubernetes_service_accounts,
+    )

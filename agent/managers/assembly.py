@@ -1,0 +1,52 @@
+"""Builds the resource managers with their plugins, and starts them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from agent.base import Base
+from agent.claims import assembly as claims_assembly
+from agent.claims.drivers import DRADrivers
+from agent.devices.registration import DevicePluginRegistration
+from agent.managers.container_manager import ContainerManager
+from agent.node import status
+from agent.notifier import Notifier
+from agent.plugins.registry import PluginRegistry
+from agent.podresources.server import PodResourcesServer
+from agent.pods.manager import PodManager
+from agent.tasks import Tasks
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """The resource managers: processors, memory, devices, claims."""
+
+    managers: ContainerManager
+    device_plugins: DevicePluginRegistration
+    claim_drivers: DRADrivers
+    plugins: PluginRegistry
+    changed: Notifier
+    """Notified when devices or their health change."""
+
+    def start(self, tasks: Tasks, base: Base, pods: PodManager) -> None:
+        tasks.start("device plugins", self.device_plugins.run())
+        tasks.start("pod resources", PodResourcesServer(base.config.root_dir, self.managers, pods.views).run())
+        tasks.start("claims' drivers", self.claim_drivers.run())
+        tasks.loop("plugin registry", self.plugins.run)
+
+
+def assemble(base: Base) -> Resources:
+    """Build the managers; nothing runs yet. Raise ConfigError."""
+    config, changed = base.config, Notifier()
+    claim_drivers = DRADrivers(base.client, config.node_name, clock=base.clock, health_changed=changed.notify)
+    managers = ContainerManager(
+        config.root_dir,
+        config.managers,
+        reserved_cpus=status.reserved_cpus(config),
+        clock=base.clock,
+        devices_changed=changed.notify,
+        claims=claims_assembly.maker(base.client, claim_drivers, config.root_dir),
+        looks_up_cdi=base.runtime_status.looks_up_cdi,
+    )
+    plugins = PluginRegistry(config.plugins_registry_dir, clock=base.clock)
+    return Resources(managers, DevicePluginRegistration(managers.devices), claim_drivers, plugins, changed)

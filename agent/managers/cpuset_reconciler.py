@@ -1,0 +1,44 @@
+"""Keeps running containers on their processors: updates their cpuset when the shared pool changed."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Sequence
+
+from agent.interfaces import PodView
+from agent.managers import cpuset
+from agent.managers.cpu import CpuManager
+from cri.errors import CRIError, NotFoundError
+from cri.messages import LinuxContainerResources
+from cri.runtime_service import RuntimeService
+
+log = logging.getLogger(__name__)
+
+
+class CpusetReconciler:
+    """Remembers what each running container was last given."""
+
+    def __init__(self, cpu: CpuManager) -> None:
+        self._cpu = cpu
+        self._applied: dict[str, str] = {}
+
+    async def apply(self, runtime: RuntimeService, views: Sequence[PodView]) -> None:
+        """Update the cpuset of running containers whose processors have changed."""
+        alive = set()
+        for view in views:
+            for record in view.containers:
+                if not record.running:
+                    continue
+                alive.add(record.id)
+                cpus = cpuset.render(self._cpu.affinity(view.pod.metadata.uid or "", record.name))
+                if not cpus or self._applied.get(record.id) == cpus:
+                    continue
+                try:
+                    with contextlib.suppress(NotFoundError):
+                        await runtime.update_container_resources(record.id, LinuxContainerResources(cpuset_cpus=cpus))
+                    self._applied[record.id] = cpus
+                except CRIError as error:
+                    log.warning("moving container %s to processors %s: %s", record.id[:13], cpus, error)
+        for container_id in self._applied.keys() - alive:
+            del self._applied[container_id]

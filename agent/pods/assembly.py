@@ -1,0 +1,146 @@
+"""Builds what runs this node's pods, and starts it."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from functools import partial
+
+from agent.base import Base
+from agent.images.credentials.node_credentials import keyring
+from agent.images.manager import Images
+from agent.images.records import ImageRecords
+from agent.managers.assembly import Resources
+from agent.node.log_rotation import LogRotation
+from agent.node.registration import Node
+from agent.pods.dependencies import PodDependencies
+from agent.pods.hooks import Hooks
+from agent.pods.lifecycle_events import RelistHealth
+from agent.pods.manager import PodManager
+from agent.pods.mirror_pods import MirrorPods
+from agent.pods.references import ReferenceStore
+from agent.pods.resource_state import PodResourceStates
+from agent.pods.static import StaticPods
+from agent.pods.workers import PodWorkers
+from agent.podspec.userns import UserNamespaces
+from agent.probes import PodProber
+from agent.tasks import Tasks
+from agent.usage.pod_startup import PodStartupTracker
+from agent.volumes.assembly import Volumes
+from kube.api import core_v1, node_v1
+from kube.clock import format_time
+from kube.informer import Informer
+
+
+@dataclass(frozen=True, slots=True)
+class Pods:
+    """What runs this node's pods."""
+
+    manager: PodManager
+    workers: PodWorkers
+    prober: PodProber
+    services: Informer[core_v1.Service]
+    runtime_classes: Informer[node_v1.RuntimeClass]
+    mirrors: MirrorPods
+    image_records: ImageRecords
+    resources: PodResourceStates
+
+    async def start(self, tasks: Tasks, base: Base) -> None:
+        """Run the workers, and the static pods, for which no API is needed."""
+        config, clock = base.config, base.clock
+        tasks.start("probes", self.prober.run())
+        tasks.loop("follow Services", self.services.run)
+        tasks.loop("follow RuntimeClasses", self.runtime_classes.run)
+        tasks.start("pods", self.workers.run())
+        rotation = LogRotation(
+            base.runtime.client.runtime,
+            self.manager,
+            clock,
+            max_bytes=config.log_max_bytes,
+            max_files=config.log_max_files,
+            period=config.log_check_period,
+        )
+        tasks.loop("log rotation", rotation.run)
+        if config.static_pod_path is not None:
+            changed = self.workers.static_pods_changed
+            static = StaticPods(config.static_pod_path, config.node_name, changed, clock=clock)
+            await static.load()
+            tasks.loop("static pods", static.run)
+
+    async def start_api_pods(self, tasks: Tasks, base: Base) -> None:
+        """Follow the API's pods; returns when the first list is in."""
+        selector = f"spec.nodeName={base.config.node_name}"
+        watch: Informer[core_v1.Pod] = Informer(base.client, core_v1.Pod, field_selector=selector, clock=base.clock)
+        watch.subscribe(self.workers.pod_changed)
+        tasks.loop("follow Pods", watch.run)
+        await watch.wait_synced()
+        self.workers.api_synced()
+        tasks.loop("mirror pods", self.mirrors.run)
+
+
+async def assemble(
+    base: Base,
+    resources: Resources,
+    volumes: Volumes,
+    node: Node,
+    manager: PodManager,
+    references: ReferenceStore,
+    classes: Informer[node_v1.RuntimeClass],
+    relist: RelistHealth,
+    users: UserNamespaces,
+) -> Pods:
+    """Build the parts; nothing runs yet."""
+    config, client, clock = base.config, base.client, base.clock
+    startup = PodStartupTracker(base.metrics)
+    records = ImageRecords(
+        config.root_dir / "image_manager",
+        lambda: format_time(clock.now()),
+        config.image_verification,
+        config.image_allowlist,
+    )
+    await asyncio.to_thread(records.load)
+    images = Images(
+        base.runtime.client,
+        base.recorder,
+        parallel=1 if config.serialize_image_pulls else config.max_parallel_image_pulls,
+        back_off_max=config.back_off_max,
+        keyring=keyring(config, client, clock),
+        records=records,
+        metrics=base.metrics,
+        startup=startup,
+        clock=clock,
+    )
+    prober = PodProber(base.runtime.client.runtime, base.recorder, manager.outcome_changed, clock)
+    services: Informer[core_v1.Service] = Informer(client, core_v1.Service, clock=clock)
+    deps = PodDependencies(
+        config=config,
+        clock=clock,
+        node=base.state,
+        runtime=base.runtime,
+        images=images,
+        volumes=volumes.manager,
+        references=references,
+        resources=await asyncio.to_thread(PodResourceStates, config.root_dir),
+        services=services,
+        recorder=base.recorder,
+        writer=manager.writer,
+        prober=prober,
+        hooks=Hooks(base.runtime.client, clock=clock),
+        cgroups=base.cgroups,
+        managers=resources.managers,
+        user_namespaces=users,
+        metrics=base.metrics,
+        startup=startup,
+        runtime_handler=partial(runtime_handler, classes),
+    )
+    mirrors = MirrorPods(client, config.node_name, clock=clock)
+    workers = PodWorkers(deps, manager, mirrors, node.refresh, relist)
+    return Pods(manager, workers, prober, services, classes, mirrors, records, deps.resources)
+
+
+def runtime_handler(classes: Informer[node_v1.RuntimeClass], name: str) -> str:
+    """Return the runtime handler of a RuntimeClass. Raise KeyError where it does not exist."""
+    found = classes.get(name)
+    if found is None:
+        raise KeyError(name)
+    return found.handler

@@ -1,0 +1,142 @@
+"""Reports one pod, from its state: its status to the API, its events, its view for the server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+
+import msgspec
+
+from agent.interfaces import PodView, ProbeOutcome
+from agent.lifecycle import find_container
+from agent.pods.allocation import sizes
+from agent.pods.dependencies import PodDependencies
+from agent.pods.resize_events import ResizeEvents
+from agent.pods.setup import field_path
+from agent.pods.state import PodState
+from agent.status.container import StatusInputs
+from agent.status.phase import ENDED_PHASES
+from agent.status.pod import NodeFacts, pod_status, rejected_status
+from agent.status.writer import OURS
+from kube.api import core_v1
+
+LATE_SECONDS = 0.5
+"""How long a step may take before the status reports what was reached before it."""
+
+
+class PodReporter:
+    """Reports a pod's state."""
+
+    def __init__(self, state: PodState, deps: PodDependencies) -> None:
+        self._state, self._deps = state, deps
+        self._paused = False
+        self._late: asyncio.Task[None] | None = None
+        self.last_status: core_v1.PodStatus | None = None
+        """The last status that was reported, or would have been."""
+        self.resize_events = ResizeEvents(self.event)
+
+    def basis(self) -> core_v1.Pod:
+        """Return the pod with the status that was last reported, and others' conditions as they are now."""
+        pod, shown = self._state.pod, self._state.api_pod
+        reported = self._deps.writer.reported(shown.metadata.uid or "") if shown is not None else None
+        reported = reported or self.last_status
+        if reported is None:
+            return pod
+        conditions = [c for c in reported.conditions if c.type in OURS]
+        conditions += [c for c in pod.status.conditions if c.type not in OURS]
+        return msgspec.structs.replace(pod, status=msgspec.structs.replace(reported, conditions=conditions))
+
+    def outcomes(self) -> dict[str, ProbeOutcome]:
+        """Return the outcomes of the pod's probes, by container ID."""
+        if self._state.termination.outcomes:
+            return self._state.termination.outcomes
+        found = ((c.id, self._deps.prober.outcome(c.id)) for c in self._state.runtime.containers if c.running)
+        return {container_id: outcome for container_id, outcome in found if outcome is not None}
+
+    def status(self) -> core_v1.PodStatus:
+        """Return the pod's status as it is now."""
+        state, deps, basis = self._state, self._deps, self.basis()
+        termination, resize = state.termination, state.resize
+        if not state.runtime.sandboxes and not state.runtime.containers:
+            if basis.status.phase in ENDED_PHASES:
+                return basis.status  # the outcome was reported, and nothing is left to report more
+            if termination.rejection is not None:
+                return rejected_status(basis, termination.rejection, deps.now())
+        known = StatusInputs(
+            outcomes=self.outcomes(),
+            waiting=state.waiting,
+            ended=termination.cause is not None or termination.finished,
+            actuated=resize.actuated or {},
+            pending_resize=resize.pending,
+            allocated=sizes(resize.allocated) if resize.pending is not None else {},
+            resize_error=resize.error,
+        )
+        status = pod_status(
+            basis,
+            state.runtime,
+            known,
+            NodeFacts(deps.node.host_ips),
+            deps.now(),
+            end=termination.cause,
+            finished=termination.finished,
+        )
+        deps.managers.report_health(state.pod, status)
+        return status
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Report no status meanwhile."""
+        self._paused = True
+        try:
+            yield
+        finally:
+            self._paused = False
+
+    def publish(self) -> None:
+        """Report the pod's status where it changed."""
+        self.cancel_late()
+        if self._paused:
+            return
+        status = self.last_status = self.status()
+        self._deps.startup.status_updated(self._state.pod, status, self._deps.now())
+        shown = self._state.api_pod
+        if self._state.in_source and shown is not None:
+            self._deps.writer.set(shown, status)
+
+    def publish_during_sync(self) -> None:
+        """Report what is new while a sync is under way; of a pod that starts, the sync's end will report more."""
+        last = self.last_status
+        if last is not None and any(status.state and status.state.running for status in last.container_statuses):
+            self.publish()
+        else:
+            self.publish_late()
+
+    def publish_late(self) -> None:
+        """Report the status only if the step that follows takes long: soon there will be more to report."""
+        if self._late is None:
+            self._late = asyncio.create_task(self._wait_and_publish(), name=f"late status of pod {self._state.uid}")
+
+    async def _wait_and_publish(self) -> None:
+        await self._deps.clock.sleep(LATE_SECONDS)
+        self._late = None
+        self.publish()
+
+    def cancel_late(self) -> None:
+        """Drop a late report."""
+        if self._late is not None and self._late is not asyncio.current_task():
+            self._late.cancel()
+        self._late = None
+
+    def event(self, kind: str, reason: str, message: str, container: str = "") -> None:
+        """Record an event about the pod, or about one of its containers."""
+        pod = self._state.pod
+        found = find_container(pod, container) if container else None
+        path = field_path(found[1], container) if found else ""
+        self._deps.recorder.event(pod, kind, reason, message, field_path=path)
+
+    def view(self) -> PodView:
+        """Return the pod as the server shows it."""
+        state, last = self._state, self.last_status
+        pod = msgspec.structs.replace(state.pod, status=last) if last is not None else state.pod
+        return PodView(pod, state.runtime.containers, state.runtime.sandbox, state.terminating, state.static)

@@ -1,0 +1,128 @@
+"""Creates a pod's sandbox before its containers, and replaces it where it died or no longer fits.
+
+Volumes are set up while the runtime creates the sandbox, because neither needs the other. Often the first sign of a dead
+sandbox is a container that cannot be started in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from agent.lifecycle import Kill, grace_of
+from agent.managers.errors import DynamicResourceError
+from agent.pods import setup as pod_setup
+from agent.pods.context import PodContext
+from agent.pods.state import SANDBOX
+from agent.pods.steps.records import reload_container
+from agent.pods.steps.termination import stop_container
+from agent.pods.steps.volumes import set_up_volumes
+from agent.podspec.hosts import HostnameError
+from agent.podspec.userns import UserNamespaceError
+from cri.errors import CRIError
+from kube.events import NORMAL, WARNING
+
+log = logging.getLogger(__name__)
+
+_READS, _READ_SECONDS = 4, 0.01  # the runtime records an exit some milliseconds after it
+
+
+async def stop_sandboxes(ctx: PodContext) -> None:
+    """Stop the pod's sandboxes and what still runs in them, so that a new one takes their place."""
+    state = ctx.state
+    ctx.reporter.event(NORMAL, "SandboxChanged", "Pod sandbox changed, it will be killed and re-created.")
+    grace = grace_of(state.pod)
+    await asyncio.gather(
+        *(stop_container(ctx, Kill(c.id, c.name, f"Stopping container {c.name}"), grace) for c in state.runtime.alive)
+    )
+    for sandbox in state.runtime.sandboxes:
+        try:
+            await ctx.deps.runtime.stop_sandbox(sandbox.id)
+            record = await ctx.deps.runtime.sandbox(sandbox.id)
+        except CRIError as error:
+            log.warning("pod %s: stopping sandbox %s: %s", state.uid, sandbox.id[:13], error)
+            continue
+        if record is None:
+            state.runtime = state.runtime.without_sandbox(sandbox.id)
+        else:
+            state.runtime = state.runtime.with_sandbox(record)
+    for container in state.runtime.alive:
+        await reload_container(ctx, container.id)
+
+
+async def create_sandbox(ctx: PodContext, attempt: int) -> bool:
+    """Create the pod's sandbox, while its volumes are set up; True where it is ready."""
+    state, deps = ctx.state, ctx.deps
+    pod = state.pod
+    try:
+        handler = deps.runtime_handler(pod.spec.runtime_class_name) if pod.spec.runtime_class_name else ""
+    except KeyError:
+        _failed(ctx, f'failed to get sandbox runtime: RuntimeClass "{pod.spec.runtime_class_name}" not found')
+        return False
+    try:
+        await pod_setup.allocate_ids(deps, pod, handler)
+    except (UserNamespaceError, OSError) as error:
+        _failed(ctx, f"Failed to create pod sandbox: {error}")
+        return False
+    try:
+        config = pod_setup.make_sandbox_config(deps, pod, attempt)
+    except (HostnameError, UserNamespaceError) as error:
+        _failed(ctx, f"Failed to create pod sandbox: {error}")
+        return False
+    for reason, text in pod_setup.dns_warnings(deps, pod):
+        ctx.reporter.event(WARNING, reason, text)
+    volumes = asyncio.create_task(set_up_volumes(ctx), name=f"volumes of pod {state.uid}")
+    try:
+        await deps.managers.prepare(pod)
+        await pod_setup.make_folders(deps, pod)
+        deps.metrics.started_pods.inc()
+        began = deps.clock.monotonic()
+        sandbox = await deps.runtime.run_sandbox(config, handler)
+        deps.metrics.sandbox_seconds.observe(deps.clock.monotonic() - began, handler)
+    except DynamicResourceError as error:
+        ctx.reporter.event(WARNING, "FailedPrepareDynamicResources", f"Failed to prepare dynamic resources: {error}")
+        state.back_off.failed(SANDBOX)
+        return False
+    except (CRIError, OSError) as error:
+        text = error.grpc_text() if isinstance(error, CRIError) else str(error)
+        state.runtime_uncertain |= isinstance(error, CRIError)  # it may be there all the same
+        deps.metrics.started_pod_errors.inc()
+        if isinstance(error, CRIError):
+            deps.metrics.sandbox_errors.inc(handler)
+        _failed(ctx, f"Failed to create pod sandbox: {text}")
+        return False
+    else:
+        state.runtime = state.runtime.with_sandbox(sandbox)
+        state.back_off.succeeded(SANDBOX)
+        await volumes
+        return True
+    finally:
+        if not volumes.done():
+            volumes.cancel()
+            await asyncio.gather(volumes, return_exceptions=True)
+
+
+def _failed(ctx: PodContext, message: str) -> None:
+    ctx.reporter.event(WARNING, "FailedCreatePodSandBox", message)
+    ctx.state.back_off.failed(SANDBOX)
+
+
+async def sandbox_died(ctx: PodContext, sandbox_id: str, name: str) -> bool:
+    """Return whether a container failed to start because its sandbox is dead, and record that.
+
+    Whoever stops a sandbox ends its containers first, so their exit events come before that of the sandbox.
+    A container that could not be restarted in between has not failed.
+    """
+    state = ctx.state
+    for _ in range(_READS):
+        try:
+            record = await ctx.deps.runtime.sandbox(sandbox_id)
+        except CRIError:
+            return False
+        if record is None or not record.ready:
+            known = state.runtime
+            state.runtime = known.with_sandbox(record) if record else known.without_sandbox(sandbox_id)
+            state.crash_loop.reset(state.pod, name)
+            return True
+        await ctx.deps.clock.sleep(_READ_SECONDS)
+    return False

@@ -1,0 +1,190 @@
+"""Syncs a pod: plans (lifecycle.plan), executes the plan, and plans again until nothing more is to be done now.
+
+The sync then requests the next one for when something may be due. Intermediate states show in the pod's status only where they
+last: the first plan's status reports that the agent has the pod (kubectl: ContainerCreating).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Collection
+from functools import partial
+
+from agent.lifecycle import End, Kill, Kind, Plan, Situation, grace_of, plan, removal_order, resize
+from agent.pods import allocation, crash_loop
+from agent.pods.context import PodContext
+from agent.pods.steps.containers import start_container
+from agent.pods.steps.probes import probe_containers
+from agent.pods.steps.records import find_leftovers, remove_container
+from agent.pods.steps.resize import actuate, read_actuated
+from agent.pods.steps.sandbox import create_sandbox, stop_sandboxes
+from agent.pods.steps.termination import remove_sandbox, stop_container
+from agent.pods.steps.volumes import set_up_volumes
+from agent.records import ContainerRecord
+from agent.status.phase import ENDED_PHASES
+from agent.status.pod import summed_phase
+from kube.events import NORMAL, WARNING
+
+_REPORT_SECONDS = 2.0
+"""How long to wait until the API has the last status of containers that are about to be removed."""
+
+
+async def sync(ctx: PodContext) -> None:
+    """Plan and execute until there is nothing more to do. Raise CRIError."""
+    state, deps = ctx.state, ctx.deps
+    if state.resize.actuated is None:
+        state.resize.actuated = await read_actuated(ctx)
+    if not state.resources_assigned and not await _assign_resources(ctx):
+        return
+    if state.runtime_uncertain:
+        await find_leftovers(ctx)
+    rounds = 0
+    while True:
+        ctx.wakeup.sync_requested = False
+        now, monotonic = deps.now(), deps.monotonic()
+        probe_containers(ctx)
+        _check_resize(ctx)
+        decided = plan(_situation(ctx, now, monotonic))
+        _report_back_off(ctx, decided.backing_off)
+        if decided.end is not None:
+            state.termination.cause = decided.end
+            if decided.end.reason:
+                ctx.reporter.event(NORMAL, decided.end.reason, decided.end.message)
+            ctx.wakeup.request_sync()
+            return
+        if rounds == 0:
+            ctx.reporter.publish()
+            status = ctx.reporter.last_status
+            if status is not None and (
+                status.phase in ENDED_PHASES
+                or summed_phase(ctx.reporter.basis(), status, state.runtime) in ENDED_PHASES
+            ):
+                # The runtime lost what may not run again: nothing is started, what is left is stopped.
+                state.termination.cause = End()
+                ctx.wakeup.request_sync()
+                return
+        else:
+            ctx.reporter.publish_late()
+        rounds += 1
+        generation = state.volumes.config_generation
+        progressed = await _execute(ctx, decided)
+        if generation != state.volumes.config_generation:
+            # What failed meanwhile may have read the objects before their change: it does not wait for its back-off.
+            state.volumes.refresh_at = 0.0
+            state.back_off.retry_at.clear()
+        for container_id in decided.remove:
+            await remove_container(ctx, container_id)
+        for sandbox_id in decided.remove_sandboxes:
+            await remove_sandbox(ctx, sandbox_id)
+        if not progressed and not ctx.wakeup.sync_requested:
+            ctx.reporter.publish()
+            ctx.wakeup.request_sync_at(monotonic + decided.wake_at - now if decided.wake_at is not None else None)
+            # An earlier retry was considered, and waits for something else (a longer back-off).
+            ctx.wakeup.request_sync_at(
+                min((at for at in state.back_off.retry_at.values() if at > monotonic), default=None)
+            )
+            ctx.wakeup.request_sync_at(state.volumes.refresh_at)
+            await deps.resources.allocated.save()
+            return
+
+
+def _situation(ctx: PodContext, now: float, monotonic: float) -> Situation:
+    state = ctx.state
+    return Situation(
+        pod=ctx.reporter.basis(),
+        runtime=state.runtime,
+        now=now,
+        outcomes=ctx.reporter.outcomes(),
+        ready_at=partial(state.crash_loop.ready_at, state.pod),
+        retry_at={name: now + at - monotonic for name, at in state.back_off.retry_at.items()},
+        actuated=state.resize.actuated or {},
+        resize_pending=state.resize.pending is not None,
+    )
+
+
+async def _assign_resources(ctx: PodContext) -> bool:
+    """Assign processors, memory and devices to the pod; False where it is rejected for want of them."""
+    state = ctx.state
+    running = {record.name for record in state.runtime.alive}
+    refused = await ctx.deps.managers.admit(state.pod, running)
+    if refused is None:
+        state.resources_assigned = True
+        return True
+    state.termination.rejection = state.termination.cause = refused
+    ctx.reporter.event(WARNING, refused.reason, refused.event_message)
+    ctx.wakeup.request_sync()
+    return False
+
+
+def _check_resize(ctx: PodContext) -> None:
+    """Allocate the size of the spec unless the node cannot resize the pod now; record events of the resize."""
+    pod, runtime, size = ctx.state.pod, ctx.state.runtime, ctx.state.resize
+    differs = resize.differs(pod, runtime, size.actuated) or allocation.differs(pod, size.allocated)
+    size.pending = ctx.pending_resize(pod) if differs else None
+    before = allocation.sizes(size.allocated), size.allocated.spec.resources
+    sizes = allocation.current_sizes(size.allocated, runtime, size.actuated) if size.pending is not None else {}
+    size.allocated = allocation.with_sizes(pod, sizes) if sizes else pod
+    allocated = allocation.sizes(size.allocated)
+    if (allocated, size.allocated.spec.resources) != before:
+        ctx.size_changed()
+    ctx.deps.resources.allocated.put(ctx.state.uid, allocated, size.allocated.spec.resources)
+    settled = all((found := runtime.latest(c.name)) and found.running for c in pod.spec.containers)
+    ctx.reporter.resize_events.record(pod, differs=differs, pending=size.pending, settled=settled)
+
+
+def _report_back_off(ctx: PodContext, backing_off: Collection[str]) -> None:
+    """Show in the status which containers are in CrashLoopBackOff; record an event for each that has begun to wait."""
+    state = ctx.state
+    for name in [n for n, w in state.waiting.items() if w.reason == crash_loop.REASON and n not in backing_off]:
+        del state.waiting[name]
+    for name in backing_off:
+        state.waiting[name] = state.crash_loop.waiting(state.pod, name)
+        if message := state.crash_loop.event(state.pod, name, state.runtime.latest(name)):
+            ctx.reporter.event(WARNING, "BackOff", message, name)
+
+
+async def _execute(ctx: PodContext, plan: Plan) -> bool:
+    """Execute a plan; True where something was done, so that it is worth planning again."""
+    if plan.stop_sandbox:
+        await stop_sandboxes(ctx)
+    if plan.new_sandbox is not None:
+        return await create_sandbox(ctx, plan.new_sandbox)
+    if plan.restart_all is not None:
+        await _restart_all(ctx, plan.restart_all)
+        return True
+    done = False
+    if plan.kill:
+        await asyncio.gather(*(stop_container(ctx, kill, grace_of(ctx.state.pod, kill.grace)) for kill in plan.kill))
+        done = True
+    for change in plan.resize:
+        done |= await actuate(ctx, change)
+    if not await set_up_volumes(ctx):
+        return done
+    for start in plan.start:
+        done |= await start_container(ctx, start)
+        if start.kind is Kind.INIT:
+            break  # what may follow depends on how it goes
+    return done
+
+
+async def _restart_all(ctx: PodContext, trigger: ContainerRecord) -> None:
+    """Remove every container but debug containers; the next plan starts the pod anew, in the sandbox that it has.
+
+    As with upstream, no container gets a preStop hook or a grace period.
+    """
+    state = ctx.state
+    ctx.reporter.publish()
+    state.crash_loop.count(state.pod, trigger.name, state.runtime.latest(trigger.name))
+    debug = {container.name for container in state.pod.spec.ephemeral_containers}
+    alive = [record for record in state.runtime.alive if record.name not in debug]
+    message = "Container {0} will be restarted with all others, because {1} ended"
+    kills = (Kill(r.id, r.name, message.format(r.name, trigger.name)) for r in alive)
+    await asyncio.gather(*(stop_container(ctx, kill, 0, False) for kill in kills))
+    ctx.reporter.publish()  # the API keeps the counts and how each has ended; a server that is away is not waited for
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_REPORT_SECONDS):
+            await ctx.deps.writer.flushed(state.uid)
+    for record in removal_order(state.runtime, trigger):
+        if record.name not in debug:
+            await remove_container(ctx, record.id)

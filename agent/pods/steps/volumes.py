@@ -1,0 +1,47 @@
+"""Sets up a pod's volumes: before its first container, and again when a token expires or a ConfigMap or Secret changes.
+
+No container starts without its volumes; containers that run keep what they have where a refresh of their volumes fails.
+"""
+
+from __future__ import annotations
+
+from agent.pods.context import PodContext
+from agent.pods.references import ReferencesError
+from agent.pods.state import VOLUMES
+from agent.volumes.manager import MountsFailed
+from agent.volumes.pod_volumes import FolderError
+from kube.events import WARNING
+
+
+async def set_up_volumes(ctx: PodContext) -> bool:
+    """Set the volumes up, or refresh their contents when it is time; True where all are mounted."""
+    state, deps = ctx.state, ctx.deps
+    now = deps.monotonic()
+    if state.volumes.mounted is not None and (state.volumes.refresh_at is None or state.volumes.refresh_at > now):
+        return True
+    if state.volumes.mounted is None and state.back_off.waits(VOLUMES):
+        return False
+    pod = state.pod
+    state.volumes.refresh_at = None
+    try:
+        await deps.references.ready(state.uid)
+        if not state.static:  # a static pod runs before there is an API
+            await deps.services.wait_synced()
+        state.volumes.mounted, refresh_at = await deps.volumes.mount(pod)
+    except FolderError as error:
+        ctx.reporter.event(WARNING, "Failed", f"error making pod data directories: {error}")
+        state.back_off.failed(VOLUMES)
+        return False
+    except (MountsFailed, ReferencesError) as error:
+        for failed in error.failed if isinstance(error, MountsFailed) else (error,):
+            ctx.reporter.event(WARNING, "FailedMount", str(failed))
+        if state.volumes.mounted is not None:
+            # The containers keep what they have, as with upstream.
+            state.volumes.refresh_at = now + 60.0
+            return True
+        state.back_off.failed(VOLUMES)
+        return False
+    if refresh_at is not None:
+        state.volumes.refresh_at = deps.monotonic() + refresh_at - deps.now()
+    state.back_off.succeeded(VOLUMES)
+    return True

@@ -1,0 +1,86 @@
+"""Builds what measures usage and reclaims resources: image garbage collection, eviction, housekeeping."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from agent.base import Base
+from agent.eviction import Eviction, signals
+from agent.eviction.thresholds import ThresholdTracker
+from agent.images.garbage_collection import ImageGC
+from agent.node.housekeeping import Housekeeping
+from agent.pods.assembly import Pods
+from agent.tasks import Tasks
+from agent.usage import cgroup
+from agent.usage.collector import Collector
+from agent.usage.model import Memory
+from agent.volumes.assembly import Volumes
+
+
+@dataclass(frozen=True, slots=True)
+class Reclaim:
+    """Measures usage, and reclaims what is short or has no owner."""
+
+    collector: Collector
+    image_gc: ImageGC
+    eviction: Eviction
+    housekeeping: Housekeeping
+
+    def start(self, tasks: Tasks) -> None:
+        tasks.loop("housekeeping", self.housekeeping.run)
+        tasks.loop("image garbage collection", self.image_gc.run)
+        tasks.loop("eviction", self.eviction.run)
+
+
+def build_reclaim(base: Base, volumes: Volumes, pods: Pods, thresholds: ThresholdTracker) -> Reclaim:
+    """Build the parts; nothing runs yet."""
+    config, state, clock, manager = base.config, base.state, base.clock, pods.manager
+    collector = Collector(
+        base.runtime.client,
+        manager,
+        clock,
+        node_name=config.node_name,
+        root_dir=config.root_dir,
+        pods_dir=config.pods_dir,
+        logs_dir=config.pod_logs_dir,
+        persistent=volumes.manager.persistent_use,
+        cgroups=base.pod_cgroups,
+    )
+    image_gc = ImageGC(
+        base.runtime.client,
+        clock,
+        seen=pods.image_records.prune,
+        mounted=lambda: [id for view in manager.views() for c in view.containers for id in c.mounted_images],
+        high=config.image_gc_high_percent,
+        low=config.image_gc_low_percent,
+        minimum_age=config.image_minimum_age,
+        maximum_age=config.image_maximum_age,
+        metrics=base.metrics,
+    )
+
+    def pods_memory() -> Memory | None:
+        tree = base.pod_cgroups
+        return cgroup.memory_of(tree.fs.mount, tree.kubepods()) if tree is not None else None
+
+    eviction = Eviction(
+        manager,
+        thresholds,
+        signals.reader(config.root_dir, state.memory_capacity, pods_memory),
+        collector.snapshot,
+        image_gc.free,
+        state.request_report,
+        clock=clock,
+        most_grace=config.eviction_max_pod_grace,
+        metrics=base.metrics,
+    )
+    housekeeping = Housekeeping(
+        lambda: manager.uids,
+        volumes.manager,
+        pods.resources,
+        base.pod_cgroups,
+        config.pod_logs_dir,
+        config.container_logs_dir,
+        clock=clock,
+        metrics=base.metrics,
+    )
+    return Reclaim(collector, image_gc, eviction, housekeeping)

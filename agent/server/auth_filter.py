@@ -1,0 +1,57 @@
+"""Authenticates, authorizes and counts every request.
+
+The filter wraps the whole application, so no route can be forgotten; sessions (exec, attach, port-forward) begin as HTTP
+requests and are checked like all others.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agent.server.authentication import ANONYMOUS, Authenticator
+from agent.server.authorization import Authorizer, is_plain
+from agent.server.request_metrics import RequestMetrics
+from agent.server.sessions import Receive, Scope, Send, answer
+from agent.usage.kubelet_metrics import KubeletMetrics
+from kube.errors import StatusError
+
+
+class AuthFilter:
+    """Passes authenticated and authorized requests on to the application; counts all requests."""
+
+    def __init__(
+        self, app: Any, authenticator: Authenticator, authorizer: Authorizer, requests: RequestMetrics | None = None
+    ) -> None:
+        self._app = app
+        self._authenticator = authenticator
+        self._authorizer = authorizer
+        self._requests = requests or RequestMetrics(KubeletMetrics())
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Authenticate, authorise, pass on."""
+        with self._requests.counted(scope):
+            await self._answer(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            authorization = next((v.decode("latin-1") for k, v in scope["headers"] if k == b"authorization"), "")
+            certificate = scope.get("extensions", {}).get("tls", {}).get("client_certificate")
+            try:
+                user = await self._authenticator.authenticate(certificate, authorization)
+                if user is None:
+                    await answer(send, 401, "Unauthorized")
+                    return
+                identified = scope.get("extensions", {}).get("identified")
+                if identified is not None and user is not ANONYMOUS:
+                    identified(user.name)
+                if not is_plain(scope["path"]):
+                    await answer(send, 400, "invalid path")
+                    return
+                refused = await self._authorizer.forbidden(user, scope["method"], scope["path"])
+            except StatusError as error:
+                await answer(send, 500, f"Authorization error: {error}")
+                return
+            if refused:
+                await answer(send, 403, refused)
+                return
+        await self._app(scope, receive, send)

@@ -1,0 +1,229 @@
+"""Collects resource usage: one call to the runtime for all pods, /proc for the machine, a walk over volumes and logs.
+
+Rates need two samples: each snapshot keeps its CPU times for the next one. A snapshot serves all requests within a second;
+volumes and logs are walked at most once a minute, as upstream's volumeStatsAggPeriod.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from agent.cgroups.tree import Cgroups
+from agent.interfaces import Pods, PodView
+from agent.usage import cgroup, machine
+from agent.usage.model import CPU, ContainerUse, Interface, Memory, NodeUse, PersistentUse, PodUse, Snapshot
+from agent.usage.pod_disk import PodDiskUse, PodDiskWalker
+from cri.client import Client
+from cri.errors import CRIError
+from cri.messages import CpuUsage, MemoryUsage, NetworkUsage, PodSandboxStats
+from kube.api import core_v1
+from kube.clock import Clock, parse_time
+from kube.quantity import parse as parse_quantity
+
+_ADDED_UP = ("working_set", "usage", "rss", "page_faults", "major_page_faults")
+_FRESH_SECONDS = 1.0
+_DISK_SECONDS = 60.0
+_RATE_SECONDS = 0.1  # samples closer together than this give no meaningful rate
+
+
+class Collector:
+    """Answers `snapshot()`; `pods_dir` is the agent's folder of pods' volumes, `logs_dir` that of pods' logs."""
+
+    def __init__(
+        self,
+        client: Client,
+        pods: Pods,
+        clock: Clock,
+        *,
+        node_name: str,
+        root_dir: Path,
+        pods_dir: Path,
+        logs_dir: Path,
+        persistent: Callable[[core_v1.Pod], Awaitable[tuple[PersistentUse, ...]]] | None = None,
+        cgroups: Cgroups | None = None,
+    ) -> None:
+        self._client = client
+        self._pods = pods
+        self._clock = clock
+        self._node_name = node_name
+        self._root_dir = root_dir
+        self._cgroups = cgroups
+        self._lock = asyncio.Lock()
+        self._last: tuple[float, Snapshot] | None = None
+        self._cpu: dict[str, CPU] = {}
+        self._disks = PodDiskWalker(pods_dir, logs_dir, clock, persistent)
+
+    async def snapshot(self, disk_seconds: float = _DISK_SECONDS) -> Snapshot:
+        """Return usage not older than a second, or `disk_seconds` for what needs a walk over files.
+
+        Raise CRIError when the runtime does not answer.
+        """
+        async with self._lock:
+            now = self._clock.monotonic()
+            if self._last is None or now - self._last[0] > _FRESH_SECONDS:
+                self._last = now, await self._collect(disk_seconds)
+            return self._last[1]
+
+    async def _collect(self, disk_seconds: float) -> Snapshot:
+        views = {
+            view.sandbox.id: view for view in self._pods.views() if view.sandbox is not None and view.sandbox.ready
+        }
+        rates: dict[str, CPU] = {}
+        pods = []
+        found = await self._sandboxes(views)
+        disks = await self._disks.measure([view.pod for view in views.values()], disk_seconds)
+        for stats in found:
+            view = views.get(stats.attributes.id)
+            if view is not None:
+                pods.append(self._pod(view, stats, disks[view.pod.metadata.uid or ""], rates))
+        node = await self._node(rates)
+        self._cpu = rates
+        return Snapshot(node, tuple(pods))
+
+    async def _sandboxes(self, sandbox_ids: Iterable[str]) -> list[PodSandboxStats]:
+        """Ask for all pods at once; where one of them spoils the answer, for each, and for containers where that fails.
+
+        containerd 1.6 answers the list only if every sandbox has a parent cgroup and none ends meanwhile.
+        """
+        try:
+            return await self._client.runtime.list_pod_sandbox_stats()
+        except CRIError:
+            return [await self._sandbox(sandbox_id) for sandbox_id in sandbox_ids]
+
+    async def _sandbox(self, sandbox_id: str) -> PodSandboxStats:
+        try:
+            return await self._client.runtime.pod_sandbox_stats(sandbox_id)
+        except CRIError:
+            stats = PodSandboxStats()
+            stats.attributes.id = sandbox_id
+            containers = await self._client.runtime.list_container_stats(sandbox_id=sandbox_id)
+            stats.linux.containers.extend(containers)
+            return stats
+
+    def _pod(self, view: PodView, stats: PodSandboxStats, disk: PodDiskUse, rates: dict[str, CPU]) -> PodUse:
+        metadata, linux = view.pod.metadata, stats.linux
+        records = {record.id: record for record in view.containers if record.running}
+        containers = []
+        for one in linux.containers:
+            record = records.get(one.attributes.id)
+            if record is not None:
+                limit = _memory_limit(view.pod, record.name)
+                log_bytes, log_inodes = disk.logs.get(record.name, (0, 0))
+                containers.append(
+                    ContainerUse(
+                        name=record.name,
+                        container_id=record.id,
+                        image=record.image,
+                        started_at=record.started_at,
+                        cpu=self._rated(record.id, _cpu(one.cpu), rates),
+                        memory=_memory(one.memory, limit),
+                        memory_limit=limit,
+                        rootfs_used=one.writable_layer.used_bytes.value,
+                        rootfs_inodes=one.writable_layer.inodes_used.value,
+                        logs_used=log_bytes,
+                        logs_inodes=log_inodes,
+                    )
+                )
+        started = view.pod.status.start_time
+        cpu, memory = (_cpu(linux.cpu), _memory(linux.memory, 0)) if linux.HasField("memory") else (None, None)
+        processes = linux.process.process_count.value
+        if memory is None and self._cgroups is not None:
+            # containerd 1.6 cannot read a pod's cgroup that is a slice.
+            own = cgroup.read(self._cgroups.fs.mount, self._cgroups.pod_path(view.pod), self._clock.now().timestamp())
+            if own is not None:
+                cpu, memory, processes = own.cpu, own.memory, own.processes
+        return PodUse(
+            name=metadata.name or "",
+            namespace=metadata.namespace or "",
+            uid=metadata.uid or "",
+            started_at=parse_time(started).timestamp() if started else 0.0,
+            containers=tuple(containers),
+            cpu=self._rated(stats.attributes.id, cpu, rates) if cpu is not None else _sum_cpu(containers),
+            memory=memory or _sum_memory(containers),
+            interfaces=_interfaces(linux.network),
+            processes=processes,
+            volumes=disk.volumes,
+            files=disk.files,
+            persistent=disk.persistent,
+        )
+
+    async def _node(self, rates: dict[str, CPU]) -> NodeUse:
+        now = self._clock.now().timestamp()
+        images = await self._client.images.image_fs_info()
+        used = images[0].used_bytes.value if images else 0
+        inodes = images[0].inodes_used.value if images else 0
+        mountpoint = Path(images[0].fs_id.mountpoint) if images else self._root_dir
+        pids, max_pids = machine.processes()
+        pods = cgroup.read(self._cgroups.fs.mount, self._cgroups.kubepods(), now) if self._cgroups is not None else None
+        return NodeUse(
+            name=self._node_name,
+            started_at=machine.boot_time(),
+            cpu=self._rated("", machine.cpu(now), rates),
+            memory=machine.memory(now),
+            interfaces=machine.interfaces(),
+            filesystem=machine.filesystem(now, self._root_dir),
+            image_filesystem=machine.filesystem(now, mountpoint, used, inodes),
+            pids=pids,
+            max_pids=max_pids,
+            pods_cpu=self._rated("pods", pods.cpu, rates) if pods is not None else None,
+            pods_memory=pods.memory if pods is not None else None,
+        )
+
+    def _rated(self, key: str, cpu: CPU, rates: dict[str, CPU]) -> CPU:
+        before = self._cpu.get(key)
+        if before is None or cpu.time - before.time < _RATE_SECONDS:
+            rates[key] = cpu if before is None else before
+            return cpu if before is None else replace(cpu, nano_cores=before.nano_cores)
+        rate = int(max(0, cpu.total - before.total) / (cpu.time - before.time))
+        rates[key] = replace(cpu, nano_cores=rate)
+        return rates[key]
+
+
+def _cpu(usage: CpuUsage) -> CPU:
+    return CPU(usage.timestamp / 1e9, usage.usage_core_nano_seconds.value)
+
+
+def _memory(usage: MemoryUsage, limit: int) -> Memory:
+    working_set = usage.working_set_bytes.value
+    return Memory(
+        usage.timestamp / 1e9,
+        working_set,
+        usage=usage.usage_bytes.value,
+        rss=usage.rss_bytes.value,
+        available=max(0, limit - working_set) if limit else None,
+        page_faults=usage.page_faults.value,
+        major_page_faults=usage.major_page_faults.value,
+    )
+
+
+def _sum_cpu(containers: list[ContainerUse]) -> CPU | None:
+    if not containers:
+        return None
+    rates = [c.cpu.nano_cores for c in containers if c.cpu.nano_cores is not None]
+    total = sum(c.cpu.total for c in containers)
+    return CPU(max(c.cpu.time for c in containers), total, sum(rates) if rates else None)
+
+
+def _sum_memory(containers: list[ContainerUse]) -> Memory | None:
+    if not containers:
+        return None
+    sums = {name: sum(getattr(c.memory, name) for c in containers) for name in _ADDED_UP}
+    return Memory(max(c.memory.time for c in containers), **sums)
+
+
+def _interfaces(network: NetworkUsage) -> tuple[Interface, ...]:
+    found = [network.default_interface] if network.HasField("default_interface") else []
+    return tuple(
+        Interface(one.name, one.rx_bytes.value, one.rx_errors.value, one.tx_bytes.value, one.tx_errors.value)
+        for one in [*found, *network.interfaces]
+    )
+
+
+def _memory_limit(pod: core_v1.Pod, name: str) -> int:
+    for container in (*pod.spec.containers, *pod.spec.init_containers):
+        if container.name == name and container.resources is not None:
+            return int(parse_quantity(container.resources.limits.get("memory", 0)))
+    return 0

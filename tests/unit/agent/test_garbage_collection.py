@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import asyncio
+import sys
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from agent.images.garbage_collection import ImageDisk, ImageGC
+from cri.client import Client
+from cri.messages import Image
+from kube.clock import FakeClock, settle
+
+
+class Runtime:
+    """Images that nothing uses; each takes a turn of the loop to remove, and removing what is gone succeeds, as CRI has it."""
+
+    def __init__(self) -> None:
+        self.have = {f"i{n}": Image(id=f"i{n}", size=100) for n in range(5)}
+        self.removed: list[str] = []
+        self.images = self.runtime = self
+
+    async def list_images(self) -> list[Image]:
+        return list(self.have.values())
+
+    async def list_containers(self) -> list[object]:
+        return []
+
+    async def image_fs_info(self) -> list[object]:
+        return [SimpleNamespace(fs_id=SimpleNamespace(mountpoint="/"))]
+
+    async def remove_image(self, image: str) -> None:
+        await asyncio.sleep(0)
+        self.have.pop(image, None)
+        self.removed.append(image)
+
+
+def collection(runtime: Runtime, clock: FakeClock, disk: ImageDisk) -> ImageGC:
+    return ImageGC(cast(Client, runtime), clock, high=85, low=80, minimum_age=0, disk=lambda path: disk)
+
+
+async def test_collections_side_by_side_remove_and_count_each_image_once() -> None:
+    runtime = Runtime()
+    images = collection(runtime, FakeClock(), ImageDisk(1000, 100))
+    freed = await asyncio.gather(images.collect(), images.free(sys.maxsize), images.collect())
+    assert sum(freed) == 500
+    assert sorted(runtime.removed) == ["i0", "i1", "i2", "i3", "i4"]
+
+
+async def test_a_disk_that_cannot_be_measured_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    runtime, clock, failures = Runtime(), FakeClock(), [OSError("Input/output error")]
+
+    def disk(path: str) -> ImageDisk:
+        if failures:
+            raise failures.pop()
+        return ImageDisk(1000, 0)
+
+    images = ImageGC(cast(Client, runtime), clock, high=85, low=80, minimum_age=0, disk=disk)
+    task = asyncio.create_task(images.run())
+    async with asyncio.timeout(10):
+        while failures:
+            await asyncio.sleep(0.001)
+        while runtime.have and not task.done():
+            await clock.advance(60)
+            await settle()
+            await asyncio.sleep(0.001)
+    assert not task.done() and "Input/output error" in caplog.text
+    task.cancel()

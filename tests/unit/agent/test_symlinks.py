@@ -1,0 +1,69 @@
+"""Chains of links that a pod makes in its volume or log folder."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from agent import symlinks
+from agent.server.log_query import _first
+from agent.server.system_logs import look_up
+from agent.volumes import cleanup, hostpath, mounts, subpath
+
+
+def chain(folder: Path, count: int) -> str:
+    """Make links that lead to each other and at last to the folder `end`; return the first's name."""
+    (folder / "end").mkdir(parents=True, exist_ok=True)
+    for number in range(count):
+        (folder / f"l{number}").symlink_to(f"l{number + 1}" if number + 1 < count else "end")
+    return "l0"
+
+
+@pytest.mark.parametrize(
+    "path", ["a/b", "a/../a/./b", "up/a/b", "up/missing/b/../c", "absolute/b", "a//b/", "loop/../a"]
+)
+def test_a_path_is_resolved_as_the_kernel_does(tmp_path: Path, path: str) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "a" / "up").symlink_to("..")
+    (tmp_path / "up").symlink_to("a/up")
+    (tmp_path / "absolute").symlink_to(tmp_path / "up" / "a")
+    if "loop" not in path:
+        assert symlinks.resolve(tmp_path / path) == Path(os.path.realpath(tmp_path / path))
+        return
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(OSError, match="Too many levels of symbolic links"):
+        symlinks.resolve(tmp_path / path)
+
+
+@pytest.mark.parametrize(
+    ("count", "followed"), [(symlinks.MAX_LINKS, True), (symlinks.MAX_LINKS + 1, False), (1200, False)]
+)
+def test_as_many_links_are_followed_as_the_kernel_follows(tmp_path: Path, count: int, followed: bool) -> None:
+    path = tmp_path / chain(tmp_path, count)
+    if followed:
+        assert path.stat() and symlinks.resolve(path) == tmp_path / "end"
+        return
+    for look in (os.stat, symlinks.resolve):
+        with pytest.raises(OSError) as raised:
+            look(path)
+        assert raised.value.errno == errno.ELOOP
+
+
+def test_a_long_chain_of_links_is_an_error_wherever_pods_make_links(tmp_path: Path) -> None:
+    name = chain(tmp_path / "volume", 1200)
+    with pytest.raises(OSError, match="Too many levels"):
+        subpath.bind(tmp_path / "volume", name, tmp_path / "target", mounts.MountTable(tmp_path))
+    with pytest.raises(OSError, match="Too many levels"):
+        look_up(tmp_path / "volume", name)
+    assert _first(tmp_path / "volume", [name]) is None
+
+
+def test_a_host_path_may_be_as_deep_as_a_path_can_name(tmp_path: Path) -> None:
+    path = tmp_path / "top" / ("d/" * 1900)
+    try:
+        assert hostpath.prepare(str(path), "DirectoryOrCreate") == path and path.is_dir()
+    finally:
+        cleanup.remove_tree(tmp_path / "top")  # pytest's own removal recurses
