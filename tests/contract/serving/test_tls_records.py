@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from control.server.protocol import ApiProtocol
 from uvicorn.config import Config
 
+from control.http.protocol import ApiProtocol
 from kube import pki, tls_records
 from kube.serving.limits import ServingLimits
 from kube.serving.server import BoundedServer
