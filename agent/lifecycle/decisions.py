@@ -15,8 +15,8 @@ from __future__ import annotations
 import functools
 
 from agent.lifecycle.actions import End, Kill, Kind, Plan, Resize, Situation, Start
+from agent.lifecycle.hashing import is_hash_of
 from agent.lifecycle.rules import (
-    container_hash,
     deadline_at,
     is_sidecar,
     main_begun,
@@ -215,7 +215,7 @@ class _Decisions:
         """Kill a running container that changed or whose probes failed; True where it stays."""
         outcome = self.s.outcomes.get(record.id)
         again = policy_of(self.s.pod, container) != "Never"
-        if record.hash and record.hash != container_hash(container):
+        if record.hash and not is_hash_of(record.hash, container):
             self.kills.append(
                 Kill(record.id, record.name, f"Container {record.name} definition changed, will be restarted")
             )
