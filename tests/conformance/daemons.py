@@ -20,6 +20,7 @@ from tests.support.cluster import Cluster, eventually
 API_SERVER, CONTROLLERS, SCHEDULER = "kube-apiserver", "kube-controller-manager", "kube-scheduler"
 KUBELET, PROXY = "kubelet", "kube-proxy"
 CONTROL_PLANE = frozenset({API_SERVER, CONTROLLERS, SCHEDULER})
+END_SECONDS = 30
 ALL = CONTROL_PLANE | {KUBELET, PROXY}
 
 
@@ -86,17 +87,19 @@ class Daemons:
         return {name: process.pid for name, process in self._running.items()}
 
     def end(self) -> None:
-        for process in self._running.values():
-            process.terminate()
-        for process in self._running.values():
-            process.wait()
+        for name in reversed(self._running.copy()):  # etcd last: upstream's API server waits for it
+            self._end_one(name)
         if KUBELET in self.upstreams:  # it mounts its folder on itself
             self.cluster.host.run("umount", "--recursive", f"{self.cluster.prefix}/var/lib/kubelet", check=False)
 
     def _end_one(self, name: str) -> None:
         process = self._running.pop(name)
         process.terminate()
-        process.wait()
+        try:
+            process.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
 
     def _control(self, name: str, *flags: str, key: str = "") -> None:
         if name in self.upstreams:

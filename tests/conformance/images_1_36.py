@@ -13,6 +13,8 @@ _USERS = {
     "etc/group": b"root:x:0:\nnogroup:x:65534:\nuser-defined-in-image:x:1000:\n"
     b"group-defined-in-image:x:50000:user-defined-in-image\n",
 }
+_RELEASE = b'NAME="Alpine Linux"\nID=alpine\n'
+"""What the test of image volumes looks for in a file of the image."""
 
 
 def add_all(made: Layout, parts: Parts) -> None:
@@ -31,7 +33,8 @@ def add_all(made: Layout, parts: Parts) -> None:
     made.add(f"{_TESTS}/ipc-utils:1.4", [debian], (), ["sh"])
     made.add(f"{_TESTS}/perl:5.26", [debian], (), ["perl"])
     for animal in ("kitten", "nautilus"):
-        made.add(f"{_TESTS}/{animal}:1.8", [*agnhost, parts.animal(animal)], ["/agnhost"], ["test-webserver"])
+        layers = [*agnhost, parts.animal(animal), layer({"etc/os-release": File(_RELEASE)})]
+        made.add(f"{_TESTS}/{animal}:1.8", layers, ["/agnhost"], ["test-webserver"])
     setuid = layer({"usr/local/bin/nnp": parts.program("nnp", 0o6755)})
     made.add(f"{_TESTS}/nonewprivs:1.4", [debian, setuid], (), ["nnp"])
     made.add(f"{_TESTS}/nonroot:1.5", busybox, (), ["sh"], user="1234")
