@@ -6,7 +6,8 @@ Parts, as in bench/cluster.py: rss idle pod burst churn services; and api, as be
 (Wherry's objects in SQLite, its default).
 
 Upstream is Kubernetes v1.20.2 with Debian's etcd, as `scripts/test --conformance` builds it: the newest that can be built from
-a package index. TLS, RBAC, the node authorizer, containerd, images, CNI plugins and pods are the same on both sides.
+a package index; with WHERRY_KUBERNETES the version in that folder (tests/conformance/upstream.py).
+TLS, RBAC, the node authorizer, containerd, images, CNI plugins and pods are the same on both sides.
 `ratios` are Wherry / upstream: below 1 is better for seconds, MiB and percent, above 1 for what is a second.
 """
 
@@ -23,7 +24,8 @@ from typing import Any
 
 from bench import api, signals
 from bench import cluster as wherry
-from tests.conformance import daemons, upstream
+from tests.conformance import daemon_flags, daemons, running
+from tests.conformance.upstream import chosen
 from tests.support.addresses import own_address
 from tests.support.cluster import cluster
 from tests.support.etcd import etcd
@@ -34,8 +36,8 @@ API_SECONDS = 4
 
 def measure_upstream(parts: list[str]) -> dict[str, Any]:
     """Put upstream's daemons where Wherry's were, and load them."""
-    with cluster(f"wherry-u{os.getpid()}") as made, daemons.everything(made) as pids:
-        return wherry.measure_in(made, lambda: pids, parts)
+    with cluster(f"wherry-u{os.getpid()}") as made, daemons.exchanged(made, daemons.ALL, dns=False) as theirs:
+        return wherry.measure_in(made, theirs.pids, parts)
 
 
 async def measure_api() -> dict[str, Any]:
@@ -47,8 +49,8 @@ async def measure_api() -> dict[str, Any]:
         async with etcd(directory / "etcd") as stored:
             bench = api.Bench(directory, API_SECONDS)
             argv = [
-                str(upstream.BINARIES / "kube-apiserver"),
-                *daemons.api_server_flags(directory / "pki", stored.servers[0], own_address(), bench.port),
+                str(chosen().binaries / "kube-apiserver"),
+                *daemon_flags.api_server(directory / "pki", stored.servers[0], own_address(), bench.port),
                 f"--audit-policy-file={policy}",
                 f"--audit-log-path={directory}/audit.log",
             ]
@@ -67,8 +69,7 @@ def main() -> None:
     unknown = [part for part in parts if part not in PARTS]
     if unknown:
         raise SystemExit(f"no part {unknown[0]}: {' '.join(PARTS)}")
-    upstream.build()
-    upstream.build_daemons()
+    running.programs(daemons=True)
     signals.end_in_order()
     on_nodes = [part for part in parts if part != "api"]
     theirs, ours = (measure_upstream(on_nodes), wherry.measure(on_nodes)) if on_nodes else ({}, {})

@@ -2,8 +2,8 @@
 
 from agent.lifecycle.actions import End, Kill, Kind, Plan, Resize, Situation, Start, rejection
 from agent.lifecycle.decisions import plan
+from agent.lifecycle.hashing import container_hash
 from agent.lifecycle.rules import (
-    container_hash,
     find_container,
     grace_of,
     initialized,

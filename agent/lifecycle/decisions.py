@@ -16,8 +16,8 @@ import functools
 
 from agent.lifecycle import resize
 from agent.lifecycle.actions import End, Kill, Kind, Plan, Resize, Situation, Start
+from agent.lifecycle.hashing import is_hash_of
 from agent.lifecycle.rules import (
-    container_hash,
     deadline_at,
     initialized,
     is_sidecar,
@@ -215,7 +215,7 @@ class _Decisions:
         """Kill a running container that changed or whose probes failed; True where it stays."""
         outcome = self.s.outcomes.get(record.id)
         again = policy_of(self.s.pod, container) != "Never"
-        if record.hash and record.hash != container_hash(container):
+        if record.hash and not is_hash_of(record.hash, container):
             self.kills.append(
                 Kill(record.id, record.name, f"Container {record.name} definition changed, will be restarted")
             )

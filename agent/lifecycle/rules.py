@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-
-import msgspec
-
 from agent.lifecycle.actions import Kind
 from agent.records import ContainerRecord, PodRuntime, State
 from kube.api import core_v1
@@ -144,12 +140,6 @@ def deadline_at(pod: core_v1.Pod) -> float | None:
     if pod.spec.active_deadline_seconds is None or not pod.status.start_time:
         return None
     return parse_time(pod.status.start_time).timestamp() + pod.spec.active_deadline_seconds
-
-
-def container_hash(container: core_v1.Container | core_v1.EphemeralContainer) -> str:
-    """Return what identifies a container's definition: a change of name or image means a restart."""
-    text = msgspec.json.encode({"image": container.image or "", "name": container.name})
-    return hashlib.sha256(text).hexdigest()[:8]
 
 
 def find_container(pod: core_v1.Pod, name: str) -> tuple[core_v1.Container | core_v1.EphemeralContainer, Kind] | None:

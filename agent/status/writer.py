@@ -35,6 +35,8 @@ OURS = frozenset(
     "PodResizeInProgress AllContainersRestarting".split()
 )
 """The conditions that a kubelet writes; all others are other controllers'."""
+SHARED, BY_KUBELET = "DisruptionTarget", "TerminationByKubelet"
+"""The condition that others write too, and the reason that a kubelet gives: it adds its own and takes nobody's back."""
 _KINDS = {
     "init_container_statuses": "init_container",
     "container_statuses": "container",
@@ -201,7 +203,11 @@ def _take_in(entry: _Pod) -> None:
 
 
 def _verdicts(status: core_v1.PodStatus) -> dict[str, str]:
-    return {condition.type: condition.status for condition in status.conditions if condition.type in OURS}
+    return {c.type: c.status for c in status.conditions if _is_ours(c.type, c.reason)}
+
+
+def _is_ours(condition: str, reason: str | None) -> bool:
+    return condition in OURS and (condition != SHARED or reason == BY_KUBELET)
 
 
 def _revision(pod: core_v1.Pod) -> int:
@@ -221,12 +227,14 @@ def difference(old: core_v1.PodStatus, new: core_v1.PodStatus) -> dict[str, Any]
             was, now = _our_conditions(was), _our_conditions(now)
         if was == now:
             continue
-        patch[name] = _list_difference(was or [], now or [], _BY_KEY[name]) if name in _BY_KEY else now
+        found = _list_difference(was or [], now or [], _BY_KEY[name]) if name in _BY_KEY else now
+        if found != [] or name not in _BY_KEY:  # a mark that is left where it is is no difference
+            patch[name] = found
     return patch or None
 
 
 def _our_conditions(conditions: list[dict[str, Any]] | None) -> list[dict[str, Any]]:
-    return [condition for condition in conditions or () if condition["type"] in OURS]
+    return [condition for condition in conditions or () if _is_ours(condition["type"], condition.get("reason"))]
 
 
 def _list_difference(old: list[dict[str, Any]], new: list[dict[str, Any]], key: str) -> list[dict[str, Any]]:
@@ -238,7 +246,7 @@ def _list_difference(old: list[dict[str, Any]], new: list[dict[str, Any]], key: 
         known = before.get(item[key])
         if known != item:
             result.append({**{name: None for name in (known or {}) if name not in item}, **item})
-    result += [{"$patch": "delete", key: gone} for gone in before if gone not in kept]
+    result += [{"$patch": "delete", key: gone} for gone in before if gone not in kept and gone != SHARED]
     return result
 
 

@@ -58,11 +58,11 @@ def reconcile(wanted: Object, present: Object | None) -> Object | None:
     result = present | {"metadata": dict(metadata)}
     changed = False
     for part in ("labels", "annotations"):
-        merged = (metadata.get(part) or {}) | {
-            k: v for k, v in wanted["metadata"][part].items() if k not in (metadata.get(part) or {})
-        }
-        changed |= merged != (metadata.get(part) or {})
-        result["metadata"][part] = merged
+        held = metadata.get(part) or {}
+        merged = (wanted["metadata"].get(part) or {}) | held
+        changed |= merged != held
+        if merged:  # an empty map is none: upstream's server, on the same etcd, would tell of none
+            result["metadata"][part] = merged
     if "roleRef" in wanted:
         if present.get("roleRef") != wanted["roleRef"]:
             result, changed = result | {"roleRef": wanted["roleRef"]}, True

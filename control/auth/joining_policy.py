@@ -79,7 +79,7 @@ def _bound(kind: str, role: str, subjects: list[Subject]) -> Object:
 
 
 def _object(kind: str, name: str, namespace: str = "") -> Object:
-    metadata: Object = {"name": name, "labels": {}, "annotations": {AUTOUPDATE: "true"}}
+    metadata: Object = {"name": name, "annotations": {AUTOUPDATE: "true"}}
     if namespace:
         metadata["namespace"] = namespace
     return {"apiVersion": f"{GROUP}/v1", "kind": kind, "metadata": metadata}

@@ -3,7 +3,8 @@
 An object does not know its own revision when it is stored; the revision is added whenever it is read. `encode` therefore
 puts `kind`, `apiVersion` and `metadata` first, and `resourceVersion` first in metadata, where `with_revision` replaces
 the digits between two quotes: a regular expression on the first bytes and one copy. Values that others wrote (an
-upstream API server with JSON storage on the same etcd) have another order and take the slow way, decode and encode.
+upstream API server with JSON storage on the same etcd) have another order and take the slow way, decode and encode, and become
+what this server would have stored (foreign.py).
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import re
 from typing import Any
 
 import msgspec
+
+from control.storage.foreign import as_stored_here
 
 _TEXT = rb'"[^"\\]*(?:\\.[^"\\]*)*"'
 _HEAD = re.compile(rb'\{"kind":%b,"apiVersion":%b,"metadata":\{"resourceVersion":"(\d*)"' % (_TEXT, _TEXT))
@@ -42,7 +45,7 @@ def with_revision(value: bytes, revision: int) -> bytes:
     """Return the object's bytes with metadata.resourceVersion set to a revision."""
     head = _HEAD.match(value)
     if head is None:
-        head = _HEAD.match(value := encode(decode(value)))
+        head = _HEAD.match(value := encode(as_stored_here(decode(value))))
         assert head is not None
     start, end = head.span(1)
     return b"%b%d%b" % (value[:start], revision, value[end:])

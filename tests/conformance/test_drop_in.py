@@ -1,47 +1,65 @@
-"""Each side with upstream's other side: Wherry's agent under upstream's control plane, upstream's kubelet under Wherry's.
+"""Each of Wherry's daemons among upstream's, and each of upstream's among Wherry's, with the conformance tests of its role.
 
-What runs are upstream's conformance tests of nodes: pods, probes, volumes, images, environments, hooks, logs.
+With programs of v1.20 only the agent is exchanged: its kube-proxy knows no `discovery.k8s.io/v1`.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
 
 import pytest
 
-from tests.conformance import daemons, upstream
-from tests.conformance.running import REPORTS, named_secrets, prepare, run
-from tests.support.cluster import Cluster, cluster
+from tests.conformance import daemons
+from tests.conformance.daemons import ALL, API_SERVER, CONTROL_PLANE, CONTROLLERS, KUBELET, PROXY, SCHEDULER
+from tests.conformance.running import named_secrets, prepare, run, unexpected
+from tests.support.cluster import cluster
 
-FOCUS, SKIP = r"\[NodeConformance\].*\[Conformance\]", r"\[Serial\]|\[Disruptive\]|Networking Granular"
-NODE_TESTS = 100
-"""So many there are at least."""
+NOT_ALONE = r"\[Serial\]|\[Disruptive\]"
+NODE = r"\[sig-(node|network|storage)\].*\[Conformance\]"
+NETWORK = r"\[sig-network\].*\[Conformance\]"
+WORKLOADS = r"\[sig-(apps|scheduling)\].*\[Conformance\]"
+CONTROL = r"\[sig-(api-machinery|apps|auth|scheduling)\].*\[Conformance\]"
+
+
+@dataclass(frozen=True, slots=True)
+class Mixture:
+    """Which daemons are upstream's, and which tests must pass; `least` is how many there are at least."""
+
+    name: str
+    upstreams: frozenset[str]
+    focus: str
+    least: int
+    proxy_mode: str = "iptables"
+    skip: str = NOT_ALONE
+
+
+MIXTURES = (
+    Mixture("agent-and-netproxy-under-upstream", CONTROL_PLANE, NODE, 230),
+    Mixture("kubelet-and-proxy-under-wherry", frozenset({KUBELET, PROXY}), NODE, 230),
+    Mixture("proxy-nftables-under-wherry", frozenset({PROXY}), NETWORK, 45, "nftables"),
+    Mixture("scheduler-under-wherry", frozenset({SCHEDULER}), WORKLOADS, 50),
+    Mixture("controllers-under-wherry", frozenset({CONTROLLERS}), CONTROL, 150),
+    Mixture("wherrys-scheduler", ALL - {SCHEDULER}, WORKLOADS, 50),
+    Mixture("wherrys-controllers", ALL - {CONTROLLERS}, CONTROL, 150),
+    Mixture("wherrys-api-server", ALL - {API_SERVER}, CONTROL, 150),
+)
+OLD_NODE_TESTS = r"\[NodeConformance\].*\[Conformance\]"
+OLD = (
+    Mixture("agent-under-upstream", CONTROL_PLANE, OLD_NODE_TESTS, 100, skip=f"{NOT_ALONE}|Networking Granular"),
+    Mixture("kubelet-under-wherry", frozenset({KUBELET}), OLD_NODE_TESTS, 100, skip=f"{NOT_ALONE}|Networking Granular"),
+)
 
 
 @pytest.mark.timeout(0)
-@pytest.mark.parametrize(
-    ("name", "other_side", "companions"),
-    [
-        ("agent-under-upstream", daemons.control_plane, ()),
-        ("kubelet-under-wherry", daemons.kubelet, (named_secrets,)),
-    ],
-)
-def test_the_node_tests_pass(
-    name: str,
-    other_side: Callable[[Cluster], AbstractContextManager[None]],
-    companions: tuple[Callable[[Cluster], AbstractContextManager[None]], ...],
-) -> None:
-    archive = prepare()
-    upstream.build_daemons()
-    with cluster(f"wherry-d{os.getpid()}") as made, ExitStack() as stack:
+@pytest.mark.parametrize("mixture", OLD + MIXTURES, ids=lambda mixture: mixture.name)
+def test_the_tests_of_the_role_pass(mixture: Mixture) -> None:
+    upstream, archive = prepare(daemons=True)
+    if (upstream.minor < 24) != (mixture in OLD):
+        pytest.skip(f"not asked of {upstream.version}")
+    with cluster(f"wherry-c{os.getpid()}") as made:
         made.wherry("image", "load", str(archive), timeout=600)
-        for use in (other_side, *companions):
-            stack.enter_context(use(made))
-        passed, failed = run(made, REPORTS / name, FOCUS, SKIP, processes=2)
-        print(f"{name}: {len(passed)} passed, {len(failed)} failed")
-        assert len(passed) + len(failed) >= NODE_TESTS, (
-            "the selection is empty, or the program did not get to the tests"
-        )
-        assert not failed, f"see {REPORTS / name}.log"
+        with daemons.exchanged(made, mixture.upstreams, mixture.proxy_mode), named_secrets(made):
+            results = run(made, mixture.name, mixture.focus, mixture.skip, processes=4)
+        assert len(results) >= mixture.least, "the selection is empty, or the program did not get to the tests"
+        assert not unexpected(upstream, results)

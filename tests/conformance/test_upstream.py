@@ -1,7 +1,7 @@
 """Upstream's conformance tests, as the program that upstream made of them, against a cluster of two machines.
 
-`sudo scripts/test --conformance`; `-- -k serial` runs the 20 of them that want the cluster to themselves. Their output and
-reports stay in .cache/conformance/reports.
+`sudo scripts/test --conformance`; `-- -k serial` runs those of them that want the cluster to themselves. Their output and
+reports stay in .cache/conformance (reports, or VERSION/reports where programs were given).
 """
 
 from __future__ import annotations
@@ -11,31 +11,32 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.conformance.running import KNOWN, REPORTS, named_secrets, prepare, run
+from tests.conformance.mirror import OPTION, mirror
+from tests.conformance.running import PARALLEL, SERIAL, log_of, named_secrets, prepare, run, unexpected
+from tests.conformance.upstream import chosen
 from tests.support.machines import Machines, at_once, machines
+
+PROCESSES = int(os.environ.get("WHERRY_CONFORMANCE_PROCESSES", "4"))
 
 
 @pytest.fixture(scope="session")
 def two() -> Iterator[Machines]:
     """Two machines with the tests' images."""
-    archive = prepare()
-    with machines(f"wherry-c{os.getpid()}", (0, 0)) as made:
+    _, archive = prepare()
+    with machines(f"wherry-c{os.getpid()}", (0, 0), each=(OPTION,)) as made:
         at_once(lambda machine: machine.wherry("image", "load", str(archive), timeout=600), made.all)
-        with named_secrets(made.first):
+        with mirror(made.first, archive), named_secrets(made.first):
             yield made
 
 
 @pytest.mark.timeout(0)
 @pytest.mark.parametrize(
-    ("group", "focus", "skip", "processes", "tests"),
-    [
-        ("parallel", r"\[Conformance\]", r"\[Serial\]|\[Disruptive\]", 4, 291),
-        ("serial", r"\[Serial\].*\[Conformance\]|\[Disruptive\].*\[Conformance\]", "", 1, 20),
-    ],
+    ("group", "selection", "processes"), [("parallel", PARALLEL, PROCESSES), ("serial", SERIAL, 1)]
 )
-def test_upstreams_tests_pass(two: Machines, group: str, focus: str, skip: str, processes: int, tests: int) -> None:
-    passed, failed = run(two.first, REPORTS / group, focus, skip, processes, nodes=len(two))
-    print(f"{group}: {len(passed)} passed, {len(failed)} failed")
-    assert len(passed) + len(failed) == tests, "not all of upstream's tests ran"
-    unexpected = [name for name in failed if not any(known in name for known in KNOWN)]
-    assert not unexpected, f"see {REPORTS / group}.log"
+def test_upstreams_tests_pass(two: Machines, group: str, selection: tuple[str, str], processes: int) -> None:
+    upstream = chosen()
+    results = run(two.first, group, *selection, processes, nodes=len(two))
+    assert not unexpected(upstream, results), f"see {log_of(group)}"
+    alone = [name for name in upstream.conformance_tests() if "[Serial]" in name or "[Disruptive]" in name]
+    wanted = len(alone) if group == "serial" else len(upstream.conformance_tests()) - len(alone)
+    assert len(results) == wanted, "not all of upstream's tests ran"

@@ -1,150 +1,78 @@
-"""Upstream's end-to-end tests, built from the sources that Debian 12 carries (Kubernetes v1.20.2 with all that it needs).
+"""Upstream's tests and daemons of one version: where its programs and its sources are.
 
-They are the newest that can be had from a package index. What they ask has grown since, and little of it has changed:
-`known.toml` says what. Everything is kept in .cache/conformance, so only the first run builds (a quarter of an hour).
+The folder that WHERRY_KUBERNETES names (`scripts/test --conformance --kubernetes DIR`) holds them as upstream's own build
+leaves them: programs in DIR/bin, sources in DIR/tree. Without it Debian's v1.20 is built (debian_sources.py).
 """
 
 from __future__ import annotations
 
-import hashlib
+import functools
+import json
 import os
-import re
+import shutil
 import subprocess
-import tarfile
-import urllib.request
+from dataclasses import dataclass
 from pathlib import Path
+
+import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 CACHE = ROOT / ".cache/conformance"
-SOURCE = CACHE / "go/src/k8s.io/kubernetes"
-BINARIES = CACHE / "bin"
-DEBIAN = CACHE / "debian"
-ARCHIVE = "kubernetes_1.20.5+really1.20.2.orig.tar.gz"
-SHA256 = "b83c0780efb182d928dc63d46488a847f161f04e40a94b96bf5247dd671ecdfc"
-PACKAGES = (
-    *("apache2", "bind9-dnsutils", "busybox-static", "ca-certificates", "curl", "etcd-server", "iperf", "iproute2"),
-    *("iputils-ping", "netcat-openbsd", "nginx-light", "procps"),
-)
-"""What the tests' containers call: name lookups, transfers, web servers, etcd."""
-VERSION = "v1.20.2"
-DAEMONS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy")
-_VERSION = {"gitVersion": VERSION, "gitMajor": "1", "gitMinor": "20", "gitTreeState": "clean"}
-_GO = {
-    "GO111MODULE": "off",  # the sources carry what they need, in a list that newer tools want rewritten
-    "GOPATH": str(CACHE / "go"),
-    "GOCACHE": str(CACHE / "go-cache"),
-    "CGO_ENABLED": "0",
-    "PATH": f"/usr/lib/go-1.19/bin:{os.environ['PATH']}",
-}
-_DATA = ("test/conformance/testdata/...", "test/e2e/testing-manifests/...", "test/images/...", "test/fixtures/...")
-_TARGETS = {
-    "ginkgo": "./vendor/github.com/onsi/ginkgo/ginkgo",
-    "agnhost": "./test/images/agnhost",
-    "nnp": "./test/images/nonewprivs",
-    "sample-apiserver": "./vendor/k8s.io/sample-apiserver",
-}
+GIVEN = "WHERRY_KUBERNETES"
+NEEDED = ("e2e.test", "ginkgo", "agnhost", "nnp", "kubectl")
+"""Programs that a given folder must hold; it may have others (daemons, sample-apiserver, resource-consumer)."""
 
 
-def build() -> None:
-    """Fetch, unpack and compile what is not there yet; raises CalledProcessError with what the tool printed."""
-    BINARIES.mkdir(parents=True, exist_ok=True)
-    if not SOURCE.exists():
-        _unpack(_fetch())
-    if not (BINARIES / "e2e.test").exists():
-        _go("build", "-o", str(BINARIES / "go-bindata"), "./vendor/github.com/go-bindata/go-bindata/go-bindata")
-        made = "test/e2e/generated/bindata.go"
-        _run([str(BINARIES / "go-bindata"), "-nometadata", "-o", made, "-pkg", "generated", *_DATA], SOURCE)
-        for name, package in _TARGETS.items():
-            _go("build", "-o", str(BINARIES / name), package)
-        _go("test", "-c", "-o", str(BINARIES / "e2e.test"), "./test/e2e")
-    if not (DEBIAN / "usr/sbin/nginx").exists():
-        _run(["debootstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", "bookworm", str(DEBIAN)], CACHE)
+@dataclass(frozen=True, slots=True)
+class Upstream:
+    """One version; `kept` is the folder of what is made of it: images and reports."""
+
+    version: str
+    binaries: Path
+    sources: Path
+    kept: Path
+
+    @property
+    def minor(self) -> int:
+        return int(self.version.split(".")[1])
+
+    def kubectl(self) -> str:
+        """Return the kubectl that the tests call: its own, or the machine's."""
+        own = self.binaries / "kubectl"
+        return str(own) if own.exists() else shutil.which("kubectl") or "kubectl"
+
+    def conformance_tests(self) -> list[str]:
+        """Return the names of all conformance tests, which upstream keeps in a file."""
+        listed = yaml.safe_load((self.sources / "test/conformance/testdata/conformance.yaml").read_text())
+        return [test["codename"] for test in listed]
 
 
-def build_daemons() -> None:
-    """Compile upstream's daemons; raises as `build`, which must have been called."""
-    if (BINARIES / DAEMONS[-1]).exists():
-        return
-    if not (BINARIES / DAEMONS[0]).exists():
-        _generate()
-    flags = " ".join(f"-X k8s.io/kubernetes/vendor/k8s.io/component-base/version.{k}={v}" for k, v in _VERSION.items())
-    for name in DAEMONS:
-        _go("build", "-ldflags", flags, "-o", str(BINARIES / name), f"./cmd/{name}")
+@functools.cache
+def chosen() -> Upstream:
+    """Return the version that tests run with; raises AssertionError where a given folder lacks something."""
+    folder = os.environ.get(GIVEN)
+    if folder is None:
+        from tests.conformance import debian_sources
+
+        return debian_sources.UPSTREAM
+    return given(Path(folder))
 
 
-def _generate() -> None:
-    """Make the one generated file that is not in the archive: the server's OpenAPI document."""
-    generator = BINARIES / "openapi-gen"
-    _go("build", "-o", str(generator), "./vendor/k8s.io/kube-openapi/cmd/openapi-gen")
-    tagged = r"grep -RlE '^// [+]k8s:openapi-gen=true' --include=*.go vendor/k8s.io pkg | xargs -n1 dirname | sort -u"
-    packages = []
-    for folder in _run(["bash", "-c", tagged], SOURCE).split():
-        if not any(part in folder for part in ("code-generator", "sample", "_examples", "kube-openapi")):
-            packages.append(
-                folder.removeprefix("vendor/") if folder.startswith("vendor/") else f"k8s.io/kubernetes/{folder}"
-            )
-    machinery = ("util/intstr", "api/resource", "runtime", "version", "apis/meta/v1")
-    packages += [f"k8s.io/apimachinery/pkg/{name}" for name in machinery]
-    made = (
-        "-O",
-        "zz_generated.openapi",
-        "-p",
-        "k8s.io/kubernetes/pkg/generated/openapi",
-        "--output-base",
-        str(CACHE / "go/src"),
-    )
-    license = ("-h", "hack/boilerplate/boilerplate.generatego.txt", "-r", str(CACHE / "openapi.violations"))
-    _run([str(generator), *made, *license, "-i", ",".join(dict.fromkeys(packages))], SOURCE, _GO)
+def given(folder: Path) -> Upstream:
+    """Return the version whose programs and sources are in a folder."""
+    missing = [f"bin/{name}" for name in NEEDED if not os.access(folder / "bin" / name, os.X_OK)]
+    if not (folder / "tree/test/conformance").is_dir():
+        missing.append("tree/test/conformance")
+    assert not missing, f"{folder} lacks {', '.join(missing)}"
+    printed = run_tool([str(folder / "bin/kubectl"), "version", "--client", "--output=json"], folder)
+    version = json.loads(printed)["clientVersion"]["gitVersion"]
+    return Upstream(version, folder / "bin", folder / "tree", CACHE / version)
 
 
-def _fetch() -> Path:
-    """Bring the sources of the package kubernetes-client from where apt finds that package."""
-    path = CACHE / ARCHIVE
-    if not path.exists():
-        printed = _run(["apt-get", "download", "--print-uris", "kubernetes-client"], CACHE)
-        found = re.search(r"'(\S+/)kubernetes-client_[^/']+\.deb'", printed)
-        assert found, f"apt knows no package kubernetes-client: {printed}"
-        part = path.with_suffix(".part")
-        with urllib.request.urlopen(found[1] + ARCHIVE.replace("+", "%2b")) as answer, part.open("wb") as file:
-            while chunk := answer.read(1 << 20):
-                file.write(chunk)
-        part.rename(path)
-    found_sum = hashlib.sha256(path.read_bytes()).hexdigest()
-    assert found_sum == SHA256, f"{path} is not the archive that is known here: SHA-256 {found_sum}"
-    return path
-
-
-def _unpack(archive: Path) -> None:
-    fresh = SOURCE.with_name("unpacking")
-    fresh.mkdir(parents=True, exist_ok=True)
-    _run(["tar", "xzf", str(archive), "-C", str(fresh), "--strip-components=1"], CACHE)
-    fresh.rename(SOURCE)
-
-
-def _go(*arguments: str) -> None:
-    _run(["go", *arguments], SOURCE, _GO)
-
-
-def _run(argv: list[str], folder: Path, settings: dict[str, str] | None = None) -> str:
+def run_tool(argv: list[str], folder: Path, settings: dict[str, str] | None = None) -> str:
+    """Run a command in a folder and return what it printed; its failure shows that."""
     done = subprocess.run(
         argv, cwd=folder, env={**os.environ, **(settings or {})}, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, f"{argv[:3]} failed:\n{done.stdout[-2000:]}{done.stderr[-4000:]}"
     return done.stdout
-
-
-def open_root(tar: tarfile.TarFile) -> None:
-    """Add the Debian root to a layer, without what no test reads."""
-    left_out = (
-        "./usr/share/doc/",
-        "./usr/share/man/",
-        "./usr/share/locale/",
-        "./var/cache/apt/",
-        "./var/lib/apt/",
-        "./dev/",
-    )
-
-    def wanted(entry: tarfile.TarInfo) -> tarfile.TarInfo | None:
-        return None if entry.name.startswith(left_out) else entry
-
-    tar.add(DEBIAN, ".", filter=wanted)

@@ -158,17 +158,22 @@ class Machines:
 
 @contextlib.contextmanager
 def machines(
-    name: str, links: tuple[int, ...] = (0, 0, 0), *, up: tuple[str, ...] = (), join: bool = True
+    name: str,
+    links: tuple[int, ...] = (0, 0, 0),
+    *,
+    up: tuple[str, ...] = (),
+    join: bool = True,
+    each: tuple[str, ...] = (),
 ) -> Iterator[Machines]:
     """Make a cluster with a machine for each of `links` (see host.Switch) and take it away again.
 
-    `up` are more options for the first machine; with `join` False the others are machines without Wherry.
+    `up` are more options for the first machine, `each` for every one; with `join` False the others are machines without Wherry.
     """
     with bare_machines(name, links) as made:
-        printed = made.first.up(*up)
+        printed = made.first.up(*up, *each)
         if join:
             made.token, made.ca_hash = credentials(printed)
-            at_once(lambda machine: _join(made, machine), made.all)
+            at_once(lambda machine: _join(made, machine, *each), made.all)
         yield made
 
 
@@ -215,9 +220,9 @@ def at_once(work: Callable[[Machine], Any], some: Iterable[Machine]) -> None:
             done.result()
 
 
-def _join(made: Machines, machine: Machine) -> None:
+def _join(made: Machines, machine: Machine, *options: str) -> None:
     if machine is not made.first:
-        machine.join(made.first, made.token, made.ca_hash)
+        machine.join(made.first, made.token, made.ca_hash, *options)
     machine.load_usual()
 
 

@@ -1,4 +1,4 @@
-"""A real image registry (Debian's docker-registry) on the cluster's loopback address, open or behind a password."""
+"""A real image registry (Debian's docker-registry) on a machine of the cluster, open or behind a password."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _HTPASSWD = "wherry:$2b$05$LBlk158TGToy/UXkRXNF5uGSjjiU/4hZSlM0p.D3DFIX.NQJEeg/G
 class Registry:
     """The running registry; `host` is what image names begin with."""
 
-    def __init__(self, cluster: Cluster, port: int, folder: Path, private: bool) -> None:
+    def __init__(self, cluster: Cluster, host: str, folder: Path, private: bool) -> None:
         self.cluster, self.folder, self.private = cluster, folder, private
-        self.host = f"127.0.0.1:{port}"
+        self.host = host
         self.settings: dict[str, Any] = {
             "version": 0.1,
             "log": {"level": "info"},
@@ -69,10 +69,10 @@ def machine(containerd: Containerd) -> Any:
 
 
 @contextlib.contextmanager
-def registry(cluster: Cluster, port: int, private: bool = False) -> Iterator[Registry]:
-    """Run a registry and take it away again."""
+def registry(cluster: Cluster, port: int, private: bool = False, address: str = "127.0.0.1") -> Iterator[Registry]:
+    """Run a registry that listens on an address of the machine, and take it away again."""
     with tempfile.TemporaryDirectory(dir=cluster.prefix) as folder:
-        made = Registry(cluster, port, Path(folder), private)
+        made = Registry(cluster, f"{address}:{port}", Path(folder), private)
         settings = Path(folder) / "config.json"  # JSON is YAML
         settings.write_text(json.dumps(made.settings))
         with (Path(folder) / "log").open("w") as log:

@@ -16,7 +16,7 @@ Object = dict[str, Any]
 
 def set_condition(status: Object, new: Object, now: datetime) -> None:
     """Enter a condition, its transition time moved only where the status changes."""
-    conditions = status.setdefault("conditions", [])
+    conditions = status["conditions"] = status.get("conditions") or []  # upstream's server stores null before the first
     for old in conditions:
         if old.get("type") == new["type"]:
             if old.get("status") != new["status"]:

@@ -169,3 +169,34 @@ async def test_deletions_that_the_api_does_not_answer_take_a_part_of_the_clients
     api.answer.set()
     await asyncio.gather(*deletions)
     assert api.deleted == 40
+
+
+def disrupted(pod: core_v1.Pod, reason: str) -> core_v1.Pod:
+    condition = core_v1.PodCondition(type="DisruptionTarget", status="True", reason=reason)
+    conditions = [*pod.status.conditions, condition]
+    return msgspec.structs.replace(pod, status=msgspec.structs.replace(pod.status, conditions=conditions))
+
+
+async def test_the_mark_of_a_disruption_is_kept_whoever_made_it() -> None:
+    api = Api()
+    writer = StatusWriter(api)  # type: ignore[arg-type]
+    writer.set(api.pod(), status("True"))
+    await writer.flushed("u")
+    seen = disrupted(api.others_write("True"), "PreemptionByScheduler")
+    for ready in ("True", "False"):  # made of a version before the mark
+        writer.set(seen, status(ready))
+        await writer.flushed("u")
+    assert [patch["conditions"] for patch in api.patches[1:]] == [[{"type": "Ready", "status": "False"}]]
+
+
+async def test_the_agents_own_mark_of_a_disruption_is_told_and_never_taken_back() -> None:
+    api = Api()
+    writer = StatusWriter(api)  # type: ignore[arg-type]
+    ours = disrupted(api.pod(), "TerminationByKubelet")
+    writer.set(api.pod(), ours.status)
+    await writer.flushed("u")
+    writer.set(disrupted(api.others_write("True"), "EvictionByEvictionAPI"), status("True"))
+    await writer.flushed("u")
+    told = [{c["type"]: c.get("reason") for c in patch.get("conditions", ())} for patch in api.patches]
+    assert told[0]["DisruptionTarget"] == "TerminationByKubelet"
+    assert all("DisruptionTarget" not in conditions for conditions in told[1:])

@@ -92,3 +92,11 @@ def test_nothing_more_is_allowed(rbac: RBACAuthorizer, user: UserInfo, question:
 def test_what_is_there_already_is_left_as_it_is() -> None:
     for obj in joining_policy():
         assert reconcile(obj, obj) is None
+
+
+def test_no_object_has_an_empty_map_which_upstreams_server_would_not_tell_of() -> None:
+    for wanted in joining_policy():
+        stored = reconcile(wanted, {**wanted, "metadata": {"name": wanted["metadata"]["name"]}})
+        for obj in (wanted, stored):
+            assert obj is not None
+            assert all(value for value in obj["metadata"].values()), obj["metadata"]

@@ -436,3 +436,10 @@ def test_any_value_against_any_schema_is_settled_once_and_judged(source: Any, va
     check_structure(settled, schema)
     assert len(validation.check(settled, schema, old)) <= len(validation.check(settled, schema))
     assert validation.check(settled, schema, settled) == []
+
+
+def test_a_definition_whose_conditions_another_server_stored_as_null_gets_its_conditions() -> None:
+    names = {"plural": "as", "singular": "a", "kind": "A", "listKind": "AList"}
+    stored = {"conditions": None, "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": ["v1"]}
+    found = plan({"spec": {"group": "g", "names": names}, "status": stored}, [], NOW)
+    assert {c["type"]: c["status"] for c in found["conditions"]} == {"NamesAccepted": "True", "Established": "True"}

@@ -1,0 +1,52 @@
+"""What identifies a container's definition: its annotation `io.kubernetes.container.hash`, by which an agent knows its own.
+
+It is the number that upstream's kubelet writes (`HashContainer`), so that either may follow the other on a node with
+running pods: the 32-bit FNV-1a of name and image, as their JSON's bytes are printed by Go.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+
+import msgspec
+
+from kube.api import core_v1
+
+_OFFSET, _PRIME = 0x811C9DC5, 0x01000193
+_ESCAPED = ((b"&", b"\\u0026"), (b"<", b"\\u003c"), (b">", b"\\u003e"))
+"""What Go's JSON escapes."""
+_LONGEST = 4096
+"""No image can have a longer name; one is asked for in vain, and is not worth the time that its bytes take."""
+
+
+def container_hash(container: core_v1.Container | core_v1.EphemeralContainer) -> str:
+    """Return the hash of a definition: a change of name or image means a restart."""
+    return _of(container.name, container.image or "")
+
+
+def is_hash_of(hash: str, container: core_v1.Container | core_v1.EphemeralContainer) -> bool:
+    """Tell whether a container was made of this definition, also by an agent from before the hash was upstream's."""
+    return hash in (container_hash(container), _former(container.name, container.image or ""))
+
+
+@functools.lru_cache(4096)
+def _of(name: str, image: str) -> str:
+    text = _json(name, image)
+    if len(text) > _LONGEST:
+        return _former(name, image)
+    for plain, escaped in _ESCAPED:
+        text = text.replace(plain, escaped)
+    found = _OFFSET
+    for byte in f"([]uint8)[{' '.join(map(str, text))}]".encode():
+        found = (found ^ byte) * _PRIME & 0xFFFFFFFF
+    return f"{found:x}"
+
+
+@functools.lru_cache(4096)
+def _former(name: str, image: str) -> str:
+    return hashlib.sha256(_json(name, image)).hexdigest()[:8]
+
+
+def _json(name: str, image: str) -> bytes:
+    return msgspec.json.encode({"image": image, "name": name})
