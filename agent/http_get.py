@@ -318,6 +318,8 @@ async def _connect(
         return protocol, transport
     records = cast(Records, protocol)
     try:
+        if records.done is None:
+            raise EOFError("EOF")
         await records.done
     except ConnectionResetError as error:  # asyncio's word for an end in the midst of a handshake
         transport.abort()

@@ -56,10 +56,10 @@ class Records(asyncio.BufferedProtocol):
     ) -> None:
         """Set `done` when the handshake has succeeded or failed; `protocol` may be replaced by another that is `Receiving`."""
         loop = asyncio.get_running_loop()
-        self.done: asyncio.Future[None] = loop.create_future()
-        inner = _ssl_protocol(loop)(
-            loop, protocol, tls, self.done, server_side=server_side, server_hostname=server_hostname
-        )
+        done: asyncio.Future[None] = loop.create_future()
+        self.done: asyncio.Future[None] | None = done
+        """The handshake; None when the connection is lost."""
+        inner = _ssl_protocol(loop)(loop, protocol, tls, done, server_side=server_side, server_hostname=server_hostname)
         self.protocol = protocol
         self._inner, self._updated = inner, inner.buffer_updated
         self._view = inner.get_buffer(1)
@@ -84,6 +84,10 @@ class Records(asyncio.BufferedProtocol):
             self._poll.cancel()
         self._held = b""
         self._inner.connection_lost(exc)
+        # An error's traceback leads here, and here the future that has the error: a circle with all buffers.
+        for name in ("get_buffer", "pause_writing", "resume_writing", "eof_received"):
+            self.__dict__.pop(name, None)
+        self._inner = self._updated = self._view = self._transport = self._above = self.done = None
 
     def buffer_updated(self, nbytes: int) -> None:
         """Hand over what was read."""
@@ -147,7 +151,7 @@ class Records(asyncio.BufferedProtocol):
         """Abort the connection when too many records came in a row without application data."""
         above = self._above
         if above is None:
-            if not self.done.done() or self.done.cancelled() or self.done.exception() is not None:
+            if (done := self.done) is None or not done.done() or done.cancelled() or done.exception() is not None:
                 return
             above = self._above = self._inner._get_app_transport()
             self._count = 0

@@ -22,10 +22,12 @@ log = logging.getLogger(__name__)
 async def shake(protocol: Receiving, accepted: socket.socket, tls: ssl.SSLContext, turns: Turns, owner: str) -> None:
     """See a connection through its handshake and give it to `protocol`; raises OSError where it fails."""
     records = Records(protocol, tls, server_side=True)
+    done = records.done
+    assert done is not None, "not connected yet"
     paced = _Paced(records, turns, owner)
     transport, _ = await asyncio.get_running_loop().connect_accepted_socket(lambda: paced, accepted)
     try:
-        await records.done
+        await done
     except BaseException:
         transport.abort()
         raise
@@ -51,15 +53,14 @@ class _Paced(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.stop()
         self._inner.connection_lost(exc)
-        # An error's traceback leads here, and here the future that has the error: a circle with all buffers.
-        self._inner = self._transport = self._done = None  # type: ignore[assignment]
+        self._inner = self._transport = None  # type: ignore[assignment]  # see Records
 
     def get_buffer(self, sizehint: int) -> Any:
         return self._inner.get_buffer(sizehint)
 
     def buffer_updated(self, nbytes: int) -> None:
         """Take in what was read: at once where the handshake was begun with these bytes, or is done."""
-        if self._inner.done.done() or not self._begun:
+        if not self._begun or (self._inner.done is not None and self._inner.done.done()):
             self._begun = True
             self._inner.buffer_updated(nbytes)
             return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -138,7 +139,8 @@ async def move(world: World) -> None:
     assert await world.on() == ["a"] and await world.told("a"), "the node still uses it"
     await world.say("a", uses=False)
     await world.is_on("b")
-    assert not await world.told("a")
+    while await world.told("a"):  # another controller's cache may lag behind, and it writes the list once more
+        await asyncio.sleep(0.05)
     await world.attached("b")
 
 

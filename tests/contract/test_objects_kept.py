@@ -31,7 +31,7 @@ BOUNDED = frozenset(
         "_Similar",
         "Fairness",  # the last 8192 flows
         "GarbageCollector",  # the last 500 owners that were not there
-        "Writer",  # when stored events expire
+        "Expiries",  # when stored events end
         "WorkQueue",  # until a delay is over
         "Requirement",  # of selectors that were asked for last
         "Permissions",  # the test's own
