@@ -50,7 +50,7 @@ def _column(column: Object) -> Object:
 
 
 def _conversion(old: Object) -> Object:
-    webhook = {}
+    webhook: Object = {}
     if old.get("webhookClientConfig"):
         webhook["clientConfig"] = old["webhookClientConfig"]
     if old.get("conversionReviewVersions"):

@@ -112,6 +112,7 @@ def kubelet(cluster: Cluster, upstream: Upstream) -> list[str]:
         f"--hostname-override={cluster.node}",
         f"--node-ip={cluster.host.address}",
         f"--root-dir={prefix}/var/lib/kubelet",
+        f"--cert-dir={prefix}/var/lib/kubelet/pki",
     ]
 
 
