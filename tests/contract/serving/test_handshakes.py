@@ -246,7 +246,7 @@ async def test_handshakes_that_fail_leave_nothing_to_the_garbage_collector(
     gc.collect()
     gc.disable()
     try:
-        async with serving(contexts[0], listening, head_timeout=limit) as begun, asyncio.timeout(5):
+        async with serving(contexts[0], listening, head_timeout=limit) as begun, asyncio.timeout(20):
             made = [socket.create_connection(listening.getsockname()) for _ in range(20)]
             for each in made:
                 each.sendall(sent)
