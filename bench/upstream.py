@@ -29,6 +29,7 @@ from tests.conformance.upstream import chosen
 from tests.support.addresses import own_address
 from tests.support.cluster import cluster
 from tests.support.etcd import etcd
+from wherry import defaults
 
 PARTS = ("rss", "idle", *wherry.INSIDE, "api")
 API_SECONDS = 4
@@ -45,7 +46,7 @@ async def measure_api() -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="wherry-bench-") as name:
         directory = Path(name)
         policy, pid = directory / "audit.yaml", directory / "pid"
-        policy.write_text(api.AUDIT)
+        policy.write_bytes(defaults.AUDIT_POLICY.read_bytes())
         async with etcd(directory / "etcd") as stored:
             bench = api.Bench(directory, API_SECONDS)
             argv = [
