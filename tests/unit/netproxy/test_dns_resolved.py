@@ -10,7 +10,7 @@ import dns.name
 import dns.rdata
 import dns.rrset
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from netproxy.dns import resolver_answer, wire
@@ -41,6 +41,7 @@ def answers(draw: st.DrawFn) -> tuple[str, bytes]:
     return asked, message.to_wire()
 
 
+@settings(deadline=None)
 @given(answers())
 def test_the_records_of_the_name_and_its_aliases_are_those_that_dnspython_reads(drawn: tuple[str, bytes]) -> None:
     asked, reply = drawn
@@ -59,6 +60,7 @@ def _wire(part: dns.name.Name | dns.rdata.Rdata) -> bytes:
     return encoded
 
 
+@settings(deadline=None)
 @given(answers(), st.integers(0, 200), st.binary(max_size=4))
 def test_a_damaged_answer_is_malformed_or_read_and_nothing_else(drawn: tuple[str, bytes], at: int, put: bytes) -> None:
     asked, reply = drawn
