@@ -142,7 +142,8 @@ async def test_a_large_selector_and_many_large_labels_are_compared_in_turns(
         await until(lambda: looked_at)
         for number in range(OBJECTS):
             api.put(orphan(metadata=meta_v1.ObjectMeta(name=f"o{number}", namespace="here", labels=labels(number))))
-        await until(lambda: len(context.informers.of(orphan).list()) >= OBJECTS)  # a StatefulSet creates pods of its own
+        # At least: a StatefulSet creates pods of its own.
+        await until(lambda: len(context.informers.of(orphan).list()) >= OBJECTS)
         await asyncio.sleep(0.1)
         # Something of the object itself changes: what it may select is gone through.
         seen = len(looked_at)
