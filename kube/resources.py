@@ -8,8 +8,13 @@ from __future__ import annotations
 
 import functools
 import importlib
+import re
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
+
+from kube import names
+from kube.errors import bad_request
 
 ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 CREATE_ONLY = ("create",)
@@ -80,13 +85,13 @@ class Resource:
         return f"/registry/{_STORAGE_NAMES.get(self.plural, self.plural)}/"
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """Return the URL path of the collection, an object or a subresource."""
+        """Return the URL path of the collection, an object or a subresource; 400 for a name that no path can contain."""
         parts = [self.root]
         if self.namespaced and namespace:
-            parts += ["namespaces", namespace]
+            parts += ["namespaces", _segment(namespace)]
         parts.append(self.plural)
         if name:
-            parts.append(name)
+            parts.append(_segment(name))
         if subresource:
             parts.append(subresource)
         return "/".join(parts)
@@ -94,6 +99,19 @@ class Resource:
     def key(self, namespace: str, name: str) -> str:
         """Return the object's key in the store: "/registry/pods/default/web-1"."""
         return f"{self.storage_prefix}{namespace}/{name}" if self.namespaced else self.storage_prefix + name
+
+
+_PLAIN = re.compile(r"[A-Za-z0-9:@_~{}-][A-Za-z0-9:@_~{}.-]*")
+"""Names that stand in a path as they are; braces, for templates of paths."""
+
+
+def _segment(name: str) -> str:
+    """Return a name as one segment of a path, as client-go's Request: names in references are not always validated."""
+    if _PLAIN.fullmatch(name):
+        return name
+    if wrong := names.path_segment(name):
+        raise bad_request(f'invalid resource name "{name}": {wrong}')
+    return quote(name, safe="")
 
 
 @functools.cache
