@@ -73,7 +73,12 @@ class Pipeline:
     async def answer(self, request: Request, credentials: Credentials, user: UserInfo | None = None) -> Answer:
         """Answer a request. `user` is given by the in-process transport, whose callers need no credentials."""
         start = time.perf_counter()
-        answer = await self._guarded(request, credentials, user)
+        answer: Answer
+        try:
+            answer = await self._answer(request, credentials, user)
+        except Exception as error:
+            # Not a variable: with its traceback it would keep this frame, and the request, until a garbage collection.
+            answer = _refusal(request, _as_status_error(request, error))
         auditing.end(request, answer)
         if auditing.waits(request):
             await auditing.settled(request)
@@ -84,24 +89,6 @@ class Pipeline:
     def in_flight(self) -> dict[str, int]:
         """Return how many requests are being served, by kind."""
         return self.metrics.in_flight()
-
-    async def _guarded(self, request: Request, credentials: Credentials, user: UserInfo | None) -> Answer:
-        """Answer with a Status where anything goes wrong."""
-        try:
-            return await self._answer(request, credentials, user)
-        except StatusError as error:
-            refusal = error
-        except StoreError as error:
-            log.error("%s %s (audit %s): %s", request.method, request.path, request.audit_id, error)
-            refusal = storage_error(error)
-        except TimeoutError:
-            refusal = errors.timeout("request did not complete within the allotted timeout")
-        except asyncio.CancelledError:
-            raise
-        except Exception as error:
-            log.exception("%s %s (audit %s) failed", request.method, request.path, request.audit_id)
-            refusal = errors.internal(f"{type(error).__name__} while serving the request")
-        return _finish(request, error_response(refusal, request.header(b"accept"), request.pretty))
 
     async def _answer(self, request: Request, credentials: Credentials, user: UserInfo | None) -> Answer:
         headers = request.headers
@@ -188,6 +175,23 @@ class Pipeline:
                 metrics.reading -= 1
             else:
                 metrics.writing -= 1
+
+
+def _as_status_error(request: Request, error: Exception) -> StatusError:
+    """Return the Status of a request that failed; log errors that are not the client's."""
+    if isinstance(error, StatusError):
+        return error
+    if isinstance(error, StoreError):
+        log.error("%s %s (audit %s): %s", request.method, request.path, request.audit_id, error)
+        return storage_error(error)
+    if isinstance(error, TimeoutError):
+        return errors.timeout("request did not complete within the allotted timeout")
+    log.error("%s %s (audit %s) failed", request.method, request.path, request.audit_id, exc_info=error)
+    return errors.internal(f"{type(error).__name__} while serving the request")
+
+
+def _refusal(request: Request, error: StatusError) -> Answer:
+    return _finish(request, error_response(error, request.header(b"accept"), request.pretty))
 
 
 def _clear(request: Request, clearing: Clearing) -> None:

@@ -11,7 +11,7 @@ import asyncio
 import heapq
 import itertools
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import aclosing
 
 from control.storage.entry import Fields
@@ -136,19 +136,16 @@ class WatchCache:
         async with aclosing(self.store.watch(ROOT, self.revision)) as watch:
             self._request_progress = watch.request_progress
             async for batch in watch:
-                self._apply(batch.events)
+                for event in batch.events:
+                    prefix = self._prefix_of(event.key)
+                    # The revision moves with each event, so that a bookmark or a list made in between is right.
+                    self.revision = event.revision
+                    if prefix is not None:
+                        self._resources[prefix].apply(event)
+                    for loading, late in self._loading.items():
+                        if event.key.startswith(loading):
+                            late.append(event)
                 self._arrive(batch.revision)
-
-    def _apply(self, events: Sequence[Event]) -> None:
-        for event in events:
-            prefix = self._prefix_of(event.key)
-            # The revision moves with each event, so that a bookmark or a list made in between is right.
-            self.revision = event.revision
-            if prefix is not None:
-                self._resources[prefix].apply(event)
-            for loading, late in self._loading.items():
-                if event.key.startswith(loading):
-                    late.append(event)
 
     def _prefix_of(self, key: str) -> str | None:
         """Return the registered prefix of a key: two or three folders deep (/registry/services/specs/)."""
