@@ -1,4 +1,4 @@
-"""What pods cost the container runtime alone: RunPodSandbox, CreateContainer, StartContainer; one at a time, and 30 at once.
+"""Cost of pods in the container runtime only: RunPodSandbox, CreateContainer, StartContainer; one at a time, and 30 at once.
 
     python -m bench.floor unix:///run/wherry/containerd.sock IMAGE        prints one JSON object; medians, seconds
 

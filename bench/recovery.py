@@ -1,4 +1,4 @@
-"""How fast the API server is back after SIGKILL with 50 000 objects, and what memory it keeps of 35 000 that were deleted.
+"""Time to readiness of the API server after SIGKILL with 50 000 objects, and its memory after 35 000 deletions.
 
 `python -m bench.recovery [--objects 50000] [--times 5] [--parts recovery memory]`. The server is a process of its own with
 controllers and scheduler, as in a cluster. It is killed while clients write to it and started at once, as the supervisor does;

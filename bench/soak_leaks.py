@@ -1,4 +1,4 @@
-"""What a soak may leave behind: traces of pods on the machine, processes, rules, and daemons that grew."""
+"""Leaks after a soak: traces of pods on the machine, processes, rules, and daemons that grew."""
 
 from __future__ import annotations
 

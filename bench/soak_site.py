@@ -1,4 +1,4 @@
-"""What a soak's cluster stands on and what can fail: the store's disk, a key management plugin, a file server.
+"""Dependencies of a soak's cluster that can fail: the store's disk, a key management plugin, a file server.
 
 All three are made before the cluster and are real: ext4 on a loop device, a gRPC server on a unix socket that holds the key of
 the Secrets and ConfigMaps, a FUSE mount that a pod of the cluster uses as a hostPath volume.

@@ -1,4 +1,4 @@
-"""Who may come in and what they may do, as the configuration files say, also after they change.
+"""Authentication and authorization as the configuration files define them, reloaded when they change.
 
 A file that cannot be used stops the server when it starts. One that is changed into such a file while the server runs changes
 nothing: what held goes on, the log says what is wrong, and a counter tells.

@@ -1,4 +1,4 @@
-"""What a new cluster starts with, and what every start makes sure of.
+"""Creates the objects of a new cluster, and restores the required ones at every start.
 
 Namespaces, default roles, system priority classes, the Service `kubernetes` with its endpoints, the ServiceCIDR, and
 the ConfigMap that tells extension servers whom to believe. All are only added or completed, never taken back: what an

@@ -1,4 +1,4 @@
-"""What runs beside the API server in its process: the controllers and the scheduler, on one set of informers.
+"""Runs the controllers and the scheduler in the API server's process, on one set of informers.
 
 They are clients like any other, over the in-process transport. One that ends by a bug is started again, later each time; the
 server goes on meanwhile. Each controller acts as its service account in kube-system, the scheduler as system:kube-scheduler;

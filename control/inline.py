@@ -1,4 +1,4 @@
-"""How much a piece of work may cost on the event loop. Work that turns out to cost more is done again beside it.
+"""Limit on the cost of work on the event loop. Work that turns out to cost more is done again beside it.
 
 What an expression costs is known only when it is evaluated: upstream's limits let one policy, or the rules of one object, cost
 ten million units, which are seconds. A unit is mostly between 50 and 500 ns (a call that parses an address 2.5 µs).

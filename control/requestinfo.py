@@ -1,4 +1,4 @@
-"""What a request's path and method mean: resource or not, verb, group, version, namespace, name, subresource.
+"""Parses a request's path and method: resource or not, verb, group, version, namespace, name, subresource.
 
 The rules are those of apiserver's RequestInfoFactory, since RBAC rules are written against its answers. A path is read
 once and remembered: clients ask the same few thousand again and again.

@@ -1,4 +1,4 @@
-"""Which API servers there are, where several share a store: the endpoints of the Service `kubernetes`.
+"""Endpoints of the Service `kubernetes`: the API servers that share a store.
 
 As upstream's servers do, each keeps a key of its own, `/registry/masterleases/<address>`, that lives 15 s and is written anew
 every 10 s; the endpoints are made the addresses whose keys are there. A server that ends takes its key with it; one that

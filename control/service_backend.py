@@ -1,4 +1,4 @@
-"""Where a Service's traffic goes when the server itself is the client: a ready endpoint of one of its slices, at random.
+"""Selects the endpoint if the server itself is a Service's client: a ready endpoint of one of its slices, at random.
 
 The server dials endpoints and not the cluster IP, so it needs no proxy on its machine, only a way to the pods.
 """

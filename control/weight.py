@@ -1,4 +1,4 @@
-"""How much work bytes of a client make: many small values make as much as large ones.
+"""Weight of a body: the work that it causes; many small values cause as much as large ones.
 
 A weight is in bytes. What is done with a value of two bytes (decoding it into its type, defaults, validation, an error) takes
 10 to 15 µs, as with one of a hundred.

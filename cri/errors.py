@@ -1,4 +1,4 @@
-"""What a runtime call can fail with: gRPC statuses, translated once at the edge.
+"""Errors of runtime calls: gRPC statuses, translated once at the edge.
 
 A caller that only wants to know that the call failed catches `CRIError`; the subclasses are the cases
 that callers act on. `str(error)` is the runtime's own message, which ends up in events and conditions,

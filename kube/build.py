@@ -1,4 +1,4 @@
-"""Which build this is: the API's version, and the commit and date of what runs.
+"""Build information: the API's version, and the commit and date of the running code.
 
 `scripts/install` writes `build.json` beside this file into the copy that a machine runs. A source tree that runs as it
 stands has no such file: there the last line of git's own log of HEAD tells commit and time, and the tree counts as

@@ -1,4 +1,4 @@
-"""Whose cancellation a CancelledError is: the running task's, or that of something it awaits.
+"""Distinguishes the cancellation of the running task from that of something it awaits.
 
 A future or task that somebody else cancels raises CancelledError in whoever awaits it. A task that lets it pass ends as if it
 had been told to, and a task group takes such an end for none: what should have gone on forever has stopped without a word.

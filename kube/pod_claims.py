@@ -1,4 +1,4 @@
-"""Which ResourceClaims a pod uses, and whose a claim is (upstream: dynamic-resource-allocation/resourceclaim)."""
+"""ResourceClaims of a pod, and the pod of a claim (upstream: dynamic-resource-allocation/resourceclaim)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a pod asks of a node: its effective resource requests and limits.
+"""Effective resource requests and limits of a pod.
 
 Containers add up; init containers run one after another, so only the largest counts, together with the sidecars started
 before it; overhead comes on top, and pod-level resources replace the sum. Upstream: component-helpers/resource.

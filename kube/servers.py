@@ -1,4 +1,4 @@
-"""Which API servers there are, and which of them a client uses.
+"""Addresses of the API servers, and selection of the one that a client uses.
 
 A kubeconfig names one server, the preferred one. The others are the endpoints of the Service `kubernetes`, which the servers
 keep and clients follow; what was learned is written beside the kubeconfig, so that a client that starts while the

@@ -1,4 +1,4 @@
-"""Who a certificate or a signing request names: the common name is the user, the organizations are the groups.
+"""Subject of a certificate or a signing request: the common name is the user, the organizations are the groups.
 
 The API server and the agents read subjects here, as Go's crypto/x509 and upstream's authenticator do: of several common names
 the last one counts. Signers refuse requests that have several (`ambiguous`), since other programs take the first.

@@ -1,4 +1,4 @@
-"""How much memory asyncio gives to a TLS connection.
+"""Buffer sizes of asyncio's TLS connections.
 
 Each connection has a buffer for what it reads, for as long as it lives. asyncio makes it 256 KiB, which a watch that waits for
 events holds as well: 1500 of them took 460 MB of the client and as much of the server. A TLS record has at most 16 KiB.

@@ -1,4 +1,4 @@
-"""What is made of files, and made again when those change: certificates and authorities are renewed while a daemon runs.
+"""TLS settings from files, reloaded when these change: certificates and authorities are renewed while a daemon runs.
 
 The ssl module reads files once, when a context is made. The files are looked at for each connection, which costs a few
 microseconds beside a handshake. Upstream: client-go/transport (cert_rotation, ca_rotation), apiserver's dynamiccertificates.

@@ -1,4 +1,4 @@
-"""What of a PersistentVolume and a claim tells whether they fit. Pure; the binder and the scheduler ask the same questions."""
+"""Compares a PersistentVolume and a claim. Pure; the binder and the scheduler ask the same questions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which of its addresses a machine is known by: the one that others reach it at.
+"""Selects the address of a machine that others can reach.
 
 The default route's is the usual answer. It is wrong in a virtual machine behind VirtualBox's or QEMU's own address translation,
 where every machine has the very same one, and there is none where a closed network has no way out. Then an address of

@@ -1,4 +1,4 @@
-"""What a second member of the control plane must have of the first: carried through the cluster, readable with a key alone.
+"""Bundle of keys and certificates for a second control-plane member, transported through the cluster, encrypted with a key.
 
 `wherry token create --control-plane` puts the authorities, the key of service accounts, etcd's client certificate and the
 encryption configuration into Secret kube-system/wherry-certs, each sealed with AES-256-GCM under a key that is printed and kept

@@ -1,4 +1,4 @@
-"""Where the CNI plugins of the machine are."""
+"""Finds the CNI plugins of the machine."""
 
 from __future__ import annotations
 

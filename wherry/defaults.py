@@ -1,4 +1,4 @@
-"""What `wherry up` has the API server do where nobody says otherwise, and upstream leaves to its administrators."""
+"""Defaults of `wherry up` for the API server, for settings that upstream leaves to administrators."""
 
 from __future__ import annotations
 

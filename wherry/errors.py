@@ -1,4 +1,4 @@
-"""What goes wrong in the command, said in one sentence with what to do about it."""
+"""Errors of the command, each one sentence with its fix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which certificates on this machine are near their end, and what renews them.
+"""Certificates on this machine that expire soon, and how to renew them.
 
 A worker's daemons renew theirs by themselves; one that is near its end all the same has met trouble. Those of the control plane
 are renewed by `wherry up`.

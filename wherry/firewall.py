@@ -1,4 +1,4 @@
-"""Which firewall of this machine stands in the cluster's way, and what lets it through?
+"""Detects firewalls of this machine that block the cluster's traffic, and names the command that allows it.
 
 A packet has to pass every base chain of nf_tables on its hook: what one of them drops, no rule of ours in another can accept.
 So the base chains are listed (over netlink, one question) and those judged that drop by policy, and firewalld, which refuses by

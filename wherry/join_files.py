@@ -1,4 +1,4 @@
-"""What `wherry join` writes once it has everything: keys and certificates, kubeconfigs, configuration files."""
+"""Files that `wherry join` writes after all requests: keys and certificates, kubeconfigs, configuration files."""
 
 from __future__ import annotations
 

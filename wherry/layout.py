@@ -1,4 +1,4 @@
-"""Where a cluster's files are on one machine.
+"""Paths of a cluster's files on one machine.
 
 Everything hangs below a prefix, which is "/" for the real thing; another prefix gives a second, separate installation
 on the same machine, as the tests use. The folders are upstream's where upstream has them.

@@ -1,4 +1,4 @@
-"""Where another program than Wherry's proxy serves Services: what it is told, and what is removed for it."""
+"""Configuration for another service proxy than Wherry's: the settings it gets, and the rules that are removed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the cluster tells its nodes about itself, in the ConfigMaps where kubeadm keeps it.
+"""Configuration that the cluster publishes to nodes in the ConfigMaps that kubeadm uses.
 
     kube-public/cluster-info      where the cluster is and its CA, signed with the bootstrap tokens (discovery)
     kube-system/kubelet-config    the KubeletConfiguration that all nodes share

@@ -1,4 +1,4 @@
-"""What the person who typed `wherry up` decided, kept for the commands that come after it."""
+"""Settings of `wherry up`, saved for later commands."""
 
 from __future__ import annotations
 

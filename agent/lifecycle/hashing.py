@@ -1,4 +1,4 @@
-"""What identifies a container's definition: its annotation `io.kubernetes.container.hash`, by which an agent knows its own.
+"""Hash of a container's definition: the annotation `io.kubernetes.container.hash`, by which an agent recognizes its own.
 
 It is the number that upstream's kubelet writes (`HashContainer`), so that either may follow the other on a node with
 running pods: the 32-bit FNV-1a of name and image, as their JSON's bytes are printed by Go.

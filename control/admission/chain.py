@@ -1,4 +1,4 @@
-"""How a request goes through the admission plugins (plugins.py says which, and in what order).
+"""Chain of admission plugins that a request passes through (plugins.py has the plugins and their order).
 
 All plugins' `admit` first (once more where a webhook changed the object), then, after defaults and validation, all plugins'
 `validate`. The order counts: what LimitRanger sets is what ResourceQuota counts, and quota comes last because nothing may

@@ -1,4 +1,4 @@
-"""What ResourceQuota's configuration makes scarce by default: used only where a quota of the namespace speaks of it.
+"""Limited resources of ResourceQuota's configuration: usable only if a quota of the namespace has them.
 
 `ResourceQuotaConfiguration.limitedResources` names a resource and parts of quota names (`matchContains`), or scopes
 (`matchScopes`), as in "no pod of the class cluster-services where there is no quota for that class".

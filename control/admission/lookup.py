@@ -1,4 +1,4 @@
-"""What admission plugins may ask for: objects out of the watch cache, and the store itself where the cache may be behind.
+"""Objects for admission plugins: from the watch cache, and from the store if the cache may be behind.
 
 `target` is `Resource.target`: "namespaces", "priorityclasses.scheduling.k8s.io". Objects are read-only.
 """

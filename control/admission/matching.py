@@ -1,4 +1,4 @@
-"""Which webhooks a request concerns: rules, scope, equivalent versions, and the selectors of namespaces and objects.
+"""Matches requests to webhooks: rules, scope, equivalent versions, and the selectors of namespaces and objects.
 
 The rules are upstream's (apiserver/pkg/admission/plugin/webhook/predicates and generic/webhook.go). Conditions, which cost an
 evaluation, are asked by the caller afterwards.

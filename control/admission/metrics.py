@@ -1,4 +1,4 @@
-"""What /metrics tells of admission, under upstream's names and labels."""
+"""Metrics of admission, with upstream's names and labels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which labels a kubelet may set on its node: none that schedulers or administrators rely on for isolation.
+"""Labels that a kubelet may set on its node: none that schedulers or administrators rely on for isolation.
 
 Of the kubernetes.io and k8s.io labels only those that describe the machine (staging/src/k8s.io/kubelet/pkg/apis), and never
 node-restriction.kubernetes.io/*; other domains' labels are free.

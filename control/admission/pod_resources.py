@@ -1,4 +1,4 @@
-"""What a pod asks for as a whole: containers added up, init containers at their highest, overhead on top.
+"""Sums a pod's resources: containers added up, init containers at their highest, plus overhead.
 
 Sidecars (init containers with restartPolicy Always) run beside what starts after them, so they count to both sums
 (KEP-753). Requests and limits stated for the pod itself (KEP-2837) stand for the containers' sum.

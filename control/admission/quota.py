@@ -1,4 +1,4 @@
-"""What objects cost a ResourceQuota: usage by resource name, scopes, and what must be said for it.
+"""Usage that objects add to a ResourceQuota: by resource name, with scopes and required fields.
 
 Pure functions, shared by the admission plugin, which charges one object, and the quota controller, which adds all up.
 Names and rules are those of pkg/quota/v1/evaluator: pods by requests and limits, claims by storage and devices,

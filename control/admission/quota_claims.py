@@ -1,4 +1,4 @@
-"""What claims cost a ResourceQuota: storage of PersistentVolumeClaims, devices of ResourceClaims; and the claims' scope.
+"""Usage that claims add to a ResourceQuota: storage of volume claims, devices of ResourceClaims, the claims' scope.
 
 Upstream: pkg/quota/v1/evaluator/core, persistent_volume_claims.go and resource_claims.go.
 """

@@ -1,4 +1,4 @@
-"""How a plugin refuses: 403, naming the object even where its name is still to be generated."""
+"""Error of a plugin that denies a request: 403 with the object's name, even if the name is still to be generated."""
 
 from __future__ import annotations
 

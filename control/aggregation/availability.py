@@ -1,4 +1,4 @@
-"""Whether an extension server can be asked: its Service, its endpoints, its discovery document; with upstream's reasons."""
+"""Checks that an extension server is available: its Service, its endpoints, its discovery document; with upstream's reasons."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which requests are noted and how fully: audit.k8s.io/v1 Policy.
+"""Audit levels of requests: audit.k8s.io/v1 Policy.
 
 The first rule that matches a request gives its level; no rule, no note. Levels: None, Metadata (who, what, when, outcome),
 Request (and the object sent), RequestResponse (and the one answered).

@@ -1,4 +1,4 @@
-"""How a refusal is worded.
+"""Error messages of denied requests.
 
 pods is forbidden: User "jane" cannot list resource "pods" in API group "" in the namespace "x"
 """

@@ -1,4 +1,4 @@
-"""What a machine that joins may do, and what nodes may do about their certificates: kubeadm's roles under our names.
+"""Permissions of joining machines and of nodes for their certificates: kubeadm's roles with Wherry's names.
 
 The holder of a bootstrap token for nodes may ask for a node's client certificate and for the proxy's, which are approved
 without a person; look at Nodes (is the name taken?); and read how the cluster's nodes are configured. Everybody, also

@@ -1,4 +1,4 @@
-"""What /metrics tells of authentication and authorization, under upstream's names and labels."""
+"""Metrics of authentication and authorization, with upstream's names and labels."""
 
 from __future__ import annotations
 

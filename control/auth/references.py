@@ -1,4 +1,4 @@
-"""What a pod or a persistent volume refers to by name: the secrets, config maps, claims and account its node must read."""
+"""References of pods and persistent volumes by name: the secrets, config maps, claims and account that their node must read."""
 
 from __future__ import annotations
 

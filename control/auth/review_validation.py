@@ -1,4 +1,4 @@
-"""What is wrong with the spec of an access review (pkg/apis/authorization/validation)."""
+"""Validates the spec of an access review (pkg/apis/authorization/validation)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a service account is called as a user, and the groups it is in (pkg/serviceaccount/util.go)."""
+"""User names and groups of service accounts (pkg/serviceaccount/util.go)."""
 
 from __future__ import annotations
 

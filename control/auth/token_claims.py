@@ -1,4 +1,4 @@
-"""What a service account's token says, and how it is read again (pkg/serviceaccount/claims.go)."""
+"""Claims of a service account's token: written and validated (pkg/serviceaccount/claims.go)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What calls cost while an expression runs: cel-go's runtime figures, by the sizes of the actual values.
+"""Cost of calls while an expression runs: cel-go's runtime costs, by the sizes of the actual values.
 
 A string is charged a tenth of its length each time that it is gone through. What a function makes counts too where it can be
 much larger than what it is given. A function that is not in the table costs 1.

@@ -1,4 +1,4 @@
-"""What selectors of devices may refer to: one variable, `device`, with its driver, attributes and capacity.
+"""Variables of device selectors: only `device`, with its driver, attributes and capacity.
 
 Attributes and capacities are looked up by domain and then by name; what a driver names without a domain is in the driver's own.
 A domain that a device has nothing of is an empty map and not an error, so that `device.attributes["x"].?y` and has() work on

@@ -1,4 +1,4 @@
-"""What can go wrong with an expression: when it is compiled, and when it is evaluated."""
+"""Errors of expressions: at compilation and at evaluation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the functions of CEL itself do, on Python values. Each checks its arguments, as dyn ones come unchecked."""
+"""Implements CEL's own functions on Python values. Each checks its arguments, as dyn ones come unchecked."""
 
 from __future__ import annotations
 

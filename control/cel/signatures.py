@@ -1,4 +1,4 @@
-"""Which functions there are and on what: the table that expressions are checked against.
+"""Signatures of all functions: the table that expressions are checked against.
 
 A line is `name (arguments) result`, with `receiver.` before the parentheses for a method; capital letters are type
 parameters. What a function does is found under its name in `control.cel.functions` and `control.cel.libraries`.

@@ -1,4 +1,4 @@
-"""What every controller is given: a client, the clock, the shared informers and an event recorder.
+"""Dependencies of every controller: a client, the clock, the shared informers and an event recorder.
 
 Informers are shared, so that the manager holds one copy of each kind however many controllers follow it. A controller
 asks for them in its constructor and works once those have their first list; a kind that cannot be listed holds up no other

@@ -1,4 +1,4 @@
-"""What resources a server has, as controllers need it that treat all kinds alike (namespaces, garbage collection).
+"""Discovery of a server's resources, for controllers that treat all kinds alike (namespaces, garbage collection).
 
 Aggregated discovery: two requests tell all. Each resource is taken in the first version that its group lists, which is
 the one that the server prefers.

@@ -1,4 +1,4 @@
-"""Who controls what: controller references, adoption of orphans and release of what no longer matches.
+"""Controller references: adoption of orphans and release of pods that no longer match.
 
 A controller's children are those whose controller reference has its UID. An orphan that matches the selector is adopted,
 after a live look at the controller (its UID might be gone, and then the garbage collector would take the child); a child

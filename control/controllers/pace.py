@@ -1,4 +1,4 @@
-"""How soon something large is looked at again after one of its pods has changed.
+"""Delay before a large object is reconciled again after one of its pods has changed.
 
 Each look at a ReplicaSet, or at a Service, goes through all of its pods, and through the Service's ports. Thousands of pods
 that become ready one after the other would cost the square of their number: beyond some hundreds they are taken together, as

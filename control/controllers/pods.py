@@ -1,4 +1,4 @@
-"""What controllers ask of a pod: is it active, ready, available, and since when; which of several goes first.
+"""Predicates on pods for controllers: active, ready, available, and since when; and the order in which pods are deleted.
 
 The rules are upstream's (pkg/controller/controller_utils.go, pkg/api/v1/pod/util.go). All functions are pure; `now` is
 passed in.

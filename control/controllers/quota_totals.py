@@ -1,4 +1,4 @@
-"""What the objects of a namespace use of its quotas, added up in one pass: each object is judged once for all quotas. Pure."""
+"""Usage of a namespace's quotas, summed up in one pass: each object is evaluated once for all quotas. Pure."""
 
 from __future__ import annotations
 

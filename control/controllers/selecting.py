@@ -1,4 +1,4 @@
-"""Which workloads, budgets or autoscalers select a pod: selectors are compiled once, and found by a label that they demand.
+"""Finds the workloads, budgets or autoscalers that select a pod: selectors are compiled once, and indexed by a required label.
 
 A selector of 1 MiB takes a second to compile, and pods change often. Kept are the selectors of the objects that the informer
 holds, and no others. A large one is compiled beside the event loop, when its controller looks at it; and to compare such a one

@@ -1,4 +1,4 @@
-"""Which custom resources are served: looked up in the definitions that the watch cache holds, at the moment of a request.
+"""Looks up served custom resources in the definitions that the watch cache holds, at the moment of a request.
 
 Nothing has to be installed when a definition comes, and with several servers on one store each sees it as soon as its cache
 does. What a definition means is compiled when its first request comes, and again when its spec has changed; then the

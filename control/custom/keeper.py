@@ -1,4 +1,4 @@
-"""What the server does to definitions by itself: names are given and versions established, and who is deleted is emptied.
+"""Controller of definitions in the server: assigns names, establishes versions, and deletes the objects of a deleted one.
 
 One loop follows the watch cache. A definition that comes or changes gets its conditions at once; where a name becomes free,
 those of its group that wait for it are looked at again. One that is marked for deletion has its objects deleted first and loses

@@ -1,4 +1,4 @@
-"""What conversion needs of whoever calls webhooks."""
+"""Interface of conversion to the webhook client."""
 
 from __future__ import annotations
 

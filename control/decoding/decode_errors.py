@@ -1,4 +1,4 @@
-"""What is wrong with a body, said as upstream's decoders say it: JSON syntax, wrong types, repeated fields.
+"""Errors of a body with the messages of upstream's decoders: JSON syntax, wrong types, repeated fields.
 
 msgspec tells where a value is of a wrong type; which Go struct and type that is, the shapes of the types tell.
 """

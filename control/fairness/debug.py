@@ -1,4 +1,4 @@
-"""What stands in the queues, for those who look for who fills them: /debug/api_priority_and_fairness/dump_*.
+"""Debug pages of the queues and their clients: /debug/api_priority_and_fairness/dump_*.
 
 Rows and columns are upstream's, separated by commas and lined up. Seats here belong to a level and not to one of its queues (a
 request that finds room is in none), so what upstream tells of a queue's seats is <none>.

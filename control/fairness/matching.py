@@ -1,4 +1,4 @@
-"""Which FlowSchema a request belongs to: the first by precedence whose rules have its user and what it does.
+"""Matches a request to its FlowSchema: the first by precedence whose rules have its user and its verb and resource.
 
 The rules are those of upstream's flowcontrol/rule.go; a schema is compiled into a predicate once, and `Fairness` remembers the
 answers.

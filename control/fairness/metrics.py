@@ -1,4 +1,4 @@
-"""What /metrics says of priority and fairness, under upstream's names."""
+"""Metrics of priority and fairness, with upstream's names."""
 
 from __future__ import annotations
 

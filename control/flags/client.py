@@ -1,4 +1,4 @@
-"""What kube-controller-manager and kube-scheduler have in common: who they act as, whether they are elected, their health."""
+"""Flags that kube-controller-manager and kube-scheduler share: kubeconfig, leader election, health checks."""
 
 from __future__ import annotations
 

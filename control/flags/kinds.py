@@ -1,4 +1,4 @@
-"""What a flag's value may be: how it is read, from a command line or a YAML file, and how /flagz shows it again.
+"""Types of flag values: parsed from a command line or a YAML file, and printed for /flagz.
 
 Readers raise ValueError with what is wrong. A boolean is Go's; a duration is Go's and becomes seconds.
 """

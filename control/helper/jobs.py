@@ -1,4 +1,4 @@
-"""What the helper can be asked: functions of bytes and plain values, which are all that crosses to it and back."""
+"""Functions that the helper process executes: arguments and results are bytes and plain values."""
 
 from __future__ import annotations
 

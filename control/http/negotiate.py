@@ -1,4 +1,4 @@
-"""Which form of an answer a client wants: the object, a Table of it, or only its metadata; as JSON, YAML or protobuf.
+"""Negotiates the form of a response: the object, a Table, or only its metadata; as JSON, YAML or protobuf.
 
 `Accept` lists media types with parameters; the first that can be served is. Tables have no protobuf form, custom resources
 none but for their metadata: clients that ask for protobuf name JSON after it. A watch is not served as YAML, whose documents

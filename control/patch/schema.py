@@ -1,4 +1,4 @@
-"""How values merge: the shape of a type as patches and server-side apply see it.
+"""Merge rules of a type's values, for patches and server-side apply.
 
 A `Node` says of a value whether it is a leaf (a scalar, or an atomic list or map that is replaced as a whole), a struct of
 named fields, a map of free keys, or a list whose items have an identity (a key made of some of their fields, or

@@ -1,4 +1,4 @@
-"""What the cells of several kinds' tables have in common: columns of workloads, and how maps and selectors print."""
+"""Table cells of several kinds: columns of workloads, and the format of maps and selectors."""
 
 from __future__ import annotations
 

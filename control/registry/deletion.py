@@ -1,4 +1,4 @@
-"""How an object goes: at once, after a grace period, or when the last finalizer is gone. Pure decisions.
+"""Deletes objects: immediately, after a grace period, or when the last finalizer is removed. Pure decisions.
 
 A graceful deletion first only sets deletionTimestamp and deletionGracePeriodSeconds; whoever runs the object (the kubelet)
 deletes it again with grace 0. Finalizers hold an object back in the same marked state. The propagation policy becomes

@@ -1,4 +1,4 @@
-"""What becomes of a write: carried out to its end whatever becomes of its request, and settled where the store did not say.
+"""Outcome of a write: completed even if its request is cancelled, and resolved if the store did not report it.
 
 A request may be over (its time, its client) while its write is queued; what the write was given (a Service's address)
 must not be given back for that. And a store that fails while it commits leaves unknown whether it did.

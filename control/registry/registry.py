@@ -1,4 +1,4 @@
-"""What the registry's verbs share: the store, the watch cache, a strategy and a cache for each resource, admission, the clock.
+"""Dependencies of the registry's verbs: the store, the watch cache, strategies and caches of resources, admission, the clock.
 
 Reads are methods here. Writes are functions over a `Registry`: `creation.create`, `updating.update` and `removal.delete`. What
 kinds differ in is asked of their `Strategy`. The cache is current when a write's caller goes on, so reads see their own writes.

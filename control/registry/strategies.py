@@ -1,4 +1,4 @@
-"""Which strategy a resource has: a table of (group, plural) -> "module:Class", imported when first asked for.
+"""Strategy of each resource: a table of (group, plural) -> "module:Class", imported on first use.
 
 Kinds without an entry take the generic `Strategy`. The API is the one place that names all kinds; reading it here keeps a
 server from importing what it never serves.

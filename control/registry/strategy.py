@@ -1,4 +1,4 @@
-"""What a kind customises on the one generic path that every resource takes.
+"""Hooks by which a kind customizes the generic path of every resource.
 
 The generic registry (create, get, list, update, patch, delete, watch) knows nothing of kinds. Whatever differs is a
 `Strategy`: defaults, what a create or an update may set, validation, selectable fields, table columns, how deletion

@@ -1,4 +1,4 @@
-"""How the server-side tables of `kubectl get` print times: the age of a thing, in one or two units.
+"""Times in the server-side tables of `kubectl get`: the age of an object, in one or two units.
 
 The form is apimachinery's duration.HumanDuration: the finer the unit, the more of it is shown, so that an age never
 takes more than a few characters.

@@ -1,4 +1,4 @@
-"""What looks after stored objects by itself needs: to hear of changes, and to write what is missing without minding others.
+"""Support for controllers in the server: change notifications, and writes that tolerate concurrent ones.
 
 Several servers on one store tend the same objects; all writes are compare-and-swap, and what somebody else has made or taken
 away meanwhile is no error.

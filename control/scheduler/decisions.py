@@ -1,4 +1,4 @@
-"""What the scheduling cycle hands to the binding cycle."""
+"""Decisions that the scheduling cycle passes to the binding cycle."""
 
 from __future__ import annotations
 

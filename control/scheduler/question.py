@@ -1,4 +1,4 @@
-"""What is asked again and again of all pods, and so is counted as they come and go (counts.py)."""
+"""Terms that are evaluated for all pods again and again, so matches are counted as pods are added and removed (counts.py)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which pods count as a pod's kin: those that its Services, or the workload that controls it, select.
+"""Default selectors of a pod: those of its Services, or of the workload that controls it.
 
 Topology spread uses this for pods that declare no constraints of their own. Answers are remembered until a Service or a
 workload changes. Upstream: pkg/scheduler/framework/plugins/helper/spread.go.

@@ -1,4 +1,4 @@
-"""How much one attempt to schedule a pod may compare, where a product of two lists remains."""
+"""Limit on the comparisons of one attempt to schedule a pod, for products of two lists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the scheduler writes: bindings, the PodScheduled condition, evictions of victims, and the events about them."""
+"""API writes of the scheduler: bindings, the PodScheduled condition, evictions of victims, and their events."""
 
 from __future__ import annotations
 

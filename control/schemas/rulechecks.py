@@ -1,4 +1,4 @@
-"""Whether the CEL rules of a schema can be served: that they compile, mean something, and cannot cost too much.
+"""Validates the CEL rules of a schema: they compile, have a meaning, and their cost is limited.
 
 A rule's cost is estimated for the largest values that the schema allows, times how often its place can occur in one object. The
 limits and messages are those of apiextensions-apiserver's API validation.

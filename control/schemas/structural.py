@@ -1,4 +1,4 @@
-"""Whether a definition's schema can be served: that it is structural, that what it says fits together, that defaults are valid.
+"""Validates a definition's schema: it is structural and consistent, and its defaults are valid.
 
 A schema is structural when the shape of objects follows from `properties`, `items` and `additionalProperties` alone, and
 what stands under allOf, anyOf, oneOf and not only judges values. The checks, paths and messages are those of

@@ -1,4 +1,4 @@
-"""What OpenAPI cannot say of an object: sets and maps without duplicates, and embedded resources that are resources."""
+"""Validates rules that OpenAPI cannot express: sets and maps without duplicates, and embedded resources."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a value is what a schema asks for, with upstream's paths and messages (kube-openapi's validators).
+"""Validates a value against a schema, with upstream's paths and messages (kube-openapi's validators).
 
 On an update whatever did not change is passed over: an object that an older definition let in can still be worked with
 (upstream's CRD validation ratcheting). That is also what makes updates of large objects cheap.

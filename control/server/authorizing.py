@@ -1,4 +1,4 @@
-"""What authorizers are asked about a request: once before it begins, and again where it does more than its verb says.
+"""Authorization of requests: once before the handler, and again if a request does more than its verb says.
 
 An update or apply of what is not there is a `create` (upstream's handlers/update.go, withAuthorization), and so is an upgrade
 that runs something in a container (pkg/registry/core/pod/rest/authorize.go).

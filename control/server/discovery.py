@@ -1,4 +1,4 @@
-"""What the server serves, as discovery documents: /api, /apis, a group, a group version, and all of it at once (aggregated).
+"""Discovery documents: /api, /apis, a group, a group version, and all of it in one document (aggregated).
 
 The documents follow from the resource table and change only with it, so each is made once; clients ask again with the
 ETag they have and are told that nothing changed.

@@ -1,4 +1,4 @@
-"""What /metrics and /metrics/slis are made of: the requests' numbers, the process's counters, and what is looked at when asked.
+"""Builds /metrics and /metrics/slis: request metrics, process counters, and values that are read at the scrape.
 
 Names and labels are upstream's, so that dashboards and alerts written for kube-apiserver work.
 """

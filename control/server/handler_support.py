@@ -1,4 +1,4 @@
-"""What the handlers of all verbs share: decoders, the form of an answer, and what a query says of a write."""
+"""Shared base of the handlers of all verbs: decoders, the form of a response, and the options of a write."""
 
 from __future__ import annotations
 

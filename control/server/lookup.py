@@ -1,4 +1,4 @@
-"""What authentication, the authorizers and admission see of the cluster: objects out of the watch cache.
+"""Objects for authentication, the authorizers and admission, from the watch cache.
 
 `StoredObjects` and `Lookup` answer admission's questions; `follow_auth` feeds roles, bindings and pods to the authorizers,
 first whole and then change by change.

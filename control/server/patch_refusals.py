@@ -1,4 +1,4 @@
-"""How upstream words that an object does not fit its kind once it is patched.
+"""Upstream's error messages for an object that is invalid once it is patched.
 
 A strategic merge patch goes through a converter of its own there, which names no field but only what it could not make of
 what, and the refusal shows the patch as Go prints maps. JSON and merge patches go through the decoder of bodies, and the

@@ -1,4 +1,4 @@
-"""Whether the watch cache has caught up after the store was away.
+"""Health check: the watch cache has caught up after the store was unavailable.
 
 After an outage the store may answer long before the cache's watch continues, and consistent reads time out until then. So a
 server is ready again only when its cache shows what the store has.

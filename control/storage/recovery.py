@@ -1,4 +1,4 @@
-"""What a disk's failure leaves in SQLite's log, and when the database is trusted again.
+"""Recovery of SQLite's log after a disk failure, and the checks before the database is used again.
 
 A failed fsync is reported once, and the pages that were not written count as clean from then on: the log then shows a
 commit that only memory has. SQLite keeps it from readers as long as the log's index lives, which is why the writer

@@ -1,4 +1,4 @@
-"""What the writer thread is asked for, and how those who ask are answered."""
+"""Requests to the writer thread, and the callbacks for their results."""
 
 from __future__ import annotations
 

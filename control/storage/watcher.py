@@ -1,4 +1,4 @@
-"""What watchers of the cache receive, and how: notices encoded once, handed to every watcher's bounded queue.
+"""Watchers of the cache: notices are encoded once and put into each watcher's bounded queue.
 
 A change is told as it happened to those who see every object, and from each selector's point of view to the others: an
 object that begins to match is ADDED, one that ceases to match is DELETED with its last matching state. All of these

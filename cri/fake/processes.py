@@ -1,4 +1,4 @@
-"""What happens in the fake: sandboxes and containers as dictionaries, a task for every "running" container, events."""
+"""State of the fake runtime: sandboxes and containers as dictionaries, a task for every "running" container, events."""
 
 import asyncio
 import itertools

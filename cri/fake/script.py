@@ -1,4 +1,4 @@
-"""What a fake container "runs": a few words of shell, enough for tests to say how a container behaves.
+"""Commands of a fake container: a few words of shell, enough for tests to specify a container's behaviour.
 
 Statements are separated by `;` or `&&`: `echo WORDS [>&2]`, `sleep SECONDS`, `exit CODE`, `true`, `false`,
 `cat` (waits for ever), `trap 'exit CODE' TERM`. The same text runs in a real shell, so one test body serves

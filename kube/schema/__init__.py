@@ -1,4 +1,4 @@
-"""What the generated types cannot say: merge keys, list types, enums, required fields, formats.
+"""Facts that the generated types cannot express: merge keys, list types, enums, required fields, formats.
 
 The facts are keyed by "module.Class" and loaded on first use. `facts(core_v1.PodSpec).field("containers")` answers how
 that list merges in a strategic merge patch and who owns its items in server-side apply.

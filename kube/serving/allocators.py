@@ -1,4 +1,4 @@
-"""What is behind malloc in this process: how much of it is free, and how it is given back to the kernel.
+"""Statistics of malloc's free memory, and its release to the kernel.
 
 Both count as free what they have from the kernel and nobody uses, whether or not its pages were given back.
 """

@@ -1,4 +1,4 @@
-"""What connections hold of something, with a limit in all or for each owner."""
+"""Budget of a resource that connections hold, with a limit in total or for each owner."""
 
 from __future__ import annotations
 

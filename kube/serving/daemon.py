@@ -1,4 +1,4 @@
-"""What every daemon does while it runs, however it was started: it may have many descriptors, and keeps no free memory."""
+"""Common setup of all daemons: the limit of file descriptors is raised, and free memory is released."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How much of something comes from whom: an amount at once, and then so much a second."""
+"""Rate limit by source: a burst, and then an amount per second."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What upstream's conformance tests of pods and volumes look at and no other module here does (docs/conformance.md)."""
+"""Upstream's conformance tests of pods and volumes that no other module here covers (docs/conformance.md)."""
 
 from __future__ import annotations
 

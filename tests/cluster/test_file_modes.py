@@ -1,4 +1,4 @@
-"""What accounts other than root can read of a whole installation, with pods running."""
+"""Files of a whole installation that accounts other than root can read, with pods running."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a pod's containers are given: environment, names, rights, networks, limits, a token."""
+"""Settings of a pod's containers: environment, names, permissions, networks, limits, a token."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a pod's containers begin, run again and end, as its spec says."""
+"""Start, restart and termination of a pod's containers, as its spec says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may do what on a running cluster, and mistakes of others that must not be repeated here."""
+"""Permissions on a running cluster, and known faults of other products that must not be repeated here."""
 
 from __future__ import annotations
 

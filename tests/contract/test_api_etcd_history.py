@@ -1,4 +1,4 @@
-"""What clients of two API servers on an etcd of three saw and were told, checked as one history while members are killed.
+"""Linearizability of two API servers on an etcd of three: clients' observations as one history while members are killed.
 
 Writers count, watchers and readers go from server to server all the time. Afterwards the watch is the history: each event once,
 in order; every acknowledged write is in it at the revision that was acknowledged; every list, also one whose pages came from

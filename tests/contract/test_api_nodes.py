@@ -1,4 +1,4 @@
-"""What the server relays to nodes, against a node that is a TLS listener on this host's own address.
+"""Requests that the server proxies to nodes, with a TLS listener on this host's own address as the node.
 
 The node records every byte it gets, so that the tests see what passed and what must not have.
 """

@@ -1,4 +1,4 @@
-"""Who may ask what, patches, and subresources that act: bindings, evictions, scales, tokens, reviews."""
+"""Authorization of requests, patches, and subresources that are actions: bindings, evictions, scales, tokens, reviews."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""What the server says of requests that contradict themselves, repeat themselves or name what does not exist."""
+"""Errors of requests that contradict themselves, repeat themselves or name what does not exist."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""Who may do what, asked of a real API server over TLS, with real kubectl where it is kubectl's question."""
+"""Authorization by a real API server over TLS, with real kubectl for its own requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What takes the API server and its controllers together: certificates, bootstrap tokens, aggregated roles, quota."""
+"""Flows that need the API server and its controllers: certificates, bootstrap tokens, aggregated roles, quota."""
 
 from __future__ import annotations
 

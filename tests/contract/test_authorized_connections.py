@@ -1,4 +1,4 @@
-"""What runs something in a container is authorised as `create`, however the request is spelled."""
+"""Requests that run something in a container are authorized as `create`, in every spelling."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What upstream asks authorizers beyond the request itself: parameters of policies, parts of a claim's status, escalation."""
+"""Upstream's additional authorization checks: parameters of policies, parts of a claim's status, escalation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What upstream's conformance tests of sig-apps do, step by step, where no other test of ours does it (docs/conformance.md)."""
+"""Upstream's conformance tests of sig-apps, step by step, that no other test covers (docs/conformance.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What upstream's conformance tests of jobs, cron jobs, stateful sets and deployments do (docs/conformance.md)."""
+"""Upstream's conformance tests of jobs, cron jobs, stateful sets and deployments (docs/conformance.md)."""
 
 from __future__ import annotations
 

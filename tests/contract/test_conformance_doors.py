@@ -1,4 +1,4 @@
-"""What upstream's conformance tests of webhooks, signing requests, issuers and kubectl's proxy do (docs/conformance.md)."""
+"""Upstream's conformance tests of webhooks, signing requests, issuers and kubectl's proxy (docs/conformance.md)."""
 
 from __future__ import annotations
 

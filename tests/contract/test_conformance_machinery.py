@@ -1,4 +1,4 @@
-"""What upstream's conformance tests of the API machinery and of scheduling do, step by step (docs/conformance.md)."""
+"""Upstream's conformance tests of the API machinery and of scheduling, step by step (docs/conformance.md)."""
 
 from __future__ import annotations
 

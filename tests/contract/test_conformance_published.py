@@ -1,4 +1,4 @@
-"""What upstream's conformance tests of definitions, published schemas, webhooks, policies, events, accounts and kubectl do."""
+"""Upstream's conformance tests of definitions, published schemas, webhooks, policies, events, accounts and kubectl."""
 
 from __future__ import annotations
 

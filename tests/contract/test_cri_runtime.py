@@ -1,4 +1,4 @@
-"""What the agent relies on in a container runtime: the same bodies on the fake and on a real containerd."""
+"""The agent's requirements of a container runtime: the same tests on the fake and on a real containerd."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""How a machine that joins finds its cluster, and every way in which what it finds is not the one."""
+"""Discovery of the cluster by a joining machine, and every form of wrong or forged discovery data."""
 
 from __future__ import annotations
 

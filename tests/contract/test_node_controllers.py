@@ -1,4 +1,4 @@
-"""What the controllers do for nodes: pod ranges, certificates, and what follows when one falls silent."""
+"""Controllers of nodes: pod ranges, certificates, and the eviction after a node stops reporting."""
 
 from __future__ import annotations
 

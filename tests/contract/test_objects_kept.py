@@ -1,4 +1,4 @@
-"""What was deleted is forgotten: no informer, controller, scheduler, plugin or cache of the control plane keeps it.
+"""Deleted objects are released: no informer, controller, scheduler, plugin or cache of the control plane keeps them.
 
 Where an object's name or namespace is found afterwards, in whatever dict, set, list or tuple of the process, it must belong to
 one of those that are known to have a bound.

@@ -1,4 +1,4 @@
-"""What those who run a server look at: health, metrics, time limits, the queues, and how it goes away."""
+"""Operation of a server: health, metrics, time limits, the queues, and shutdown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the scheduler puts pods, over HTTPS with hollow nodes: what fits nowhere, what goes first, what waits."""
+"""Placement of pods by the scheduler over HTTPS with hollow nodes: unschedulable pods, priorities, waiting pods."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a policy's expressions fit the kinds that it names is told in its status, and only there."""
+"""Type errors of a policy's expressions are reported in its status, and only there."""
 
 import asyncio
 from collections.abc import AsyncIterator

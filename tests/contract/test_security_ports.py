@@ -1,4 +1,4 @@
-"""What `wherry check --security` sees of real ports: an etcd with and without TLS, and servers of old cipher suites."""
+"""Results of `wherry check --security` on real ports: an etcd with and without TLS, and servers with old cipher suites."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the server reads of EndpointSlices when it is itself a Service's client: the Service's own."""
+"""EndpointSlices that the server reads as a Service's client: only the Service's own."""
 
 from collections.abc import AsyncIterator, Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a Service was given stays its own, and nobody else's, wherever its request is cut off or its write's answer is lost."""
+"""Allocations of a Service stay its own at every point where its request is cut off or its write's response is lost."""
 
 from __future__ import annotations
 

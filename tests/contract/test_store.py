@@ -1,4 +1,4 @@
-"""What every storage engine promises (control/storage/store.py), engine by engine."""
+"""The contract of every storage engine (control/storage/store.py), engine by engine."""
 
 from __future__ import annotations
 

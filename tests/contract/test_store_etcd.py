@@ -1,4 +1,4 @@
-"""What is particular to the etcd engine: members that die, several servers on one etcd, its keys as others see them."""
+"""Properties of the etcd engine: members that fail, several servers on one etcd, its keys as other clients see them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is written is read by protobuf's own library with upstream's own descriptors, which kubectl carries, and back."""
+"""Protobuf output is readable by protobuf's own library with upstream's descriptors, which kubectl carries, and vice versa."""
 
 from __future__ import annotations
 

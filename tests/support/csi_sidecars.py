@@ -1,4 +1,4 @@
-"""What a driver's helper pods do in a cluster (external-provisioner, external-attacher, external-resizer), for one driver.
+"""Sidecars of a CSI driver in a cluster (external-provisioner, external-attacher, external-resizer), for one driver.
 
 They talk to the API alone, with the annotations, finalizers and statuses that the real ones write.
 """

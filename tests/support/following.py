@@ -1,4 +1,4 @@
-"""What a command that goes on prints, as it comes: a watch of kubectl's, which ends when it is told to and not before."""
+"""Output of a running command as it comes: a watch of kubectl's, which runs until it is stopped."""
 
 from __future__ import annotations
 

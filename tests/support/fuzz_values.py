@@ -1,4 +1,4 @@
-"""What the fuzz of the API puts into requests: words that usually fit, words that seldom do, options, headers, JSON patches."""
+"""Values of the API fuzz for requests: words that usually fit, words that seldom do, options, headers, JSON patches."""
 
 from __future__ import annotations
 

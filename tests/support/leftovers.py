@@ -1,4 +1,4 @@
-"""What must not be on a machine once Wherry was removed from it."""
+"""Leftovers that must not be on a machine after Wherry was removed."""
 
 from __future__ import annotations
 

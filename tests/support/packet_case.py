@@ -1,4 +1,4 @@
-"""What a case of the packet table is made of (packet_cases.py): addresses, Services, and where packets end."""
+"""Types of the cases of the packet table (packet_cases.py): addresses, Services, and where packets end."""
 
 from dataclasses import dataclass, field
 

@@ -1,4 +1,4 @@
-"""What the container runtime on PATH can do, as its own programs tell: which tests can run, and why others cannot.
+"""Features of the container runtime on PATH, read from its programs: selects the tests that can run, with reasons.
 
 The tests start the first `containerd` and `runc` of PATH, whatever they are (CONTRIBUTING.md says how to try others).
 """

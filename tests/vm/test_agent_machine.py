@@ -1,4 +1,4 @@
-"""What of the agent only a machine shows: systemd's slices on cgroup v2, swap, memory and processes that run low, a shutdown.
+"""Behaviour of the agent that needs a machine: systemd's slices on cgroup v2, swap, shortage of memory and processes, shutdown.
 
 On the last machine, in the order of writing; the machine is left as it was.
 """

@@ -1,4 +1,4 @@
-"""What checks look at, gathered once."""
+"""Facts that checks evaluate, collected once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which policies concern a request, through which bindings, and with which parameters."""
+"""Matches requests to policies through their bindings, and finds the parameters."""
 
 from __future__ import annotations
 

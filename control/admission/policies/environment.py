@@ -1,4 +1,4 @@
-"""What the expressions of policies and match conditions may refer to, and the values of it for one request.
+"""Variables of the expressions of policies and match conditions, and their values for one request.
 
 The object is `dyn`, as with upstream: one policy may concern many kinds. `request` has the fields of an AdmissionRequest
 but the objects; `variables` holds a policy's own variables, each evaluated when it is first asked for.

@@ -1,4 +1,4 @@
-"""Who this server is to admission webhooks: the WebhookAdmissionConfiguration of the two plugins.
+"""Credentials for admission webhooks: the WebhookAdmissionConfiguration of the two plugins.
 
 Its kubeconfig's users are named by where they are meant for, as upstream has it: `name.namespace.svc` (with `:port` unless
 it is 443) or a URL's host, `*.namespace.svc` and such, `*`; else the user of the current context counts. Without any of

@@ -1,4 +1,4 @@
-"""What nodes are told: status.volumesAttached lists what is attached to them.
+"""Writes node statuses: status.volumesAttached lists the volumes that are attached.
 
 A volume is taken out of the list by compare and swap: the node is read from the API server, and the list is written against
 the revision that did not have the volume in use. A list that the cache shows empty may have been filled since.

@@ -1,4 +1,4 @@
-"""Which nodes a volume is to be attached to and detached from. Pure.
+"""Plans the nodes that a volume is attached to and detached from. Pure.
 
 A volume is wanted on each node that has a pod with it that has not ended. It is detached from a node that does not want it once
 the node says that it is not in use there. A node that is out of service is not waited for; one that is not ready, or whose

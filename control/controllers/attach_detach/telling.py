@@ -1,4 +1,4 @@
-"""What pods' owners are told of attaching: that it worked, that it did not, or that another node has the volume."""
+"""Events on pods about attachment: it succeeded, it failed, or another node has the volume."""
 
 from __future__ import annotations
 

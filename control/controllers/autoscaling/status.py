@@ -1,4 +1,4 @@
-"""What a turn of an autoscaler will write as its status: counts, metrics, conditions.
+"""Computes the status of an autoscaler: replica counts, metrics, conditions.
 
 A condition keeps the time of its last transition while its status stays, and conditions that a turn does not speak of
 stay as they were.

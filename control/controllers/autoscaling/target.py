@@ -1,4 +1,4 @@
-"""What an autoscaler scales: any kind with a scale subresource, found through the table of built-in kinds or discovery.
+"""Target of an autoscaler: any kind with a scale subresource, found in the table of built-in kinds or by discovery.
 
 Discovery is asked again where a kind is not known yet, so that custom resources can be scaled as soon as they are served.
 """

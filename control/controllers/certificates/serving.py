@@ -1,4 +1,4 @@
-"""Which serving certificates nodes are given without a person: those that name nothing but the node itself.
+"""Approves serving certificates of nodes automatically if they name nothing but the node itself.
 
 Upstream approves none, since a node says itself what its addresses are, and one that lies would be given a certificate in
 another's name. Here a name or address must be the node's and nobody else's: no other Node and no Service may have it, and

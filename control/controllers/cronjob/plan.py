@@ -1,4 +1,4 @@
-"""What a CronJob has to do now: which run is due, which Jobs are old history, and when to look again. Pure.
+"""Plans the next step of a CronJob: the run that is due, old Jobs to delete, and the time of the next check. Pure.
 
 Upstream: pkg/controller/cronjob/{cronjob_controllerv2,utils}.go.
 """

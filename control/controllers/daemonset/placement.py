@@ -1,4 +1,4 @@
-"""Which nodes a DaemonSet's pods belong on. The template is read once for all nodes.
+"""Selects the nodes of a DaemonSet's pods. The template is read once for all nodes.
 
 Upstream: NodeShouldRunDaemonPod, with the predicates of node affinity, node name and taints.
 """

@@ -1,4 +1,4 @@
-"""Which nodes need a daemon pod, which pods have to go, and how a new template gets to the nodes. Pure.
+"""Plans the pods of a DaemonSet: nodes that need one, pods to delete, and the rollout of a new template. Pure.
 
 A pod belongs to the node that its affinity names, also before it is scheduled. A rolling update deletes old pods while no
 more than maxUnavailable nodes lack an available one, or with maxSurge makes the new pod beside the old one first.

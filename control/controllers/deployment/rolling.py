@@ -1,4 +1,4 @@
-"""How large each ReplicaSet of a Deployment should be next: rolling update, recreate and proportional scaling.
+"""Computes the next size of each ReplicaSet of a Deployment: rolling update, recreate and proportional scaling.
 
 Pure functions from the Deployment and its sets to new sizes. A rolling update never has more than replicas + maxSurge
 pods and never fewer available than replicas - maxUnavailable; old pods that are not healthy go first, since they cost

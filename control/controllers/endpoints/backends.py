@@ -1,4 +1,4 @@
-"""Which pods stand behind a Service, and the two look-ups that this needs: services of a pod, pods of a service.
+"""Selects the pods of a Service, with two look-ups: services of a pod, pods of a service.
 
 Both go by one label pair first (the rarest of a selector's pairs), so a change costs the same however many Services and
 pods a namespace has.

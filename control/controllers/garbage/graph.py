@@ -1,4 +1,4 @@
-"""Who owns whom: the objects that have been seen, by UID, and the dependents of each owner. Pure.
+"""Ownership graph: the known objects by UID, and the dependents of each owner. Pure.
 
 Owners are known by their UID: an object that was made anew under the same name is another one. Changes return the UIDs
 that have to be looked at because of them.

@@ -1,4 +1,4 @@
-"""How long a Job waits before it replaces a failed pod: all together, or each index by itself. Pure.
+"""Back-off of a Job before it replaces a failed pod: for all pods together, or for each index. Pure.
 
 Upstream: pkg/controller/job/backoff_utils.go.
 """

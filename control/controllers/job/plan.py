@@ -1,4 +1,4 @@
-"""What a Job needs next: its status, pods to make and to delete, pods to let go of. Pure.
+"""Plans a Job: its status, pods to create and to delete, pods to release. Pure.
 
 A Job ends in two steps: the verdict (SuccessCriteriaMet or FailureTarget), upon which its running pods are deleted, and, when
 none is left and all are counted, the end (Complete or Failed). Upstream: pkg/controller/job/job_controller.go.

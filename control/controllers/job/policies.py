@@ -1,4 +1,4 @@
-"""What a Job's policies say: of a failed pod (does it count, or end the Job) and of success before all is done.
+"""Evaluates a Job's policies: for a failed pod (does it count, or fail the Job) and for success before all is done.
 
 Upstream: pkg/controller/job/{pod_failure_policy,success_policy}.go.
 """

@@ -1,4 +1,4 @@
-"""Which pods of a Job are too many. Pure.
+"""Selects the surplus pods of a Job. Pure.
 
 A pod that serves no index would keep others from starting, for it is counted as one that runs.
 """

@@ -1,4 +1,4 @@
-"""What the local-path provisioner makes of a claim: a `local` PersistentVolume that only its node can use. Pure."""
+"""Plans the volume of the local-path provisioner for a claim: a `local` PersistentVolume that only its node can use. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether this process was there all the time. Pure.
+"""Detects that this process was suspended or busy. Pure.
 
 Silence is judged by when heartbeats were seen here. A process that stood still (stopped by a signal, on a suspended
 machine, starved) saw none, though the nodes may have sent them; its own absence must not count against them. Upstream's

@@ -1,4 +1,4 @@
-"""How fast pods may be driven off failing nodes, zone by zone.
+"""Rate limits for evictions of pods from failing nodes, zone by zone.
 
 If many nodes of a zone fail at once it is more likely the network than the nodes: then eviction slows down, or stops where
 no zone is left that works. Upstream: NodeLifecycleController's zone states and rate-limited queues.

@@ -1,4 +1,4 @@
-"""Which PersistentVolume the binder gives a claim.
+"""Selects the PersistentVolume for a claim.
 
 A volume that names the claim is its own; else class, mode, access modes, size and selector must fit, and of those that do the
 smallest is taken. How many claims there are, and what their selectors ask for, is the users' choice: a selector is read only

@@ -1,4 +1,4 @@
-"""What is said of a claim that is bound only when a pod which uses it is placed: which pods it waits for. Pure."""
+"""Events on a claim with the binding mode WaitForFirstConsumer: the pods it waits for. Pure."""
 
 from __future__ import annotations
 

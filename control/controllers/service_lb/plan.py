@@ -1,4 +1,4 @@
-"""Which nodes' addresses serve a Service of type LoadBalancer? Pure.
+"""Selects the node addresses of a Service of type LoadBalancer. Pure.
 
 The service proxy of every node answers the addresses that a Service's status names, on the Service's ports. So a load
 balancer without a cloud is nothing but its nodes' addresses in the status (ipMode VIP): those of the nodes that can take

@@ -1,4 +1,4 @@
-"""Whose is a port of the nodes' addresses? First come, first served.
+"""Assigns ports of the nodes' addresses to Services: first come, first served.
 
 All nodes' addresses serve all load balancers, so a port and protocol can belong to one Service, whichever nodes serve it at
 the moment. Anybody who may make a Service asks for a port of every machine, so only a range is given out: no ports of the

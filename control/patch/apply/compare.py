@@ -1,4 +1,4 @@
-"""Which fields differ between two states of an object, and which fields an applied configuration has.
+"""Compares two states of an object field by field, and lists the fields of an applied configuration.
 
 `compare` is on the path of every write. It relies on dict comparison in C to pass over everything that is equal, and
 descends only into what is not. A thing that appears or disappears counts with all that is in it, containers included; a

@@ -1,4 +1,4 @@
-"""What identifies the items of a list: the step a FieldsV1 path takes to reach one."""
+"""Identity of list items: the path element of FieldsV1 that selects one."""
 
 from __future__ import annotations
 

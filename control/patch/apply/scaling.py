@@ -1,4 +1,4 @@
-"""Who owns the replicas of a workload, seen from its Scale: applying a Scale is applying one field of the workload.
+"""Ownership of a workload's replicas, converted to its Scale: applying a Scale is applying one field of the workload.
 
 Whoever owns the workload's replicas owns those of the Scale while it is applied; what comes of it is carried back: who lost
 them keeps the rest of what they own, and who took them owns them in the workload, through the scale subresource. Upstream:

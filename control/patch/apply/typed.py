@@ -1,4 +1,4 @@
-"""Whether what is applied fits its kind: every field is one of the schema's, every item of a keyed list can be told apart.
+"""Validates an applied configuration against its kind: every field is in the schema, and items of a keyed list have keys.
 
 Objects that exist may hold one item twice; a configuration may not, as nobody could say which of the two is meant. Errors
 are those of structured-merge-diff's typed values, under its paths (.spec.ports[port=80,protocol="TCP"]).

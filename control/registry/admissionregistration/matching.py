@@ -1,4 +1,4 @@
-"""What an admission policy or its binding looks at: kinds of parameters, references to them, and match constraints.
+"""Validates references of an admission policy and its binding: kinds of parameters, parameter references, match constraints.
 
 Upstream: validateParamKind, validateParamRef and validateMatchResources in pkg/apis/admissionregistration/validation.
 """

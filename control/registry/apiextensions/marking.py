@@ -1,4 +1,4 @@
-"""What a definition gets when somebody deletes it: upstream's finalizer, so that its objects go before it does."""
+"""Finalizer of a deleted definition: upstream's, so that its objects are deleted first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which names a definition gets: those that no other definition of its group has taken, and the conditions that say so.
+"""Accepts the names of a definition that no other definition of its group has, and sets the conditions.
 
 Pure functions; the rules, reasons and messages are those of apiextensions-apiserver's naming and establishing controllers.
 """

@@ -1,4 +1,4 @@
-"""Whether a Cron schedule can be read: five fields, or one of the named ones.
+"""Parses a cron schedule: five fields, or one of the named ones.
 
 The messages are those of the parser that upstream uses (robfig/cron): what it says of a schedule is what the client sees.
 """

@@ -1,4 +1,4 @@
-"""What a Service is given: cluster addresses, node ports, a health check port.
+"""Allocates cluster addresses, node ports and health check ports to Services.
 
 The state is the stored Services: it is taken from them when the first Service is written, and kept by this server's own
 writes from then on; where servers share a store it is taken anew for each write, from what was read once for each change of a

@@ -1,4 +1,4 @@
-"""What a claim asks for, of a PersistentVolumeClaim, a volume's claim template or a StatefulSet's: defaults and checks."""
+"""Defaults and validation of a claim's spec, in a PersistentVolumeClaim, a volume's claim template or a StatefulSet's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one write of a Service has taken so far, so that it can be given back, and how a refusal is worded."""
+"""Allocations of one write of a Service, to release them if it fails; and the error messages."""
 
 from __future__ import annotations
 

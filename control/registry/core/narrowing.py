@@ -1,4 +1,4 @@
-"""How the placement of a pod that is still gated may change: it is only made narrower.
+"""Validates placement changes of a gated pod: they may only be narrower.
 
 More node labels, more conditions in each node selector term (KEP-3838). Affinity between pods stays, as it may have been
 completed from matchLabelKeys when the pod was made.

@@ -1,4 +1,4 @@
-"""What the resize subresource of pods may change: cpu and memory of containers, within one quality of service class.
+"""Validates the resize subresource of pods: cpu and memory of containers, within one quality of service class.
 
 The new spec with cpu and memory put back must be the old one (KEP-1287, ValidatePodResize).
 """

@@ -1,4 +1,4 @@
-"""What a pod's status may become: addresses that are addresses, and containers that have ended for good stay so.
+"""Validates updates of a pod's status: addresses must be valid, and terminated containers stay terminated.
 
 The metadata comes along with it, so annotations that the kubelet acts upon are held here as in an update of the pod.
 """

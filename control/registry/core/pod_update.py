@@ -1,4 +1,4 @@
-"""What may change in a pod that exists: images, a shorter deadline, more tolerations, fewer gates; little else.
+"""Validates updates of a pod: images, a shorter deadline, more tolerations, fewer gates; little else may change.
 
 The new spec is made to look like the old one in everything that may differ; what differs then is forbidden
 (ValidatePodUpdate). Resources change through the resize subresource, ephemeral containers through theirs.

@@ -1,4 +1,4 @@
-"""Which node ports are taken, as servers that share a store agree on it: upstream's bitmap at one key of the store.
+"""Allocated node ports, shared by the servers of one store: upstream's bitmap at one key of the store.
 
 Services are written without regard for each other, so two servers could give one port to two of them. Before a Service is
 stored its ports are set in `/registry/ranges/servicenodeports` (a v1 RangeAllocation: a bit a port, a big-endian number)

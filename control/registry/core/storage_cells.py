@@ -1,4 +1,4 @@
-"""What volumes and claims print alike: short access modes, and Terminating once deletion has begun."""
+"""Table cells of volumes and claims: short access modes, and Terminating after deletion has started."""
 
 from __future__ import annotations
 

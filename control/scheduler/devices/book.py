@@ -1,4 +1,4 @@
-"""Who has which device: the allocations in claims, and those that were decided but are not written yet.
+"""Allocated devices: the allocations in claims, and decisions that are not written yet.
 
 Kept up to date claim by claim. What this scheduler wrote itself counts from the answer on and not from when the watch shows it,
 or the next pod would be given the same device. Upstream: dynamicresources/dra_manager.go, allocateddevices.go.

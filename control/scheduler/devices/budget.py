@@ -1,4 +1,4 @@
-"""What one attempt to schedule a pod may spend on the search for devices, over all nodes: time, and cost of CEL.
+"""Limits of one attempt to schedule a pod on the search for devices, over all nodes: time, and cost of CEL.
 
 A search can take exponentially long, and each of a claim's selectors may cost a million units on each device. It holds up
 nobody (attempt.py), but it is work that others of the process have to share the processor with. What selectors said of devices

@@ -1,4 +1,4 @@
-"""What PreFilter has looked up of a pod's claims, and what each node then has for them."""
+"""State of PreFilter for a pod's claims, and the available devices of each node."""
 
 from __future__ import annotations
 

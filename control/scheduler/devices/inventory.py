@@ -1,4 +1,4 @@
-"""What devices there are: ResourceSlices put together to pools, and of each pool what one node can use.
+"""Inventory of devices: ResourceSlices combined to pools, and the part of each pool that one node can use.
 
 A driver publishes a pool in several slices of one generation. Older generations are outdated; a pool of which not all
 slices have been seen is incomplete, one that names a device twice is invalid. Pools and slices are taken in the order of

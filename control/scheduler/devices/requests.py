@@ -1,4 +1,4 @@
-"""What a claim asks for, made ready for the search: its requests with their alternatives, classes looked up."""
+"""Requests of a claim, prepared for the search: with their alternatives, and with their classes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is written into a claim: its devices, what drivers are to be told, and the nodes that can use them."""
+"""Allocation results written into a claim: devices, configuration for drivers, and the nodes that can use them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What selectors said of a device: remembered by a number for each selector's text, since users write those, up to 10 KB long.
+"""Cached results of device selectors, by a number for each selector's text, since texts may have 10 KB.
 
 A verdict is whether the selector matches, or a text that says why it cannot be evaluated.
 

@@ -1,4 +1,4 @@
-"""Whether a volume that does not exist yet could be made for a node: the class's topology, and what the driver has left.
+"""Checks whether a volume could be provisioned for a node: the class's topology, and the driver's free capacity.
 
 A driver that tells of its capacity (CSIDriver.spec.storageCapacity) does so in CSIStorageCapacity objects, each for a class and
 the nodes of a topology; a node is fit where one of them has room for the claim (volumebinding: checkVolumeProvisions).

@@ -1,4 +1,4 @@
-"""What an eviction costs a PodDisruptionBudget: one of the disruptions it still allows, or a refusal.
+"""Charges an eviction to a PodDisruptionBudget: it uses one of the allowed disruptions, or is rejected.
 
 The budget's status is changed with compare-and-swap before the pod goes, so that evictions at the same time cannot spend
 one disruption twice. The rules are those of pkg/registry/core/pod/storage/eviction.go.

@@ -1,4 +1,4 @@
-"""What a node's agent answers in the server's stead: a pod's logs, exec, attach, port-forward, and the node's own API.
+"""Proxies requests to a node's agent: a pod's logs, exec, attach, port-forward, and the node's own API.
 
 Here the request is checked (is there such a pod, on a node, which container is meant), the agent's URL is made of it, and the
 answer relayed. What the agent refuses is told as a Status.

@@ -1,4 +1,4 @@
-"""What is done to a pod through subresources that are acts: binding it to a node, evicting it."""
+"""Subresources of pods that are actions: binding to a node, eviction."""
 
 from __future__ import annotations
 

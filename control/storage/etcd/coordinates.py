@@ -1,4 +1,4 @@
-"""Where a key and a revision of the contract are in etcd.
+"""Maps keys and revisions of the store interface to etcd's.
 
 Keys are the same but for the first folder, "/registry", which may be another one where clusters share an etcd (upstream's
 --etcd-prefix). Revisions are etcd's plus an offset, which is 0 unless the data was brought from elsewhere (snapshot restored

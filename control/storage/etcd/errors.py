@@ -1,4 +1,4 @@
-"""What etcd refuses, translated once at the edge: gRPC statuses and etcd's own texts into the classes of the contract.
+"""Translates etcd's errors once at the edge: gRPC statuses and etcd's own texts into the store's error classes.
 
 etcd tells a compacted revision, one to come and a few more apart by text alone; all are OUT_OF_RANGE. The two about
 revisions are raised bare here, because only the caller knows which revision it had asked for.

@@ -1,4 +1,4 @@
-"""What became of a write whose answer was lost: etcd's history says so.
+"""Resolves the outcome of a write whose response was lost, from etcd's history.
 
 A creation asks for no revision, so it might be carried out long after its answer was given up (a member that hung goes on),
 and bring back what was deleted meanwhile. So each attempt asks, too, that a key of its own is not there; `Outcomes.abandon`

@@ -1,4 +1,4 @@
-"""Which revision is current, and which is the oldest kept.
+"""Current revision and oldest kept revision of etcd.
 
 The current one is asked for by every read that must not be stale, so reads share the question: one that comes while it is
 being asked waits for the next asking, because the answer under way may be older than the read. The question is a

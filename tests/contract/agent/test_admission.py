@@ -1,4 +1,4 @@
-"""What a node does with pods that it has no room for: refuse them, or make room for a critical one."""
+"""Pods that do not fit on a node: rejection, or preemption for a critical one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who makes cgroups: what the runtime says, else what the configuration says."""
+"""Selection of the cgroup driver: from the runtime, else from the configuration."""
 
 from __future__ import annotations
 

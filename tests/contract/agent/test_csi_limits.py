@@ -1,4 +1,4 @@
-"""How many volumes of a driver fit on a node: asked again as often as its CSIDriver says."""
+"""Volume limits of a driver on a node, refreshed as often as its CSIDriver says."""
 
 from __future__ import annotations
 

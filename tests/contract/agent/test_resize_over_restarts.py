@@ -1,4 +1,4 @@
-"""What the node has granted a pod, over restarts of the agent and of the machine."""
+"""Allocated resources of a pod after restarts of the agent and of the machine."""
 
 from __future__ import annotations
 

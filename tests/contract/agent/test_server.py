@@ -1,4 +1,4 @@
-"""What the kubelet port shows of a running agent: its configuration, its own counters, checkpoints."""
+"""Pages of the kubelet port of a running agent: its configuration, its own counters, checkpoints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How often the API is told of a pod, and that what is not told at once is not lost."""
+"""Rate of a pod's status updates, and that delayed ones are not lost."""
 
 from __future__ import annotations
 

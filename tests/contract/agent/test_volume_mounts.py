@@ -1,4 +1,4 @@
-"""What the runtime is asked to mount: images as volumes, and read-only all the way down where it can."""
+"""Mounts requested from the runtime: images as volumes, and recursively read-only ones where it supports them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds past the edge holds on a socket: encoded paths, upgrades by GET and POST, bodies and watches as bytes on TLS."""
+"""The authorization properties over a socket: encoded paths, upgrades by GET and POST, bodies and watches as bytes on TLS."""
 
 from collections.abc import AsyncIterator
 

@@ -1,4 +1,4 @@
-"""What was authorised is what was done: of every request, in every form that the server understands.
+"""Authorized actions equal performed actions: for every request, in every form that the server understands.
 
 No byte of and no change to an object comes about for which the authorizer did not say yes, no question is left out that
 upstream asks, and every change was shown to admission as it is stored. The gate draws the same requests each time. For longer:

@@ -1,4 +1,4 @@
-"""What the agent keeps on its disk is there whole or as it was before, however little room is left."""
+"""State files of the agent are complete or unchanged on a full disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is written reads back word for word: the ground that comparisons stand on."""
+"""Rules read back as they were written, which comparisons depend on."""
 
 import dataclasses
 

@@ -1,4 +1,4 @@
-"""What the rules survive: restarts, other people's flushes, an API server that is away; and that cleanup leaves nothing."""
+"""Rules after restarts, flushes by others and an API server outage; and a cleanup that leaves nothing."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""What pods may take together on a real kernel: reservations, the reserved programs' cgroups, process IDs, huge pages."""
+"""Limits of all pods on a real kernel: reservations, the reserved programs' cgroups, process IDs, huge pages."""
 
 from __future__ import annotations
 

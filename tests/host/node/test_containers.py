@@ -1,4 +1,4 @@
-"""What containers are given and how they end: environment, commands, security, restarts, messages."""
+"""Settings and termination of containers: environment, commands, security, restarts, messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests/contract/agent/test_cuts.py shows on the fake runtime, on a real containerd: an agent killed is no loss."""
+"""The tests of tests/contract/agent/test_cuts.py on a real containerd: a killed agent loses nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which namespaces containers share: the pod's, each other's, the node's."""
+"""Namespaces that containers share: the pod's, each other's, the node's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a pod can have where the runtime is containerd 2 with a newer runc: users of its own, images as volumes and more."""
+"""Features of pods on containerd 2 with a newer runc: user namespaces, image volumes and more."""
 
 from __future__ import annotations
 

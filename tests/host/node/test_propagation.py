@@ -1,4 +1,4 @@
-"""What is mounted later shows where propagation says so, and trust bundles show what they hold now."""
+"""Later mounts are visible as mount propagation says, and trust bundles show their current content."""
 
 from __future__ import annotations
 

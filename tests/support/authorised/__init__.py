@@ -1,1 +1,1 @@
-"""What was authorised is what was done: the parts of the properties in tests/contract/authorised."""
+"""Authorized actions equal performed actions: the parts of the properties in tests/contract/authorised."""

@@ -1,4 +1,4 @@
-"""What admission was shown, held against what was stored: each change, in the form that upstream shows it in.
+"""Compares objects at admission with stored objects: each change, in the form that upstream shows it in.
 
 `OTHERWISE` names the changes that upstream, too, stores without showing that very change, and why.
 """

@@ -1,4 +1,4 @@
-"""Where the server is known to ask or to show something else than upstream, and what follows from it.
+"""Known differences from upstream in authorization requests and responses, and their consequences.
 
 A row is for one difference and goes with it: the tests fail for a row that no request shows any more.
 """

@@ -1,4 +1,4 @@
-"""What a request did, and whether the authorizer said yes to that: bytes shown, objects written, backends dialled.
+"""Effects of a request, and whether the authorizer allowed them: bytes shown, objects written, backends dialled.
 
 Nothing here looks at the request but for names that its own text contains. An effect is held against the questions that were
 answered with yes for the user that the request acted as. What the server writes under its own identity is left out, by that

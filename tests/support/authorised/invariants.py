@@ -1,4 +1,4 @@
-"""What holds of every request besides: secrets that an account may use, times to live, headers, what a node may read."""
+"""Invariants of every request: secrets that an account may use, times to live, headers, objects that a node may read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What containers, pods and nodes say: metrics, images, logs, variables."""
+"""Inputs from containers, pods and nodes: metrics, images, logs, variables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What clients prove themselves with, or have signed: certificates, requests for them, tokens."""
+"""Credentials of clients and requests for them: certificates, signing requests, tokens."""
 
 from __future__ import annotations
 

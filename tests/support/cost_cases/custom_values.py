@@ -1,4 +1,4 @@
-"""What schemas say of single values: formats, patterns, and the JSON paths of columns."""
+"""Schema rules for single values: formats, patterns, and the JSON paths of columns."""
 
 from __future__ import annotations
 

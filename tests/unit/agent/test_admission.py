@@ -1,4 +1,4 @@
-"""What a node takes and refuses, with upstream's reasons and words, and who makes way for a critical pod."""
+"""Admission of pods by a node, with upstream's reasons and messages, and preemption for a critical pod."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which AppArmor profile a container of a static pod gets, whose annotations no server wrote into fields."""
+"""AppArmor profile of a static pod's container, whose annotations no server converted to fields."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What cgroups say of themselves, in cAdvisor's names: trees of both versions, written as the kernel writes them."""
+"""Cgroup metrics with cAdvisor's names: trees of both versions, written as the kernel writes them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a cgroup uses: the kernel's files, v1 and v2."""
+"""Resource usage of a cgroup: the kernel's files, v1 and v2."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is kept of a credential plugin's runs."""
+"""Cached results of a credential plugin."""
 
 from __future__ import annotations
 

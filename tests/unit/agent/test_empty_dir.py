@@ -1,4 +1,4 @@
-"""How large emptyDirs in memory may grow, and which huge pages they are of."""
+"""Size limits of emptyDirs in memory, and their huge page sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who may use an image that is on the node, and what is written down of it."""
+"""Access to images on the node, and its records."""
 
 from __future__ import annotations
 

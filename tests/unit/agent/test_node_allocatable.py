@@ -1,4 +1,4 @@
-"""What a node says that pods may have."""
+"""Allocatable resources of a node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is nobody's on a machine: only what containerd cannot be making now is removed."""
+"""Orphans on a machine: only what containerd cannot be creating now is removed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What pods use of the disk, where the walk over a pod's files takes long or never ends."""
+"""Disk usage of pods if the walk over a pod's files takes long or never ends."""
 
 from __future__ import annotations
 

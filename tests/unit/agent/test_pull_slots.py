@@ -1,4 +1,4 @@
-"""Which pull is next, and what one that never ends holds up."""
+"""Order of pulls, and the effect of one that never ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the runtime tells of a container, as records and in the API's status."""
+"""The runtime's data about a container, as records and in the API's status."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What pods name is watched while it is little, and fetched once a minute beyond that."""
+"""References of pods are watched while they are few, and fetched once a minute beyond that."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the API is told of pods' statuses when others write to them, too."""
+"""Status updates of pods if others write them too."""
 
 from __future__ import annotations
 

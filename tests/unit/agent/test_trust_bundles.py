@@ -1,4 +1,4 @@
-"""What is asked for a trust bundle, whatever the pod calls it, and answers that are none."""
+"""Requests for trust bundles, whatever the pod calls them, and invalid responses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a pod uses where the runtime says it of its containers alone."""
+"""Usage of a pod if the runtime reports it for containers only."""
 
 from agent.usage.collector import _sum_cpu, _sum_memory
 from agent.usage.model import CPU, ContainerUse, Memory

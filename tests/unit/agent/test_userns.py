@@ -1,4 +1,4 @@
-"""Which IDs pods with user namespaces are given."""
+"""User IDs of pods with user namespaces."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which claims a pod's volume may be set up from."""
+"""Claims that a pod's volume may be set up from."""
 
 from __future__ import annotations
 

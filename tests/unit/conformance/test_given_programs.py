@@ -1,4 +1,4 @@
-"""How upstream's programs of either version are called and what they report is read (tests/conformance)."""
+"""Calls of upstream's programs in both versions and parsing of their reports (tests/conformance)."""
 
 from __future__ import annotations
 

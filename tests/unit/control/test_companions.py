@@ -1,4 +1,4 @@
-"""What runs beside the API server: started again when it fails, later each time, and soon again after a quiet time."""
+"""Restarts of the controllers and the scheduler after failures, with a back-off that a quiet time resets."""
 
 from __future__ import annotations
 

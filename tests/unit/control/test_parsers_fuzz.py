@@ -1,4 +1,4 @@
-"""What reads clients' text and patches says no in its own way to whatever comes, and soon: any other exception is a 500.
+"""Parsers of clients' text and patches reject any input with their own errors, and soon: any other exception is a 500.
 
 The same examples each time; WHERRY_FUZZ_EXAMPLES=50000 draws as many others of each, by the seed of `--hypothesis-seed`.
 """

@@ -1,4 +1,4 @@
-"""Where the server itself goes for a Service."""
+"""Endpoint that the server itself uses for a Service."""
 
 from __future__ import annotations
 

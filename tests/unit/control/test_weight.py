@@ -1,4 +1,4 @@
-"""What a client sends weighs by its values where they are small, and no body has more values than a server can work on."""
+"""Weight of a body by its number of values, and the limit on that number."""
 
 import json
 from collections.abc import Callable

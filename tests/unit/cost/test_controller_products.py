@@ -1,4 +1,4 @@
-"""What controllers do is in proportion to the objects, however large one of them is and however many others there are.
+"""Cost of controllers is proportional to the objects, however large one of them is and however many others there are.
 
 One large valid object times many others is what a user may send who may write to one namespace, and the API server shares its
 event loop with the controllers. Each controller of the manager's table is run in virtual time on a server in memory, with one

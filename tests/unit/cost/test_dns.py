@@ -1,4 +1,4 @@
-"""What a DNS question costs is what its answer holds: thousands of endpoints and ports of a Service are not gone through."""
+"""Cost of a DNS query depends on its answer only: thousands of endpoints and ports of a Service are not iterated."""
 
 from __future__ import annotations
 

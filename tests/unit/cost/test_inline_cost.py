@@ -1,4 +1,4 @@
-"""What the event loop does at once with an object just below the weight from which on others do it: about 10 ms at the most.
+"""Time on the event loop for an object just below the weight from which on a thread processes it: about 10 ms at most.
 
 The dearest bodies of every kind: as many of the smallest items, and as many full ones, as each list and map takes below that
 weight. Steps are lines of Python, of which a millisecond has 15 000 to 25 000.

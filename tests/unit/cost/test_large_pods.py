@@ -1,4 +1,4 @@
-"""What the agent does for the largest pod is in proportion to it, and what it does for other pods does not grow with it.
+"""Cost of the largest pod in the agent is proportional to it, and does not affect other pods.
 
 The event loop does it, for one pod after the other. Steps are lines of Python and comparisons of texts, as with large objects.
 """

@@ -1,4 +1,4 @@
-"""What the client decodes while it shares the event loop with the server: lists, pages and watches go on in turns."""
+"""Decoding by a client that shares the event loop with the server: lists, pages and watches yield to it."""
 
 from __future__ import annotations
 

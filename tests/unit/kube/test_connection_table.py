@@ -1,4 +1,4 @@
-"""Which connection is closed when there are too many, or they hold too much."""
+"""Selection of the connection that is closed when there are too many, or they hold too much."""
 
 import random
 

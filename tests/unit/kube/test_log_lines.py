@@ -1,4 +1,4 @@
-"""What clients send makes no lines of its own in a daemon's log."""
+"""Data from clients adds no lines to a daemon's log."""
 
 from __future__ import annotations
 

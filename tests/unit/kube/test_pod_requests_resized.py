@@ -1,4 +1,4 @@
-"""What a pod counts for while it is resized: the most of what it asks for, was promised and has."""
+"""Resource requests of a pod during a resize: the most of its spec, its allocation and its actual resources."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is sent to the API may have texts in it that are no Unicode."""
+"""Encoding of texts that are not valid Unicode."""
 
 from __future__ import annotations
 

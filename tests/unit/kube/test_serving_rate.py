@@ -1,4 +1,4 @@
-"""How much of something comes from whom: a burst, then a rate, and nothing kept of those who have paid."""
+"""Rate limit by source: a burst, then a rate, and no state for sources within their limit."""
 
 from kube.serving.rate import LONGEST, Rate
 

@@ -1,4 +1,4 @@
-"""What is read of a resolver's answer: the records of one name and of its aliases, as dnspython reads them."""
+"""Parsing of a resolver's response: the records of one name and of its aliases, as dnspython reads them."""
 
 from __future__ import annotations
 

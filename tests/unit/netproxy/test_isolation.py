@@ -1,4 +1,4 @@
-"""Which policies are closed where the kernel refuses or a write takes too long: those of the namespaces at fault."""
+"""Policies that deny everything if the kernel rejects them or a write takes too long: those of the namespaces at fault."""
 
 import asyncio
 import random

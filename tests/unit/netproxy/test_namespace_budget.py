@@ -1,4 +1,4 @@
-"""What the Services of one namespace may cost together: the dearest are left out, and come back when there is room."""
+"""Limit on the Services of one namespace: the most expensive are left out, and return when there is room."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Which way leads to which node's pods, as tables of nodes and links in, routes and tunnel entries out."""
+"""Routes to other nodes' pods, as tables of nodes and links in, routes and tunnel entries out."""
 
 import ipaddress
 import struct

@@ -1,4 +1,4 @@
-"""Which addresses pods may send from: CNI results read, the table's elements, what happens when others change it."""
+"""Valid source addresses of pods: CNI results, the table's elements, and changes of the table by others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the policies of a namespace, and those for pods of a node, may cost together, and who is closed above it."""
+"""Limits on the policies of a namespace and of a node's pods, and the pods that are isolated above them."""
 
 import random
 from typing import Any

@@ -1,4 +1,4 @@
-"""What the selectors of network policies may cost: requirements are counted before they are read, and read once."""
+"""Limits on the selectors of network policies: requirements are counted before they are parsed, and parsed once."""
 
 from typing import Any
 

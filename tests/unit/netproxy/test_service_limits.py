@@ -1,4 +1,4 @@
-"""What one Service may cost: rules grow with its length, and one whose product is too large is left out, which is said once."""
+"""Limit on one Service: rules grow with its length, and one whose product is too large is left out and reported once."""
 
 import asyncio
 from typing import Any

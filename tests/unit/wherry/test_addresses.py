@@ -1,4 +1,4 @@
-"""Which address a machine is known by."""
+"""Selection of a machine's address."""
 
 from wherry.addresses import choose
 

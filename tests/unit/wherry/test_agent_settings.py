@@ -1,4 +1,4 @@
-"""What the agent is told of the containerd beside it: only Wherry's own is swept, and where it really has its things."""
+"""Settings of the agent for its containerd: only Wherry's own is swept, with its actual folders."""
 
 from __future__ import annotations
 

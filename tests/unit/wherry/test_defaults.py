@@ -1,4 +1,4 @@
-"""What the API server of `wherry up` notes and limits where nobody says otherwise."""
+"""Audit and limits of the API server of `wherry up` by default."""
 
 from __future__ import annotations
 

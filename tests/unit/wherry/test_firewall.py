@@ -1,4 +1,4 @@
-"""Which chains of a firewall stand in the way, and whether what to type follows from the settings."""
+"""Firewall chains that block traffic, and whether the suggested command follows from the settings."""
 
 import pytest
 

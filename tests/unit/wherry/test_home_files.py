@@ -1,4 +1,4 @@
-"""What `wherry up` writes into the home of the person behind sudo, who may put links there."""
+"""Files that `wherry up` writes into the home of the user behind sudo, who may put links there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a page of docs/tasks/ is read (tests/support/pages.py), and that every page can be."""
+"""Parsing of pages of docs/tasks/ (tests/support/pages.py): every page can be parsed."""
 
 from __future__ import annotations
 

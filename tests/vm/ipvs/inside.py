@@ -1,4 +1,4 @@
-"""What the IPVS mode does with real packets on a kernel that has it; run there by tests/vm/test_ipvs.py.
+"""The IPVS mode with real packets on a kernel that has it; run there by tests/vm/test_ipvs.py.
 
 Each check prints "ok" or "FAILED" and its name. Emulated processors are slow, so limits are long.
 """

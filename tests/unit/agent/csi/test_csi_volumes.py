@@ -1,4 +1,4 @@
-"""What drivers are told of volumes, whose registrations are taken, and what is known again from the notes on disk."""
+"""Requests to drivers about volumes, accepted registrations, and state restored from disk."""
 
 from __future__ import annotations
 

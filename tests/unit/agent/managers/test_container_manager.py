@@ -1,4 +1,4 @@
-"""What goes on beside pods: processors are kept right, and claims of pods that are gone put back."""
+"""Background work of the container manager: CPU sets are corrected, and claims of deleted pods released."""
 
 from __future__ import annotations
 

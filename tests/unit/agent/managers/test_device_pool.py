@@ -1,4 +1,4 @@
-"""Which devices of a resource are taken, and from which NUMA nodes they could come."""
+"""Allocated devices of a resource, and the NUMA nodes of free ones."""
 
 from __future__ import annotations
 

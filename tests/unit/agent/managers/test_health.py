@@ -1,4 +1,4 @@
-"""What drivers say of devices' health, and for how long it is believed."""
+"""Device health that drivers report, and how long a report is valid."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the events of HTTP probes say of servers that answer otherwise than they should."""
+"""Events of HTTP probes for servers with invalid responses."""
 
 from __future__ import annotations
 

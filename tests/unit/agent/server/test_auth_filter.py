@@ -1,4 +1,4 @@
-"""Who may do what on the kubelet's port, and how often the API server is asked."""
+"""Authorization on the kubelet's port, and the rate of reviews sent to the API server."""
 
 from datetime import timedelta
 from typing import Any, cast

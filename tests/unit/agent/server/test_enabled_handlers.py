@@ -1,4 +1,4 @@
-"""Which handlers the kubelet port has, and what it counts and says of itself; asked in the process, without a socket."""
+"""Handlers and metrics of the kubelet port; called in the process, without a socket."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose labels a namespaceSelector is compared with (upstream: webhook/predicates/namespace, GetNamespaceLabels)."""
+"""Labels that a namespaceSelector is compared with (upstream: webhook/predicates/namespace, GetNamespaceLabels)."""
 
 from __future__ import annotations
 

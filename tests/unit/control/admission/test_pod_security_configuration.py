@@ -1,4 +1,4 @@
-"""What Pod Security's configuration says: defaults where a namespace has no labels, and who is exempt."""
+"""Configuration of Pod Security: defaults for namespaces without labels, and exemptions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What docs/security.md tells people to write is what the server reads."""
+"""The server reads the configuration that docs/security.md shows."""
 
 from __future__ import annotations
 

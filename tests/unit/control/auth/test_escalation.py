@@ -1,4 +1,4 @@
-"""Which rules are not covered by others, at a cost that whoever writes a role cannot choose."""
+"""Rules that are not covered by others, at a cost that the author of a role cannot increase."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What each of those who take part in joining may do, and that it is no more than that."""
+"""Permissions of every participant in joining, and no more than those."""
 
 from __future__ import annotations
 

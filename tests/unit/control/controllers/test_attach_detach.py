@@ -1,4 +1,4 @@
-"""Which nodes a volume is attached to and detached from, as a table; what is written, against a real store."""
+"""Attachment and detachment of volumes, as a table; and the writes, against a real store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What counts as an absence of the process that judges nodes."""
+"""Detection of a suspension of the process that judges nodes."""
 
 from __future__ import annotations
 

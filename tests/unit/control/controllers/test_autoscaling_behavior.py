@@ -1,4 +1,4 @@
-"""What stands between a wish and a change: windows, policies, bounds."""
+"""Limits on scaling: windows, policies, bounds."""
 
 from __future__ import annotations
 

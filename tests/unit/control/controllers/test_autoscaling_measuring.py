@@ -1,4 +1,4 @@
-"""What is asked of the metrics APIs, and what is made of their answers."""
+"""Requests to the metrics APIs, and the use of their responses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many replicas measurements call for: upstream's rules for pods that are unready, missing or going, as tables."""
+"""Replica counts from metrics: upstream's rules for pods that are unready, missing or terminating, as tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What pods are told when they are driven off: the condition DisruptionTarget, of the generation that was seen."""
+"""Condition DisruptionTarget of evicted pods, with the observed generation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the identities of controllers and scheduler may not do, by the default roles."""
+"""Permissions that controllers and scheduler do not have by the default roles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the local-path provisioner makes of claims."""
+"""Volumes of the local-path provisioner."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which nodes' addresses serve a load balancer, and whose port it is."""
+"""Node addresses of a load balancer, and the assignment of its ports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of a definition is refused when it comes, and with which words: structure, lists, defaults, rules and their cost."""
+"""Validation of definitions with messages: structure, lists, defaults, rules and their cost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which flow schema a request belongs to, by upstream's own configuration, and what of it is distinguished."""
+"""The flow schema of a request by upstream's own configuration, and its flow distinguisher."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What an Accept header gets."""
+"""Content negotiation by the Accept header."""
 
 import pytest
 

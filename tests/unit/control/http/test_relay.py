@@ -1,4 +1,4 @@
-"""What another server answers is read strictly: nothing of it can be taken for a header of ours."""
+"""Strict parsing of another server's response: nothing of it can become a header of this server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which fields belong to whom after updates: what an update owns, moves, loses, and what clients may say of it."""
+"""Field ownership after updates: fields that an update acquires, moves and loses, and managed fields sent by clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether an applied configuration fits its kind, and who owns the replicas that a Scale shows."""
+"""Validation of an applied configuration against its kind, and ownership of the replicas that a Scale shows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the server says of policies and bindings that cannot work as they are written."""
+"""Validation of policies and bindings that cannot work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What autoscaling/v1 shows of a stored autoscaler, and that nothing is lost on the way there and back."""
+"""Conversion of a stored autoscaler to autoscaling/v1 and back without loss."""
 
 import json
 

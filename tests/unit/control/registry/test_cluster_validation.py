@@ -1,4 +1,4 @@
-"""What is said of roles, classes, drivers, webhooks, flows and API services: a change to a valid object, the exact error."""
+"""Validation of roles, classes, drivers, webhooks, flows and API services: a change to a valid object, the exact error."""
 
 from __future__ import annotations
 

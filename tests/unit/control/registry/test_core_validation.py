@@ -1,4 +1,4 @@
-"""What is said of Services, storage, quotas, limits, nodes and secrets: a change to a valid object, and the exact error."""
+"""Validation of Services, storage, quotas, limits, nodes and secrets: a change to a valid object, and the exact error."""
 
 from __future__ import annotations
 

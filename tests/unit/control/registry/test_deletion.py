@@ -1,4 +1,4 @@
-"""How objects go, as tables of (what is there, what is asked) -> (what is done, what is left)."""
+"""Deletion of objects, as tables of (state, request) -> (action, remaining state)."""
 
 from datetime import UTC, datetime
 from typing import Any

@@ -1,4 +1,4 @@
-"""How kinds without a module of their own print in tables."""
+"""Table rows of kinds without a module of their own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said of a pod's volumes, source by source, and of where containers mount them."""
+"""Validation of a pod's volumes, source by source, and of their mounts in containers."""
 
 from __future__ import annotations
 

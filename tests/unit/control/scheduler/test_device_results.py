@@ -1,4 +1,4 @@
-"""What is written into claims and pods: devices with their configuration and nodes, claims for extended resources."""
+"""Allocations in claims and pods: devices with their configuration and nodes, claims for extended resources."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which changes wake which pods."""
+"""Queueing hints: the changes that requeue pods."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds for every cluster: no pod goes where it does not fit, nobody is evicted in vain, indexes say what counting says.
+"""Properties of every cluster: no pod goes where it does not fit, nobody is evicted in vain, indexes equal counts.
 
 The rules are written out here once more, naively, from the objects alone.
 """

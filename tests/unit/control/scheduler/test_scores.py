@@ -1,4 +1,4 @@
-"""What plugins' scores come to, with the figures of upstream's own tables where it has some."""
+"""Scores of plugins, with the numbers of upstream's own tables where it has some."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which nodes a volume could be made for: the class's topology, and what its driver says that it has left."""
+"""Nodes that a volume could be provisioned for: the class's topology, and the driver's reported capacity."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What volumes allow: disks that are on a node once, claims of one pod at a time, limits of drivers, zones."""
+"""Volume constraints: disks that attach to one node, claims of one pod at a time, limits of drivers, zones."""
 
 from __future__ import annotations
 

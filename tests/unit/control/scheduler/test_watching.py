@@ -1,4 +1,4 @@
-"""What the scheduler takes in from pods' changes."""
+"""Reaction of the scheduler to changes of pods."""
 
 from __future__ import annotations
 

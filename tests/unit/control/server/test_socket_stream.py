@@ -1,4 +1,4 @@
-"""What the client of a log over a WebSocket sends cannot hold the API server's event loop."""
+"""Data from the client of a log over a WebSocket cannot block the API server's event loop."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""What selectors compare is the same whether an object is decoded as a whole or in part, and costs less in part."""
+"""Selectors compare the same values whether an object is decoded as a whole or in part, and cost less in part."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What listings cost SQLite, in steps of its virtual machine."""
+"""Cost of listings in SQLite, in steps of its virtual machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is particular to the SQLite engine: its file, its failures, its snapshots."""
+"""Properties of the SQLite engine: its file, its failures, its snapshots."""
 
 from __future__ import annotations
 
