@@ -28,14 +28,14 @@ class BackOff:
         return entry.delay if entry else 0.0
 
     def ready_at(self, key: str, failed_at: float) -> float:
-        """Return the moment from which the key may be tried again after a failure at `failed_at`."""
+        """Return the moment from which the key may be retried after a failure at `failed_at`."""
         entry = self._entries.get(key)
         if entry is None or self._expired(entry, failed_at):
             return failed_at
         return failed_at + entry.delay
 
     def ready_at_since_update(self, key: str, now: float) -> float:
-        """Return the moment from which the key may be tried again, counted from its last failure."""
+        """Return the moment from which the key may be retried, counted from its last failure."""
         entry = self._entries.get(key)
         if entry is None or self._expired(entry, now):
             return now

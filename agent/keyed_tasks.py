@@ -1,6 +1,6 @@
 """Tasks by key: work that may take long, at most once at a time for each key, beside that of other keys.
 
-A driver that does not answer holds up what is done with it for minutes. Under a key of its own that holds up nothing else.
+A driver that does not answer blocks what is done with it for minutes. Under a key of its own that blocks nothing else.
 """
 
 from __future__ import annotations

@@ -165,7 +165,7 @@ _STATES = {
 
 
 def container_record(status: ContainerStatus, sandbox_id: str = "") -> ContainerRecord:
-    """Read a ContainerStatus answer, with what the labels and annotations remember."""
+    """Read a ContainerStatus answer, with the contents of labels and annotations."""
     annotations = status.annotations
     path = annotations.get(MESSAGE_PATH, "")
     message_file = next((m.host_path for m in status.mounts if path and m.container_path == path), "")

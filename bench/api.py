@@ -1,10 +1,10 @@
 """The API server over TLS: gets, lists, creates and updates, the time an update takes to 100 watchers, cold start, memory.
 
 `python -m bench.api [--seconds 4] [--etcd] [--no-audit]`. The server is a process of its own, as in a cluster (controllers and
-scheduler in it); the load is `wrk` (Debian: wrk) with a service account's token, so RBAC is asked, and each request is noted in
-the audit log by the default policy of `wherry up`; the watchers are this process. Prints one JSON object; times are seconds,
-memory is MB, `cpu_us` the server's processor time a request, which other programs' load hardly changes. With --etcd objects are
-in a real etcd of one member started for it, else in SQLite.
+scheduler in it); the load is `wrk` (Debian: wrk) with a service account's token, so RBAC is asked, and each request
+is recorded in the audit log by the default policy of `wherry up`; the watchers are this process. Prints one JSON
+object; times are seconds, memory is MB, `cpu_us` the server's CPU time a request, which other programs' load hardly
+changes. With --etcd objects are in a real etcd of one member started for it, else in SQLite.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ class Bench:
         return reader
 
     def processor(self) -> float:
-        """Return the seconds of processor time that the server has used; other programs' load hardly changes them."""
+        """Return the seconds of CPU time that the server has used; other programs' load hardly changes them."""
         stat = Path(f"/proc/{(self.directory / 'pid').read_text()}/stat").read_text().rpartition(")")[2].split()
         return (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
 

@@ -2,7 +2,7 @@
 
     python -m bench.cluster [PART...]        prints one JSON object; all parts unless some are named
 
-Parts: rss (memory, fresh and after all else), idle (processor time with 20 pods that do nothing), pod, burst, churn
+Parts: rss (memory, fresh and after all else), idle (CPU time with 20 pods that do nothing), pod, burst, churn
 (each beside the container runtime alone, in the same run), services, probes (100 pods probed every second), cold (a start).
 Times are seconds, memory is MiB (proportional set size, without containerd).
 """
@@ -81,13 +81,13 @@ def memory(pids: dict[str, int]) -> float:
 
 
 def ticks(pids: dict[str, int]) -> int:
-    """Return the processor time that these processes have used, in clock ticks."""
+    """Return the CPU time that these processes have used, in clock ticks."""
     stats = [Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split() for pid in pids.values()]
     return sum(int(user) + int(system) for user, system in (fields[11:13] for fields in stats))
 
 
 def idle_cpu(made: Cluster, pids: Callable[[], dict[str, int]], seconds: float = 20) -> float:
-    """Return the processor time that the daemons use while 20 pods do nothing, in percent of one core."""
+    """Return the CPU time that the daemons use while 20 pods do nothing, in percent of one core."""
     made.kubectl(
         "create", "deployment", "idle", f"--image={BUSYBOX}", f"--replicas={IDLE_PODS}", "--", "sleep", "1000000"
     )

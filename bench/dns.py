@@ -1,7 +1,7 @@
 """Cluster DNS: queries a second on one core, their latency, and how soon a record is right after its Service.
 
 Run as root: `python -m bench.dns [--services 1000 10000]`, in network namespaces of its own. The load comes from another
-process; the server's loop is held to one core, and its processor time is read beside the wall's. `record` runs from the moment
+process; the server's loop is held to one core, and its CPU time is read beside the wall's. `record` runs from the moment
 a Service is in the API until its name is answered. Prints one JSON object.
 """
 

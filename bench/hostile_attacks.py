@@ -257,7 +257,7 @@ def entries(count: int) -> dict[str, str]:
 
 @attack
 async def low_large_json(t: Targets) -> None:
-    """ConfigMaps with 35,000 keys, each of which is checked and noted as a field of its creator's."""
+    """ConfigMaps with 35,000 keys, each of which is checked and recorded as a field of its creator's."""
     body = {"metadata": {"generateName": "large-"}, "data": entries(35_000)}
     await creations(t, "application/json", json.dumps(body))
 

@@ -2,7 +2,7 @@
 
 python -m bench.hostile_probes KUBECONFIG SECONDS TARGETS IMAGE PROBE...        prints each probe's times in seconds
 
-livez       GET /livez on a new connection, as those who look after the server ask
+livez       GET /livez on a new connection, as those who manage the server ask
 lease       a node's lease is renewed
 pod         a pod, from the call that creates it until it is Ready
 healthz     GET /healthz of the kubelet on a new connection
@@ -111,7 +111,7 @@ class Probes:
 
 
 async def repeat(once: Callable[[], Awaitable[None]], pause: float, seconds: float) -> list[float]:
-    """Return how long each took; one that fails is tried again, as its client would, and its time goes on."""
+    """Return how long each took; one that fails is retried, as its client would, and its time goes on."""
     taken: list[float] = []
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:

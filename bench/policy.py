@@ -1,8 +1,8 @@
 """Network policies alone: so many pods on this node, and how long one change takes to be in the kernel.
 
 Run as root: `python -m bench.policy [--pods 110 1000] [--policies 50]`. Everything happens in a network namespace of its
-own. The API is in memory, so the figures are the enforcer's and the kernel's: from the moment a change is there until the
-kernel has taken it, on the wall and in processor time (nft's with it). Prints one JSON object.
+own. The API is in memory, so the measurements are the enforcer's and the kernel's: from the moment a change is there until the
+kernel has taken it, on the wall and in CPU time (nft's with it). Prints one JSON object.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ def measure(made: Cluster) -> dict[str, float]:
 
 
 def _asked(made: Cluster) -> dict[Path, int]:
-    """Return how many requests each pod has noted."""
+    """Return how many requests each pod has recorded."""
     logs = (made.prefix / "var/log/pods").glob("default_probed-*/web/0.log")
     return {log: log.read_bytes().count(b"response:200") for log in logs}
 

@@ -1,6 +1,6 @@
 """A node's namespace with one pod behind it, for measuring the network role; and the clocks that tell wall from processor.
 
-The API is in memory, so figures are the role's and the kernel's. Processor time is this process's and its children's: on a
+The API is in memory, so measurements are the role's and the kernel's. CPU time is this process's and its children's: on a
 shared machine it tells more than the wall.
 """
 

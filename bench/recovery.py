@@ -2,7 +2,7 @@
 
 `python -m bench.recovery [--objects 50000] [--times 5] [--parts recovery memory]`. The server is a process of its own with
 controllers and scheduler, as in a cluster. It is killed while clients write to it and started at once, as the supervisor does;
-the time is that until /readyz says ok, and `cpu` the server's processor time until then. Prints one JSON object: seconds, and
+the time is that until /readyz says ok, and `cpu` the server's CPU time until then. Prints one JSON object: seconds, and
 MiB of proportional set size.
 """
 
@@ -138,7 +138,7 @@ async def emptied(bench: Bench) -> dict[str, float]:
             for name in names
             if name in left
         )
-        while len((await client.list(core_v1.ConfigMap, "default")).items) > 2:  # the root CA's is made again
+        while len((await client.list(core_v1.ConfigMap, "default")).items) > 2:  # the root CA's is recreated
             await client.call("DELETE", "/api/v1/namespaces/default/configmaps")
         found = {"fresh": fresh, "full": full, "emptied": pss(server)}
         for seconds in SETTLE_SECONDS:

@@ -3,7 +3,7 @@
     sudo scripts/bench soak                                   ten minutes
     python -m bench.soak --seconds 120 --pods 20 --seed 7     shorter, and the same faults and choices again
 
-Meanwhile clients write by compare-and-swap and watch: no acknowledged write may be lost, and each is told once and in order
+Meanwhile clients write by compare-and-swap and watch: no acknowledged write may be lost, and each is reported once and in order
 (tests/support/history.py). No pod may go back to a phase that it has left, and no container of a Deployment that is
 left alone may be restarted. At the end everything is deleted, and whatever of it is left on the machine (sandboxes, mounts,
 links, cgroups, folders, logs, processes, rules, threads, open files) is listed; the exit code says whether all was well.
@@ -33,7 +33,7 @@ NAMESPACE, STEADY = "soak", "steady"
 FAULT_SECONDS = (4.0, 25.0)
 """Between two faults."""
 ANSWER_SECONDS = 120.0
-"""How long a command is tried again while daemons are away."""
+"""How long a command is retried while daemons are away."""
 RANKS = {"Pending": 0, "Running": 1, "Succeeded": 2, "Failed": 2}
 WRONG = (
     "history",

@@ -72,7 +72,7 @@ def _encryption(endpoint: str) -> dict[str, object]:
 
 @contextlib.contextmanager
 def _plugin(folder: Path) -> Iterator[Kms]:
-    """Run a key management plugin in a thread of its own."""
+    """Run a key management plugin in a separate thread."""
     made: list[Kms] = []
     ready, loop, stop = threading.Event(), asyncio.new_event_loop(), asyncio.Event()
 

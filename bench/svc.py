@@ -3,7 +3,7 @@
 Run as root: `python -m bench.svc [--services 0 1000 5000 10000] [--flavours nft legacy nftables]`. Everything happens in two
 network namespaces of its own. `create` runs from the moment a Service and its slice are in the API until a connection to its
 cluster IP is answered by the endpoint, `pod_ready` from a slice that gains its first endpoint, `first_packet` is a
-connection through the cluster IP (`direct`: to the pod itself). `create_cpu` is processor time, with the asking client's.
+connection through the cluster IP (`direct`: to the pod itself). `create_cpu` is CPU time, with the asking client's.
 Prints one JSON object; seconds.
 """
 

@@ -42,7 +42,7 @@ def measure_upstream(parts: list[str]) -> dict[str, Any]:
 
 
 async def measure_api() -> dict[str, Any]:
-    """Measure upstream's API server alone, as `bench.api` measures Wherry's: requests noted in an audit log."""
+    """Measure upstream's API server alone, as `bench.api` measures Wherry's: requests recorded in an audit log."""
     with tempfile.TemporaryDirectory(prefix="wherry-bench-") as name:
         directory = Path(name)
         policy, pid = directory / "audit.yaml", directory / "pid"

@@ -130,7 +130,7 @@ class ApiServer:
         health.done(start_steps.ADMISSION, start_steps.DEFINITIONS)
 
     async def _follow_authorization(self) -> None:
-        """Read who may do what, and look after definitions meanwhile."""
+        """Read who may do what, and manage definitions meanwhile."""
         background, followed = self.background, asyncio.Event()
         background.keep(Keeper(self.registry, self.resources.custom).run, "looking after definitions")
         background.keep(self.serving.auditing.run, "audit webhook")

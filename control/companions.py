@@ -2,8 +2,8 @@
 
 They are clients like any other, over the in-process transport. One that ends by a bug is started again, later each time; the
 server goes on meanwhile. Each controller acts as its service account in kube-system, the scheduler as system:kube-scheduler;
-leases and the shared informers are the controller manager's (controllers/identities.py). What they may do is what the default
-roles of those names say.
+leases and the shared informers are the controller manager's (controllers/identities.py). Their permissions are those of the
+default roles of these names.
 
 Controllers and scheduler hold upstream's lease of their name while they work. A server with a store of its own simply writes
 it: there is nobody to wait for. Where servers share a store they work in one of them each, which was elected. One that was

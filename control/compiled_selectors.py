@@ -1,7 +1,8 @@
 """Label selectors of stored objects, compiled once for each generation of their object.
 
-Evictions and admission compare with them at each request, and to compile one of 1 MiB takes a second: that is done beside the
-event loop. Kept are those that were asked for last, up to a number and a size; a new generation takes the old one's place.
+Evictions and admission compare with them at each request, and to compile one of 1 MiB takes a second: that is done
+outside the event loop. Kept are those that were asked for last, up to a number and a size; a new generation takes
+the old one's place.
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ class ControlConfig:
     default_admission: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Plugins that are on beside upstream's unless disabled, and their configurations unless the file has others."""
     admission_config_file: Path | None = None
-    """What plugins are told (AdmissionConfiguration); None: nothing."""
+    """Configuration of plugins (AdmissionConfiguration); None: none."""
     not_ready_toleration_seconds: int = 300
     unreachable_toleration_seconds: int = 300
     encryption_config_file: Path | None = None

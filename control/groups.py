@@ -78,7 +78,7 @@ class Resources:
         self.admission.install(plugins.make(surroundings, enabled, disabled, config.default_admission))
 
     async def close(self) -> None:
-        """Let go of connections to webhooks."""
+        """Release connections to webhooks."""
         await self.webhooks.close()
         await self.admission.close()
         await self.access.close()

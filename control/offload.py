@@ -1,4 +1,4 @@
-"""Work on large objects that is done beside the event loop, a turn for each user: by a helper process, or by one thread.
+"""Work on large objects that is done outside the event loop, a turn for each user: by a helper process, or by one thread.
 
 Decoding, comparing and validating an object of some hundred kilobytes takes up to half a second, during which the loop would
 answer nobody: no health check, no node's lease. What needs nothing but bytes is done by the helper (control/helper). The
@@ -47,7 +47,7 @@ LEFT_SECONDS = 1.0
 STOP_SECONDS = 0.5
 """What a job that was ended costs its user besides its own time: the next one waits until there is a new process."""
 MOST_USERS = 1024
-"""Users whose time is remembered though they wait for nothing."""
+"""Users whose time is kept although they wait for nothing."""
 SWITCH_SECONDS = 0.0002
 """How long the thread may keep the interpreter's lock while the event loop wants it."""
 _thread = ThreadPoolExecutor(1, "large-objects")

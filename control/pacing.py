@@ -1,4 +1,4 @@
-"""Giving the event loop back during work on many objects, of which one after the other would hold up everybody.
+"""Giving the event loop back during work on many objects, of which one after the other would block everybody.
 
 A request works for a slice: about a millisecond, or some objects' bytes. Then it waits for its turn, and one request
 has a turn in a round of the loop, however many wait for one: their slices do not add up. A large object is begun with a turn.
@@ -11,7 +11,7 @@ import time
 from kube.turn import Turns
 
 SLICE_SECONDS = 0.001
-"""How long the event loop is held up at once, but for one object."""
+"""How long the event loop is blocked at once, but for one object."""
 SLICE_BYTES = 256 << 10
 """Bytes of objects that are gone through at once; to pass over as many takes a quarter of a millisecond."""
 FIRST_BYTES = 64 << 10

@@ -1,4 +1,4 @@
-"""Do a policy's expressions fit the kinds that it names? What does not is told in its status, and changes nothing else.
+"""Type-checks a policy's expressions against the kinds that it names: errors are reported in its status only.
 
 Every generation of a ValidatingAdmissionPolicy is looked at once: validations and their messages, against each kind that
 `matchConstraints` names without a wildcard (apiserver's validating/typechecking.go). A server that finds the generation

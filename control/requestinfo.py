@@ -1,7 +1,7 @@
 """Parses a request's path and method: resource or not, verb, group, version, namespace, name, subresource.
 
 The rules are those of apiserver's RequestInfoFactory, since RBAC rules are written against its answers. A path is read
-once and remembered: clients ask the same few thousand again and again.
+once and cached: clients ask the same few thousand again and again.
 """
 
 from __future__ import annotations

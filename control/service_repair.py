@@ -22,7 +22,7 @@ SECONDS = 60.0
 
 
 async def run(registry: Registry, clock: Clock) -> None:
-    """Repair until cancelled; what fails is tried again."""
+    """Repair until cancelled; what fails is retried."""
     services = by_path("", "v1", "services")
     assert services is not None
     strategy = registry.strategy(services)

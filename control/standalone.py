@@ -42,7 +42,7 @@ MANAGER, SCHEDULER = "kube-controller-manager", "kube-scheduler"
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What one of the daemons is told. Empty names of files leave out what needs them."""
+    """Settings of one of the daemons. Empty names of files leave out what needs them."""
 
     name: str
     port: int

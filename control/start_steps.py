@@ -1,7 +1,7 @@
-"""The steps of the start that the health endpoints tell of, under the names that upstream gives the same steps.
+"""The steps of the start that the health endpoints report, with the names that upstream gives the same steps.
 
 Each is named where it happens: bootstrap.py, the keepers of aggregation and of flow control, server_identity.py. A step
-that upstream has and this server does not take (its OpenAPI aggregation, its token tracker) is not told of.
+that upstream has and this server does not take (its OpenAPI aggregation, its token tracker) is not reported.
 """
 
 from __future__ import annotations

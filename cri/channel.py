@@ -5,7 +5,7 @@ own back-off decides, while the channel redials by itself every 0.1 s, slowing t
 containerd is in use again within a second, and nothing hangs for a deadline of minutes meanwhile.
 
 Closing a channel fails the calls under way with `UnavailableError`. grpc.aio raises CancelledError there, with which a task
-ends as if it had been told to; a CancelledError is passed on only where the task was cancelled.
+ends as if it had been cancelled; a CancelledError is passed on only where the task was cancelled.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ _OPTIONS = [
 R = TypeVar("R", bound=Message)
 Metadata = tuple[tuple[str, str], ...]
 Observe = Callable[[str, float, str], None]
-"""Told of a call: its name as RunPodSandbox, how many seconds it took, and the gRPC code, "" for success."""
+"""Called after a call: with its name as RunPodSandbox, how many seconds it took, and the gRPC code, "" for success."""
 
 
 class Channel:
@@ -105,7 +105,7 @@ _FAILURES = (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.CancelledError)
 
 
 def _translate(error: BaseException, rpc: str) -> errors.CRIError:
-    """Return what a caller is told of one of `_FAILURES`. Raise CancelledError where the running task was cancelled."""
+    """Return the error for one of `_FAILURES`. Raise CancelledError where the running task was cancelled."""
     if isinstance(error, grpc.aio.AioRpcError):
         return errors.translate(error, rpc)
     task = asyncio.current_task()

@@ -1,6 +1,6 @@
 """The container runtime, as the agent holds it: one object with the two CRI services and the event stream.
 
-Upstream's kubelet may be told to find images behind another socket than containers
+Upstream's kubelet can be configured to find images behind another socket than containers
 (imageServiceEndpoint); by default both are one channel.
 """
 
@@ -27,7 +27,7 @@ class Client:
     ) -> None:
         """Prepare to talk to unix:// endpoints; nothing is dialled before the first call. Seconds.
 
-        `observe` is told of every call that has ended.
+        `observe` is called after every call.
         """
         self._channel = Channel(endpoint, observe)
         separate = image_endpoint and image_endpoint != endpoint
@@ -39,7 +39,7 @@ class Client:
     def events(self, *, settled: bool = True) -> AsyncIterator[events.ContainerEvent]:
         """Follow container events until the connection breaks. Raise UnavailableError then.
 
-        Without `settled`, an exit is told at once, some milliseconds before the runtime's own answers show it.
+        Without `settled`, an exit is reported at once, some milliseconds before the runtime's own answers show it.
         """
         return events.container_events(self._channel, self.runtime, settled)
 

@@ -1,7 +1,7 @@
 """Container events from whatever the runtime offers, in one shape.
 
 containerd 1.7 and later speak CRI's GetContainerEvents. Earlier ones (Debian 12 has 1.6) do not, but their
-own event service is on the same socket and tells of every exit just as fast. Both say "look at this
+own event service is on the same socket and reports every exit just as fast. Both say "look at this
 container now"; neither is a history, so SUBSCRIBED comes first, once the stream stands: the caller lists then, and
 has missed nothing. Neither server says that it stands, so it is taken to after 50 ms without an error.
 

@@ -20,7 +20,7 @@ from kube.clock import format_time
 
 MAJOR, MINOR = "1", "36"
 GIT_VERSION = "v1.36.2+wherry"
-"""What clients are told: the version of the API that is served."""
+"""Version of the served API, for clients."""
 _HERE = Path(__file__)
 ARCHITECTURE = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
 """Of the machine, in Go's words."""

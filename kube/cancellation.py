@@ -1,7 +1,7 @@
 """Distinguishes the cancellation of the running task from that of something it awaits.
 
 A future or task that somebody else cancels raises CancelledError in whoever awaits it. A task that lets it pass ends as if it
-had been told to, and a task group takes such an end for none: what should have gone on forever has stopped without a word.
+had been cancelled, and a task group takes such an end for none: what should have gone on forever has stopped without a word.
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ async def bootstrap(bootstrap_file: Path, target: Path, folder: Path, node_name:
 
 
 class Rotation:
-    """Renews one certificate; `renewed` is told when a new one is in place.
+    """Renews one certificate; `renewed` is called when a new one is in place.
 
     A certificate that lacks one of `names` (DNS names, addresses) is due at once: the node has another address now.
     """

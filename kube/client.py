@@ -111,7 +111,7 @@ class _Pace:
 
 
 class Client:
-    """Typed access to one API server. Much that it decodes is decoded in turns: the server may share the event loop."""
+    """Typed access to one API server. It yields between large objects: the server may share the event loop."""
 
     def __init__(self, transport: Transport) -> None:
         self.transport = transport

@@ -60,7 +60,7 @@ def _name(library: ctypes.CDLL, context: ssl.SSLContext, certificates: list[byte
 
 @functools.cache
 def _openssl() -> ctypes.CDLL | None:
-    """Return the OpenSSL that the ssl module is linked with, None where its functions cannot be had."""
+    """Return the OpenSSL that the ssl module is linked with, None where its functions are not available."""
     if sys.implementation.name != "cpython":
         return None
     with contextlib.suppress(OSError, AttributeError):

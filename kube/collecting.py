@@ -1,7 +1,7 @@
 """Keeping the garbage collector away while one call makes very many objects, none of which is garbage.
 
 A collection is begun after so many new objects, also in the middle of a call in C, and goes through all that are young: half of
-what it takes to convert a large object, during which no other thread runs.
+as long as the conversion of a large object, during which no other thread runs.
 """
 
 from __future__ import annotations

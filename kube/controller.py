@@ -46,7 +46,7 @@ class Controller:
             try:
                 again = await self._reconcile(key)
             except StatusError as error:
-                # Conflicts and absences mean that our copy was behind; the next turn sees the news.
+                # Conflicts and absences mean that our copy was behind; the next iteration sees the change.
                 level = logging.DEBUG if error.conflict or error.not_found else logging.WARNING
                 log.log(level, "%s: %s: %s", self.name, key, error)
                 self.queue.add_rate_limited(key)

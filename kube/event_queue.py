@@ -1,7 +1,7 @@
 """Events that wait to be sent: a queue for each namespace, and the namespaces in turn.
 
-What the server refuses for now is put back, and the rest of its namespace waits behind it, so that the order stays. Other
-namespaces go on: a namespace whose limit is reached (429) holds up nobody else's events.
+An event that the server rejects for now is requeued, and the rest of its namespace waits behind it, so that the
+order stays. Other namespaces go on: a namespace whose limit is reached (429) blocks nobody else's events.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class EventQueue:
         self._wake.set()
 
     def put_back(self, queued: Queued) -> None:
-        """Have an event tried again after a while, before others of its namespace; drop it after its tries."""
+        """Have an event retried after a while, before others of its namespace; drop it after its tries."""
         namespace = self._of(queued.event)
         namespace.due = self._clock.monotonic() + RETRY_SECONDS
         queued.tries += 1

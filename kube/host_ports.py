@@ -1,4 +1,4 @@
-"""Ports that pods take of their node: each can be had once for an address and protocol; 0.0.0.0 stands for every address."""
+"""Ports that pods take of their node: each can be used once for an address and protocol; 0.0.0.0 stands for every address."""
 
 from __future__ import annotations
 

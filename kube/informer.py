@@ -1,7 +1,7 @@
 """A local, indexed copy of one kind of object, kept current by list and watch.
 
-Handlers are told of every change in order, on the loop, without waiting: they put keys into queues. A broken watch is
-resumed from the last revision seen (bookmarks move it on); an expired one lists again, and the difference is told as
+Handlers get every change in order, on the loop, without waiting: they put keys into queues. A broken watch is
+resumed from the last revision seen (bookmarks move it on); an expired one lists again, and the difference is reported as
 changes, so a handler never misses the end state. Objects handed out are shared: they are read-only by convention.
 """
 
@@ -99,7 +99,7 @@ class Informer(Generic[T]):
     # -- reading --------------------------------------------------------------------------------------------------
     @property
     def synced(self) -> bool:
-        """True once the first list has been taken in; from then on the copy is only ever a little behind."""
+        """True once the first list is stored; from then on the copy is only ever a little behind."""
         return self._synced.is_set()
 
     async def wait_synced(self) -> None:
@@ -206,7 +206,7 @@ class Informer(Generic[T]):
         self._recovered()
 
     async def _watch(self) -> None:
-        """Take in one watch until it ends."""
+        """Process one watch until it ends."""
         watch = self._client.watch(
             self._kind,
             self._namespace,
@@ -230,7 +230,7 @@ class Informer(Generic[T]):
         if not self._keep_managed_fields:
             metadata_of(obj).managed_fields = []
         if old is not None and metadata_of(old).uid != metadata_of(obj).uid:
-            self._remove(key, old)  # deleted and made anew while we did not look
+            self._remove(key, old)  # deleted and recreated between two observations
             old = None
         self._objects[key] = obj
         self._reindex(key, old, obj)

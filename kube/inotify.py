@@ -76,7 +76,7 @@ class _Instance:
             self._hand_out(watch, os.fsdecode(name), mask)
 
     def _hand_out(self, watch: int, name: str, mask: int) -> None:
-        # The kernel tells of lost events without a watch: they may have been anybody's.
+        # The kernel reports lost events without a watch: they may have been anybody's.
         for watchers in self._watches.values() if watch < 0 else [self._watches.get(watch, {})]:
             for watcher, wanted in list(watchers.items()):
                 if mask & (wanted | _OF_THE_WATCH):
@@ -97,7 +97,7 @@ _shared: WeakKeyDictionary[asyncio.AbstractEventLoop, _Shared] = WeakKeyDictiona
 
 
 class Watcher:
-    """Tells of events in directories as (name, mask); one consumer. Events of a name that nobody asked for yet are one."""
+    """Reports events in directories as (name, mask); one consumer. Events of a name that nobody asked for yet are one."""
 
     def __init__(self) -> None:
         self._changed = asyncio.Event()
@@ -143,7 +143,7 @@ class Watcher:
         return list(events.items())
 
     def tell(self, name: str, mask: int) -> None:
-        """Take in an event."""
+        """Process an event."""
         self._events[name] = self._events.get(name, 0) | mask
         self._changed.set()
 

@@ -98,7 +98,7 @@ def _leaf(
         if usable(found.certificate, ca, sans, now):
             return found
     except (OSError, pki.PKIError):
-        pass  # missing or half-written: made anew below
+        pass  # missing or half-written: recreated below
     usage = pki.SERVER if sans else pki.CLIENT
     made = pki.issue(ca, common_name, organizations, usages=(usage,), sans=sans, now=now)
     made.save(directory, name)

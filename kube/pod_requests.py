@@ -100,7 +100,7 @@ def _total(pod: core_v1.Pod, defaults: Amounts, *, limits: bool) -> Amounts:
 
 
 def add(total: Amounts, more: Amounts, sign: int = 1) -> None:
-    """Add (or with sign -1 take away) amounts in place."""
+    """Add (or with sign -1 remove) amounts in place."""
     for name, value in more.items():
         total[name] = total.get(name, 0) + sign * value
 

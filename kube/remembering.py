@@ -26,7 +26,7 @@ def is_short(*texts: str, longest: int = LONGEST) -> bool:
 
 
 def remembered(entries: int, longest: int = LONGEST) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Remember the answers of a function for the arguments seen last, those with a text longer than `longest` aside."""
+    """Cache the results of a function for the latest arguments, those with a text longer than `longest` aside."""
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         kept: Callable[..., R] = functools.lru_cache(maxsize=entries)(function)

@@ -56,12 +56,12 @@ class Servers:
         self.current = server
 
     def changed(self, change: Change[discovery_v1.EndpointSlice]) -> None:
-        """Take in a change of any endpoint slice; a handler for informers."""
+        """Process a change of any endpoint slice; a handler for informers."""
         if change.key == f"{NAMESPACE}/{NAME}" and change.type != "DELETED":
             self.learn(of_slice(change.new))
 
     def learn(self, found: Iterable[str]) -> None:
-        """Take in the servers that there are now; none at all is a mistake and changes nothing."""
+        """Store the current servers; none at all is a mistake and changes nothing."""
         servers = sorted(set(found))
         if not servers or servers == self._learned:
             return

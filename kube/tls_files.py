@@ -34,7 +34,7 @@ class FromFiles(Generic[T]):
             except (OSError, ValueError) as error:
                 if self._made is None:
                     raise
-                # A certificate without its key yet, as while both are written. Tried again when one of them changes,
+                # A certificate without its key yet, as while both are written. Retried when one of them changes,
                 # and each time where it is not for what they contain.
                 log.warning("TLS files %s: %s", ", ".join(map(str, self._files)), error)
                 if _passing(error):

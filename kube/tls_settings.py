@@ -55,7 +55,7 @@ _TOO_OLD = ("VersionTLS10", "VersionTLS11")
 
 
 def check_version(name: str) -> str:
-    """Return the name of a minimum version, the default for an empty one; ValueError where it cannot be had."""
+    """Return the name of a minimum version, the default for an empty one; ValueError where it is not available."""
     if name in _TOO_OLD:
         raise ValueError("TLS 1.2 and 1.3 are served: VersionTLS12 or VersionTLS13")
     if name and name not in VERSIONS:

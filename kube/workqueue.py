@@ -66,7 +66,7 @@ class WorkQueue(Generic[K]):
 
     @property
     def name(self) -> str:
-        """What metrics call it; empty: nothing is told of it."""
+        """Name in metrics; empty: none are reported."""
         return self._name
 
     def __len__(self) -> int:

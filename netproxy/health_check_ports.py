@@ -52,7 +52,7 @@ class HealthCheckPorts:
     async def update(self, changed: Mapping[str, tuple[ServicePort, ...]]) -> None:
         """Open, close and change the ports of Services that changed; () for one that is gone.
 
-        A port that cannot be opened is logged and tried again at the next change.
+        A port that cannot be opened is logged and retried at the next change.
         """
         for key, ports in changed.items():
             self._checks.pop(self._numbers.pop(key, 0), None)

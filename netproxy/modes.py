@@ -38,7 +38,7 @@ async def choose(config: ProxyConfig) -> str:
 
 
 async def load_ipvs(scheduler: str) -> None:
-    """Load the kernel's virtual servers where they come as a module; no error where they are not to be had."""
+    """Load the kernel's virtual servers where they come as a module; no error where they are not available."""
     for module in ("ip_vs", f"ip_vs_{scheduler}"):
         with contextlib.suppress(CommandError):
             await run(["modprobe", module], check=False, timeout=20)

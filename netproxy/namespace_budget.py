@@ -1,7 +1,7 @@
 """Limits what the Services of one namespace may cost each node together. No I/O.
 
-Each may be within its own limit (service_limits.py): twenty of those hold up every later change of anybody's Services for
-seconds. The dearest of a namespace are left out until the others are within the limit, and tried again when there is room.
+Each may be within its own limit (service_limits.py): twenty of those block every later change of anybody's Services for
+seconds. The dearest of a namespace are left out until the others are within the limit, and retried when there is room.
 A small Service counts for nothing, so a namespace may have any number of them.
 """
 
@@ -19,7 +19,7 @@ RETRY = 10.0
 
 
 def rules_of(ports: Iterable[ServicePort], cost: ModeCost) -> int:
-    """Return how many rules planned ports take in the family where they take most, about as a proxy mode writes them."""
+    """Return how many rules planned ports need in the family where they need most, about as a proxy mode writes them."""
     rules: Counter[int] = Counter()
     ranges: dict[int, int] = {}
     for port in ports:

@@ -36,7 +36,7 @@ CHECK_PERIOD = 5.0
 FIRST_SLICE_TIMEOUT = 0.02
 """Seconds that a new Service waits for its first slice before its refusal is written."""
 RETRY = 2.0
-"""Seconds before the first write is tried again."""
+"""Seconds before the first write is retried."""
 
 
 class ServiceProxy:

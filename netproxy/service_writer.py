@@ -1,12 +1,12 @@
 """Writes Services to one family's backend without those that the kernel refuses, so that they delay no other.
 
 A change is one transaction, and a full comparison has the rules of all: one bad rule would be refused for ever, and with it
-every later change. So where a change is refused, first everything it changes is put back as it was. If even that fails, no
-Service is at fault: it is tried again later as a whole. Otherwise halves of it are tried, and halves of the halves that are
-refused, until the Services are found; what is taken stays. They are tried again after a back-off, sooner where they change.
+every later change. So where a change is refused, first everything it changes is reverted. If even that fails, no
+Service is at fault: it is retried later as a whole. Otherwise halves of it are tried, and halves of the halves that are
+refused, until the Services are found; what is taken stays. They are retried after a back-off, sooner where they change.
 
 A change that takes too long is no refusal. The largest Service of it is tried apart from the others, and one that alone takes
-too long is left out at once. It is tried again by itself, later, and sooner only where it has become much smaller. Changes of
+too long is left out at once. It is retried by itself, later, and sooner only where it has become much smaller. Changes of
 others go before, but for a minute at most.
 """
 
@@ -24,9 +24,9 @@ from netproxy.service_search import Ports, SearchResult, search, size_of
 log = logging.getLogger(__name__)
 
 FIRST_RETRY, LAST_RETRY = 10.0, 600.0
-"""Seconds until a refused Service is tried again: the first time, or where it changed; and at most."""
+"""Seconds until a refused Service is retried: the first time, or where it changed; and at most."""
 TIMEOUT_RETRY = 120.0
-"""Seconds until a Service whose rules take too long is tried again the first time: all others wait for up to a minute then."""
+"""Seconds until a Service whose rules take too long is retried the first time: all others wait for up to a minute then."""
 MAX_POSTPONED = 60.0
 """Seconds that changes of others may put off the try of a Service whose rules take too long. Beside changes one is tried in
 `TIMEOUT_RETRY` seconds, for it may take half of them."""
@@ -73,7 +73,7 @@ class ServiceWriter:
 
     @property
     def retry_due(self) -> bool:
-        """Whether Services are to be tried again."""
+        """Whether Services are to be retried."""
         return bool(self._due(timed_out=False) or self._due(timed_out=True))
 
     def _due(self, *, timed_out: bool) -> dict[str, Ports]:
@@ -154,7 +154,7 @@ class ServiceWriter:
         back: dict[str, Ports] = {}
 
         async def write(part: Sequence[str], found: SearchResult) -> None:
-            """Try a part, and put back in the same change what the last attempt left."""
+            """Try a part, and revert in the same change what the last attempt left."""
             tried = back | {key: retry_due[key] for key in part}
             back.update({key: before[key] for key in part})
             await self.backend.apply(tried)

@@ -4,7 +4,7 @@
 
 The control plane is started so. A block in use keeps the arena of a MiB around it in Python's own allocator, so that most
 of what a load took stays with the process for good; jemalloc gives every page back in which nothing is in use. The library
-has to be there when a process begins, so this one replaces itself once. The variables that tell of it are taken away then:
+has to be there when a process begins, so this one replaces itself once. The variables that mark it are removed then:
 programs that the module starts use what they always use. Where LD_PRELOAD, PYTHONMALLOC or MALLOC_CONF is set already, it
 stays as it is, and nothing is done.
 """

@@ -33,7 +33,7 @@ async def admin(settings: Settings) -> AsyncIterator[Client]:
 async def connect(settings: Settings) -> AsyncIterator[Client]:
     """Lend a client with the most rights that this machine has: the administrator's, or a worker's as its node.
 
-    A worker's goes on to another server, where its agent has learned of one, when the one it joined by is away.
+    A worker's uses another server, if its agent knows one, when the one it joined by is away.
     """
     if not settings.is_worker:
         async with admin(settings) as client:

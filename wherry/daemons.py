@@ -80,7 +80,7 @@ async def start(settings: Settings) -> None:
 
 
 async def stop(settings: Settings) -> bool:
-    """Stop everything that runs and wait for its end; False where nothing ran. Containers live on."""
+    """Stop everything that runs and wait for its end; False where nothing ran. Containers keep running."""
     if uses_systemd(settings):
         return await units.stop(command_lines(settings))
     pid = supervisor_pid(settings)

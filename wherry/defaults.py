@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 AUDIT_POLICY = Path(__file__).with_name("audit_policy.yaml")
-"""Noted unless /etc/wherry/audit-policy.yaml is there."""
+"""Recorded unless /etc/wherry/audit-policy.yaml is there."""
 AUDIT_LOG_MAX_AGE = 30 * 24 * 3600
 """Seconds that rotated files are kept, at most ten of 100 MiB each."""
 ADMISSION: dict[str, dict[str, Any]] = {
@@ -21,4 +21,4 @@ ADMISSION: dict[str, dict[str, Any]] = {
         ],
     }
 }
-"""Admission plugins that are on beside upstream's, and what they are told unless /etc/wherry/admission.yaml does."""
+"""Admission plugins that are on beside upstream's, and their configuration unless /etc/wherry/admission.yaml has it."""

@@ -2,7 +2,7 @@
 
 First everything that can fail without leaving a trace: the machine is looked at, the cluster discovered (discovery.py), its
 configuration read, and the node's and the proxy's certificates asked for with the token; keys are made here and never leave the
-machine. Only then is anything written and started; should that fail, it is all taken away again.
+machine. Only then is anything written and started; should that fail, it is all removed again.
 """
 
 from __future__ import annotations

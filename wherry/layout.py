@@ -85,7 +85,7 @@ class Layout:
 
     @property
     def settings(self) -> Path:
-        """What `wherry up` was told, for the commands after it."""
+        """Settings of `wherry up`, for later commands."""
         return self.etc / "wherry.json"
 
     @property

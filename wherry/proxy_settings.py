@@ -29,7 +29,7 @@ def proxy_config(settings: Settings, upstream: ProxyConfig) -> ProxyConfig:
 
 
 def dns_config(settings: Settings, upstream: ProxyConfig) -> ProxyConfig:
-    """Return what cluster DNS alone is told; where another proxy serves Services, the pod network is in its process, too."""
+    """Return the configuration of cluster DNS alone; beside another proxy its process also has the pod network."""
     whole = proxy_config(settings, upstream)
     return replace(
         whole,

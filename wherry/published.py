@@ -6,7 +6,7 @@
     kube-system/wherry-config     what upstream's kinds have no words for: ranges, and how the control plane stores
 
 `wherry up` writes them, `wherry join` reads them with its token. What somebody added to a document stays; what `up`
-was told wins.
+was given wins.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     python -m wherry.roles server|agent|proxy|dns [--prefix /]
 
 Only the role's own packages are imported, so a process carries nothing that it does not need. Readiness and the watchdog
-are told to systemd over $NOTIFY_SOCKET where there is one. Both come from the event loop that does the work: before a
+are reported to systemd over $NOTIFY_SOCKET where there is one. Both come from the event loop that does the work: before a
 role is ready its beats prolong the time that systemd gives it to start, so it may wait for an API server for ever, but a
 loop that hangs is ended all the same, at any time.
 """

@@ -186,7 +186,7 @@ OF_A_NODE = frozenset(
 
 
 def check_worker(before: Settings, given: dict[str, Any]) -> None:
-    """Raise WherryError where a worker is told what it cannot decide: the cluster's options, or another name."""
+    """Raise WherryError if a worker gets options that it cannot decide: the cluster's options, or another name."""
     if not before.is_worker:
         return
     if given.get("node_name", before.node_name) != before.node_name:

@@ -3,8 +3,8 @@
 It is a process of its own with nothing but the interpreter in it (one loop in waitpid, no packages), so it costs little
 and does not fall with what it watches. A daemon that ends is started again at once, and never given up; one that ends within
 three seconds of its start, again and again, waits longer each time, from 0.2 s to 10 s. SIGTERM stops all of them, last
-started first; containers live on, since each has a shim of its own. Daemons of a supervisor that was killed are ended before
-their successors start.
+started first; containers keep running, since each has a shim of its own. Daemons of a supervisor that was killed are
+ended before their successors start.
 
     python -m wherry.supervisor PLAN.json      (see `write_plan`)
 """

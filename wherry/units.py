@@ -81,7 +81,7 @@ async def restarts(daemon: str) -> int:
 
 
 async def remove() -> None:
-    """Take away the units, the files beside them and the control plane's account."""
+    """Remove the units, the files beside them and the control plane's account."""
     for name in UNITS.values():
         (FOLDER / name).unlink(missing_ok=True)
         shutil.rmtree(FOLDER / f"{name}.d", ignore_errors=True)

@@ -91,7 +91,7 @@ class Cgroups:
 
     # -- removing -----------------------------------------------------------------------------------------------------
     async def remove(self, path: str) -> bool:
-        """Remove a cgroup with the driver, killing what still runs in it; False where it has to be tried again."""
+        """Remove a cgroup with the driver, killing what still runs in it; False where it has to be retried."""
         if self._driver == "systemd":
             return await slices.stop(path.rpartition("/")[2])
         return await asyncio.to_thread(self.fs.remove, path)

@@ -38,7 +38,7 @@ class ClaimInfo:
     pods: set[str] = field(default_factory=set)
     drivers: dict[str, list[ClaimDevice]] = field(default_factory=dict)
     prepared: bool = False
-    """Not written down: after a restart a claim is made ready once more where a pod starts."""
+    """Not recorded: after a restart a claim is made ready once more where a pod starts."""
 
 
 class _Device(msgspec.Struct):

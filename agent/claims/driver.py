@@ -57,7 +57,7 @@ class DRAClient:
         }
 
     async def unprepare(self, claims: Sequence[ClaimInfo]) -> None:
-        """Have claims put back. Raise DynamicResourceError."""
+        """Have the driver release claims. Raise DynamicResourceError."""
         request = m.NodeUnprepareResourcesRequest(claims=_named(claims))
         answer = await self._call("NodeUnprepareResources", request, m.NodeUnprepareResourcesResponse)
         self._check("NodeUnprepareResources", claims, {uid: one.error for uid, one in answer.claims.items()})

@@ -98,7 +98,7 @@ class DRADrivers:
             wipe.cancel()
 
     async def deregister(self, name: str, endpoint: str) -> None:
-        """Let go of a driver's plugin."""
+        """Release a driver's plugin."""
         left = self._drivers.get(name, [])
         for driver in [d for d in left if d.endpoint == endpoint]:
             left.remove(driver)

@@ -181,7 +181,7 @@ class ClaimManager:
         return found
 
     async def unprepare(self, uid: str) -> None:
-        """Have a pod's claims put back that no other pod here uses. Raise DynamicResourceError."""
+        """Release a pod's claims that no other pod here uses. Raise DynamicResourceError."""
         if uid not in self.owners:
             return
         async with self._locked(key for key, claim in self._claims.items() if uid in claim.pods):

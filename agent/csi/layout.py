@@ -121,7 +121,7 @@ class Layout:
             yield devices / name / "data" / f"{uid}.{DATA_FILE}", devices / "publish" / name / uid, True
 
     def forget_published(self, published: Published) -> None:
-        """Remove what is left of a pod's volume that the driver has let go of. Raise OSError where it is still mounted."""
+        """Remove what is left of a pod's volume that the driver must release. Raise OSError where it is still mounted."""
         with contextlib.suppress(FileNotFoundError):
             if published.target.is_dir():
                 published.target.rmdir()
@@ -177,7 +177,7 @@ class Layout:
         return [Staged(data.get("driverName", ""), data.get("volumeHandle", ""), target, folder / DATA_FILE)]
 
     def forget_staged(self, staged: Staged) -> None:
-        """Remove what is left of a volume that the driver has let go of. Raise OSError where it is still mounted."""
+        """Remove what is left of a volume that the driver must release. Raise OSError where it is still mounted."""
         with contextlib.suppress(FileNotFoundError):
             staged.target.rmdir()
         staged.data_file.unlink(missing_ok=True)

@@ -1,8 +1,8 @@
 """Sets CSI volumes up for pods and tears them down: attach, stage, publish, and the reverse.
 
 A volume is staged once on the node and published to each pod. Each call is idempotent by CSI's rules, so after a restart of the
-agent every call is repeated rather than remembered; what to undo is read from disk (layout.py). A lock for each volume keeps
-its steps in order: the last pod's unstaging and the next one's staging must not overlap.
+agent every call is repeated and its result is not stored; what to undo is read from disk (layout.py). A lock for
+each volume keeps its steps in order: the last pod's unstaging and the next one's staging must not overlap.
 """
 
 from __future__ import annotations
@@ -168,13 +168,13 @@ class CSIVolumes:
         files = next((use for use in answer.usage if use.unit == api.VolumeUsage.INODES), api.VolumeUsage())
         return Filesystem(now, size.total, size.available, size.used, files.total, files.available, files.used)
 
-    # -- taking down ------------------------------------------------------------------------------------------------
+    # -- teardown ------------------------------------------------------------------------------------------------
     def has_volumes_of(self, uid: str) -> bool:
         """Return whether this agent process began any volume of a pod."""
         return bool(self._tried.get(uid))
 
     async def release(self, uid: str) -> None:
-        """Take a pod's volumes down, and off the node where it was the last. Raise CleanupError to be tried again."""
+        """Take a pod's volumes down, and off the node where it was the last. Raise CleanupError to be retried."""
         # A volume without a data file yet may be in use by the node's status, too.
         started = set(self._tried.get(uid, ()))
         for published in await self._published_for(uid):

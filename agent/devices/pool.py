@@ -50,7 +50,7 @@ class Pool:
         return found
 
     def check(self, need: int, free: Collection[str]) -> None:
-        """Raise AdmissionError where so many devices cannot be had."""
+        """Raise AdmissionError where so many devices are not available."""
         if not self.healthy:
             raise AdmissionError(f"no healthy devices present; cannot allocate unhealthy devices {self.resource}")
         if len(free) < need:

@@ -102,7 +102,7 @@ class DevicePluginRegistration:
         await self.take(name, Path(endpoint), None)
 
     async def deregister(self, name: str, endpoint: str) -> None:
-        """Let go of the plugin."""
+        """Release the plugin."""
         task, plugin = self._followed.pop(name, None), self._devices.plugin(name)
         if task is not None and plugin is not None and str(plugin.socket) == endpoint:
             task.cancel()

@@ -90,7 +90,7 @@ class ThresholdTracker:
         self._seen: dict[str, float] = {}
 
     def update(self, readings: Mapping[str, Reading], now: float) -> list[Threshold]:
-        """Take in readings; return the thresholds to act on, memory first, hard before soft."""
+        """Store readings; return the thresholds to act on, memory first, hard before soft."""
         met: dict[Threshold, float] = {}
         for one in self._configured:
             reading = readings.get(one.signal)

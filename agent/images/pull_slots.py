@@ -1,4 +1,4 @@
-"""Limits how many images are pulled at a time; namespaces take turns, and no pull keeps its slot for ever.
+"""Limits how many images are pulled at a time; slots go round robin over namespaces, and no pull keeps its slot for ever.
 
 A registry that sends a byte now and then keeps a pull going for as long as it likes, and neither CRI nor upstream limits that
 (containerd ends a pull that receives nothing at all, after `image_pull_progress_timeout`). So a pull gives up its slot after
@@ -19,7 +19,7 @@ SLOT_SECONDS = 60.0
 NAMESPACE, REGISTRY = 8, 2
 """Limits of a namespace's pulls that go on without a slot: of all registries, and of one."""
 REMEMBERED = 1024
-"""Namespaces whose last slot is remembered while there are pulls."""
+"""Namespaces whose last slot is stored while there are pulls."""
 _DEFAULT_REGISTRY = "docker.io"
 
 

@@ -256,6 +256,6 @@ class _Decisions:
             self.wake(retry)
             return
         latest = self.s.runtime.latest(name)
-        # The API remembers the counts of containers that were removed for a restart of all.
+        # The API has the counts of containers that were removed for a restart of all.
         before = latest.restart_count if latest else self._reported_restarts.get(name)
         self.starts.append(Start(name, kind, 0 if before is None else before + 1))

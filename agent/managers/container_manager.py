@@ -104,7 +104,7 @@ class ContainerManager:
     async def admit(self, pod: core_v1.Pod, running: Collection[str]) -> End | None:
         """Give the pod's containers what they ask for; return how the pod fails where that cannot be.
 
-        A pod of which containers are `running` had it already: it is never refused.
+        A pod of which containers are `running` has its resources already: it is never refused.
         """
         if (self.options.idle and self.devices.idle) or not self._asks(pod):
             return None  # beside others: a device plugin that hangs keeps the lock for minutes

@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 
 class CpusetReconciler:
-    """Remembers what each running container was last given."""
+    """Records the last CPU set of each running container."""
 
     def __init__(self, cpu: CpuManager) -> None:
         self._cpu = cpu

@@ -38,4 +38,4 @@ class SMTAlignmentError(AdmissionError):
 
 
 class DynamicResourceError(Exception):
-    """A pod's claims cannot be made ready or put back now; it is tried again later."""
+    """A pod's claims cannot be prepared or released now; it is retried later."""

@@ -1,7 +1,7 @@
 """Limits pods as a whole, and the reserved cgroups of the system and the agent (enforceNodeAllocatable).
 
 `pods` limits all pods to the machine less the reservations; `kube-reserved` and `system-reserved` limit the existing cgroups in
-which those programs run; the `-compressible` ones only by processor time (pkg/kubelet/cm/node_container_manager_linux.go).
+which those programs run; the `-compressible` ones only by CPU time (pkg/kubelet/cm/node_container_manager_linux.go).
 Eviction thresholds are not subtracted here: the kernel's limit is the last resort.
 """
 

@@ -1,6 +1,6 @@
 """CNI DEL for a sandbox that the runtime has forgotten: gives its addresses back, and takes port rules and links away.
 
-What DEL is asked with is what libcni remembered of ADD; where it remembered nothing, the network as it is configured now.
+DEL gets the parameters of ADD that libcni stored; if it stored none, the network as it is configured now.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ async def delete(of: OwnContainerd, sandbox_id: str) -> None:
 
 
 def sandboxes_in(of: OwnContainerd, namespace: str) -> list[str]:
-    """Return the IDs of sandboxes that libcni remembers in a network namespace (its path)."""
+    """Return the IDs of sandboxes that libcni has stored for a network namespace (its path)."""
     return sorted({result["containerId"] for _, result in results(of, "") if namespace_of(result) == namespace})
 
 
 def results(of: OwnContainerd, sandbox_id: str) -> Iterator[tuple[Path, dict[str, Any]]]:
-    """Yield what libcni remembers of a sandbox's interfaces, or of all ("")."""
+    """Yield libcni's records of a sandbox's interfaces, or of all ("")."""
     for path in of.results.glob(f"*-{sandbox_id}-*" if sandbox_id else "*"):
         with contextlib.suppress(OSError, ValueError):
             result = json.loads(path.read_bytes())

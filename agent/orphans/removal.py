@@ -76,7 +76,7 @@ def _remove(folder: Path) -> None:
 
 
 async def remove_namespace(of: OwnContainerd, item: Item) -> None:
-    """Take down the network that a namespace has, and the namespace; what processes are in is left."""
+    """Delete the network of a namespace, and the namespace; one with processes is kept."""
     for sandbox_id in await asyncio.to_thread(cni.sandboxes_in, of, item.name):
         await cni.delete(of, sandbox_id)
     if item not in await asyncio.to_thread(lambda: list(machine.namespaces(of))):

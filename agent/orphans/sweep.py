@@ -37,7 +37,7 @@ class Sweep:
         self._seen: dict[Item, int] = {}
 
     async def run(self) -> None:
-        """Sweep until cancelled; a sweep that fails is tried again after PERIOD_SECONDS."""
+        """Sweep until cancelled; a sweep that fails is retried after PERIOD_SECONDS."""
         while True:
             try:
                 await self.sweep()

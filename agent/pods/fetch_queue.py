@@ -1,4 +1,4 @@
-"""Fetches the ConfigMaps and Secrets that have no watch; namespaces take turns, and in each its pods.
+"""Fetches the ConfigMaps and Secrets that have no watch; round robin over namespaces, and in each over its pods.
 
 One is fetched every `INTERVAL_SECONDS`. With more than 1920 of them on a node, not all can be fetched once a minute: a pod that
 names a thousand then waits for its own, and the others' are as current as before.

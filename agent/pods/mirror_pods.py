@@ -19,7 +19,7 @@ from kube.errors import StatusError
 log = logging.getLogger(__name__)
 
 FIRST_RETRY, LAST_RETRY = 2.0, 60.0
-"""Seconds until a mirror that the API refused is tried again, each time longer."""
+"""Seconds until a mirror that the API refused is retried, each time longer."""
 SERVER_ERROR = 500
 """From this code on the server failed rather than refused, which passes."""
 WORKERS = 4

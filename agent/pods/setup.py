@@ -220,7 +220,7 @@ def link_log(deps: PodDependencies, pod: core_v1.Pod, config: ContainerConfig, c
 
 
 def unlink_logs(logs_dir: Path, container_ids: set[str]) -> None:
-    """Take away the links of containers that are gone."""
+    """Remove the links of containers that are gone."""
     with contextlib.suppress(FileNotFoundError):
         for entry in os.scandir(logs_dir):
             if entry.is_symlink() and entry.name.removesuffix(".log").rpartition("-")[2] in container_ids:

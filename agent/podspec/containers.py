@@ -145,7 +145,7 @@ def container_resources(
     scored = container if isinstance(container, core_v1.Container) else core_v1.Container(name=container.name)
     resources.oom_score_adj = qos.oom_score_adj(pod, scored, rules.memory_capacity)
     for size in rules.huge_page_sizes:
-        # What was not asked for is not to be had.
+        # What was not asked for is not available.
         amount = value(limits.get(f"hugepages-{size}", 0))
         resources.hugepage_limits.append(HugepageLimit(page_size=size.removesuffix("i") + "B", limit=amount))
     if rules.swap_controller:

@@ -56,7 +56,7 @@ def is_plain(path: str) -> bool:
 
 
 class Authorizer:
-    """Asks the API server (SubjectAccessReview) and remembers; `client` is None where everything is allowed.
+    """Asks the API server (SubjectAccessReview) and caches decisions; `client` is None where everything is allowed.
 
     Times are in seconds.
     """

@@ -29,7 +29,7 @@ class ExpiringCache(Generic[K, V]):
         return entry[1], True
 
     def put(self, key: K, value: V, seconds: float) -> None:
-        """Remember a value for so many seconds."""
+        """Cache a value for so many seconds."""
         self._entries.pop(key, None)
         if len(self._entries) >= self._limit:
             del self._entries[next(iter(self._entries))]

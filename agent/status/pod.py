@@ -70,7 +70,7 @@ def pod_status(
     status.pod_ip = ips[0] if ips else None
     status.pod_ips = [core_v1.PodIP(ip=ip) for ip in ips]
     status.phase = summed_phase(pod, status, runtime, finished)
-    # Whoever reads of an end lets go of the pod (NetworkPolicies, quota, its node's room): no container may run then.
+    # Whoever reads of an end releases the pod (NetworkPolicies, quota, its node's room): no container may run then.
     may_run = not finished and any(not record.exited for record in runtime.containers)
     ended = end is not None and not may_run
     if end is not None and end.phase and ended:
@@ -95,7 +95,7 @@ def summed_phase(pod: core_v1.Pod, status: core_v1.PodStatus, runtime: PodRuntim
     found = phase(pod, status, runtime, finished)
     if pod.status.phase == "Running" and not finished and may_restart_all(pod):
         if found == "Pending" or _begin_again(pod, runtime):
-            return "Running"  # containers that were taken away to start together
+            return "Running"  # containers that were removed to start together
     return found
 
 

@@ -125,7 +125,7 @@ def _fill(fresh: Path, payload: Mapping[str, File], group: int | None) -> None:
 
 
 def _show(folder: Path, payload: Mapping[str, File]) -> None:
-    """Make the visible links for the payload's top names and take away those it no longer has."""
+    """Make the visible links for the payload's top names and remove those it no longer has."""
     wanted = {path.split("/")[0] for path in payload}
     for name in wanted:
         link = folder / name

@@ -39,7 +39,7 @@ class Level:
         return self.left.pop() if self.left else None
 
     def forget(self, position: int) -> None:
-        """Let go of the entries that are to come: they are read again from a position."""
+        """Release the entries that are to come: they are read again from a position."""
         self.left, self.position, self.ended = [], position, False
 
     def end(self) -> None:

@@ -161,7 +161,7 @@ class VolumeManager:
 
 
 def _take_down(folder: Path) -> bool:
-    """Unmount and delete what a pod has; False where drivers have to let go of something first. Raise CleanupError."""
+    """Unmount and delete what a pod has; False where drivers have to release something first. Raise CleanupError."""
     sub_paths = folder / "volume-subpaths"
     if sub_paths.is_dir():
         # What is bound out of a volume goes before the volume, which is busy otherwise.

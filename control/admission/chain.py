@@ -39,7 +39,7 @@ class Chain:
         await self._step("validate", attributes)
 
     async def close(self) -> None:
-        """Let go of the connections that plugins hold."""
+        """Release the connections that plugins hold."""
         for plugin in self.plugins:
             await plugin.close()
 

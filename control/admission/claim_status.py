@@ -91,7 +91,7 @@ def _parts(obj: Object | None) -> Object:
 
 
 def _changed_drivers(new: Object, old: Object) -> set[str]:
-    """Return the drivers of the devices whose state was added, changed or taken away."""
+    """Return the drivers of the devices whose state was added, changed or removed."""
     before, after = ({_device(each): each for each in status["devices"]} for status in (old, new))
     return {key[0] for key in before.keys() | after.keys() if before.get(key) != after.get(key)}
 

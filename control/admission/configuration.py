@@ -1,4 +1,5 @@
-"""AdmissionConfiguration (--admission-control-config-file): what each plugin is told, in the file or in one that it names.
+"""AdmissionConfiguration (--admission-control-config-file): the configuration of each plugin, in the file or in one
+that it names.
 
 Read once at start, as upstream's; what cannot be meant stops the server with the plugin's name.
 """

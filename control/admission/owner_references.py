@@ -1,6 +1,6 @@
 """OwnerReferencesPermissionEnforcement (off by default): who may not delete an object may not change who owns it.
 
-An owner reference lets the garbage collector delete; blockOwnerDeletion holds up another's deletion and so needs the right
+An owner reference lets the garbage collector delete; blockOwnerDeletion blocks another's deletion and so needs the right
 to set that owner's finalizers.
 """
 

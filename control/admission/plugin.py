@@ -82,4 +82,4 @@ class Plugin:
         """Refuse the object or let it pass."""
 
     async def close(self) -> None:
-        """Let go of what the plugin holds open."""
+        """Release what the plugin holds open."""

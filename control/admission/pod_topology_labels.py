@@ -1,4 +1,4 @@
-"""PodTopologyLabels: a pod carries the zone and the region of its node, so that its containers can be told by the downward API.
+"""PodTopologyLabels: a pod carries the zone and the region of its node, so that its containers get them from the downward API.
 
 Set on the Binding, whose labels its pod gets, and on pods that name their node when they are made.
 Upstream: plugin/pkg/admission/podtopologylabels, KEP 4742.

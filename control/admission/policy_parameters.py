@@ -70,7 +70,7 @@ class PolicyParameters(Plugin):
         raise _refused(attributes, "spec.paramRef", why)
 
     def _resource(self, kind: Object | None) -> tuple[str, str, str]:
-        """Return the group, version and plural name of a kind; "*" for each that cannot be told."""
+        """Return the group, version and plural name of a kind; "*" for each that is unknown."""
         api_version = (kind or {}).get("apiVersion") or ""
         group, _, version = api_version.rpartition("/")
         if kind is None or not version or "/" in group:

@@ -134,7 +134,7 @@ class ResourceQuota(Plugin):
 
 
 def _delta(attributes: Attributes, quota: Object, target: str, obj: Object, asked: Asked) -> Usage:
-    """Return what an object adds to a quota; raise where that is too much or cannot be told."""
+    """Return what an object adds to a quota; raise if that exceeds it or cannot be determined."""
     name = quota["metadata"]["name"]
     hard = quotas.parse((quota.get("status") or {}).get("hard") or quota.get("spec", {}).get("hard"))
     if not quotas.matches(quota, target, obj):

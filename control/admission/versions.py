@@ -64,7 +64,7 @@ async def taken_back(obj: Object, on_path: Resource, shown: Resource, before: Ob
 
 
 def keep_identity(made: Object, before: Object) -> Object:
-    """Put back what nobody in admission may change: who owns which field, the identity, and the revision."""
+    """Restore what no admission plugin may change: who owns which field, the identity, and the revision."""
     meta, known = dict(made.get("metadata") or {}), before.get("metadata") or {}
     for key in ("managedFields", "uid", "resourceVersion", "creationTimestamp", "deletionTimestamp", "selfLink"):
         if key in known:

@@ -16,7 +16,7 @@ from kube.clock import Clock
 
 log = logging.getLogger(__name__)
 RETRY_SECONDS = 1.0
-"""Until a check whose verdict could not be written is made again."""
+"""Seconds until a check whose result could not be written is repeated."""
 Place = tuple[str, str]
 
 

@@ -2,7 +2,7 @@
 
 It wakes when an APIService, a definition, or a Service or endpoint slice that an extension needs changes, and every half minute
 while there are extensions, since nobody tells when one falls silent, or where something could not be written. Else it sleeps.
-Nothing that one extension answers, and no object that one user writes, holds up the others.
+Nothing that one extension answers, and no object that one user writes, blocks the others.
 """
 
 from __future__ import annotations

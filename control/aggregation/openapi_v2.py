@@ -1,7 +1,7 @@
 """One OpenAPI v2 document of this server and its extensions, as upstream's aggregation layer answers it.
 
 Of an extension's document only what lies below its group version counts, with the definitions that this refers to: it publishes
-the health paths and meta types of its own too. Two that mean different things by one name are told apart by `_v2`, `_v3`.
+the health paths and meta types of its own too. Two that mean different things by one name are distinguished by `_v2`, `_v3`.
 """
 
 from __future__ import annotations

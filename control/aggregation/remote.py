@@ -1,7 +1,7 @@
 """An extension API server behind the aggregation layer: where it is, how it is reached, whether it answers.
 
 Requests go to one of its Service's endpoints over TLS, checked against the APIService's CA bundle for the name
-NAME.NAMESPACE.svc. Who asks is told in X-Remote-* headers, which the extension believes because the connection shows the
+NAME.NAMESPACE.svc. X-Remote-* headers contain the user, which the extension believes because the connection shows the
 front-proxy client certificate; the client's own credentials never leave this server.
 """
 

@@ -1,6 +1,6 @@
-"""The audit log: a line of JSON (audit.k8s.io/v1 Event) for each stage of each request that the policy wants noted.
+"""The audit log: a line of JSON (audit.k8s.io/v1 Event) for each stage of each request that the policy wants recorded.
 
-A note is begun with the request and filled in on its way; each stage goes to the sinks: a file (audit_log.py), a webhook.
+An event is created with the request and completed on its way; each stage goes to the sinks: a file (audit_log.py), a webhook.
 Every request pays for it, so that a user's part is encoded once and not with each of their requests.
 """
 
@@ -149,12 +149,12 @@ class Note:
 
 
 class Auditor:
-    """Decides by the policy what is noted, and where to."""
+    """Decides by the policy what is recorded, and where to."""
 
     def __init__(self, policy: Policy, sinks: Sequence[Sink], clock: Clock) -> None:
         self.policy, self.sinks, self.clock = policy, tuple(sinks), clock
         self.writing: set[asyncio.Task[None]] = set()
-        """What writes the stages that are made beside the event loop."""
+        """What writes the stages that are made outside the event loop."""
         self._users: dict[tuple[Any, ...], msgspec.Raw] = {}
         """How users are written, by all that is written of them."""
 
@@ -223,7 +223,7 @@ def _status(code: int, answer: Any) -> Object:
 
 
 def _object(found: Any, bare: bool) -> Any:
-    """Return a value as it is noted: without managedFields where the policy says so, and a list's items encoded.
+    """Return a value as it is recorded: without managedFields where the policy says so, and a list's items encoded.
 
     Each item is encoded and freed on its own: the interpreter is held for as long as one of these takes.
     """

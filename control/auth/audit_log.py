@@ -30,7 +30,7 @@ BATCH, BATCH_BYTES, WAIT_SECONDS = 256, 1 << 20, 0.05
 
 
 class LogFile:
-    """A file of lines with rotation, written by a thread of its own. Sizes are bytes, ages seconds, 0 is no limit."""
+    """A file of lines with rotation, written by a separate thread. Sizes are bytes, ages seconds, 0 is no limit."""
 
     def __init__(self, path: Path, max_bytes: int = 100 * 1024 * 1024, backups: int = 10, max_age: int = 0) -> None:
         self._path, self._max_bytes, self._backups, self._max_age = path, max_bytes, backups, max_age

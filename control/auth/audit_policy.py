@@ -25,7 +25,7 @@ class PolicyError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """How a request is noted."""
+    """How a request is recorded."""
 
     level: str
     omit_stages: frozenset[str]
@@ -109,7 +109,7 @@ class Policy:
         return cls([_rule(number, r, everywhere, bare) for number, r in enumerate(rules)])
 
     def verdict(self, attributes: AuthzAttributes) -> Verdict | None:
-        """Return how a request is noted, None where it is not."""
+        """Return how a request is recorded, None where it is not."""
         for rule in self._rules:
             if rule.matches(attributes):
                 return None if rule.verdict.level == "None" else rule.verdict

@@ -1,10 +1,10 @@
 """Audit events posted to another program (--audit-webhook-config-file), as audit.k8s.io/v1 EventLists.
 
 In batches, the default: events wait for others, at most `max_wait` seconds, and go up to `max_size` at a time and
-`qps` times a second; a batch that cannot be delivered is tried again with growing pauses and then lost. What finds
+`qps` times a second; a batch that cannot be delivered is retried with a growing back-off and then lost. What finds
 the buffer full, or BUFFER_BYTES of events that wait or are being sent, is lost too, and counted.
 
-Blocking: each event is posted alone and the request waits for it; blocking-strict: one that cannot be noted when it
+Blocking: each event is posted alone and the request waits for it; blocking-strict: one that cannot be recorded when it
 comes in is refused.
 """
 
@@ -140,7 +140,7 @@ class BatchWebhook(Sink):
 
 
 class BlockingWebhook(Sink):
-    """Posts each event while its request waits; `strict`: requests that cannot be noted when they come in are refused."""
+    """Posts each event while its request waits; `strict`: requests that cannot be recorded when they come in are refused."""
 
     def __init__(self, client: ReviewClient, strict: bool) -> None:
         self._client, self._strict = client, strict

@@ -137,7 +137,7 @@ _RESULTS = {Decision.ALLOW: "allowed", Decision.DENY: "denied", Decision.NO_OPIN
 class Remembering:
     """An authorizer for work that cannot wait: what it lacked is asked for, and the work done again from the start.
 
-    Another thread, in which the roles may change while they are gone through, is told only what was asked for.
+    Another thread, in which the roles may change while they are gone through, gets only what was requested.
     """
 
     def __init__(self, authorizer: Authorizer) -> None:

@@ -1,7 +1,7 @@
 """Upstream's default roles and bindings, and how a running cluster's are brought up to date with them.
 
 The facts are in policy/*.yaml in a compact form. At every start what is missing is added: a role, rules a role
-does not cover, a binding, a binding's subjects. Nothing is taken away, and an object annotated
+does not cover, a binding, a binding's subjects. Nothing is removed, and an object annotated
 rbac.authorization.kubernetes.io/autoupdate=false is left alone, so an administrator's changes stay.
 """
 
@@ -61,7 +61,7 @@ def reconcile(wanted: Object, present: Object | None) -> Object | None:
         held = metadata.get(part) or {}
         merged = (wanted["metadata"].get(part) or {}) | held
         changed |= merged != held
-        if merged:  # an empty map is none: upstream's server, on the same etcd, would tell of none
+        if merged:  # an empty map is none: upstream's server, on the same etcd, would report none
             result["metadata"][part] = merged
     if "roleRef" in wanted:
         if present.get("roleRef") != wanted["roleRef"]:

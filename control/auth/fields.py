@@ -1,4 +1,4 @@
-"""Reading the configuration files of apiserver.config.k8s.io: what is wrong is told with the field's path."""
+"""Reads the configuration files of apiserver.config.k8s.io: errors contain the field's path."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Acting as somebody else: Impersonate-User, -Group, -Uid and -Extra-* headers, and who may (KEP-5284, on in v1.36).
+"""Impersonation: Impersonate-User, -Group, -Uid and -Extra-* headers, and who may (KEP-5284, on in v1.36).
 
 First the constrained ways are tried: the real user needs `impersonate-on:<way>:<verb>` on what the request is about, and
 `impersonate:<way>` on whom it acts as, where <way> is associated-node (a pod's account acts as its own node), arbitrary-node,

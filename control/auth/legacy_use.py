@@ -1,4 +1,4 @@
-"""The use of tokens kept in Secrets is noted: the day in a label of the Secret, and in a ConfigMap since when that is done.
+"""The use of tokens kept in Secrets is recorded: the day in a label of the Secret, and in a ConfigMap since when that is done.
 
 Whoever cleans up unused tokens relies on both. A day is written once a Secret, beside the request, which does not wait for it.
 Upstream: pkg/serviceaccount/legacy.go, pkg/controlplane/controller/legacytokentracking.
@@ -32,7 +32,7 @@ class LegacyTokenUse:
         self._waiting: asyncio.Queue[tuple[str, str, str]] = asyncio.Queue()
 
     def used(self, secret: dict[str, Any]) -> None:
-        """Take in that a Secret's token was used now."""
+        """Record that a Secret's token was used now."""
         metadata, now = secret["metadata"], self._clock.now().astimezone(UTC)
         today, tomorrow = f"{now:%Y-%m-%d}", f"{now + timedelta(days=1):%Y-%m-%d}"
         key = metadata["namespace"], metadata["name"]

@@ -2,7 +2,7 @@
 
 Roles and bindings are fed in from the watch cache; bindings are indexed by subject, of a namespace or of the cluster, and a
 change indexes its own subjects alone. A role's rules are compiled once into a `RuleSet`. For a user (name and groups) and a
-namespace the rule sets are gathered once into another one, which remembers its answer by (verb, group, resource); object names
+namespace the rule sets are gathered once into another one, which caches its decision by (verb, group, resource); object names
 are looked at after that, so the memory stays small however many objects there are. A change to a role or a binding forgets at
 once what was gathered where it counts: in its namespace, or everywhere.
 

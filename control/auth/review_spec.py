@@ -52,7 +52,7 @@ def _fields(text: str) -> list[Object]:
     try:
         terms = parse_fields(text).terms if text else ()
     except SelectorError:
-        return []  # the request is refused for it later; an authorizer is told what can be told
+        return []  # the request is refused for it later; an authorizer gets what is valid
     return [{"key": key, "operator": "In" if equal else "NotIn", "values": [value]} for key, value, equal in terms]
 
 

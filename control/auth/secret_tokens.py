@@ -19,7 +19,7 @@ NAME_ANNOTATION, UID_ANNOTATION = "kubernetes.io/service-account.name", "kuberne
 LAST_USED, INVALID_SINCE = "kubernetes.io/legacy-token-last-used", "kubernetes.io/legacy-token-invalid-since"
 """Labels of such a Secret: the day of its last use, and the day from which on it is refused."""
 TRACKING = "kube-apiserver-legacy-service-account-token-tracking"
-"""The ConfigMap in kube-system that says since which day uses are noted."""
+"""The ConfigMap in kube-system that says since which day uses are recorded."""
 _CLAIM = "kubernetes.io/serviceaccount/"
 
 Object = dict[str, Any]

@@ -35,7 +35,7 @@ from kube.clock import Clock
 
 @dataclass(slots=True)
 class Auth:
-    """Who a request comes from and what they may do. The first three follow configuration files while the server runs."""
+    """Authentication and authorization. The first three follow configuration files while the server runs."""
 
     authenticator: UnionAuthenticator
     anonymous: AnonymousPolicy

@@ -1,6 +1,6 @@
 """The most an expression can cost, from the greatest sizes that its types allow: cel-go's cost estimator.
 
-What has no declared limit is taken as large as a request may be. The figures are those of the runtime (`compiler`) for the
+What has no declared limit is taken as large as a request may be. The costs are those of the runtime (`compiler`) for the
 worst case, loops multiplied.
 """
 

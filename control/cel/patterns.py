@@ -37,7 +37,7 @@ def found(pattern: str, text: str) -> bool:
 
 
 SHORT = 256
-"""Characters up to which an answer is remembered."""
+"""Characters up to which an answer is cached."""
 
 
 @remembered(4096)

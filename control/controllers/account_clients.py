@@ -62,7 +62,7 @@ class AccountTransport:
     async def request(
         self, method: str, path: str, *, headers: Mapping[str, str] | None = None, **options: Any
     ) -> Response:
-        """Send a request and return the whole answer. Raises StatusError where there is no token to be had."""
+        """Send a request and return the whole answer. Raises StatusError where there is no token available."""
         for last in (False, True):
             ours = await self._headers()
             sent = {**(headers or {}), **ours}

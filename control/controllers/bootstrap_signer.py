@@ -2,7 +2,7 @@
 
 ConfigMap kube-public/cluster-info says where the cluster is and what its CA is, to machines that do not trust it yet. For each
 bootstrap token with usage-bootstrap-signing it carries a signature, `jws-kubeconfig-<id>`; those of tokens that are gone,
-expired or changed are taken away. Upstream: pkg/controller/bootstrap/bootstrapsigner.go.
+expired or changed are removed. Upstream: pkg/controller/bootstrap/bootstrapsigner.go.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Dependencies of every controller: a client, the clock, the shared informers and an event recorder.
 
 Informers are shared, so that the manager holds one copy of each kind however many controllers follow it. A controller
-asks for them in its constructor and works once those have their first list; a kind that cannot be listed holds up no other
+asks for them in its constructor and works once those have their first list; a kind that cannot be listed blocks no other
 controller. The client, and the recorder's, may act as the controller's own service account (identities.py).
 """
 
@@ -151,7 +151,7 @@ class Context:
     def on_departure(self, controller: str, handler: Callable[[str], None]) -> None:
         """Call a controller's handler with the namespace of every object that goes, of whatever kind.
 
-        The garbage collector sees all. A controller that is made anew replaces its handler.
+        The garbage collector sees all. A controller that is recreated replaces its handler.
         """
         self._departures[controller] = handler
 

@@ -1,6 +1,6 @@
 """Discovery of a server's resources, for controllers that treat all kinds alike (namespaces, garbage collection).
 
-Aggregated discovery: two requests tell all. Each resource is taken in the first version that its group lists, which is
+Aggregated discovery: two requests return all. Each resource is used in the first version that its group lists, which is
 the one that the server prefers.
 """
 

@@ -1,7 +1,7 @@
 """PodDisruptionBudgets: how many of the pods are healthy, how many must be, and so how many may be evicted now.
 
 The eviction API takes disruptions from status.disruptionsAllowed and notes the pod; this controller counts anew when pods
-change, and gives up on noted pods that have not gone within two minutes. Upstream: pkg/controller/disruption.
+change, and gives up on recorded pods that have not gone within two minutes. Upstream: pkg/controller/disruption.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NOTED_SECONDS = 120.0
 
 
 class CountUnknown(Exception):
-    """How many pods there should be cannot be told; the message says why."""
+    """The number of expected pods cannot be determined; the message says why."""
 
 
 ScaleOf = Callable[[core_v1.Pod], tuple[str, int] | None]
@@ -177,7 +177,7 @@ class DisruptionController:
                 self.controller.enqueue(key_of(budget))
 
     async def reconcile(self, key: str) -> float | None:
-        """Write the status of one budget; come back when a noted pod has had its time."""
+        """Write the status of one budget; come back when a recorded pod has had its time."""
         budget = self._budgets.get(key)
         if budget is None:
             return None

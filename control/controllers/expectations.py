@@ -1,7 +1,7 @@
 """Expectations: what a controller has asked for and not yet seen in its cache.
 
 After creating three pods a controller's cache may for a moment still show none; counting again then would create three
-more. So each key remembers how many creations and which deletions are under way, the informer's events settle them, and a
+more. So each key has the number of creations and the deletions that are under way, the informer's events settle them, and a
 key is not reconciled while some are open. One that stays open for five minutes is given up (a missed event must not stop
 a controller for ever).
 """

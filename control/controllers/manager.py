@@ -3,7 +3,7 @@
 It talks to the API server through clients alone, so it runs over HTTPS as well as in the server's own process. Each controller
 may act as a service account of its own (identities.py). When the server goes away informers reconnect and reconcilers back
 off. A controller begins once the kinds that it asked for are listed: one that cannot be listed (a webhook is dead, a stored
-object cannot be decrypted) holds up its own controllers alone. A controller that fails unforeseen is made anew after a pause;
+object cannot be decrypted) blocks its own controllers alone. A controller that fails unforeseen is recreated after a pause;
 the others go on.
 """
 

@@ -14,7 +14,7 @@ from kube.controller import Controller
 from kube.informer import Change
 
 AGAIN_SECONDS = 60.0
-"""How soon a node without a range is looked at again, should none be given back meanwhile."""
+"""How soon a node without a range is checked again, should none be given back meanwhile."""
 MOST_BLOCKS = 2**16
 """So many blocks of a range are given, the first ones: each is kept in memory once a node has it, or says so."""
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -79,7 +79,7 @@ class NodeIPAMController:
         ]
         self._promised: dict[str, list[str]] = {}
         self._waiting: set[str] = set()
-        """Nodes that there was no range for, which was told."""
+        """Nodes without a range whose event was emitted."""
         self._nodes = context.informers.of(core_v1.Node)
         self.controller = Controller("node IPAM", self.reconcile, workers=4, clock=context.clock)
         self._nodes.subscribe(self._node_changed)

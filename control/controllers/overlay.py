@@ -42,7 +42,7 @@ class Overlay(Generic[T]):
             self._times.pop(key, None)
 
     def wrote(self, obj: T) -> None:
-        """Remember the answer to a create or an update."""
+        """Store the response to a create or an update."""
         key = key_of(obj)
         known = self._informer.get(key)
         if known is None or _revision(known) < _revision(obj):
@@ -64,7 +64,7 @@ class Overlay(Generic[T]):
             self._deleted.pop(key, None)
 
     def deleted(self, obj: T) -> None:
-        """Remember that an object was deleted."""
+        """Record that an object was deleted."""
         key = key_of(obj)
         self._written.pop(key, None)
         known = self._informer.get(key)

@@ -18,7 +18,7 @@ class Pace:
         self._sizes: dict[str, int] = {}
 
     def saw(self, key: str, size: int) -> None:
-        """Take in how many pods and ports something has."""
+        """Store the number of an object's pods and ports."""
         self._sizes[key] = size
 
     def forget(self, key: str) -> None:

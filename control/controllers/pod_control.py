@@ -55,7 +55,7 @@ class PodControl:
         self._client, self._recorder = client, recorder
 
     async def create(self, pod: core_v1.Pod, owner: Any) -> core_v1.Pod:
-        """Create a pod and tell of it on the owner."""
+        """Create a pod and emit an event on the owner."""
         try:
             created = await self._client.create(pod)
         except StatusError as error:
@@ -66,7 +66,7 @@ class PodControl:
         return created
 
     async def delete(self, pod: core_v1.Pod, owner: Any) -> None:
-        """Delete a pod and tell of it on the owner; NotFound is raised, but not told."""
+        """Delete a pod and emit an event on the owner; NotFound is raised without an event."""
         try:
             await self._client.delete(core_v1.Pod, name_of(pod), namespace_of(pod))
         except StatusError as error:

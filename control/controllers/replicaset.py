@@ -1,7 +1,7 @@
 """ReplicaSets, and ReplicationControllers, their older form: keep as many pods as asked for.
 
 `plan` decides from the pods that exist; `reconcile` claims them, applies the plan and writes the status. Creations and
-deletions under way are remembered as expectations, so that a cache that lags behind does not make pods twice.
+deletions under way are recorded as expectations, so that a cache that lags behind does not make pods twice.
 Upstream: pkg/controller/replicaset/replica_set.go.
 """
 

@@ -221,7 +221,7 @@ async def count_objects(
 ) -> quotas.Usage:
     """Count the objects of a namespace that quota names such as "count/deployments.apps" mean; others are left out.
 
-    What a kind that cannot be listed raises is noted in `failures`, by quota name.
+    What a kind that cannot be listed raises is recorded in `failures`, by quota name.
     """
     wanted = {name: counted for name in quota_names if not target_of(name) and (counted := _counted(name)) is not None}
     if not wanted:

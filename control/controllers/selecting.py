@@ -1,8 +1,8 @@
 """Finds the workloads, budgets or autoscalers that select a pod: selectors are compiled once, and indexed by a required label.
 
 A selector of 1 MiB takes a second to compile, and pods change often. Kept are the selectors of the objects that the informer
-holds, and no others. A large one is compiled beside the event loop, when its controller looks at it; and to compare such a one
-with as many labels is not done at once where a handler asks, but in turns.
+holds, and no others. A large one is compiled outside the event loop, when its controller looks at it; and to compare such a one
+with as many labels is not done at once where a handler asks, but in steps.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ class Selecting(Generic[T]):
     def each(self, namespace: str, labels: Mapping[str, str], act: Act) -> None:
         """Call `act` for the namespace's objects that select these labels.
 
-        Where to compare takes long a task does it later, in turns. `act` is called as well for an object whose selector is not
+        Long comparisons are done later by a task, in steps. `act` is called as well for an object whose selector is not
         compiled yet, and for any that may select them where many comparisons wait: so it asks for nothing but another look.
         """
         steps, keys = 0, self._index.candidates(namespace, labels)
@@ -202,7 +202,7 @@ def _readable(source: Any) -> LabelSelector:
     try:
         return compiled(source)
     except SelectorError:
-        return NOTHING  # whoever asks for it by `of` compiles it again and is told
+        return NOTHING  # whoever asks for it by `of` compiles it again and gets the error
 
 
 def _demanded(selector: LabelSelector) -> Iterator[tuple[str, str]]:

@@ -24,11 +24,11 @@ from kube.volume_binding import claim_names
 
 Used = Callable[[Any], bool]
 RETRY_SECONDS = 30.0
-"""After which an object is looked at again whose users the cache does not show."""
+"""After which an object is checked again whose users the cache does not show."""
 _WAITING, _USED, _CLASS = "waiting to go", "used claims", "attributes class"
 """Names of indexes: of what is being deleted, of pods by their claims, of claims and volumes by their classes."""
 CONFLICT_SECONDS = 1.0
-"""After which an object is looked at again that changed while it was looked at."""
+"""After which an object is checked again that changed while it was looked at."""
 
 
 class _Anything(msgspec.Struct):
@@ -103,7 +103,7 @@ class _Protection:
     """Takes `finalizer` off deleted objects of one kind that have no users. Objects of one group are looked at together.
 
     The cache's word that an object is in use keeps it; that it is not, is asked of the API server as well. The update names the
-    revision of what was looked at, so an object that changed meanwhile is refused and looked at again.
+    revision of what was looked at, so an object that changed meanwhile is refused and checked again.
     """
 
     def __init__(self, context: Context, kind: type[Any], finalizer: str) -> None:
@@ -130,11 +130,11 @@ class _Protection:
         return [obj] if obj is not None else []
 
     def _used(self, group: str) -> Used:
-        """Return what tells of an object whether the cache shows a user."""
+        """Return a predicate: whether, for an object, the cache shows a user."""
         raise NotImplementedError
 
     async def _used_now(self, group: str, unused: Sequence[Any]) -> Used:
-        """Ask the API server for the users of objects; return what tells of one of these whether it has any."""
+        """Ask the API server for the users of objects; return a predicate: whether one of these has any."""
         raise NotImplementedError
 
     async def reconcile(self, group: str) -> float | None:

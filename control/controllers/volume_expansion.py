@@ -1,8 +1,8 @@
 """Volume expansion: what the control plane itself does when a claim asks for more than it has.
 
-Growing a volume is its driver's affair (an external resizer's), so the claim is told that somebody else has to act; upstream's
-own controller does nothing more for CSI volumes either (pkg/controller/volume/expand). Volumes of the local-path provisioner
-are Wherry's own: a folder has no size, so volume and claim are given the wanted one.
+Growing a volume is its driver's affair (an external resizer's), so an event on the claim says that somebody else has
+to act; upstream's own controller does nothing more for CSI volumes either (pkg/controller/volume/expand). Volumes of
+the local-path provisioner are Wherry's own: a folder has no size, so volume and claim are given the wanted one.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ class Definitions:
         resources = self._built(name, definition) if holds(definition, "Established") else {}
         if known is not None:
             if resources and known.uid == definition["metadata"].get("uid"):
-                # Requests under way go on with what they have: nothing that exists may be told to be gone.
+                # Requests under way go on with what they have: nothing that exists may be reported as deleted.
                 self.registry.renew(next(iter(resources.values())))
             else:
                 self._forget(name)

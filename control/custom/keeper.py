@@ -1,7 +1,7 @@
 """Controller of definitions in the server: assigns names, establishes versions, and deletes the objects of a deleted one.
 
 One loop follows the watch cache. A definition that comes or changes gets its conditions at once; where a name becomes free,
-those of its group that wait for it are looked at again. One that is marked for deletion has its objects deleted first and loses
+those of its group that wait for it are checked again. One that is marked for deletion has its objects deleted first and loses
 upstream's finalizer when none is left. Every server does this: writes are compare-and-swap, so the second finds nothing to do.
 """
 
@@ -33,7 +33,7 @@ RETRY_FAILED = 5.0
 
 
 class Keeper:
-    """Looks after all definitions."""
+    """Reconciles all definitions."""
 
     def __init__(self, registry: Registry, definitions: Definitions) -> None:
         self.registry, self.definitions = registry, definitions
@@ -121,7 +121,7 @@ class Keeper:
 
     # -- deletion -------------------------------------------------------------------------------------------------
     async def _clean(self, name: str) -> None:
-        """Delete all objects of a definition, then let it go; what fails is tried again."""
+        """Delete all objects of a definition, then let it go; what fails is retried."""
         while True:
             try:
                 message = "CustomResource deletion is in progress"

@@ -1,7 +1,7 @@
 """Debug pages of the queues and their clients: /debug/api_priority_and_fairness/dump_*.
 
 Rows and columns are upstream's, separated by commas and lined up. Seats here belong to a level and not to one of its queues (a
-request that finds room is in none), so what upstream tells of a queue's seats is <none>.
+request that finds room is in none), so upstream's columns about a queue's seats are <none>.
 """
 
 from __future__ import annotations

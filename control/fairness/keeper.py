@@ -1,4 +1,4 @@
-"""Follows the FlowSchemas and priority levels that are stored, and looks after them.
+"""Follows the FlowSchemas and priority levels that are stored, and manages them.
 
 Each change makes a new configuration. What is mandatory is written again where it was changed or deleted, what is
 suggested where it is missing at the start; a FlowSchema's status says whether the level that it names exists.

@@ -24,7 +24,7 @@ Object = dict[str, Any]
 BUSY = "Too many requests, please try again later."
 RETRY_SECONDS = 1
 IDLE_QUEUES = 256
-"""So many queues in which nobody waits are remembered with the seats that they have had, beside twice those who wait."""
+"""The number of empty queues that are kept with the seats that they have had, beside twice those who wait."""
 
 
 class Refused(errors.StatusError):

@@ -1,7 +1,7 @@
 """Matches a request to its FlowSchema: the first by precedence whose rules have its user and its verb and resource.
 
-The rules are those of upstream's flowcontrol/rule.go; a schema is compiled into a predicate once, and `Fairness` remembers the
-answers.
+The rules are those of upstream's flowcontrol/rule.go; a schema is compiled into a predicate once, and `Fairness`
+caches the answers.
 """
 
 from __future__ import annotations

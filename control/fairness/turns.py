@@ -1,9 +1,9 @@
 """Turns: at most one wide request is begun in each turn of the event loop.
 
 A long list is served from memory without waiting for anything, so however many of them run "at once", they run one after
-another, and nothing else runs in between if all are begun in one turn: a storm of them holds up every lease, although no
+another, and nothing else runs in between if all are begun in one turn: a storm of them blocks every lease, although no
 seat is ever taken. So a wide request waits for a turn of its own, and between two of them the loop looks at all its sockets.
-Priority levels that have somebody waiting are served in rotation.
+Priority levels with waiting requests are served round robin.
 """
 
 from __future__ import annotations

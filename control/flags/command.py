@@ -1,4 +1,4 @@
-"""A command line of upstream's daemons as values: what is not known, or cannot be had here, is refused in one sentence."""
+"""A command line of upstream's daemons as values: what is not known, or is not available here, is refused in one sentence."""
 
 from __future__ import annotations
 

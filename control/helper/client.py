@@ -36,7 +36,7 @@ class HelperMissing(HelperFailed):
 
 
 class Helper:
-    """One helper process, for one event loop. Callers take turns: only one may `call` at a time."""
+    """One helper process, for one event loop. Callers wait for each other: only one may `call` at a time."""
 
     def __init__(self) -> None:
         self._process: asyncio.subprocess.Process | None = None

@@ -1,7 +1,7 @@
 """One value as an answer in the encoding that a client accepts: Statuses, reviews, discovery documents.
 
 Objects of resources go another way (`control.server.forms`), which keeps their bytes. A client whose Accept names nothing that
-is served is told so by an error, and the error itself comes as JSON, as upstream's does.
+is served gets an error, and the error itself comes as JSON, as upstream's does.
 """
 
 from __future__ import annotations

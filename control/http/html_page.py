@@ -2,7 +2,7 @@
 
 A scanner that looks at each byte a fixed number of times, wherever the pieces end: an open tag is kept with the place that was
 reached in it and the quote that is open there. A tag longer than LONGEST_TAG goes on as it is, up to its end. Where attributes
-begin and end is told by the same quotes, so a value that looks like an attribute is none.
+begin and end is shown by the same quotes, so a value that looks like an attribute is none.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ class Context:
     asked: AuthzAttributes | None = None
     """The request's authorization attributes; None where the server itself writes."""
     size: int = 0
-    """Weight of the object that is written, as far as it is known: work on a large one is done beside the event loop."""
+    """Weight of the object that is written, as far as it is known: work on a large one is done outside the event loop."""
     authorize_create: Callable[[], Awaitable[None]] | None = None
     """Raises 403 where the user may not create what an update would; None: only the server itself may."""
 

@@ -1,4 +1,4 @@
-"""Resources that more than one group version shows: stored once, converted on the way in and out.
+"""Resources that more than one group version shows: stored once, converted in requests and responses.
 
 Events live in the store as core/v1 and are shown as events.k8s.io/v1 too; horizontal pod autoscalers are stored as
 autoscaling/v2 and shown as v1. The first row of the resource table is the stored version. Conversions are pure; the dict

@@ -117,7 +117,7 @@ def generate_name(base: str, rng: Callable[[], float] = random.random) -> str:
 
 
 def fill_new(metadata: Object, now: datetime) -> None:
-    """Set what the server gives every new object, and take away what a client may not set."""
+    """Set what the server gives every new object, and remove what a client may not set."""
     for part in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "generation", "resourceVersion"):
         metadata.pop(part, None)
     metadata["uid"] = new_uid()
@@ -125,7 +125,7 @@ def fill_new(metadata: Object, now: datetime) -> None:
 
 
 def carry_over(metadata: Object, old: Object) -> None:
-    """Give an update what its author may leave out and cannot take away."""
+    """Give an update what its author may leave out and cannot remove."""
     for part in ("uid", "creationTimestamp"):
         if not metadata.get(part) and old.get(part):
             metadata[part] = old[part]

@@ -43,13 +43,13 @@ async def landed(registry: Registry, item: Item) -> Item:
 
 
 def storage_error(error: StoreError) -> StatusError:
-    """Translate what a store raises to what a client is told."""
+    """Translate an error of the store to the client's Status."""
     if isinstance(error, Unavailable):
         return StatusError(500, "InternalError", f"Internal error occurred: {error}")
     if isinstance(error, NoSpace):
         return StatusError(500, "", str(error))  # what upstream makes of etcd's alarm NOSPACE
     if isinstance(error, FutureRevision):
-        return too_large(error.revision, error.current)  # the cache is behind: 504, and to be tried again
+        return too_large(error.revision, error.current)  # the cache is behind: 504, and to be retried
     return errors.internal(str(error))
 
 

@@ -1,7 +1,7 @@
 """Support for controllers in the server: change notifications, and writes that tolerate concurrent ones.
 
-Several servers on one store tend the same objects; all writes are compare-and-swap, and what somebody else has made or taken
-away meanwhile is no error.
+Several servers on one store reconcile the same objects; all writes are compare-and-swap, and concurrent creations
+and deletions are no errors.
 """
 
 from __future__ import annotations

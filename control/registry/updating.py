@@ -1,7 +1,7 @@
 """Changing an object: compare-and-swap on the newest state, with everything a write goes through in between.
 
-Who lost a race tries again on the state that won, or is told of the conflict where they named a resourceVersion. An update
-that takes away the last thing that held a marked object deletes it.
+Who lost a race tries again on the state that won, or gets the conflict if the request has a resourceVersion. An update
+that removes the last thing that held a marked object deletes it.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ async def update(
 
 
 async def _read(strategy: Strategy, entry: Entry, user: str) -> Object:
-    """Return a stored object to change; a large one is decoded beside the event loop."""
+    """Return a stored object to change; a large one is decoded outside the event loop."""
     if len(entry.data) < offload.LARGE or not strategy.stored_as_served:
         return await strategy.read(entry)
     return await offload.apart(user, codec.decode, entry.data)
@@ -279,7 +279,7 @@ def _check_revision(strategy: Strategy, meta: Object, entry: Entry, name: str) -
 
 
 def _gone(strategy: Strategy, obj: Object, old: Object) -> bool:
-    """Say whether an update took away the last thing that held a marked object."""
+    """Say whether an update removed the last thing that held a marked object."""
     if not deletion.ready_to_go(obj["metadata"]) or strategy.held(obj):
         return False
     return bool(old["metadata"].get("deletionTimestamp"))

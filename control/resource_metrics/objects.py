@@ -78,7 +78,7 @@ def node_metrics(node: Object, usage: Usage, now: datetime) -> Object:
 
 
 def pod_metrics(pod: Object, usages: Mapping[Container, Usage], now: datetime) -> Object | None:
-    """Return a pod's metrics, None where they cannot be told yet."""
+    """Return a pod's metrics, None if they are not known yet."""
     meta = pod["metadata"]
     measured: list[tuple[str, Usage]] = []
     for name in running_containers(pod):

@@ -1,7 +1,7 @@
 """Choosing a node: walk the nodes from where the last walk ended, filter, score those that fit, take the best.
 
 Enough is enough: in a large cluster the walk ends when a share of the nodes is found to fit: half of a hundred, a tenth of
-5 000, or what percentageOfNodesToScore says. Verdicts of node-local plugins are remembered by pod signature and node
+5 000, or what percentageOfNodesToScore says. Verdicts of node-local plugins are cached by pod signature and node
 generation, so for the hundredth replica of a template only the nodes that changed are looked at anew.
 """
 
@@ -131,7 +131,7 @@ class Algorithm:
         return max(LEAST_FEASIBLE, nodes * share // 100)
 
     def fits_with_all(self, pod: PodInfo, node: NodeInfo) -> bool:
-        """True where every filter lets the pod onto a node as the cache has it now, remembering nothing."""
+        """True where every filter lets the pod onto a node as the cache has it now, without the cache."""
         return self._look(pod, node) is None and self._crowded_out(pod, node) is None
 
     def _look(self, pod: PodInfo, node: NodeInfo) -> Rejection | None:

@@ -54,7 +54,7 @@ class Alternatives:
         above: dict[str, list[tuple[int, int]]],
         below: dict[str, list[tuple[int, int]]],
     ) -> frozenset[str] | None:
-        """Take in a conjunction and return the keys that it needs; None where it never holds."""
+        """Add a conjunction and return the keys that it needs; None where it never holds."""
         needed: set[str] = set()
         among: dict[str, Collection[str]] = {}
         for key, operator, values in conjunction:

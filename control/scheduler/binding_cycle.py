@@ -1,6 +1,6 @@
 """The binding cycle: what becomes of a placed pod, beside the placing of others. Permit, PreBind, Bind, PostBind.
 
-Where any of it fails everything is taken back, and the pod is tried again after its back-off. A binding that failed may have
+Where any of it fails everything is taken back, and the pod is retried after its back-off. A binding that failed may have
 taken effect (its answer was lost): the pod is read before anything is taken back, for as long as the server cannot be asked.
 """
 
@@ -45,7 +45,7 @@ class BindingCycle:
         self._extenders, self._slots, self._clock = extenders, slots, clock
 
     async def run(self, served: Served, queued: QueuedPod, node: str) -> None:
-        """Bind a pod, or put it back; raises StatusError where even that cannot be told."""
+        """Bind a pod, or requeue it; raises StatusError if even that cannot be written."""
         info = queued.info
         try:
             await self._prepare(served, info, node)

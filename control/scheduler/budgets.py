@@ -1,8 +1,8 @@
 """The disruption budgets that pods are counted in, as preemption asks for them: their selectors are read once and kept.
 
-Small selectors of a namespace are compared all together (alternatives.py). Large ones are compiled beside the event loop, until
-when a budget counts as it did before, and compared one by one at the price of what they cost; what was found is remembered, so
-that an attempt which runs out of steps leaves the next one less to do.
+Small selectors of a namespace are compared all together (alternatives.py). Large ones are compiled outside the event
+loop, until when a budget counts as it did before, and compared one by one at the price of what they cost; results are
+cached, so that an attempt which runs out of steps leaves the next one less to do.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class _Namespace:
         self._alone: dict[str, LabelSelector] = {}
 
     def put(self, key: str, selector: LabelSelector | None) -> None:
-        """Take in a selector, or forget a budget."""
+        """Store a budget's selector, or forget the budget."""
         if selector is not None:
             self.selectors[key] = selector
         else:
@@ -93,7 +93,7 @@ class Budgets:
         self._compiling: set[asyncio.Task[None]] = set()
 
     def changed(self, change: Change[Budget]) -> None:
-        """Take in a change."""
+        """Process a change."""
         key, budget = change.key, change.new
         namespace, source = budget.metadata.namespace or "", budget.spec.selector
         if change.type == "DELETED":

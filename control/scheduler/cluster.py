@@ -59,7 +59,7 @@ class Cluster:
 
     # -- nodes ------------------------------------------------------------------------------------------------------
     def set_node(self, node: core_v1.Node) -> None:
-        """Add a node or take in its new state."""
+        """Add a node or store its new state."""
         name = node.metadata.name or ""
         info = self.nodes.get(name)
         if info is None:
@@ -164,7 +164,7 @@ class Cluster:
             found[0].labels = found[0].pod.metadata.labels
 
     def set_pod(self, pod: core_v1.Pod) -> None:
-        """Take in the state of a pod that is bound to a node; what does not matter here changes nothing."""
+        """Store the state of a pod that is bound to a node; what does not matter here changes nothing."""
         key, node = key_of(pod), pod.spec.node_name or ""
         found = self._pods.get(key)
         if found is not None and found[1] == node and _same(found[0], pod, assumed=key in self._assumed):

@@ -51,7 +51,7 @@ class NodeCounts:
         return sums
 
     def forget_domains(self) -> None:
-        """Node labels changed: the sums are made anew when asked for."""
+        """Node labels changed: the sums are recomputed when needed."""
         self._domains.clear()
 
 

@@ -1,7 +1,7 @@
 """The plugin framework: extension points, and what plugins say.
 
 Two kinds of plugins. A *node-local* one looks at the pod and one node only (resources, taints, ports, images); its
-verdict holds for all pods of one signature until the node changes, so it is remembered and a pod costs work only on the
+verdict holds for all pods of one signature until the node changes, so it is cached and a pod costs work only on the
 nodes that changed since the last one. A *cluster* plugin (inter-pod affinity, topology spread) looks at other nodes too;
 its PreFilter reads incremental counts once a pod, and Filter and Score are then look-ups. What comes before and after the
 choice (PreEnqueue, Reserve, Permit, PreBind, Bind, PostBind) are protocols of their own; one plugin may be several.
@@ -31,7 +31,7 @@ class Rejection:
     reasons: tuple[str, ...]
     unresolvable: bool = False
     passing: bool = False
-    """The same question may have another answer a little later: the pod is tried again after its back-off."""
+    """The same question may have another answer a little later: the pod is retried after its back-off."""
 
 
 class FilterPlugin(Protocol):
@@ -88,7 +88,7 @@ class PluginError(Exception):
 
 
 class Unfinished(Exception):
-    """A plugin has more to work out for a pod than the event loop may be held up for: it decides nothing yet.
+    """A plugin has more to work out for a pod than the event loop may be blocked for: it decides nothing yet.
 
     `go_on` works it out beside others; then the pod is decided anew.
     """
@@ -173,7 +173,7 @@ class BindPlugin(Protocol):
 
 
 class PostBindPlugin(Protocol):
-    """Is told of pods that were bound."""
+    """Called with pods that were bound."""
 
     name: str
 

@@ -63,7 +63,7 @@ class PodInfo:
         return len(msgspec.json.encode((self.pod.spec, self.labels)))
 
     def follow(self, pod: core_v1.Pod) -> bool:
-        """Take in a new state of the pod where all that was worked out still holds; False where it does not."""
+        """Store a new state of the pod if all that was worked out still holds; False where it does not."""
         if pod.spec != self.pod.spec or pod.metadata.labels != self.labels:
             return False
         self.pod = pod

@@ -1,7 +1,7 @@
 """DefaultPreemption: make room for a pod by evicting less important ones.
 
 For each node that eviction could help, all pods of lower priority are lifted off (in the cache, for a moment), and those
-that still fit beside the new pod are put back, the most important first. Of the nodes the one is taken whose victims matter
+that still fit beside the new pod are reprieved, the most important first. Of the nodes the one is taken whose victims matter
 least: fewest budgets broken, lowest top priority, lowest sum, fewest, youngest. Upstream: framework/preemption.
 """
 

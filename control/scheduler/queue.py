@@ -1,7 +1,7 @@
 """The scheduling queue: active pods by priority, pods in back-off, and pods that wait for the cluster to change.
 
 A pod that no node fits waits in `unschedulable` until an event comes that one of the plugins that rejected it cares for;
-then it is tried again, after its back-off (1 s doubling to 10 s), or at once while the scheduler has nothing else to do.
+then it is retried, after its back-off (1 s doubling to 10 s), or at once while the scheduler has nothing else to do.
 What waits for five minutes is tried anyway. Upstream: pkg/scheduler/backend/queue.
 """
 
@@ -53,7 +53,7 @@ class SchedulingQueue:
 
     # -- what informers say -----------------------------------------------------------------------------------------
     def add(self, info: PodInfo) -> None:
-        """Take in a new pod, or the new state of one that is here; that of one being scheduled is kept for later."""
+        """Add a new pod, or store the new state of a known one; that of one being scheduled is kept for later."""
         if info.uid in self._in_flight:
             self._newer[info.uid] = info
             return
@@ -68,7 +68,7 @@ class SchedulingQueue:
         self._activate(queued)
 
     def update(self, info: PodInfo) -> None:
-        """Take in a pod whose own spec or labels changed: it is worth another try."""
+        """Process a pod whose own spec or labels changed: it is worth another try."""
         known = self._pods.get(info.key)
         if known is None or known.info.uid != info.uid:
             self.add(info)
@@ -121,7 +121,7 @@ class SchedulingQueue:
         self._newer.pop(pod.info.uid, None)
 
     def refresh(self, pod: QueuedPod) -> bool:
-        """Take in the new state of a pod in flight; return whether it is to be decided about anew."""
+        """Store the new state of a pod in flight; return whether it is to be decided about anew."""
         newer = self._newer.pop(pod.info.uid, None)
         if newer is None or pod.info.follow(newer.pod):
             return False

@@ -46,7 +46,7 @@ class SchedulingCycle:
     def decide(self, queued: QueuedPod) -> Placed | Failed | Deferred:
         """Choose a node and count the pod there, or put it back; all in one go, so that nothing comes between.
 
-        Where plugins have more to work out than the event loop may be held up for, nothing is done yet.
+        Where plugins have more to work out than the event loop may be blocked for, nothing is done yet.
         """
         info, served = queued.info, self._of(queued.info)
         try:

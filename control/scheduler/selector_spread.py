@@ -1,6 +1,6 @@
 """Default selectors of a pod: those of its Services, or of the workload that controls it.
 
-Topology spread uses this for pods that declare no constraints of their own. Answers are remembered until a Service or a
+Topology spread uses this for pods that declare no constraints of their own. Answers are cached until a Service or a
 workload changes. Upstream: pkg/scheduler/framework/plugins/helper/spread.go.
 """
 

@@ -51,7 +51,7 @@ class Watching:
         pods.subscribe(self.pod_changed)
 
     def node_changed(self, change: Change[core_v1.Node]) -> None:
-        """Take in a node."""
+        """Process a change of a node."""
         if change.type == "DELETED":
             self._cluster.remove_node(change.key)
             self._queue.event(COMPANY)
@@ -73,7 +73,7 @@ class Watching:
             self._queue.event(touched, hint)
 
     def pod_changed(self, change: Change[core_v1.Pod]) -> None:
-        """Take in a pod, bound or waiting."""
+        """Process a change of a pod, bound or waiting."""
         pod = change.new
         if pod.spec.node_name:
             self._bound(change)
@@ -82,7 +82,7 @@ class Watching:
 
     # -- devices ----------------------------------------------------------------------------------------------------
     def claim_changed(self, change: Change[resource_v1.ResourceClaim]) -> None:
-        """Take in a claim: pods may have waited for it, or for the devices that it had."""
+        """Process a change of a claim: pods may have waited for it, or for the devices that it had."""
         for key, pod in list(self._held.items()):
             if pod.spec.resource_claims and pod.metadata.namespace == change.new.metadata.namespace:
                 if self._gates[pod.spec.scheduler_name or DEFAULT_NAME](pod):

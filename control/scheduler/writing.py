@@ -20,7 +20,7 @@ class Writer:
     def __init__(self, client: Client, recorder: EventRecorder, clock: Clock) -> None:
         self._client, self._recorder, self._clock = client, recorder, clock
         self._expected: set[str] = set()
-        """UIDs of pods of which it was told where they will probably go."""
+        """UIDs of pods whose expected node was written."""
 
     async def expect(self, info: PodInfo, node: str) -> None:
         """Tell where a pod will go once what it waits for is there (KEP 5278); binding it takes that away."""
@@ -28,7 +28,7 @@ class Writer:
         self._expected.add(info.uid)
 
     def forget(self, info: PodInfo) -> None:
-        """The pod is gone: nothing is to be told of it."""
+        """The pod is gone: nothing more is written about it."""
         self._expected.discard(info.uid)
 
     def bound(self, info: PodInfo, node: str) -> None:

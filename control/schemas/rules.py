@@ -35,7 +35,7 @@ class Rule:
     program: Program
     message: Program | None
     path: str
-    """Where the error is to be told, below the rule's own place."""
+    """Path of the error, below the rule's own place."""
     transition: bool
 
     @property

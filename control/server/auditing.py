@@ -1,9 +1,9 @@
-"""Requests as the audit log sees them: a note is begun when the user is known and ended with the answer.
+"""Audit events of requests: started when the user is known, completed with the response.
 
-A stream's or an upgraded connection's end comes later than its answer; it is noted when its last chunk is sent or its
+A stream's or an upgraded connection's end comes later than its answer; it is recorded when its last chunk is sent or its
 splice is over.
 
-Lines with large bodies are made beside the event loop, and the request waits for its own: what a client does once it has an
+Lines with large bodies are made outside the event loop, and the request waits for its own: what a client does once it has an
 answer comes after that answer's line, and no more bodies wait to be written than there are requests.
 """
 

@@ -39,7 +39,7 @@ class Shown:
         return Listing(entries, found.revision, encode_token(found.revision, entries[-1].key.removeprefix(prefix)))
 
     async def notices(self, notices: Sequence[Notice]) -> list[Notice]:
-        """Return what a watcher that selects is told of changes to all objects."""
+        """Return the notices of a watcher with a selector for changes to all objects."""
         found, pace = list[Notice](), Pace()
         for told, notice in zip(await self.strategy.view_notices(notices), notices, strict=True):
             await pace.step(len(told.entry.data))

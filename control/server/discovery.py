@@ -1,7 +1,7 @@
 """Discovery documents: /api, /apis, a group, a group version, and all of it in one document (aggregated).
 
 The documents follow from the resource table and change only with it, so each is made once; clients ask again with the
-ETag they have and are told that nothing changed.
+ETag they have and get 304 if nothing changed.
 """
 
 from __future__ import annotations

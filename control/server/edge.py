@@ -95,7 +95,7 @@ class Edge:
             protocol = None  # no chunks there
         headers = [(b"content-type", answer.content_type), *answer.headers]
         if not body.done:
-            # What was not read cannot be told from the next request.
+            # What was not read cannot be distinguished from the next request.
             headers.append((b"connection", b"close"))
         await send({"type": "http.response.start", "status": answer.status, "headers": headers})
 
@@ -206,7 +206,7 @@ async def _send_whole(
     if answer.status != 304:
         headers += [(b"content-type", answer.content_type), (b"content-length", str(len(answer.body)).encode())]
     if not body.done:
-        # What was not read cannot be told from the next request.
+        # What was not read cannot be distinguished from the next request.
         headers.append((b"connection", b"close"))
     if protocol is not None and cycle is not None:
         if not protocol.respond(cycle, answer.status, headers, answer.body):

@@ -21,7 +21,7 @@ from kube import counters
 
 
 class Exposition:
-    """Everything that one server tells of itself."""
+    """All metrics of one server."""
 
     def __init__(
         self,

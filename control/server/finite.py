@@ -26,7 +26,7 @@ from kube.build import build as this_build
 
 
 def version() -> dict[str, str]:
-    """Return the version that clients are told: that of the API served."""
+    """Return the version for clients: that of the API served."""
     built = this_build()
     return {
         "major": MAJOR,

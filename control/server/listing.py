@@ -230,7 +230,7 @@ class Listing:
 
     # -- watch ----------------------------------------------------------------------------------------------------
     async def watch(self, resource: Resource, namespace: str, options: ListOptions, form: Form) -> Response | Stream:
-        """Return a stream of events; a revision that is no longer kept is told as an ERROR event, as upstream does."""
+        """Return a stream of events; a revision that is no longer kept gives an ERROR event, as upstream does."""
         check(options)
         cache, cached = self.registry.cache, self.registry.cached(resource)
         strategy = self.registry.strategy(resource)

@@ -1,6 +1,6 @@
 """A PATCH request as a change: which of the four kinds it is, and how its outcome becomes an object of the type again.
 
-`change` applies the patch to whatever the object is at that moment, so that it can be tried again when somebody else was
+`change` applies the patch to whatever the object is at that moment, so that it can be retried when somebody else was
 faster. Where the patch names no resourceVersion it fits every state. A small patch is read once. A large one is read each time,
 when its turn has come: of those that wait for theirs only the bytes are kept.
 """

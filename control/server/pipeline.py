@@ -44,7 +44,7 @@ PATIENCE = 4
 
 
 def fairness_of(config: ControlConfig) -> Fairness:
-    """Return the seats and the patience that a configuration gives requests."""
+    """Return the seats and the queue time limit of a configuration."""
     return Fairness(config.max_readonly_in_flight + config.max_mutating_in_flight, config.request_timeout / PATIENCE)
 
 

@@ -1,7 +1,7 @@
 """The body of an update as what the object is to become: a large one is decoded by the helper process, as that of a create.
 
-To turn a large body into its type is one call that keeps the interpreter's lock from beginning to end, which in a thread holds
-up the event loop as well. Custom kinds and versions that are converted need this process.
+Decoding a large body is one call that keeps the interpreter's lock to its end, which in a thread blocks the event
+loop too. Custom kinds and versions that are converted need this process.
 """
 
 from __future__ import annotations

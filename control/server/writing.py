@@ -81,7 +81,7 @@ class Writing(HandlerSupport):
                 self.registry, context, stored, namespace, name, change, subresource=subresource
             )
         except errors.StatusError as error:
-            if error.not_found and uid:  # who names the object that they mean is told that it is another one, or none
+            if error.not_found and uid:  # a client that names the UID gets a conflict: it is another object, or none
                 raise gone() from error
             raise
         return await answers.written(request, form, written, 201 if written.created else 200)

@@ -29,7 +29,7 @@ FORGET_SECONDS = 5.0
 REREAD_SECONDS = 3.0
 """How often values that could not be decrypted are read again: upstream asks a plugin that failed every three seconds."""
 FRESH_SECONDS = 3.0
-"""How long a read waits for a revision before it is told that it is too large, as upstream does."""
+"""Seconds that a read waits for a revision until it fails as too large, as upstream does."""
 
 
 class WatchCache:
@@ -177,7 +177,7 @@ class WatchCache:
                 await future
         except TimeoutError as error:
             if self.revision >= revision and self._ready.is_set():
-                return  # it came, while the loop was held up so long that both were due at once
+                return  # it came, while the loop was blocked so long that both were due at once
             raise FutureRevision(revision, self.revision) from error
         finally:
             if waiting in self._waiting:  # timed out or cancelled: a revision that never comes would keep it for ever

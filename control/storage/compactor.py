@@ -1,7 +1,7 @@
 """When history is forgotten: every five minutes, what is older than five minutes; sooner if there is very much of it.
 
 The rhythm is upstream's (--etcd-compaction-interval=5m): a client that was away for less can resume its watch and finish a
-paged list. Engine-neutral: it only remembers which revision was current when, and asks the store to compact.
+paged list. Engine-neutral: it only records which revision was current when, and asks the store to compact.
 """
 
 from __future__ import annotations

@@ -128,7 +128,7 @@ class Entry:
         return self.obj if len(self.data) < partial.WHOLE else partial.lazily(self.data)
 
     def at(self, revision: int) -> Entry:
-        """Return the same state under another revision, as deletions are told."""
+        """Return the same state under another revision, as deletions are reported."""
         entry = Entry(self.key, revision, codec.with_revision(self.data, revision), self._fields_of)
         entry._labels, entry._fields = self._labels, self._fields
         return entry

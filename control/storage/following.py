@@ -28,7 +28,7 @@ class Update:
 
 
 async def follow(cache: WatchCache, resource: ResourceCache) -> AsyncGenerator[Update, None]:
-    """Yield updates until closed or cancelled. A resource that cannot be listed is tried again."""
+    """Yield updates until closed or cancelled. A resource that cannot be listed is retried."""
     delay = FIRST_RETRY
     while True:
         try:

@@ -28,7 +28,7 @@ class HighWaterMark:
         self._failed = False
 
     def read(self) -> int:
-        """Return the newest revision noted; 0 where there is none or it cannot be read."""
+        """Return the newest revision recorded; 0 where there is none or it cannot be read."""
         try:
             text = os.pread(self._descriptor, 2 * _DIGITS, 0)
         except OSError as error:

@@ -16,7 +16,7 @@ class Index:
         self._keys: dict[tuple[str, str], set[str]] = {}
 
     def put(self, entry: Entry) -> None:
-        """Take in an object, or its change."""
+        """Add an object, or process its change."""
         self.drop(entry.key)
         value = self._read(entry.data)
         if value:

@@ -2,7 +2,7 @@
 
 Without a resourceVersion a list shows all that was acknowledged before it; "0" shows whatever the cache has; N shows N or
 later, or with Exact (and, as upstream has kept it, with a limit) precisely N. The first page of a long list is cut
-from the cache and its token remembers the revision; the next pages show that same revision, from the cache while
+from the cache and its token contains the revision; the next pages show that same revision, from the cache while
 nothing of the resource has changed since, else from the store's history until compaction takes it (410 Expired).
 """
 

@@ -3,7 +3,7 @@
 In WAL mode a reader sees a commit only after its log was synced, so nothing it returns can be lost; and one transaction
 a read makes the revision it reports the revision its rows show. Two threads, so that a long listing delays nobody.
 
-A read that the disk does not answer fails, and the reader says so until the same read succeeds: it is tried again once a
+A read that the disk does not answer fails, and the reader says so until the same read succeeds: it is retried once a
 second, since what clients ask for is mostly in the watch cache and might not be read for long. SQLite reports such a
 block (EIO) as a malformed database.
 """

@@ -1,4 +1,4 @@
-"""Changes older than the watch cache remembers, read from the store's history and shown as a watcher sees them."""
+"""Changes older than the watch cache's, read from the store's history and shown as a watcher sees them."""
 
 from __future__ import annotations
 

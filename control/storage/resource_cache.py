@@ -153,7 +153,7 @@ class ResourceCache:
             watcher.close(Unreadable(key, failure))
 
     def set_readable(self, item: Item) -> None:
-        """Take in a value that can be read at last. Watches start again from here: its revision is in their past."""
+        """Store a value that can be decrypted at last. Watches start again from here: its revision is in their past."""
         if self.unreadable.get(item.key, (0, ""))[0] != item.revision:
             return  # a later change is on its way
         del self.unreadable[item.key]
@@ -272,7 +272,8 @@ class ResourceCache:
         """Watch a folder for changes after a revision.
 
         `initial` sends the present objects as ADDED first and then what follows, whatever the revision; `initial_end`
-        closes that part with the bookmark of sendInitialEvents. A `costly` predicate is asked in turns.
+        closes that part with the bookmark of sendInitialEvents. A `costly` predicate is evaluated with pauses for
+        other watchers.
         Raises FutureRevision (wait for freshness before), Unreadable.
         """
         prefix, now = prefix or self.prefix, self._now()

@@ -1,6 +1,6 @@
 """Snapshots of the SQLite store: written to a temporary file and renamed; a restore continues with higher revisions.
 
-Clients remember revisions newer than a snapshot's. If these were used again, a watcher would continue in another history.
+Clients have revisions newer than a snapshot's. If these were used again, a watcher would continue in another history.
 So a restore skips LEAP revisions and marks all before as compacted, which makes every watcher list again.
 """
 

@@ -50,7 +50,7 @@ class SqliteStore:
         loop = asyncio.get_running_loop()
 
         def publish(events: Sequence[Event], revision: int, outcomes: Sequence[Outcome]) -> None:
-            with contextlib.suppress(RuntimeError):  # the loop is gone, and with it everybody who could be told
+            with contextlib.suppress(RuntimeError):  # the loop is gone, and with it all recipients
                 loop.call_soon_threadsafe(deliver, events, revision, outcomes)
 
         def deliver(events: Sequence[Event], revision: int, outcomes: Sequence[Outcome]) -> None:

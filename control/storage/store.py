@@ -1,7 +1,7 @@
 """The contract of a storage engine: an ordered map of keys to bytes with one global revision.
 
 The semantics are etcd v3's, because that is the second engine. Every successful write gets the next revision; a key
-remembers the revision that created it and the one that changed it last, and compare-and-swap is on the latter.
+has the revision that created it and the one that changed it last, and compare-and-swap is on the latter.
 Revisions rise strictly and are never used twice, also after a crash or a restore. A write that returned is durable,
 and a read never shows what is not. Until compaction removes them, old states can be listed and watches resumed.
 

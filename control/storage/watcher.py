@@ -1,6 +1,6 @@
 """Watchers of the cache: notices are encoded once and put into each watcher's bounded queue.
 
-A change is told as it happened to those who see every object, and from each selector's point of view to the others: an
+Watchers that see every object get a change as it happened, and from each selector's point of view to the others: an
 object that begins to match is ADDED, one that ceases to match is DELETED with its last matching state. All of these
 forms are made at most once a change, whoever asks first. A watcher that does not keep up is dropped (its iteration
 ends); the client comes back with the last resourceVersion it saw.

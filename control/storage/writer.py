@@ -7,7 +7,7 @@ batch gathers, so an idle store answers at once and a busy one amortises. Only a
 and requests answered, both in one call into the event loop, events first.
 
 A commit that fails leaves its outcome unknown: its requests get Unavailable, or NoSpace where the disk is full, which
-SQLite notices before there is anything to commit. The connection and the index are made anew from the file, and rows found
+SQLite notices before there is anything to commit. The connection and the index are recreated from the file, and rows found
 there that were never published are published then. That is tried once a second, by itself too, so writes go on as soon as
 the disk takes them; what is asked for in between waits for that one attempt (see recovery).
 """

@@ -1,4 +1,4 @@
-"""TLS handshakes in turns: what a client sends within its handshake is read when it is its address's turn.
+"""Fair queueing of TLS handshakes: a client's handshake is processed when it is its address's turn.
 
 The first bytes are read with the turn in which the handshake was begun. A client may hold back what it has to send after that,
 its certificate for one, which takes a millisecond to verify: hundreds that send it at the same moment would have it verified in
@@ -59,7 +59,7 @@ class _Paced(asyncio.BufferedProtocol):
         return self._inner.get_buffer(sizehint)
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Take in what was read: at once where the handshake was begun with these bytes, or is done."""
+        """Process received bytes: at once where the handshake was begun with these bytes, or is done."""
         if not self._begun or (self._inner.done is not None and self._inner.done.done()):
             self._begun = True
             self._inner.buffer_updated(nbytes)

@@ -94,7 +94,7 @@ class SendingProtocol(HttpToolsProtocol):
                 self.transport.abort()
 
     def forget(self) -> None:
-        """Let go of the transport and the request: TLS's buffers would stay until the garbage collector finds the circle."""
+        """Release the transport and the request: TLS's buffers would stay until the garbage collector finds the circle."""
         self.transport = self.flow._transport = GONE  # type: ignore[assignment]
         for waiting, _ in self.pipeline:
             waiting.scope.clear()  # type: ignore[attr-defined]

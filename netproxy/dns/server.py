@@ -76,7 +76,7 @@ class DNSServer:
         self.serving = True
 
     async def run(self) -> None:
-        """Serve until cancelled. While an address cannot be bound (another server has the port) this is tried again."""
+        """Serve until cancelled. While an address cannot be bound (another server has the port) this is retried."""
         try:
             while True:
                 try:

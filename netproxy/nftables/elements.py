@@ -162,7 +162,7 @@ class _PortElements:
 
     # -- affinity -------------------------------------------------------------------------------------------------
     def _affinity_chains(self) -> None:
-        """Chains of the port's own: each endpoint remembers its clients in a set, and is looked for there first."""
+        """Chains of the port's own: each endpoint records its clients in a set, which is searched first."""
         port, out, settings = self.port, self.out, self.settings
         word = "ip" if port.family == 4 else "ip6"
 

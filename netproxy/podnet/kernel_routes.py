@@ -100,7 +100,7 @@ async def remove(families: Collection[int] = (4, 6)) -> None:
 
 
 async def ensure_tunnel(tunnel: Tunnel | None) -> bool:
-    """Make the tunnel's device what it should be; return whether it was made anew, and so has no entries."""
+    """Make the tunnel's device what it should be; return whether it was recreated, and so has no entries."""
     held = await show("ip", "-d", "-j", "link", "show", "dev", DEVICE)
     if tunnel is None:
         if held:

@@ -97,7 +97,7 @@ class PodNetwork:
         await self._install_routes(mtu)
 
     async def verify(self) -> bool:
-        """Put back kernel settings and routes that others changed; return whether any route had to be."""
+        """Restore kernel settings and routes that others changed; return whether any route had to be."""
         await self._settings.verify()
         if self._done is not None:
             await asyncio.to_thread(cni.allow_pods, self._ready_file)

@@ -66,7 +66,7 @@ class SourceGuard:
         """Set once the table is in force, or the log says why it is not."""
 
     async def run(self) -> None:
-        """Follow until cancelled; where the table cannot be written, the log says so once and it is tried again."""
+        """Follow until cancelled; where the table cannot be written, the log says so once and it is retried."""
         while True:
             try:
                 await self._follow()

@@ -64,7 +64,7 @@ CHAINS: dict[str, tuple[str, ...]] = {
     ),
     "input": (
         "iifname @closed drop",
-        # LLDP, LACP and the like (IEEE 802.1D): the bridge learns their senders, and the node takes in what they carry.
+        # LLDP, LACP and the like (IEEE 802.1D): the bridge learns their senders, and the node receives what they carry.
         "iifname @ports ether daddr & ff:ff:ff:ff:ff:f0 == 01:80:c2:00:00:00 drop",
     ),
     "forward": (

@@ -32,7 +32,7 @@ from netproxy.slim_objects import SlimNamespace, SlimPod
 
 log = logging.getLogger(__name__)
 MAX_GATHER_TURNS = 20
-"""Turns of the loop for which a write waits at most for changes that are being taken in."""
+"""Maximum of iterations of the event loop for which a write waits for changes that are being processed."""
 
 
 class PolicyEnforcer:
@@ -95,7 +95,7 @@ class PolicyEnforcer:
     async def wait_started(self, seconds: float) -> None:
         """Let no pod start before the policies there are.
 
-        The wait until they are known is for so long at most, and only once: a server that shows no policies must not keep a
+        The wait until they are known has this limit, and happens only once: a server that shows no policies must not keep a
         node from serving. Policies that are known and cannot be put in force do.
         """
         if self._wait_timed_out:

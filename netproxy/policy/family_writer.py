@@ -16,7 +16,7 @@ from netproxy.policy.rules import RulesetBuilder
 
 log = logging.getLogger(__name__)
 RETRY = 1.0
-"""Seconds before a write that failed is tried again."""
+"""Seconds before a write that failed is retried."""
 
 
 class FamilyWriter:

@@ -1,7 +1,7 @@
 """Loads policies into the table. Those that cost too much are closed: they select the same pods and allow nothing.
 
 What a policy's peers select depends on the pods there are, so a policy may have to be closed when pods come. Closed ones are
-tried again one after the other, for pods or other policies may have gone; a try may cost as much as the largest policy.
+retried one after the other, for pods or other policies may have gone; a try may cost as much as the largest policy.
 """
 
 from __future__ import annotations

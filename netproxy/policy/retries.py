@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from kube.clock import Clock
 
 FIRST_RETRY, LAST_RETRY = 10.0, 600.0
-"""Seconds until a closed policy is tried again: the first and the longest. Each failure doubles them."""
+"""Seconds until a closed policy is retried: the first and the longest. Each failure doubles them."""
 
 
 @dataclass(slots=True)
@@ -18,7 +18,7 @@ class _Closed:
 
 
 class Retries:
-    """The back-off of one family's closed policies, and of those that are being tried again."""
+    """The back-off of one family's closed policies, and of those that are being retried."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -38,7 +38,7 @@ class Writer(Protocol):
         ...
 
     def fingerprint(self) -> bytes:
-        """Return a value that changes when the tables do; b"" where none is to be had."""
+        """Return a value that changes when the tables do; b"" where none is available."""
         ...
 
     @property

@@ -141,7 +141,7 @@ def interrupt_join(machine: Machine, three: Machines) -> None:
 def _interrupted(machine: Machine, three: Machines) -> tuple[int, str]:
     options = ["--token", three.token, "--discovery-token-ca-cert-hash", three.ca_hash, *machine.identity()]
     argv = ("join", f"https://{three.first.host.address}:6443", "--prefix", str(machine.prefix), *options)
-    # Tests that run in the background may have been told to ignore Ctrl-C, and so would this.
+    # Tests that run in the background may have been set to ignore Ctrl-C, and so would this.
     begin = ("env", "--default-signal=INT", f"PYTHONPATH={ROOT}", sys.executable)
     running = machine.host.popen(*begin, "-m", "wherry.main", *argv)
     try:

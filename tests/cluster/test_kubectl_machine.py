@@ -1,4 +1,4 @@
-"""kubectl's commands that need a machine: a whole manifest comes up, is debugged, copied to and from, and drained."""
+"""kubectl's commands that need a machine: a whole manifest starts, is debugged, copied to and from, and drained."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from tests.support.registry import Registry, registry
 PORT = 5000
 HOST = "registry.k8s.io"
 OPTION = f"--registry-mirror={HOST}=http://{ADDRESS}:{PORT}"
-"""What `wherry up` and `join` are told."""
+"""Options of `wherry up` and `join`."""
 
 
 @contextlib.contextmanager

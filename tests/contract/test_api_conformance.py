@@ -243,7 +243,7 @@ async def _settled(ask: Asked, path: str, made: Object, kind: tuple[str, str]) -
 
 
 async def _gone(ask: Asked, path: str) -> None:
-    """Take away what finalizers hold back, where no controller runs that would."""
+    """Remove what finalizers hold back, where no controller runs that would."""
     async with asyncio.timeout(30):
         while True:
             answer = await ask.raw("GET", path, b"", "", JSON)

@@ -240,7 +240,7 @@ async def test_controllers_work_in_one_server_and_in_the_other_when_it_has_gone(
                 async with asyncio.timeout(30):
                     while not await leader(c, "kube-scheduler"):
                         await asyncio.sleep(0.05)
-            # The first one has let go of its leases, so that the other need not wait until they expire.
+            # The first one has released its leases, so that the other need not wait until they expire.
             try:
                 await c.kubectl("create", "deployment", "two", "--image=x", "--replicas=3")
                 await available(watching, "two", 3)

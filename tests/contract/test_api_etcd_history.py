@@ -26,7 +26,7 @@ State = dict[str, str]
 
 @dataclass
 class Seen:
-    """What the clients were told. Revisions are numbers here; a state maps names to counts."""
+    """Observations of the clients. Revisions are numbers here; a state maps names to counts."""
 
     acknowledged: list[tuple[int, str, str | None]] = field(default_factory=list)
     events: list[tuple[int, str, str | None]] = field(default_factory=list)
@@ -67,7 +67,7 @@ class Clients:
             elif self.chance.random() < 0.15:
                 answer = await api.request("DELETE", f"{CONFIG_MAPS}/{name}")
                 if answer.status == 200:
-                    # A deletion's own revision is told to watchers alone.
+                    # Only watchers get a deletion's own revision.
                     version = ""
                     continue
             else:
@@ -179,7 +179,7 @@ async def test_the_history_holds_while_members_are_killed_and_clients_change_ser
                 await kill_each(cluster, clients.seen)
                 clients.stop.set()
                 await asyncio.gather(*workers)
-                # A last write ends the watch: what comes before it has been told then.
+                # A last write ends the watch: everything before it has been observed then.
                 made = await a.request("POST", CONFIG_MAPS, body("last", "0"))
                 clients.last = revision_of(made.json)
                 clients.seen.acknowledged.append((clients.last, "last", "0"))

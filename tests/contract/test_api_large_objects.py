@@ -1,4 +1,4 @@
-"""Large objects over the wire: the work on them is done beside the event loop, whichever way they are written and shown."""
+"""Large objects over the wire: the work on them is done outside the event loop, whichever way they are written and shown."""
 
 import threading
 from collections.abc import AsyncIterator, Callable
@@ -154,7 +154,7 @@ async def test_large_objects_are_shown_in_other_forms_beside_the_event_loop(
 
 
 MANY = LARGE // VALUE
-"""Values of a body that is worked on beside the event loop, whatever its length."""
+"""Values of a body that is worked on outside the event loop, whatever its length."""
 
 
 async def test_an_object_of_few_bytes_and_many_values_is_written_beside_the_event_loop(

@@ -1,4 +1,4 @@
-"""Starting, stopping and starting again: what is there from the beginning, what stays, how clients are let go."""
+"""Start, stop and restart: initial objects, persistence, and how connections are closed."""
 
 import asyncio
 import json

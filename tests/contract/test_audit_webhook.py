@@ -1,4 +1,4 @@
-"""Audit events that another program is told of, over real HTTPS."""
+"""Audit events sent to another program, over real HTTPS."""
 
 from __future__ import annotations
 

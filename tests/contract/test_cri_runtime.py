@@ -356,7 +356,7 @@ async def test_events_tell_of_a_containers_start_and_end_and_its_status_is_final
                 subscribed.set()
                 continue
             seen.append((event.kind, event.container_id))
-            # containerd 2 also tells of what ended before anybody listened.
+            # containerd 2 also reports what ended before anybody listened.
             if event.kind is Kind.STOPPED and event.container_id == container_id:
                 return (await client.runtime.container_status(event.container_id)).state
         raise AssertionError("the stream ended")

@@ -60,7 +60,7 @@ async def autoscale(cluster: Cluster, metric: dict[str, Any]) -> None:
 
 
 async def scaled(cluster: Cluster, kind: str, replicas: int, current: dict[str, str]) -> dict[str, Any]:
-    """Wait until a metric of that type has led to that many replicas, and is told to be so; return the status."""
+    """Wait until a metric of that type has led to that many replicas, and is reported; return the status."""
     found: dict[str, Any] = {}
 
     async def there() -> bool:

@@ -1,4 +1,4 @@
-"""A client of several API servers: it goes on to another when its own is gone, hangs or is not ready, and comes back.
+"""A client of several API servers: it fails over to another when its own is gone, hangs or is not ready, and comes back.
 
 The servers are small ones of the test's own, so that each can hang and fail at will; the waits are shortened.
 """

@@ -1,4 +1,4 @@
-"""Tokens in Secrets on a real API server: their use is noted, and what nobody uses is marked, refused and deleted."""
+"""Tokens in Secrets on a real API server: their use is recorded, and what nobody uses is marked, refused and deleted."""
 
 from __future__ import annotations
 

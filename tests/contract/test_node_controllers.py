@@ -88,7 +88,7 @@ async def test_a_silent_node_is_tainted_at_fifty_seconds_and_its_pods_leave_afte
             for name in ("n1", "n2"):
                 lease = coordination_v1.Lease(metadata=meta_v1.ObjectMeta(name=name, namespace="kube-node-lease"))
                 await client.create(lease)
-            for _ in range(6):  # n2 lives on, n1 is heard of no more
+            for _ in range(6):  # n2 keeps running, n1 is heard of no more
                 await renew("n2")
                 await asyncio.sleep(0.1)
                 await clock.advance(8)

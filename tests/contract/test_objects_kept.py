@@ -42,7 +42,7 @@ CONTAINERS = [{"name": "c", "image": "i"}]
 
 
 async def make(server: ApiUnderTest, number: int) -> None:
-    """Create some of what controllers look after."""
+    """Create some of what controllers manage."""
     labels = {"app": f"kept-{number}"}
     namespace = "namespaces/kept-ns"
     hard = {"hard": {"pods": "1000"}}

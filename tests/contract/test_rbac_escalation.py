@@ -158,7 +158,7 @@ def bind(name: str, role: str, *users: str, namespace: str = "", kind: str = "Cl
 
 
 async def begin(server: ApiUnderTest, world: Object) -> None:
-    """Take away what an example before has left, and create this one's roles and bindings."""
+    """Remove what an example before has left, and create this one's roles and bindings."""
     for plural in MINE:
         for obj in (await server.request("GET", f"{API}/{plural}")).json["items"]:
             meta = obj["metadata"]

@@ -21,7 +21,7 @@ OWN = "192.0.2.1"
 
 
 class Endpoints:
-    """Stands for the endpoints of the Service `kubernetes`; fails as often as it is told to."""
+    """Stands for the endpoints of the Service `kubernetes`; fails as often as it is set to."""
 
     def __init__(self) -> None:
         self.addresses: list[str] = []

@@ -345,7 +345,7 @@ async def test_nothing_is_restored_under_a_running_server(
     monkeypatch.setattr(restore, "FORGOTTEN_SECONDS", 1)
     with pytest.raises(Unavailable, match=r"192\.0\.2\.1.*stop them first"):
         await restore.restore(store, tmp_path / "s.db")
-    # One that has been stopped is forgotten, and what a snapshot tells of servers does not come back.
+    # One that has been stopped is forgotten, and what a snapshot says about servers does not come back.
     await store.snapshot(tmp_path / "later.db")
     await store.delete(server.key)
     await restore.restore(store, tmp_path / "later.db")

@@ -104,7 +104,7 @@ async def test_a_write_that_has_to_read_a_bad_block_fails_alone_and_is_done_late
 
 @pytest.mark.parametrize("first", [0, HEAD])
 async def test_a_database_that_cannot_be_read_at_the_start_is_not_called_damaged(tmp_path: Path, first: int) -> None:
-    """Who is told that it is damaged restores a snapshot, and loses what was written since."""
+    """An administrator who learns that it is damaged restores a snapshot, and loses what was written since."""
     path = tmp_path / "state.db"
     with failing_reads(path) as disk:
         await (await filled(path)).close()

@@ -1,4 +1,4 @@
-"""Benchmarks that are ended: what they made is taken away, and their names and options reach them."""
+"""Benchmarks that are ended: what they made is removed, and their names and options reach them."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 if __name__ == "__main__":
-    faulthandler.register(signal.SIGUSR2)  # an import that hangs is to tell of itself, too
+    faulthandler.register(signal.SIGUSR2)  # an import that hangs is to print its stack, too
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 
 import uvloop
@@ -74,7 +74,7 @@ class AgentProcess:
         return None
 
     async def explain(self) -> None:
-        """Have it written down where the agent's tasks stand, or what its process does that does not come so far."""
+        """Have it recorded where the agent's tasks stand, or what its process does that does not come so far."""
         process = self._process
         if process is None or process.returncode is not None:
             words = ["there is no agent" if process is None else f"the agent has ended with {process.returncode}"]

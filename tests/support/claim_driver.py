@@ -1,6 +1,6 @@
 """A DRA driver's node part: a real gRPC server on a unix socket, with its registration socket beside it.
 
-It makes every claim ready as one CDI device named after the claim, and remembers what it was asked (`calls`).
+It prepares every claim as one CDI device named after the claim, and records its calls (`calls`).
 """
 
 from __future__ import annotations

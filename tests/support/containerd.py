@@ -68,7 +68,7 @@ class Containerd:
             time.sleep(0.05)
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
-        """End containerd; containers live on, as they do on a real node."""
+        """End containerd; containers keep running, as they do on a real node."""
         if self._process is None:
             return
         self._process.send_signal(how)

@@ -2,7 +2,7 @@
 
 Three measures, because none sees everything. Lines that Python executes are counted exactly, on short inputs, and are the same
 on every run, and so is the memory that is taken at its most. What runs inside one line (a regular expression, a copy, `in` of a
-list, int()) shows in processor time alone. That is measured on inputs that grow fourfold, and judged only where the largest
+list, int()) shows in CPU time alone. That is measured on inputs that grow fourfold, and judged only where the largest
 takes long enough to matter: a largest input that is quick needs no judgement, one that is slow must not have grown faster than
 its input.
 """
@@ -84,7 +84,7 @@ def steps(case: Case, given: Any) -> int:
 
 
 def seconds(case: Case, given: Any) -> float:
-    """Return the processor time of this thread to read an input."""
+    """Return the CPU time of this thread to read an input."""
     gc.disable()
     try:
         begin = time.thread_time()

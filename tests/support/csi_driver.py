@@ -1,7 +1,7 @@
 """A small CSI driver for tests: real gRPC on real sockets, real bind mounts and loop devices.
 
 A volume is a folder below `data`, or an image file behind a loop device where it is a block volume. The driver notes every call
-(`calls`) and fails where it is told to (`failures`). `python -m tests.support.csi_driver` runs it as a process beside its
+(`calls`) and fails where it is set to (`failures`). `python -m tests.support.csi_driver` runs it as a process beside its
 cluster's side (csi_sidecars.py), as a driver's pods would.
 """
 

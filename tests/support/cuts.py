@@ -1,7 +1,7 @@
 """Pods of several kinds through their life, the agent killed at the n-th call of each part of it and begun anew.
 
 One life: made (init container, sidecar, hook, volumes, token; one that succeeds, one that fails; a static pod with its
-mirror), looked after by an agent that has just been started on a node that the API has forgotten, changed (another image,
+mirror), managed by an agent that has just been started on a node that the API has forgotten, changed (another image,
 a debug container, a resize), and deleted. Each part must come to the same end as without a kill.
 """
 
@@ -51,7 +51,7 @@ class Life:
     def __init__(
         self, node: NodeUnderTest, agent: AgentProcess, knife: Knife, passage: RuntimePassage, script: str = TRAP
     ) -> None:
-        """`script`: what runs until it is told to end."""
+        """`script`: what runs until it is stopped."""
         self.node, self.agent, self.knife, self.passage, self.script = node, agent, knife, passage, script
         self.client: Client = node.client
         self.seen: dict[str, Seen] = {}
@@ -179,7 +179,7 @@ async def live(life: Life, n: int, call: int, after: bool) -> list[str]:
     pods = await life._pods()
     for pod in pods.values():
         for status in (*pod.status.init_container_statuses, *pod.status.container_statuses):
-            # One that was made and not started is made again under the next number, as upstream has it.
+            # One that was made and not started is recreated under the next number, as upstream has it.
             assert status.restart_count <= 1, f"{cut}: {status}"
     cut.append(await life.part(call, after, lambda: life.restart(), life.restarted))
     settled = await life._pods()

@@ -129,7 +129,7 @@ def ext4_disk(folder: Path, size: int = 16 * MI) -> Iterator[SmallDisk]:
 def _looped(image: Path) -> Iterator[Path]:
     device = _command("losetup", "--find", "--show", str(image)).strip()
     try:
-        # One page a request: the loop driver takes a write that its file took in part for one that was done.
+        # One page a request: the loop driver treats a partial write of its file as complete.
         Path("/sys/block", Path(device).name, "queue/max_sectors_kb").write_text("4")
         yield Path(device)
     finally:

@@ -1,7 +1,7 @@
 """An extension API server of a few lines: one kind, kept in a dict, over TLS, that believes only the front proxy.
 
 It serves what the aggregation layer needs (a discovery document, an OpenAPI v3 index), lists, gets, creates and a watch, and
-remembers who was said to ask.
+records the reported user.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ class FailingReads:
 
 @contextlib.contextmanager
 def failing_reads(path: Path) -> Iterator[FailingReads]:
-    """Put the replacement in place for a while; it lets all pass until it is told otherwise."""
+    """Put the replacement in place for a while; it lets all pass until it is set otherwise."""
     library, libc = ctypes.CDLL(_LIBRARY), ctypes.CDLL(None, use_errno=True)
     library.sqlite3_vfs_find.restype = ctypes.POINTER(_Vfs)
     vfs = library.sqlite3_vfs_find(None)

@@ -1,4 +1,4 @@
-"""Clients of several API servers beside a test: they write, read and watch all the time, and keep what they were told.
+"""Clients of several API servers beside a test: they write, read and watch all the time, and record the responses.
 
 They run in a thread in the network namespace of the test's switch (netns.py), each with another preferred server, and go on to
 another one as agents do. `check` then holds the whole against what a store must do.

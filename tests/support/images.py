@@ -51,7 +51,7 @@ def busybox(name: str = BUSYBOX_IMAGE) -> Image:
 
 
 def busybox_of(registry: str, name: str) -> Image:
-    """Describe the same with an ID of its own: who may use an image is noted by ID, whatever names it has."""
+    """Describe the same with an ID of its own: who may use an image is recorded by ID, whatever names it has."""
     return Image(f"{registry}/{name}", labels={"registry": registry})
 
 

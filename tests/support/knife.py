@@ -117,7 +117,7 @@ class RuntimePassage:
             return answer
 
         async def go() -> bytes:
-            # What the runtime has begun when its caller is killed it finishes, and that is noted.
+            # What the runtime has begun when its caller is killed it finishes, and that is recorded.
             calling = asyncio.create_task(call(), name=f"passing on {rpc}")
             self._calling.add(calling)
             calling.add_done_callback(self._called)

@@ -1,4 +1,4 @@
-"""Objects with the largest number that the API takes in every integer field, and a judge of what is done for them."""
+"""Objects with the largest number that the API accepts for every integer field, and a judge of what is done for them."""
 
 from __future__ import annotations
 

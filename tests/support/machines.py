@@ -104,7 +104,7 @@ class Machine(Cluster):
         return self.prefix / "daemons.json"
 
     def _forget_memory(self) -> None:
-        """Take away what a reboot does: mounts, everything in /run, cgroups."""
+        """Remove what a reboot does: mounts, everything in /run, cgroups."""
         libc = ctypes.CDLL(None, use_errno=True)
         points = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
         for point in sorted((p for p in points if p.startswith(f"{self.prefix}/")), reverse=True):

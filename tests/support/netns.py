@@ -1,4 +1,4 @@
-"""Network namespaces of a test's own: made, wired, entered, and taken away with all that runs in them.
+"""Network namespaces of a test's own: made, wired, entered, and removed with all that runs in them.
 
 A namespace is entered by one thread alone (`inside`), with its own event loop: the sockets it opens, the processes it
 starts and the /proc/sys/net it writes are the namespace's, while the rest of the test process stays where it is.

@@ -28,7 +28,7 @@ class Packet:
 
 @dataclass(frozen=True)
 class Host:
-    """The node that the packet comes by: its addresses, and who remembers a client (the `recent` lists)."""
+    """The node that the packet comes by: its addresses, and its recorded clients (the `recent` lists)."""
 
     addresses: frozenset[str] = frozenset({"192.168.0.1", "127.0.0.1"})
     remembered: frozenset[tuple[str, str]] = frozenset()

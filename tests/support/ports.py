@@ -1,4 +1,4 @@
-"""Ports that a test may let go of and take again, or hand to another process, without anybody coming between.
+"""Ports that a test may release and take again, or hand to another process, without anybody coming between.
 
 A port that the kernel handed out (`bind` to 0) is in the range from which it serves every other socket of the machine, also
 those of the tests beside this one: once it is free, the next connection may get it. These ports lie below that range, and

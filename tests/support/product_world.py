@@ -1,4 +1,4 @@
-"""Small objects of every kind a controller follows, one large one among them, and a server in memory that they live on.
+"""Small objects of every kind a controller follows, one large one among them, and a server in memory that holds them.
 
 The small ones belong together by their number: a small pod has the labels that the selector of the small Service selects, and
 so on. The large one is related to all of them: its selectors select every small object, its labels are theirs.

@@ -8,7 +8,7 @@ import ssl
 
 
 class RawClient:
-    """A connection that sends what it is told; every wait for the server has a limit."""
+    """A connection that sends given bytes; every wait for the server has a limit."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer

@@ -1,4 +1,4 @@
-"""A webhook for tests: a real HTTPS server on loopback that answers as the test says, and remembers what it was asked."""
+"""A webhook for tests: a real HTTPS server on loopback that answers as the test says, and records its requests."""
 
 from __future__ import annotations
 

@@ -253,7 +253,7 @@ MESSAGE = "Pod was terminated in response to imminent node shutdown."
 
 
 def notes_its_end(name: str, seconds: int) -> dict[str, Any]:
-    """Describe a container that notes when it is told to end and when it has, and takes its time between."""
+    """Describe a container that records when it is terminated and when it has ended, some time later."""
     note = "cut -d. -f1 /proc/uptime > /times/%s"
     command = (
         f"trap '{note % f'{name}-told'}; sleep {seconds}; {note % f'{name}-ended'}; exit 0' TERM; sleep 1000000 & wait"

@@ -37,7 +37,7 @@ def keyring(config: AgentConfig, client: Client, clock: Clock) -> Keyring:
 
 
 async def load_finished_pulls(records: ImageRecords, runtime: RuntimeClient) -> None:
-    """Take in which pulls of the last agent have come to their end. Raise CRIError."""
+    """Complete the records of the last agent's finished pulls. Raise CRIError."""
     images = await runtime.images.list_images()
     names = [(image.id, [*image.repo_tags, *image.repo_digests]) for image in images]
     await asyncio.to_thread(records.load_finished_pulls, names)

@@ -1,6 +1,6 @@
 """Starts a container: pulls its image, makes its configuration, creates and starts it, runs its postStart hook.
 
-A failure is recorded as an event and a waiting reason, and the start is tried again after a back-off. Where the sandbox died
+A failure is recorded as an event and a waiting reason, and the start is retried after a back-off. Where the sandbox died
 meanwhile, the container has not failed.
 """
 

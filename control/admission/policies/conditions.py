@@ -23,7 +23,7 @@ Compiled = Program | CompileError
 
 
 def prepare(expression: str, declared: Declarations) -> Compiled:
-    """Compile an expression; what is wrong with one that was stored all the same is told when it is asked."""
+    """Compile an expression; errors of one that is stored nevertheless are reported when it is evaluated."""
     try:
         return compile_cel(expression, declared)
     except CompileError as error:

@@ -96,7 +96,7 @@ async def values(lookup: Lookup, authorizer: Authorizer, attributes: Attributes,
 
 
 async def settled(user: str, values: Mapping[str, Any], work: Callable[[], T]) -> T:
-    """Do work that evaluates expressions on `values`: beside the event loop, at the user's turn, where they cost much.
+    """Do work that evaluates expressions on `values`: outside the event loop, at the user's turn, where they cost much.
 
     It is done again where an authorizer had to be waited for in the middle.
     """

@@ -1,4 +1,4 @@
-"""One policy asked about one request: the variables, what may be spent, and what a failed expression is told as."""
+"""Evaluation of one policy for one request: the variables, the cost limit, and the error of a failed expression."""
 
 from __future__ import annotations
 

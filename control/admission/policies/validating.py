@@ -1,4 +1,4 @@
-"""ValidatingAdmissionPolicy: what does not fulfil the expressions is refused, warned of or noted, as a binding says."""
+"""ValidatingAdmissionPolicy: what does not fulfil the expressions is refused, warned of or recorded, as a binding says."""
 
 from __future__ import annotations
 

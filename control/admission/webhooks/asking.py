@@ -26,7 +26,7 @@ class Asker:
         self.lookup, self.caller, self._authorizer = lookup, caller, authorizer
 
     async def concerns(self, invocation: Invocation, attributes: Attributes) -> bool:
-        """Tell whether a webhook's match conditions are met; raises 403 where that cannot be told and failures count."""
+        """Return whether a webhook's match conditions are met; raises 403 if that cannot be evaluated and failures count."""
         conditions = invocation.hook.get("matchConditions")
         if not conditions:
             return True

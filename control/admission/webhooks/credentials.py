@@ -69,7 +69,7 @@ class Credentials:
 
 
 def load(documents: Iterable[Object]) -> Credentials:
-    """Read what plugins are told; raises ConfigurationError."""
+    """Read the configuration of plugins; raises ConfigurationError."""
     by_name: dict[str, User] = {}
     usual: User | None = None
     for document in documents:

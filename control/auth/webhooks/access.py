@@ -45,7 +45,7 @@ class Settings:
 
 
 class WebhookAuthorizer(Asking):
-    """Answers from what it remembers, else raises Unanswered; `ask` asks the webhook."""
+    """Answers from its cache, else raises Unanswered; `ask` asks the webhook."""
 
     def __init__(self, client: ReviewClient, settings: Settings, clock: Clock) -> None:
         self._client, self.settings = client, settings
@@ -98,7 +98,7 @@ class WebhookAuthorizer(Asking):
         return answer
 
     def _excused(self, spec: Object) -> Answer | None:
-        """Return what is to be said without asking: the conditions are not met, or cannot be told."""
+        """Return the decision without a request: the conditions are not met, or cannot be evaluated."""
         problem: EvaluationError | None = None
         shown = shown_to_conditions(spec) if self.settings.conditions else spec
         for program in self.settings.conditions:

@@ -1,8 +1,8 @@
-"""Asking another program over HTTPS who somebody is (TokenReview) or what they may do (SubjectAccessReview).
+"""Webhooks over HTTPS for authentication (TokenReview) and authorization (SubjectAccessReview).
 
-Where it is and how both sides prove who they are stands in a kubeconfig, as upstream has it: the cluster is the
+A kubeconfig has the address and the credentials of both sides, as upstream: the cluster is the
 program, the user is this server. A review is posted to the very URL of the file. Answers that say "later" or "my
-fault" are asked for again, with growing pauses (apiserver's DefaultRetryBackoffWithInitialDelay); a program that is
+fault" are asked for again, with a growing back-off (apiserver's DefaultRetryBackoffWithInitialDelay); a program that is
 not there is not.
 """
 
@@ -48,7 +48,7 @@ class ReviewClient:
         self.access.ssl_context()
         self._clock, self._timeout, self._first_pause = clock, timeout, first_pause
         self._patient = patient
-        """Whether a program that cannot be reached is tried again too."""
+        """Whether a program that cannot be reached is retried too."""
         self._transport: HttpsTransport | None = None
 
     async def ask(self, review: Object) -> Object:

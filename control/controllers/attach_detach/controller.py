@@ -1,10 +1,11 @@
 """The attach/detach controller: a VolumeAttachment for each CSI volume on each node that needs it.
 
-It writes wishes: the driver's own controller attaches and says so in the VolumeAttachment. What is attached is told to the node
-in its status, which waits for that before it uses the volume. For detaching the order is what keeps data whole: out of
-the node's status.volumesAttached first, which is refused where its volumesInUse has it by then, then the VolumeAttachment
-goes. A node that comes to use the volume meanwhile sees that it is not attached. All state is in the API but for how long was
-waited. Informers may lag: before what cannot be undone the API server itself is asked (node_statuses.py, attaching.py).
+It writes wishes: the driver's own controller attaches and says so in the VolumeAttachment. The controller reports
+attached volumes to the node in its status, which waits for that before it uses the volume. For detaching the order is
+what keeps data whole: out of the node's status.volumesAttached first, which is refused where its volumesInUse has it
+by then, then the VolumeAttachment goes. A node that comes to use the volume meanwhile sees that it is not attached.
+All state is in the API but for how long was waited. Informers may lag: before what cannot be undone the API server
+itself is asked (node_statuses.py, attaching.py).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from kube.volume_binding import claim_names
 MANAGED = "volumes.kubernetes.io/controller-managed-attach-detach"
 _BY_CLAIM, _BY_VOLUME, _BY_HANDLE = "volume-claim", "attached-volume", "csi-handle"
 RETRY_SECONDS = 5.0
-"""After which a volume is looked at again that the API server shows in use or attached elsewhere, and our copy does not."""
+"""After which a volume is checked again that the API server shows in use or attached elsewhere, and our copy does not."""
 
 
 class AttachDetachController:
@@ -48,7 +49,7 @@ class AttachDetachController:
         self._volumes.add_index(_BY_HANDLE, lambda volume: [_unique(volume)] if volume.spec.csi else [])
         self._attachments.add_index(_BY_VOLUME, lambda a: [_volume_of(a)])
         self._since: dict[tuple[str, str], float] = {}
-        """Volume and node: when it was first found that a node should let go."""
+        """Volume and node: when it was first found that a node should detach."""
         self._statuses, self._attaching = NodeStatuses(context), Attaching(context.client)
         self.volumes = Controller("attach and detach", self.reconcile, workers=4, clock=self._clock)
         self.nodes = Controller("attached volumes", self._statuses.reconcile, workers=2, clock=self._clock)
@@ -67,7 +68,7 @@ class AttachDetachController:
 
     @property
     def waiting(self) -> list[tuple[str, str]]:
-        """List volumes and nodes that have not let go of them yet."""
+        """List volumes and nodes that have not released them yet."""
         return sorted(self._since)
 
     # -- events -----------------------------------------------------------------------------------------------------
@@ -125,7 +126,7 @@ class AttachDetachController:
             attachment.spec.node_name: attachment
             for name in names
             for attachment in self._attachments.by_index(_BY_VOLUME, name)
-            if is_attachment_name(name_of(attachment))  # what others made is theirs to take away
+            if is_attachment_name(name_of(attachment))  # what others made is theirs to remove
         }
         pods = self._pods_by_node(alike)
         if volume is None or not self._attachable(volume):

@@ -59,7 +59,7 @@ class NodeStatuses:
         return node is None
 
     def stays(self, attachment: str) -> None:
-        """An attachment is gone, or its node is to be told of it after all."""
+        """An attachment is gone, or its node's status must list it again."""
         self._leaving.discard(attachment)
 
     async def _now(self, name: str) -> core_v1.Node | None:

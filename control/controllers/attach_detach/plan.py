@@ -3,7 +3,7 @@
 A volume is wanted on each node that has a pod with it that has not ended. It is detached from a node that does not want it once
 the node says that it is not in use there. A node that is out of service is not waited for; one that is not ready, or whose
 object was deleted while its machine may run on, for six minutes (pkg/controller/volume/attachdetach:
-maxWaitForUnmountDuration). A volume for one node only is not attached to a second before the first has let go.
+maxWaitForUnmountDuration). A volume for one node only is not attached to a second before the first has detached it.
 """
 
 from __future__ import annotations

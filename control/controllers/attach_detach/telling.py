@@ -19,7 +19,7 @@ class Telling:
     def __init__(self, recorder: EventRecorder, pods_of: Callable[[core_v1.PersistentVolume], Pods]) -> None:
         self._recorder, self._pods_of = recorder, pods_of
         self._told: dict[str, set[str]] = {}
-        """Volume to the UIDs of pods that were told that another node has it."""
+        """Volume to the UIDs of pods with an event that another node has it."""
 
     def result(
         self,

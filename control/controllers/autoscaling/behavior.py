@@ -1,7 +1,7 @@
 """From a wished number of replicas to the allowed one: stabilization windows, rate policies, minimum and maximum.
 
 An autoscaler without `behavior` may double (or reach four) at once and goes down to the highest wish of the last five
-minutes; one with it follows its rules. What was wished and done is remembered here, in memory, as upstream does.
+minutes; one with it follows its rules. Recommendations and changes are recorded here, in memory, as upstream does.
 Upstream: pkg/controller/podautoscaler/horizontal.go.
 """
 

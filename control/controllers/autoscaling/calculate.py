@@ -77,7 +77,7 @@ class Calculator:
         except MetricsError as error:
             raise MetricFailed(reason, str(error), f"{_failed(metric)}: {error}") from error
 
-    # -- figures of the pods themselves -----------------------------------------------------------------------------
+    # -- metrics of the pods themselves -----------------------------------------------------------------------------
     async def _resource(self, metric: autoscaling_v2.MetricSpec, at: Situation) -> Outcome:
         source = metric.resource
         assert source is not None
@@ -141,7 +141,7 @@ class Calculator:
         status = autoscaling_v2.MetricStatus(type="Pods", pods=seen)
         return Outcome(proposal.replicas, f"pods metric {wanted.name}", status)
 
-    # -- figures of something else ----------------------------------------------------------------------------------
+    # -- metrics of other objects ----------------------------------------------------------------------------------
     async def _object(self, metric: autoscaling_v2.MetricSpec, at: Situation) -> Outcome:
         source = metric.object
         assert source is not None
@@ -188,7 +188,7 @@ class Calculator:
 
 
 def _failed(metric: autoscaling_v2.MetricSpec) -> str:
-    """Return how upstream begins to say that a metric could not be had."""
+    """Return how upstream begins to say that a metric could not be obtained."""
     if metric.resource is not None:
         return f"failed to get {metric.resource.name} resource metric value"
     if metric.container_resource is not None:

@@ -252,7 +252,7 @@ class AutoscalingController:
         return found
 
     def _invalid(self, autoscaler: Autoscaler, outlook: Outlook, reason: str, message: str, condition: str) -> NoReturn:
-        """Tell that the pods to measure cannot be told; raises _Failed."""
+        """Report that the pods to measure cannot be determined; raises _Failed."""
         self._recorder.event(autoscaler, "Warning", reason, message)
         shown = "InvalidSelector" if reason == "SelectorRequired" else reason
         outlook.set("ScalingActive", False, shown, condition)

@@ -1,7 +1,7 @@
 """From measurements to a number of replicas: the ratio of use to target, applied to the pods that count.
 
 Pods that are being deleted or have failed do not count; pods that cannot be judged yet (pending, just started) and pods
-without figures are assumed to be whatever keeps the change small: they use nothing when the ratio says up, their whole
+without metrics are assumed to be whatever keeps the change small: they use nothing when the ratio says up, their whole
 target when it says down. A ratio within the tolerance changes nothing.
 Upstream: pkg/controller/podautoscaler/replica_calculator.go. Everything here is pure; amounts are in thousandths.
 """

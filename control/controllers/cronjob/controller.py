@@ -45,7 +45,7 @@ class CronJobController:
             self.controller.enqueue(f"{change.new.metadata.namespace}/{reference.name}")
 
     async def reconcile(self, key: str) -> float | None:
-        """Do what one CronJob has to do now; return the seconds until it is to be looked at again."""
+        """Do what one CronJob has to do now; return the seconds until it is to be checked again."""
         cron = self._latest.get(key)
         if cron is None:
             return None

@@ -21,7 +21,7 @@ from kube.clock import after, parse_time
 SCHEDULED = "batch.kubernetes.io/cronjob-scheduled-timestamp"
 MANY_MISSED = 100
 LONGEST_WAIT = 300.0
-"""Seconds after which the clock is looked at again: the wall clock may be set, or the machine suspended, meanwhile."""
+"""Seconds after which the clock is checked again: the wall clock may be set, or the machine suspended, meanwhile."""
 
 Event = tuple[str, str, str]
 """(type, reason, message)."""

@@ -1,7 +1,7 @@
 """Cron schedules: five fields or a named one, and the moments that they mean in a time zone.
 
 Where both the day of the month and the day of the week are given, either will do; a field with a star (but not with a step)
-gives way. A time that daylight saving skips is not had that day, one that it repeats is had twice. (The behaviour is that
+gives way. A time that daylight saving skips does not occur that day, one that it repeats occurs twice. (The behaviour is that
 of robfig/cron, which upstream uses.)
 """
 

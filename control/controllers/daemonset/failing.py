@@ -34,7 +34,7 @@ class Failures:
         return max(0.0, since + delay - now)
 
     def note(self, node: str, now: float) -> None:
-        """Take in that a failed pod of a node is replaced now."""
+        """Record that a failed pod of a node is replaced now."""
         delay, since = self._nodes.get(node, (0.0, now))
         if now - since > 2 * LONGEST:
             delay = 0.0

@@ -51,7 +51,7 @@ def plan(
 ) -> DaemonPlan:
     """Compare a DaemonSet with its pods; `revision` is the hash of the current template.
 
-    `verdicts` tells of each node whether it should have a pod, and whether one there may stay.
+    `verdicts` says for each node whether it should have a pod, and whether one there may stay.
     `wait` gives the seconds until a failed pod of a node may be replaced.
     """
     by_node: dict[str, list[core_v1.Pod]] = {}

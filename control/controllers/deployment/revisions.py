@@ -1,7 +1,7 @@
-"""Revisions of a Deployment: which ReplicaSet is new, which are old, and the annotations that remember the history.
+"""Revisions of a Deployment: which ReplicaSet is new, which are old, and the annotations that hold the history.
 
 A ReplicaSet is the new one where its template is the Deployment's (the oldest such, should there be several). Revision
-numbers, and the desired and greatest counts by which a scaling is told from a rollout, live in annotations of the
+numbers, and the desired and greatest counts that distinguish a scaling from a rollout, live in annotations of the
 ReplicaSets, where `kubectl rollout history` reads them. Upstream: pkg/controller/deployment/util/deployment_util.go.
 """
 
@@ -98,7 +98,7 @@ def max_annotation(rs: apps_v1.ReplicaSet) -> int | None:
 
 
 def size_annotations(deployment: apps_v1.Deployment) -> dict[str, str]:
-    """Return the annotations that remember how large the Deployment was when its sets were last scaled."""
+    """Return the annotations with the size of the Deployment when its sets were last scaled."""
     return {
         DESIRED_REPLICAS: str(wanted(deployment)),
         MAX_REPLICAS: str(wanted(deployment) + max_surge(deployment)),

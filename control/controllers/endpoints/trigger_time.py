@@ -14,7 +14,7 @@ ANNOTATION = "endpoints.kubernetes.io/last-change-trigger-time"
 
 
 class TriggerTimes:
-    """Remembers per Service which moments have been answered."""
+    """Records the processed trigger times of each Service."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[str, dict[str, str]]] = {}

@@ -2,7 +2,7 @@
 
 The graph is fed by informers of all resources. An owner that is in the graph exists; one that is not is asked for live
 before anything is done, since our copy may be behind (and a reference may lie about its coordinates).
-A resource that cannot be listed (its conversion webhook is dead, its definition is being deleted) holds up nothing but its own
+A resource that cannot be listed (its conversion webhook is dead, its definition is being deleted) blocks nothing but its own
 objects: the first list of all is waited for, but no longer than upstream does.
 Upstream: pkg/controller/garbagecollector.
 """
@@ -314,7 +314,7 @@ class GarbageCollector:
         if live is None or live.metadata.deletion_timestamp is not None:
             return
         if {owner.uid for owner in live.metadata.owner_references} != {owner.uid for owner in item.owners}:
-            return  # its owners changed: the watch brings the news, and with them another look
+            return  # its owners changed: the watch will deliver the change, which causes another check
         options = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",

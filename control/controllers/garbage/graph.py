@@ -1,6 +1,6 @@
 """Ownership graph: the known objects by UID, and the dependents of each owner. Pure.
 
-Owners are known by their UID: an object that was made anew under the same name is another one. Changes return the UIDs
+Owners are known by their UID: an object that was recreated under the same name is another one. Changes return the UIDs
 that have to be looked at because of them.
 """
 
@@ -67,7 +67,7 @@ class Graph:
         return [self.items[name] for name, refs in found if _blocks(refs)]
 
     def put(self, item: Item) -> set[str]:
-        """Add an object or take in its new state; return the UIDs to look at."""
+        """Add an object or store its new state; return the UIDs to look at."""
         old = self.items.get(item.uid)
         self.items[item.uid] = item
         look: set[str] = set()
@@ -90,7 +90,7 @@ class Graph:
         return {uid for uid in look if uid in self.items}
 
     def strays(self, uid: str, before: Item | None) -> list[tuple[Item, Owner]]:
-        """Return the references that an object's news has shown to lead into another namespace, where no owner may be.
+        """Return the references that an object's change has shown to lead into another namespace, where no owner may be.
 
         It may be the dependent, or the owner that is seen only after it. Upstream: reportInvalidNamespaceOwnerRef.
         """

@@ -24,7 +24,7 @@ class Backoff:
     last: datetime | None = None
 
     def wait(self, now: datetime) -> float:
-        """Return the seconds until pods may be made again."""
+        """Return the seconds until pods may be created again."""
         if not self.failures or self.last is None:
             return 0.0
         delay: float = min(FIRST_BACKOFF * 2 ** (min(self.failures, 20) - 1), LAST_BACKOFF)

@@ -115,7 +115,7 @@ class JobController:
         if not same_status(job.status, todo.status):
             job = await self._client.update_status(msgspec.structs.replace(job, status=todo.status))
             self._latest.wrote(job)
-        self._backoffs[uid] = backoff  # not before: what is not written down is seen, and would be counted, again
+        self._backoffs[uid] = backoff  # not before: what is not recorded is seen, and would be counted, again
         for type_, reason, message in todo.events:
             self._recorder.event(job, type_, reason, message)
         failure = await for_each(todo.untrack, self._untrack) or await self._apply(job, todo, pods)
@@ -156,7 +156,7 @@ class JobController:
         return failure
 
     async def _delete(self, job: batch_v1.Job, pod: core_v1.Pod, tracked: bool) -> None:
-        """Let go of a pod and delete it: one that we delete has not failed (upstream: deleteJobPods)."""
+        """Release a pod and delete it: one that we delete has not failed (upstream: deleteJobPods)."""
         try:
             if tracked and tally.FINALIZER in pod.metadata.finalizers:
                 await self._untrack(pod)
@@ -176,7 +176,7 @@ class JobController:
                 raise
 
     async def release_orphan(self, key: str) -> None:
-        """Let go of a pod whose Job is gone."""
+        """Release a pod whose Job is gone."""
         pod = self._pods.get(key)
         if pod is None or tally.FINALIZER not in pod.metadata.finalizers:
             return

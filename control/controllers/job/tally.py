@@ -77,7 +77,7 @@ def tally(job: batch_v1.Job, pods: Sequence[core_v1.Pod], ending: str = "") -> T
     """Count the pods; changes nothing.
 
     `ending` is the verdict on the Job, if there is one, or says that it is deleted: then no pod will be replaced any more, and
-    all are let go of, those that still run as failed ones where the Job has failed.
+    all are released, those that still run as failed ones where the Job has failed.
     Upstream: trackJobStatusAndRemoveFinalizers.
     """
     status, completions = job.status, job.spec.completions or 0
@@ -153,7 +153,7 @@ def failures_after(job: batch_v1.Job, pod: core_v1.Pod) -> tuple[int, int]:
 def latest_failures(job: batch_v1.Job, pods: Sequence[core_v1.Pod]) -> dict[int, core_v1.Pod]:
     """Return each index's last failed pod that has no successor yet; nothing for Jobs without limits for indexes.
 
-    A pod without the finalizer is none: it was let go of to be deleted, and its index has not failed by that.
+    A pod without the finalizer is none: it was released to be deleted, and its index has not failed by that.
     """
     if job.spec.backoff_limit_per_index is None:
         return {}
@@ -180,7 +180,7 @@ def finished_at(pod: core_v1.Pod) -> datetime | None:
 
 
 def ended_at(pod: core_v1.Pod) -> datetime | None:
-    """Return when a failed pod ended, as near as it can be told: one that never ran has no containers that ended."""
+    """Return when a failed pod ended, as nearly as it is known: one that never ran has no containers that ended."""
     ready = next((c for c in pod.status.conditions if c.type == "Ready" and c.status == "False"), None)
     told = (ready.last_transition_time if ready is not None else None, pod.metadata.creation_timestamp)
     return finished_at(pod) or next((parse_time(time) for time in told if time), None)

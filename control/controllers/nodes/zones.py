@@ -69,7 +69,7 @@ class Members:
         self._down: Counter[str] = Counter()
 
     def saw(self, node: str, zone: str, ready: bool) -> None:
-        """Take in a node as it is now."""
+        """Process a node's current state."""
         if self._nodes.get(node) == (zone, ready):
             return
         self.gone(node)

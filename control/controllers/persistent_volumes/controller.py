@@ -38,7 +38,7 @@ from kube.volume_binding import (
 )
 
 RESYNC_SECONDS, UNPLACED = 15.0, "unplaced-claim"
-"""How often it is told anew what a claim waits for; the index of pods without a node by their claims."""
+"""Interval between events about what a claim waits for; the index of pods without a node by their claims."""
 Claim, Volume = core_v1.PersistentVolumeClaim, core_v1.PersistentVolume
 
 

@@ -156,7 +156,7 @@ class ResourceClaimController:
             return made[entry.name]
         template = self._templates.get(f"{namespace_of(pod)}/{entry.resource_claim_template_name}")
         if template is None:
-            # Tried again with back-off: the informer may be behind, and the role has no `get` of templates.
+            # Retried with back-off: the informer may be behind, and the role has no `get` of templates.
             raise errors.not_found(
                 "resource.k8s.io", "resourceclaimtemplates", entry.resource_claim_template_name or ""
             )

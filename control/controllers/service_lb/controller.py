@@ -1,7 +1,7 @@
 """Gives Services of type LoadBalancer their addresses, and takes them back. Events and finalizer are upstream's
 (cloud-provider/controllers/service), whose place this takes where there is no cloud.
 
-Switched off, it only lets go of what it gave: nobody else would take its finalizer off, and the Service could never go.
+Switched off, it only releases what it gave: nobody else would take its finalizer off, and the Service could never go.
 """
 
 from __future__ import annotations

@@ -224,5 +224,5 @@ class StatefulSetController:
                     metadata = msgspec.structs.replace(found.metadata, owner_references=owners)
                     written = await self._client.update(msgspec.structs.replace(found, metadata=metadata))
                     self._latest_claims.wrote(written)
-                    # A claim that went before the answer came is remembered so long, and may hold its pod up.
+                    # A claim deleted before the response stays recorded that long, and may block its pod.
                     self.controller.enqueue_after(key_of(sts), KEPT_SECONDS + 1)

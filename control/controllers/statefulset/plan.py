@@ -32,7 +32,7 @@ class StatefulPlan:
     condemned: list[core_v1.Pod] = field(default_factory=list)
     """Pods beyond the wanted ordinals, the highest first."""
     pending: list[core_v1.Pod] = field(default_factory=list)
-    """Pods that have not begun: claims of theirs that have gone are to be made again."""
+    """Pods that have not started: deleted claims of theirs are to be recreated."""
     status: apps_v1.StatefulSetStatus = field(default_factory=apps_v1.StatefulSetStatus)
 
 
@@ -46,7 +46,7 @@ def plan(
 ) -> StatefulPlan:
     """Compare a StatefulSet with its pods; `current` and `update` are names of revisions.
 
-    `held` tells of a missing ordinal whether its pod must wait for claims that are about to go.
+    `held` says for a missing ordinal whether its pod must wait for claims that are about to go.
     """
     first, size = first_ordinal(sts), 1 if sts.spec.replicas is None else sts.spec.replicas
     wanted = range(first, first + size)

@@ -37,7 +37,7 @@ class CustomResourceDefinitionStrategy(Strategy):
 
     def prepare_update(self, obj: Object, old: Object) -> None:
         super().prepare_update(obj, old)
-        # A version that becomes the stored one is remembered, as objects may be stored in it from now on.
+        # A version that becomes the stored one is recorded, as objects may be stored in it from now on.
         status = dict(obj.get("status") or {})
         stored = dict.fromkeys(status.get("storedVersions") or ())
         stored |= dict.fromkeys(v.get("name") for v in obj["spec"].get("versions") or () if v.get("storage"))

@@ -60,7 +60,7 @@ def _rests(job: Object) -> bool:
 
 
 def _fixed_template(spec: Object, old: Object) -> Object:
-    """Return the new template with what a suspended job may change put back: where its pods go and what they ask for."""
+    """Return the new template with the old values of what a suspended job may change: placement and resource requests."""
     template, before = dict(spec.get("template") or {}), old.get("spec") or {}
     if not _rests(old):
         return template

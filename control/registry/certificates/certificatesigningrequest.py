@@ -1,4 +1,4 @@
-"""CertificateSigningRequests: who asks is written down by the server, never by the asker."""
+"""CertificateSigningRequests: who asks is recorded by the server, never by the asker."""
 
 from __future__ import annotations
 

@@ -178,7 +178,7 @@ class Addresses:
                 try:
                     await self._record(obj, ip, claims, context)
                 except Taken:
-                    # Another server has it: it stays claimed here under nobody's name, so it is not tried again.
+                    # Another server has it: it stays claimed here under nobody's name, so it is not retried.
                     pool.free(number, claims.owner)
                     pool.note(number, "another server")
                     continue

@@ -14,7 +14,7 @@ from kube.errors import FieldError, duplicate, forbidden_field, invalid_value, r
 from kube.quantity import parse
 
 _WORDS = {"min": "min", "max": "max", "default": "default", "defaultRequest": "default request"}
-# (what may not be more, than what, under whose name it is told)
+# (what may not be more, than what, under whose name it is reported)
 _ORDER = (
     ("min", "max", "min"),
     ("min", "defaultRequest", "defaultRequest"),

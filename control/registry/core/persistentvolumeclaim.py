@@ -70,7 +70,7 @@ class PersistentVolumeClaimStrategy(Strategy):
         if not errors and parse(now) != parse(was):
             if (old.get("status") or {}).get("phase") != "Bound":
                 errors.append(forbidden_field("spec", _FROZEN))
-            # Less may be asked for again where more could not be had, but never less than there is.
+            # Less may be asked for again where more was not available, but never less than there is.
             if parse(now) < parse(was) and parse(now) <= parse(held):
                 detail = "field can not be less than status.capacity"
                 errors.append(forbidden_field("spec.resources.requests.storage", detail))

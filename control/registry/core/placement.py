@@ -117,7 +117,7 @@ def _pod_term(term: Object, path: str) -> Errors:
 
 
 def _label_keys(term: Object, path: str, place: str) -> Errors:
-    """Check the keys whose values are taken from the pod's own labels; `place` is told of those that are chosen twice."""
+    """Check the keys whose values are taken from the pod's own labels; errors name `place` for those that are chosen twice."""
     errors: Errors = []
     other = set(term.get("mismatchLabelKeys") or ())
     for field in ("matchLabelKeys", "mismatchLabelKeys"):

@@ -143,7 +143,7 @@ def _claim_names(volumes: list[Object], name: str) -> list[FieldError]:
 
 
 def _gated_condition(obj: Object) -> None:
-    """Tell of scheduling gates from the start, so that the scheduler need not."""
+    """Set the condition of scheduling gates at creation, so that the scheduler need not."""
     if obj["spec"].get("schedulingGates"):
         obj["status"]["conditions"] = [
             {

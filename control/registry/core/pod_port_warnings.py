@@ -1,4 +1,4 @@
-"""Warnings about ports of a pod's containers that are told twice, or so that nobody can say which is meant.
+"""Warnings about ports of a pod's containers that are named twice, or so that nobody can say which is meant.
 
 All containers share the pod's network, so a port number is compared over all of them.
 """

@@ -1,6 +1,6 @@
 """Validates the resize subresource of pods: cpu and memory of containers, within one quality of service class.
 
-The new spec with cpu and memory put back must be the old one (KEP-1287, ValidatePodResize).
+The new spec with the old cpu and memory must be the old one (KEP-1287, ValidatePodResize).
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ def _annotations(obj: Object, old: Object) -> Errors:
 
 
 def validate_ephemeral_update(obj: Object, old: Object) -> Errors:
-    """Check an update through the ephemeralcontainers subresource: they are added, never changed or taken away."""
+    """Check an update through the ephemeralcontainers subresource: they are added, never changed or removed."""
     now, before = ((o.get("spec") or {}).get("ephemeralContainers") or [] for o in (obj, old))
     path = "spec.ephemeralContainers"
     if MIRROR in _annotations_of(old):
@@ -121,7 +121,7 @@ def _gates(spec: Object, before: Object) -> Errors:
 
 
 def _masked(spec: Object, before: Object) -> Object:
-    """Return the new spec with everything that may change put back."""
+    """Return the new spec with the old values of everything that may change."""
     masked: Object = dict(spec)
     for kind in _KINDS:
         if spec.get(kind):

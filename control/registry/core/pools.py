@@ -37,7 +37,7 @@ class Pool:
         return self._owners.get(number)
 
     def owners(self) -> dict[int, str]:
-        """Return who has what, as a copy."""
+        """Return a copy of the allocations."""
         return dict(self._owners)
 
     def note(self, number: int, owner: str) -> None:

@@ -1,7 +1,7 @@
 """The addresses and ports of stored Services and the records of addresses, read from their bytes and no more of them.
 
 A server that shares its store looks at all Services for each write of one. Each is read once for each of its versions, and
-many that were not read yet (as at the start) in turns.
+many that were not read yet (as at the start) in steps.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class StoredServices:
         self._known: dict[str, tuple[bytes, Held]] = {}
 
     async def read(self, context: ReleaseContext) -> None:
-        """Read those that have changed, in turns."""
+        """Read those that have changed, in steps."""
         pace = Pace()
         for entry in context.entries("", "v1", "services"):
             if not self._is_known(entry):

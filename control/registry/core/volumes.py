@@ -132,7 +132,7 @@ def _projected(source: Object, path: str) -> Errors:
 
 
 def _projection(kind: str, part: Object, path: str, whole: str, paths: set[str]) -> Errors:
-    """Check one source of a projected volume; `whole` is the volume's own place, where repeated paths are told of."""
+    """Check one source of a projected volume; `whole` is the volume's own place, where repeated paths are reported."""
     errors: Errors = []
     if kind in ("secret", "configMap"):
         if not part.get("name"):

@@ -74,7 +74,7 @@ def _constraint(constraint: Object, known: set[str], path: str) -> Errors:
 
 
 def validate_configuration(config: Object, path: str) -> Errors:
-    """Check what drivers are told: whose it is, and that it is an object."""
+    """Validate configuration for drivers: the driver's name, and that it is an object."""
     opaque = config.get("opaque")
     if opaque is None:
         return [required(f"{path}.opaque")]

@@ -70,7 +70,7 @@ class Search:
         self._constraints = [constraints(wanted.constraints) for wanted in claims]
         self._results: list[list[Taken]] = [[] for _ in claims]
         self._mine: Counter[DeviceId] = Counter()
-        """Devices taken in this search, but those for administrators."""
+        """Devices allocated in this search, but those for administrators."""
         self._used: dict[DeviceId, dict[str, Decimal]] = {}
         self._left: dict[int, dict[tuple[str, str], Decimal]] = {}
         """What is left of a pool's counters."""
@@ -86,7 +86,7 @@ class Search:
         return self._results if (yield from self._request(0, 0)) else None
 
     def still(self, found: Sequence[Sequence[Taken]]) -> bool:
-        """Take what an earlier search found on the same view; False where it cannot be had any more."""
+        """Take what an earlier search found on the same view; False where it is not available any more."""
         pools = {offer.id: pool for offer, pool in self._offers}
         return all(
             self._take(claim, taken.need, taken.offer, pools[taken.offer.id]) is not None
@@ -154,7 +154,7 @@ class Search:
 
     # -- one device -------------------------------------------------------------------------------------------------
     def _take(self, claim: int, need: Need, offer: Offer, pool: Pool) -> Callable[[], None] | None:
-        """Take a device and return what gives it back; None where it cannot be had."""
+        """Take a device and return what gives it back; None where it is not available."""
         self._question = None
         inline.spent(min(offer.price + LOOK * len(need.capacity) + CONSTRAINT * len(self._constraints[claim]), MOST))
         self._steps += 1

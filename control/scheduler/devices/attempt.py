@@ -5,7 +5,7 @@ aside (`Unfinished`), and the search goes on beside other pods: a slice in a rou
 dear selectors evaluated by the thread. Then the pod is decided anew, and what was found by then counts.
 
 What was found on a node may be out of date by then. Devices that were given away meanwhile are noticed when they are reserved;
-devices that came free are an event of the queue, which has the pod tried again.
+devices that came free are an event of the queue, which has the pod retried.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Attempt:
         self._found.pop(node, None)
 
     def find(self, node: core_v1.Node, steps: Steps[Found]) -> Found:
-        """Search a node and remember what was found; raises Unfinished where that costs too much on the event loop."""
+        """Search a node and store the result; raises Unfinished where that costs too much on the event loop."""
         answer = self._advance(node, steps, self._here)
         if isinstance(answer, Found):
             return self._keep(answer)
@@ -105,7 +105,7 @@ class Attempt:
             return Found(node, error=error.with_traceback(None))
 
     async def _go_on(self, node: core_v1.Node, steps: Steps[Found], question: Question | None) -> None:
-        """Search a node to the end, and remember what was found."""
+        """Search a node to the end, and store the result."""
         answer: Found | Question | None = question
         while not isinstance(answer, Found):
             await _turn(self._namespace)

@@ -1,7 +1,7 @@
 """Writing what was decided: allocations and reservations into claims, before their pod is bound.
 
 A claim that changed meanwhile is read again: what it asks for does not change, only who has it. Devices that must be prepared
-first (`bindingConditions`) are waited for; where that fails the allocation is taken back, and the pod is tried again.
+first (`bindingConditions`) are waited for; where that fails the allocation is taken back, and the pod is retried.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class Book:
         return iter(self._claims.values())
 
     def changed(self, change: Change[resource_v1.ResourceClaim]) -> None:
-        """Take in what an informer says, unless more is known already."""
+        """Store what an informer reports, unless more is known already."""
         key, ahead = change.key, self._ahead.get(change.key)
         if change.type == "DELETED":
             self._ahead.pop(key, None)
@@ -55,7 +55,7 @@ class Book:
         self._set(key, change.new)
 
     def written(self, claim: resource_v1.ResourceClaim) -> None:
-        """Take in what the server answered to a write of ours."""
+        """Store the response to a write of the scheduler."""
         key = key_of(claim)
         known = self._claims.get(key)
         self.settle(claim.metadata.uid or "")

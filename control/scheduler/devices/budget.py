@@ -1,8 +1,8 @@
 """Limits of one attempt to schedule a pod on the search for devices, over all nodes: time, and cost of CEL.
 
-A search can take exponentially long, and each of a claim's selectors may cost a million units on each device. It holds up
+A search can take exponentially long, and each of a claim's selectors may cost a million units on each device. It blocks
 nobody (attempt.py), but it is work that others of the process have to share the processor with. What selectors said of devices
-is remembered, so the next attempt comes further.
+is cached, so the next attempt comes further.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from kube.api import resource_v1
 def consumption(offer: Offer, asked: Mapping[str, Decimal], used: Mapping[str, Decimal]) -> dict[str, Decimal] | None:
     """Return what a request takes of each of a device's capacities; None where there is not so much left.
 
-    A device that is not shared is had as a whole, and must only be large enough.
+    A device that is not shared is allocated as a whole, and must only be large enough.
     """
     prefix = f"{offer.driver}/"
     wishes = {name.removeprefix(prefix): amount for name, amount in asked.items()}

@@ -27,7 +27,7 @@ class ExtendedResources:
         self._classes: dict[str, str] = {}
 
     def update(self, classes: Iterable[resource_v1.DeviceClass]) -> bool:
-        """Take in all classes; True where a resource is another's than before."""
+        """Store all classes; True where a resource is another's than before."""
         found: dict[str, str] = {}
         oldest_first = sorted(classes, key=name_of, reverse=True)
         oldest_first.sort(key=lambda c: c.metadata.creation_timestamp or "")

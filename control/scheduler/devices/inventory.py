@@ -1,8 +1,8 @@
 """Inventory of devices: ResourceSlices combined to pools, and the part of each pool that one node can use.
 
 A driver publishes a pool in several slices of one generation. Older generations are outdated; a pool of which not all
-slices have been seen is incomplete, one that names a device twice is invalid. Pools and slices are taken in the order of
-their names, so a driver says by names what is to be used first. What selectors say of a device is remembered with it.
+slices have been seen is incomplete, one that names a device twice is invalid. Pools and slices are used in the order of
+their names, so a driver says by names what is to be used first. Results of selectors are cached with the device.
 Upstream: dynamic-resource-allocation/structured, pools.
 """
 
@@ -51,11 +51,11 @@ class Offer:
         return device_value(self.driver, self.device)
 
     def verdict(self, selector: Selector) -> Verdict | None:
-        """Return what is remembered that a selector says of the device."""
+        """Return the cached result of a selector for the device."""
         return self._verdicts.get(selector.expression)
 
     def evaluate(self, selector: Selector, budget: Budget) -> Verdict:
-        """Evaluate a selector and remember what it says; another thread may do it.
+        """Evaluate a selector and cache the result; another thread may do it.
 
         Raises TooMuchHere where it costs too much on the event loop.
         """
@@ -142,7 +142,7 @@ class Inventory:
         self._views: dict[str, View] = {}
 
     def changed(self, change: Change[resource_v1.ResourceSlice]) -> None:
-        """Take in what an informer says."""
+        """Store what an informer reports."""
         self.remove(change.key)
         if change.type != "DELETED":
             self.add(change.key, change.new)

@@ -40,7 +40,7 @@ class Verdicts:
         return self._known.get(_number(expression))
 
     def put(self, expression: str, verdict: Verdict) -> Verdict:
-        """Remember what a selector said, and return it; a long text is cut."""
+        """Cache a selector's result, and return it; a long text is cut."""
         if isinstance(verdict, str):
             verdict = verdict[:LONGEST_ERROR]
         if len(self._known) >= MOST_VERDICTS:

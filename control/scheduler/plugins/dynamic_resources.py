@@ -69,7 +69,7 @@ class DynamicResources:
         supply_changed: Callable[[], None],
         resources_changed: Callable[[], None],
     ) -> None:
-        """Keep up with claims, slices and classes, and tell of each change after it is taken in."""
+        """Keep up with claims, slices and classes, and report each change after it is stored."""
 
         def claim(change: Any) -> None:
             self.book.changed(change)

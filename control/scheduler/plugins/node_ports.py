@@ -1,4 +1,4 @@
-"""NodePorts: a host port can be had once for an address and protocol."""
+"""NodePorts: a host port can be used once for an address and protocol."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ class Attached:
         self.drivers: Counter[str] = Counter()
 
     def follow(self, node: NodeInfo, of: Callable[[PodInfo], Handles]) -> None:
-        """Take in the pods that came, went or have other volumes than before."""
+        """Process the pods that were added, removed or have other volumes than before."""
         there = {key: of(pod) for key, pod in node.pods.items() if pod.claims}
         for key in [key for key, handles in self._pods.items() if there.get(key) is not handles]:
             self._count(self._pods.pop(key), -1)

@@ -1,6 +1,6 @@
 """Checks whether a volume could be provisioned for a node: the class's topology, and the driver's free capacity.
 
-A driver that tells of its capacity (CSIDriver.spec.storageCapacity) does so in CSIStorageCapacity objects, each for a class and
+A driver that reports its capacity (CSIDriver.spec.storageCapacity) does so in CSIStorageCapacity objects, each for a class and
 the nodes of a topology; a node is fit where one of them has room for the claim (volumebinding: checkVolumeProvisions).
 """
 

@@ -1,4 +1,4 @@
-"""VolumeRestrictions: volumes that can be had once.
+"""VolumeRestrictions: volumes that can be used once.
 
 A claim with ReadWriteOncePod is one pod's at a time; disks that a pod names itself (GCE, AWS, iSCSI, RBD) can be on a node
 twice only where both uses are read-only. Upstream: the plugin volumerestrictions.

@@ -1,7 +1,7 @@
 """Proxies requests to a node's agent: a pod's logs, exec, attach, port-forward, and the node's own API.
 
 Here the request is checked (is there such a pod, on a node, which container is meant), the agent's URL is made of it, and the
-answer relayed. What the agent refuses is told as a Status.
+answer relayed. The agent's errors become a Status.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ async def _endpoint(server: Verbs, pod: Object) -> Endpoint:
 
 
 def _container(pod: Object, wanted: str) -> str:
-    """Return the container that is meant; raises 400 where it is not there or cannot be told."""
+    """Return the container that is meant; raises 400 if it does not exist or is ambiguous."""
     spec, name = pod["spec"], pod["metadata"]["name"]
     regular = _names(spec.get("containers"))
     others = _names(spec.get("initContainers")), _names(spec.get("ephemeralContainers"))

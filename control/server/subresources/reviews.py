@@ -1,7 +1,7 @@
 """The kinds that are questions: a POST whose answer is the object with its status filled in; nothing is stored.
 
 What they answer is `control.auth.reviews`; tokens for service accounts, a question too, are `control.auth.token_request`.
-Anybody may ask some of them, so a question is small, and one of many values is checked and answered beside the event loop.
+Anybody may ask some of them, so a question is small, and one of many values is checked and answered outside the event loop.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The connection to an etcd cluster: a channel to each member, one of them in use, the next when it fails.
 
-A call that a member could not answer is made again at the next one until its deadline. An attempt may have taken effect
+A call that a member could not answer is repeated at the next one until its deadline. An attempt may have taken effect
 although its answer was lost, so callers say whether a call may be carried out twice (kv.py): `call` is for reads and the like,
 `attempt` for writes that etcd refuses the second time, `once` for the others.
 
@@ -166,7 +166,7 @@ class Cluster:
         return at, call
 
     def seen(self, revision: int) -> None:
-        """Take in that etcd has reached a revision of its own."""
+        """Record that etcd has reached a revision of its own."""
         self.revision = max(self.revision, revision)
 
     def turn_from(self, at: int, why: str) -> None:

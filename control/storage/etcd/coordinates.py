@@ -2,7 +2,7 @@
 
 Keys are the same but for the first folder, "/registry", which may be another one where clusters share an etcd (upstream's
 --etcd-prefix). Revisions are etcd's plus an offset, which is 0 unless the data was brought from elsewhere (snapshot restored
-into a new etcd, move from SQLite): clients remember revisions of there, a new etcd starts at 1, and etcd cannot skip
+into a new etcd, move from SQLite): clients keep revisions from there, a new etcd starts at 1, and etcd cannot skip
 ahead. The offset is set once, in an empty etcd (restore.py), and every server reads it when it opens the store.
 """
 

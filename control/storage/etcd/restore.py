@@ -2,7 +2,7 @@
 
 A restore makes the keys what the snapshot has and leaves etcd's revisions to rise as they do. Only where the snapshot has
 seen more revisions than etcd (it was taken from SQLite, or from an etcd that is lost) revisions are counted from past the
-snapshot's: clients that remember those must not take new history for old. The offset that does so is fixed for good, so it
+snapshot's: clients that have those must not take new history for old. The offset that does so is fixed for good, so it
 can be set only while etcd holds nothing of this cluster (coordinates.py).
 """
 
@@ -27,7 +27,7 @@ MOMENTARY = (
     "/registry/leases/kube-system/kube-controller-manager",
     "/registry/leases/kube-system/kube-scheduler",
 )
-"""What tells of servers that ran when the snapshot was taken; restored it would only keep the next one waiting."""
+"""Keys of servers that ran when the snapshot was taken; restored it would only keep the next one waiting."""
 FORGOTTEN_SECONDS = 18
 TOGETHER = 64
 """Writes under way at once."""
@@ -57,7 +57,7 @@ async def restore(store: EtcdStore, snapshot: Path, *, empty: bool = False) -> i
 
 
 async def _alone(store: EtcdStore) -> None:
-    """Wait until no API server uses the store, as long as one that has just ended may be remembered."""
+    """Wait until no API server uses the store, as long as one that has just ended may still have keys."""
     for _ in range(FORGOTTEN_SECONDS):
         if not (servers := (await store.list(SERVERS)).items):
             return

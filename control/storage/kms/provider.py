@@ -4,7 +4,7 @@ encrypted.
 The seed is made once for each key of the plugin, so that writing asks nobody. Stored with a value are the encrypted
 seed, the plugin's key ID and 32 random bytes from which and the seed the value's key is derived (HKDF-SHA256, expand
 only; AES-256-GCM), as upstream has it since v1.29. Reading asks the plugin for a seed that is not known yet
-(`learn`); a thousand are remembered.
+(`learn`); a thousand are cached.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Resource claims on the node: made ready by a real driver's sockets before the pod, put back after it, remembered."""
+"""Resource claims on the node: prepared by a real driver's sockets before the pod, released after it, recorded."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ async def test_the_next_agent_knows_what_was_made_ready_and_puts_back_what_went(
         await eventually(lambda: _made(runtime, 1), "the container was not made")
         await node.stop()
     await node.start()
-    # The container is made again, and gets what was made ready though the driver is not there.
+    # The container is recreated, and gets what was prepared although the driver is not there.
     before = len(given(runtime))
     await eventually(lambda: _made(runtime, before + 1), "the container was not made again")
     assert set(map(tuple, given(runtime))) == {(f"{CLASS}=shared",)}

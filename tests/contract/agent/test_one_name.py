@@ -1,4 +1,4 @@
-"""Two agents under one node's name: each is told of the other; one alone is never told so, whatever becomes of its answers."""
+"""Two agents under one node's name: each detects the other; a single one never does, whatever becomes of its responses."""
 
 from __future__ import annotations
 

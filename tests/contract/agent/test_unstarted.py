@@ -31,7 +31,7 @@ async def test_a_container_that_was_never_started_is_no_failure(
         await create(node, "once", container("exit 0"), restartPolicy="Never")
         async with asyncio.timeout(30):
             await cut.wait()
-        # The API was told of the container, as happens where the runtime is slow.
+        # The container was reported to the API, as happens where the runtime is slow.
         await node.wait("once", lambda pod: any(s.container_id for s in pod.status.container_statuses))
         killed.set()
         await node.stop()

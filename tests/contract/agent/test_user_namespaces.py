@@ -1,4 +1,4 @@
-"""Pods with users of their own: which IDs they are given, what the runtime is told, and where it cannot."""
+"""Pods with user namespaces: their IDs, the runtime's configuration, and runtimes without support."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The properties find the faults that they are there for: each is put back, one changed line at a time, and must be caught.
+"""The properties detect the known faults: each is reintroduced, one changed line at a time, and must be caught.
 
 Requests are those that the gate draws, of the forms that a mutant names; the first that shows it is enough.
 """

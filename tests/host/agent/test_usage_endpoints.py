@@ -1,4 +1,4 @@
-"""Figures of real containers through the kubelet's API."""
+"""Metrics of real containers through the kubelet's API."""
 
 import asyncio
 import re

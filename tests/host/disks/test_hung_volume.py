@@ -69,7 +69,7 @@ async def others_come_and_go(node: NodeUnderTest, name: str) -> None:
 
 
 async def looked_at(node: NodeUnderTest, mount: HungMount) -> None:
-    """Ask for figures until those read before the volume hung are too old."""
+    """Request metrics until those read before the volume hung are too old."""
 
     async def asked() -> bool:
         await answers(node, "/stats/summary")

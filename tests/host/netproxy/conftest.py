@@ -25,7 +25,7 @@ PODS = {"pod-a": "10.244.1.2", "pod-b": "10.244.1.3"}
 
 @dataclass
 class Site:
-    """The namespaces, and what the proxy in the node's is told."""
+    """The namespaces, and the configuration of the proxy in the node's."""
 
     node: Namespace
     client: Namespace

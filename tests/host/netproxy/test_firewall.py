@@ -1,4 +1,4 @@
-"""The chains that the kernel tells of, with real firewalls in a namespace of the test's own."""
+"""The chains that the kernel lists, with real firewalls in a namespace of the test's own."""
 
 import os
 

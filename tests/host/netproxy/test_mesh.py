@@ -1,6 +1,6 @@
 """Three nodes with real kernels, CNI plugins and packets: two on one link, the third behind a router that knows no pods.
 
-Each node runs the whole role in a thread of its own; all are told the same Nodes. A pod answers who it is and whom it sees.
+Each node runs the whole role in a separate thread; all get the same Nodes. A pod answers who it is and whom it sees.
 """
 
 import asyncio

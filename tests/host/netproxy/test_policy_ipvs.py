@@ -106,7 +106,7 @@ def test_what_leaves_the_node_from_a_pods_address_is_judged_and_its_own_is_not(s
             api.put(policy("in", **selected))
             await listed(f"{here['pod-a']} : goto ingress-all")
             assert not arrives(fresh)
-            assert arrives(known)  # a connection that was accepted lives on
+            assert arrives(known)  # a connection that was accepted keeps running
             api.put(policy("b", **selected, ingress=[{"from": [{"podSelector": {"matchLabels": {"app": "b"}}}]}]))
             await listed('"default/b"')
             assert arrives(fresh)

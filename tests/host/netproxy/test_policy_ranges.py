@@ -1,4 +1,4 @@
-"""Address ranges of policies in the kernel: written and read back alike, and a ruleset that it refuses is told beforehand."""
+"""Address ranges of policies in the kernel: read back as written, and a rejected ruleset is detected beforehand."""
 
 import os
 

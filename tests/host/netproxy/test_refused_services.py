@@ -52,7 +52,7 @@ def test_refused_services_are_left_out_of_a_change_and_of_a_start(site: Site, br
         assert refused.keys() == {str(number) for number in broken} and all(refused.values())
         assert await served(site) == good | {"10.96.5.10"}
         await writer.apply({str(number): planned(number, False) for number in broken} | {"0": ()})
-        assert await served(site) == good  # those that were refused are tried again some seconds later
+        assert await served(site) == good  # those that were refused are retried some seconds later
 
         again = ServiceWriter(backend(site), SYSTEM)
         for _ in range(WHOLE_STARTS):

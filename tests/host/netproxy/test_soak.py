@@ -1,8 +1,8 @@
 """Everything changes at once, others damage the rules, the role is restarted: the kernel then holds what a fresh node's does.
 
-Each round goes on from the round before: the role is started on what the last one left, objects change as fast as the API tells
-of them, chains and tables are flushed. Then the same objects are given to a role in a namespace that has never seen any, and
-the two kernels are compared, rule by rule and element by element, and cluster DNS name by name.
+Each round goes on from the round before: the role is started on what the last one left, objects change as fast as
+the API reports them, chains and tables are flushed. Then the same objects are given to a role in a namespace that
+has never seen any, and the two kernels are compared, rule by rule and element by element, and cluster DNS name by name.
 
 In the gate it is one short round a mode. By hand, for as long as one likes, with the round's seed in the failure:
 

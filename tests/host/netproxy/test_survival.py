@@ -136,7 +136,7 @@ def test_a_damaged_table_is_repaired_and_other_tables_stay(
         async with running(site.config, api):
             await until(lambda: site.fetch(site.node, WEB) == "pod-a", "the Service answers")
             await until(lambda: pods_are_known(site), "pods are known")
-            await asyncio.sleep(0.5)  # one look of the verifier, which takes in how nft describes the rules
+            await asyncio.sleep(0.5)  # one look of the verifier, which stores nft's form of the rules
             before = sorted(await asyncio.to_thread(rules, site))
             await asyncio.to_thread(site.node.run, "nft", *damage.split())
             await asyncio.to_thread(site.node.run, "nft", "add", "table", "ip", "somebody")

@@ -1,4 +1,4 @@
-"""Volumes of a CSI driver in pods: registered, attached, staged, published, grown, and taken down again, whoever dies."""
+"""Volumes of a CSI driver in pods: registered, attached, staged, published, grown, unpublished, whichever process is killed."""
 
 from __future__ import annotations
 

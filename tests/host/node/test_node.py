@@ -161,7 +161,7 @@ async def test_images_go_that_nothing_has_used_for_very_long(containerd: Contain
 
 
 class Evicted:
-    """Takes the place of the pods: remembers who was evicted."""
+    """Takes the place of the pods: records evictions."""
 
     def __init__(self, views: Mapping[str, PodView]) -> None:
         self.found, self.ends = views, dict[str, End]()

@@ -81,7 +81,7 @@ async def test_a_container_that_wants_a_restart_for_it_is_restarted(node: NodeUn
     policy = [{"resourceName": "memory", "restartPolicy": "RestartContainer"}]
     await node.create("restarts", {"containers": [sized("100m", "64Mi", resizePolicy=policy)]})
     await node.ready("restarts")
-    # cgroup v1 refuses a container more than its pod has: the pod grows before the container is made anew.
+    # cgroup v1 refuses a container more than its pod has: the pod grows before the container is recreated.
     await resize(node, "restarts", requests={"memory": "96Mi"}, limits={"cpu": "1500m", "memory": "300Mi"})
     pod = await node.wait(
         "restarts", lambda p: p.status.container_statuses[0].restart_count == 1 and shown(p)[1] == "1500m"

@@ -117,7 +117,7 @@ def _claims(first: Question, shown: Shown) -> Iterator[Question]:
 
 
 def _owners(first: Question, shown: Shown) -> Iterator[Question]:
-    """plugin/pkg/admission/gc: changing owners asks for delete, holding up an owner's deletion for its finalizers."""
+    """plugin/pkg/admission/gc: changing owners asks for delete, blocking an owner's deletion for its finalizers."""
     new, old = (((obj or {}).get("metadata") or {}).get("ownerReferences") or [] for obj in (shown.obj, shown.old))
     if new == old or (first.group, first.resource, first.subresource) == _FREE:
         return

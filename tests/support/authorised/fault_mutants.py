@@ -1,4 +1,4 @@
-"""Faults that there were, put back: each got past authorization or admission until it was found."""
+"""Known faults, reintroduced: each got past authorization or admission until it was found."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 First everything is allowed, but for what would make other questions needless: the questions are compared with upstream's, and
 what was done with the questions and with what admission was shown. Then only the first question is answered with yes, then
-none, then one for another object: nothing more may be done than that. Whatever was written is put back in between.
+none, then one for another object: nothing more may be done than that. All writes are reverted in between.
 """
 
 from __future__ import annotations

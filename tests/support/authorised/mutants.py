@@ -72,7 +72,7 @@ def _changed(mutant: Mutant, function: FunctionType) -> FunctionType:
 
 
 def _forget(found: Any) -> None:
-    """Let go of the answers that a function, or one that it wraps, remembers."""
+    """Clear the cache of a function, or of one that it wraps."""
     clear = getattr(found, "cache_clear", None)
     if clear is not None:
         clear()

@@ -56,7 +56,7 @@ def question_of(call: Call) -> Question:
 
 
 def selectors_of(call: Call) -> tuple[str, str]:
-    """Return the field and label selector that an authorizer is told: none on the old paths, which take them only in part."""
+    """Return the field and label selector that an authorizer gets: none on the old paths, which take them only in part."""
     question, by_path = question_of(call), "/watch/" in call.path
     if by_path or question.verb not in ("list", "watch", "deletecollection"):
         return "", ""

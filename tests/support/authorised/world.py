@@ -131,7 +131,7 @@ class World:
         return json.loads(sent.body)
 
     async def undo(self, record: Record) -> None:
-        """Put back what was written while a request was recorded."""
+        """Revert what was written while a request was recorded."""
         revision = 0
         for key in dict.fromkeys(write.key for write in record.writes):
             first = next(write.old for write in record.writes if write.key == key)

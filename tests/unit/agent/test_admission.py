@@ -166,7 +166,7 @@ def test_only_allowed_sysctls_are_taken() -> None:
     assert reason(with_sysctl("net.core.somaxconn"), allowed_unsafe_sysctls=("net.core.*",)) == ""
 
 
-# -- who makes way ----------------------------------------------------------------------------------------------------
+# -- victims ----------------------------------------------------------------------------------------------------
 def guaranteed(amount: str, name: str) -> core_v1.Pod:
     both = {"cpu": amount, "memory": "1Mi"}
     return pod(sized(both, both), metadata={"name": name, "uid": name})

@@ -217,7 +217,7 @@ def test_only_pods_with_limits_are_watched() -> None:
 
 # -- one shortage, one pod --------------------------------------------------------------------------------------------
 class SlowToEnd:
-    """Takes the place of the node's pods, which hold what they have until they are told to let go."""
+    """Takes the place of the node's pods, which keep their resources until they are released."""
 
     def __init__(self, *names: str) -> None:
         running = (ContainerRecord(id="1", name="c", state=State.RUNNING),)

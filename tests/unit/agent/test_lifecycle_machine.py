@@ -101,7 +101,7 @@ class PodMachine(RuleBasedStateMachine):
         )
 
     def tell(self, finished: bool = False) -> None:
-        """Tell the API the status, and check it against what was told before."""
+        """Report the status, and check it against the last report."""
         before = self.pod.status
         known = StatusInputs(outcomes=self.outcomes, ended=self.end is not None)
         status = pod_status(self.pod, self.runtime(), known, NodeFacts(), self.now, end=self.end, finished=finished)
@@ -150,7 +150,7 @@ class PodMachine(RuleBasedStateMachine):
 
     @rule(code=st.sampled_from([0, 1, 42]))
     def init_containers_and_others_end_and_the_agent_goes_on(self, code: int) -> None:
-        """What stories are made of mostly: it comes up, something ends, it is dealt with."""
+        """What stories are made of mostly: it starts, something ends, it is dealt with."""
         self.the_agent_works(1000)
         alive = self.runtime().alive
         first = {c.name for c in self.pod.spec.init_containers if not is_sidecar(c)}
@@ -294,7 +294,7 @@ class PodMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.pod.status.phase in ENDED_PHASES)
     @rule()
     def what_is_left_is_swept(self) -> None:
-        """The dead containers of a pod that has ended are removed; what is told of it stays."""
+        """The dead containers of a pod that has ended are removed; its reported status stays."""
         for record in self.runtime().containers:
             if not record.running:
                 self.remove(record.id)

@@ -12,7 +12,7 @@ from kube.clock import FakeClock, settle
 
 
 class World:
-    """Pulls that hold their places until they are told to end; `begun` has their names in order."""
+    """Pulls that hold their places until they are ended; `begun` has their names in order."""
 
     def __init__(self, limit: int) -> None:
         self.clock = FakeClock()

@@ -1,4 +1,4 @@
-"""Resizes that a node refuses or puts off, and what events tell of them."""
+"""Resizes that a node rejects or defers, and their events."""
 
 from __future__ import annotations
 

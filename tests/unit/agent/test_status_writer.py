@@ -153,7 +153,7 @@ async def test_statuses_that_the_api_does_not_answer_take_a_part_of_the_clients_
     await settle()
     assert len(api.patches) == STATUSES < REQUESTS - DELETIONS
     for pod in numbered(40):
-        writer.set(pod, status("True"))  # those that wait are told of once
+        writer.set(pod, status("True"))  # waiting ones are sent once
     api.answer.set()
     await settle(200)
     assert len(api.patches) == 40 + STATUSES

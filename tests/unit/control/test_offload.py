@@ -1,4 +1,4 @@
-"""Work on large objects: by a thread beside the event loop, a turn for each user."""
+"""Work on large objects: by a thread outside the event loop, a turn for each user."""
 
 import asyncio
 import contextlib

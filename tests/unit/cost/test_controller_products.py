@@ -49,7 +49,7 @@ FIELDS = product_world.fields_by_part()
 
 PRODUCTS, SQUARES, MANY = "items times objects", "items squared", "objects squared, for the large one"
 TOLERATED = {
-    # Each selector is compared with each role, as upstream does it, but in turns.
+    # Each selector is compared with each role, as upstream does it, but in steps.
     ("clusterrole-aggregation", PRODUCTS): ("control/controllers/role_aggregation.py", "kube/selectors.py"),
     # A node whose labels or taints change has every DaemonSet looked at, with all nodes and the pods that it may adopt.
     ("daemonset", MANY): ("",),
@@ -245,9 +245,9 @@ def test_work_grows_with_the_objects_and_goes_on_in_turns(
     name: str, config: ControllerConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pace, "MANY", 0)  # as few objects as there are here are looked at after each change
-    # test_client_turns.py sees that events are decoded in turns, in each of which an object may be reconciled once more.
+    # test_client_turns.py sees that events are decoded in steps, in each of which an object may be reconciled once more.
     monkeypatch.setattr(client, "TURN_BYTES", 1 << 40)
-    # Its lines, two for each byte of a template, take minutes to count; test_deployment.py sees that it goes on in turns.
+    # Its lines, two for each byte of a template, take minutes to count; test_deployment.py sees that it yields in between.
     for module in (history, template):
         monkeypatch.setattr(module, "fnv32a", quick_hash)
     measure(name, config, PARTS[0], 2, 2)  # what is made once and kept does not count

@@ -34,7 +34,7 @@ def peer(number: int, operator: str) -> dict[str, Any]:
 
 
 class Loop:
-    """An enforcer that is told of objects, and the lines between turns of another task."""
+    """An enforcer that gets objects, and the lines between two steps of another task."""
 
     def __init__(self) -> None:
         clock = FakeClock()
@@ -45,7 +45,7 @@ class Loop:
         self.longest = 0
 
     async def tell(self, *objects: Any) -> int:
-        """Return the lines until objects are taken in."""
+        """Return the lines until objects are processed."""
         with Steps() as steps:
             tasks = [asyncio.create_task(self.enforcer._queue.run()), asyncio.create_task(self._others(steps))]
             for each in objects:

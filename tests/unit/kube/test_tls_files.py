@@ -1,4 +1,4 @@
-"""TLS settings made from files, and made again when those change."""
+"""TLS settings made from files, and rebuilt when those change."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ WEB, CLIENT = "10.244.1.2", "10.244.1.3"
 
 
 class WatchingAPI(MemoryAPI):
-    """Remembers what is followed."""
+    """Records what is watched."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -107,7 +107,7 @@ async def test_hashing_schedulers_get_their_flags_also_over_those_of_an_earlier_
 
 
 class Waiting(MemoryKernel):
-    """Holds up one change of sets or virtual servers, the next after `hold`, until it may go on."""
+    """Blocks one change of sets or virtual servers, the next after `hold`, until it may go on."""
 
     def __init__(self) -> None:
         super().__init__()

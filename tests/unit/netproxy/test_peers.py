@@ -156,7 +156,7 @@ def test_a_pod_range_stays_with_the_node_that_has_it(claimed: str) -> None:
 def test_of_two_new_nodes_the_older_has_the_range() -> None:
     older, younger = known("z", "10.244.1.0/24", "192.168.1.2", "1"), known("b", "10.244.1.0/24", "192.168.1.9", "2")
     assert ways(younger, older).routes == {GATEWAY}
-    # A Node object made anew under the owner's name is another node.
+    # A Node object recreated under the owner's name is another node.
     remade = replace(known("z", "10.244.1.0/24", "192.168.1.2", "3"), uid="uid-other")
     found = plan(OWN, [OWN, remade, younger], [ETH0], cluster_cidrs=CLUSTER, owners=ways(older).owners)
     assert {route.via for route in found.routes} == {"192.168.1.9"}

@@ -289,7 +289,7 @@ async def test_a_service_that_takes_too_long_is_tried_once_and_nothing_is_compar
     site.refusing.attempts = site.refusing.reads = 0
     await writer.apply({"default/s1": planned(1)})
     assert told == ["default/s1"] and writer.in_force == {} and not writer.retry_due
-    # What was in force is taken away: its endpoints may be gone.
+    # What was in force is removed: its endpoints may be gone.
     assert (site.refusing.attempts, site.refusing.reads) == (1 + known, 0)
     assert not await site.backend.verify() and site.refusing.reads == 0
     await writer.apply({"default/s2": planned(2)})

@@ -1,4 +1,4 @@
-"""Deleting flows beside the proxy's loop: bounded, in few commands, and held up by nobody's hang."""
+"""Deleting flows beside the proxy's loop: bounded, in few commands, and blocked by nobody's hang."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernel settings that rules rely on: put back when others change them."""
+"""Kernel settings that rules rely on: restored when others change them."""
 
 from pathlib import Path
 

@@ -28,7 +28,7 @@ SHARED = {"pod_cidr": "10.50.0.0/16", "service_cidr": "10.60.0.0/16", "cluster_d
 
 @pytest.fixture
 def undone(monkeypatch: pytest.MonkeyPatch) -> list[Settings]:
-    """Stand in for the cluster and the machine; return what was taken away again."""
+    """Stand in for the cluster and the machine; return what was removed again."""
     taken: list[Settings] = []
 
     async def discover(server: str, token: Token, pin: str) -> Discovered:

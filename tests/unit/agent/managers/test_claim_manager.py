@@ -1,4 +1,4 @@
-"""A driver that does not answer holds up the pods of its claims, and no others; what is written down is whole all the same."""
+"""A driver that does not answer blocks the pods of its claims, and no others; what is recorded is whole all the same."""
 
 from __future__ import annotations
 

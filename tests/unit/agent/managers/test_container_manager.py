@@ -16,7 +16,7 @@ from tests.unit.agent.pods import pod
 
 
 class Claims:
-    """Claims of pods that are gone: those of the driver `mute` are not answered for 45 s and then not put back."""
+    """Claims of pods that are gone: those of the driver `mute` are not answered for 45 s and then not released."""
 
     def __init__(self, clock: FakeClock) -> None:
         self._clock = clock

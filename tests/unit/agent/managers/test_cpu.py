@@ -1,4 +1,4 @@
-"""Processors: read from sysfs, picked, given for themselves to containers of guaranteed pods, written down."""
+"""Processors: read from sysfs, picked, given for themselves to containers of guaranteed pods, recorded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plugins make themselves known by a socket: registered, refused, tried again, let go."""
+"""Plugins announce themselves by a socket: registered, rejected, retried, unregistered."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.support.plugins import RegistrationSocket
 
 
 class Handler:
-    """Notes what it is told; refuses by name."""
+    """Records its calls; rejects by name."""
 
     def __init__(self) -> None:
         self.news: asyncio.Queue[tuple[str, str, str]] = asyncio.Queue()

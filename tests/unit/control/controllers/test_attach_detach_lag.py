@@ -23,7 +23,7 @@ Node, Attachment = core_v1.Node, storage_v1.VolumeAttachment
 
 
 class World(LaggingAPI):
-    """Nodes a and b, and a volume with its claim. Notes what nodes were told when an attachment was deleted."""
+    """Nodes a and b, and a volume with its claim. Records the nodes' statuses when an attachment was deleted."""
 
     def __init__(self, *, managed: bool = True) -> None:
         super().__init__()

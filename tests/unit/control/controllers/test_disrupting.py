@@ -15,7 +15,7 @@ from .makers import pod
 
 
 class World(MemoryAPI):
-    """Remembers what was written."""
+    """Records writes."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -184,7 +184,7 @@ def test_seconds_of_pods_and_jobs() -> None:
 
 
 def test_ranges_of_nodes() -> None:
-    """A node that says it has all addresses does not have each block of them written down."""
+    """A node that says it has all addresses does not have each block of them recorded."""
     ranges = node_ipam.Ranges("fd00::/8", 64)
     judged(ranges.mark, "fd80::/9")
     assert judged(ranges.take) == "fd00::/64"

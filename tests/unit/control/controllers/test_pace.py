@@ -1,4 +1,4 @@
-"""Small things are looked at again at once, large ones after a moment that grows with them."""
+"""Small things are checked again at once, large ones after a moment that grows with them."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ SCALARS: list[tuple[str, Any]] = [
     *((word, None) for word in ("", "~", "null", "Null", "NULL")),
     *((word, word) for word in ("yEs", "tRue", "nUll", "none", "NaN", "nan", "inf")),
     ("'yes'", "yes"), ('"on"', "on"),
-    # numbers: strconv.ParseInt with base 0 after `_` is taken away, so both forms of octal; else a float; else text
+    # numbers: strconv.ParseInt with base 0 after `_` is removed, so both forms of octal; else a float; else text
     ("0", 0), ("-0", 0), ("+5", 5), ("1_000", 1000), ("017", 15), ("0o17", 15), ("0x1F", 31), ("0b101", 5), ("-0x10", -16),
     ("08", 8), ("1e3", 1000), ("1.0", 1), ("2.50", 2.5), (".5", 0.5), ("-.5", -0.5), ("5.", 5), ("1e400", "1e400"),
     ("9223372036854775807", 9223372036854775807), ("18446744073709551615", 18446744073709551615),

@@ -1,4 +1,4 @@
-"""The cache and the algorithm: assumed pods, changes of nodes, remembered verdicts; and a comparison with the plain way."""
+"""The cache and the algorithm: assumed pods, changes of nodes, cached verdicts; and a comparison with the plain way."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_a_rare_fit_is_found_in_a_large_cluster() -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_no_pod_is_ever_placed_on_a_node_that_it_does_not_fit(seed: int) -> None:
-    """A random history of nodes and pods, checked against the rules written down a second time, without indexes."""
+    """A random history of nodes and pods, checked against the rules recorded a second time, without indexes."""
     chance = random.Random(seed)
     world = World()
     nodes: dict[str, core_v1.Node] = {}

@@ -1,4 +1,4 @@
-"""The scenarios of the documentation's scheduling pages: the same cluster and manifest, the placement that it tells of."""
+"""The scenarios of the documentation's scheduling pages: the same cluster and manifest, the documented placement."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ class Store:
         self._handlers.append(handler)
 
     def change(self, obj: Any) -> None:
-        """Put in an object's new state and tell of it."""
+        """Store an object's new state and report it."""
         key = f"{obj.metadata.namespace}/{obj.metadata.name}" if obj.metadata.namespace else obj.metadata.name
         old, self._objects[key] = self._objects.get(key), obj
         for handler in self._handlers:

@@ -234,7 +234,7 @@ async def test_a_selector_turns_changes_into_appearing_and_leaving(bench: Bench,
     for watcher in (live, late):
         notices = await take(watcher, 5)
         assert told(notices) == expected
-        # What leaves is told as it last matched, under the revision at which it left.
+        # What leaves is reported as it last matched, under the revision at which it left.
         assert json.loads(notices[2].wire)["object"]["metadata"]["labels"] == {**web, "v": "2"}
         await watcher.aclose()
 
