@@ -49,7 +49,7 @@ _QUOTED = re.compile(r"""b'(?:[^'\\]|\\.)*'|b"(?:[^"\\]|\\.)*\"""")
 
 
 class AnswerError(Exception):
-    """What came is no answer, or goes beyond a limit."""
+    """The received bytes are not a response, or exceed a limit."""
 
 
 class BodyError(AnswerError):
@@ -70,7 +70,7 @@ class ConnectError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What was read of an answer."""
+    """The received part of a response."""
 
     status: int
     location: bytes = b""
@@ -245,7 +245,7 @@ def malformed(message: str) -> str:
 
 # -- the connection -----------------------------------------------------------------------------------------------
 class _Connection(asyncio.BufferedProtocol):
-    """What came on a connection, a read at a time: it is read again when that was taken."""
+    """Received bytes of a connection, one read at a time: the next read starts when they are consumed."""
 
     def __init__(self) -> None:
         self.received = 0

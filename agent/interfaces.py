@@ -92,7 +92,7 @@ class PodView:
 
     @property
     def alive(self) -> bool:
-        """Whether any container runs."""
+        """True if any container runs."""
         return any(c.running for c in self.containers)
 
     def running(self, name: str) -> ContainerRecord | None:

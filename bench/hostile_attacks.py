@@ -30,7 +30,7 @@ CONNECTIONS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Targets:
-    """Where the daemons listen (address, port) and what a client of little privilege has."""
+    """Addresses and ports of the daemons, and the credentials of an unprivileged client."""
 
     api: tuple[str, int]
     kubelet: tuple[str, int]

@@ -37,7 +37,7 @@ FIXED = StaticSettings(service_cidrs=("10.96.0.0/12",), cluster_cidrs=("10.244.0
 
 @dataclass
 class Texts:
-    """What was given to the tool, step by step."""
+    """Input of the tool, step by step."""
 
     given: list[str] = field(default_factory=list)
 

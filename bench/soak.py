@@ -33,7 +33,7 @@ NAMESPACE, STEADY = "soak", "steady"
 FAULT_SECONDS = (4.0, 25.0)
 """Between two faults."""
 ANSWER_SECONDS = 120.0
-"""How long a command is retried while daemons are away."""
+"""Time that a command is retried while daemons are away."""
 RANKS = {"Pending": 0, "Running": 1, "Succeeded": 2, "Failed": 2}
 WRONG = (
     "history",

@@ -17,11 +17,11 @@ from tests.support.cluster import Cluster, eventually
 
 DAEMONS = ("agent", "containerd", "control", "netproxy")
 STOP_SECONDS = (1.0, 30.0)
-"""How long a stopped daemon stands still: less than the 40 s after which a node is called unreachable."""
+"""Time that a stopped daemon stands still: less than the 40 s after which a node is called unreachable."""
 LONG_STOP_SECONDS, LONG_STOPS = 60.0, 0.2
-"""How long some of them do, and what part they are."""
+"""Duration of long stops, and their share of all."""
 FAIL_SECONDS = (1.0, 20.0)
-"""How long a disk, a plugin or a file server fails."""
+"""Time that a disk, a plugin or a file server fails."""
 
 
 class Faults:

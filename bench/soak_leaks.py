@@ -12,9 +12,9 @@ from tests.support.cluster import Cluster
 from tests.support.pod_churn import traces
 
 CLEAN_SECONDS = 180.0
-"""How long the machine has to be clean after the last pod was deleted: orphans are swept once a minute."""
+"""Time that the machine has to be clean after the last pod was deleted: orphans are swept once a minute."""
 GROWTH_SECONDS = 120.0
-"""How long a daemon has to give back what its last work took."""
+"""Time that a daemon has to give back what its last work took."""
 MORE_THREADS, MORE_FILES = 16, 24
 """What a daemon may have more than at the beginning: pools that fill, connections of the last minute."""
 Sizes = dict[str, dict[str, int]]

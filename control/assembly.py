@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 
 
 UNFINISHED_SECONDS = 10.0
-"""How long writes whose requests are over have to end, when the server does."""
+"""Time that writes whose requests are over have to end, when the server does."""
 
 
 class ApiServer:

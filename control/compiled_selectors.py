@@ -27,7 +27,7 @@ _Kept = tuple[int, LabelSelector, int]
 
 
 class CompiledSelectors:
-    """What is kept. The event loop uses it, and the thread for large objects."""
+    """Cache of compiled selectors. The event loop and the thread for large objects use it."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[_Place, _Kept] = OrderedDict()

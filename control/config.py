@@ -12,7 +12,7 @@ from kube.serving.limits import ServingLimits
 
 @dataclass(frozen=True, slots=True)
 class ControlConfig:
-    """Where the API server listens, what it keeps where, and whom it trusts. Times are seconds."""
+    """Addresses, paths and trusted authorities of the API server. Times are seconds."""
 
     data_dir: Path
     cert_file: Path
@@ -147,7 +147,7 @@ class ControlConfig:
     load_balancer_ports: str = LOAD_BALANCERS
     """The ports that they may have there, as kube.port_ranges reads them."""
     local_path_volumes: bool = True
-    """Whether claims can be folders on nodes; the class local-path is made where there is no storage class at all."""
+    """True if claims can be folders on nodes; the class local-path is made where there is no storage class at all."""
     enable_controllers: bool = True
     enable_scheduler: bool = True
     feature_gates: dict[str, bool] = field(default_factory=dict)

@@ -45,7 +45,7 @@ NAMES = {r.storage_prefix: (r.group, r.plural) for r in RESOURCES}
 
 
 class Resources:
-    """What is served and who may do what to it: the registry, custom resources, authentication, admission."""
+    """Served resources and their access: the registry, custom resources, authentication, admission."""
 
     def __init__(self, config: ControlConfig, clock: Clock, store: Store, cache: WatchCache) -> None:
         self.admission = Chain()
@@ -85,7 +85,7 @@ class Resources:
 
 
 class Serving:
-    """What a request goes through, from the listener to the handlers."""
+    """Stages of a request, from the listener to the handlers."""
 
     def __init__(self, config: ControlConfig, clock: Clock, health: Health, resources: Resources) -> None:
         registry, auth = resources.registry, resources.access.auth

@@ -35,7 +35,7 @@ def limited(work: Callable[[], T]) -> T:
 
 
 class Allowance:
-    """What several pieces of work may cost on the event loop together."""
+    """Limit on the total cost of several pieces of work on the event loop."""
 
     def __init__(self) -> None:
         self._left = MOST

@@ -28,7 +28,7 @@ DEFAULT_PORT = 10250
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where a node's agent is."""
+    """Address of a node's agent."""
 
     node: str
     host: str

@@ -43,13 +43,13 @@ WRITES_IN_A_ROW = 4
 JOB_SECONDS = client.JOB_SECONDS
 """The longest that the thread works on an object for a request: as long as the helper."""
 LEFT_SECONDS = 1.0
-"""How long the helper goes on with a job that nobody waits for any more."""
+"""Time that the helper goes on with a job that nobody waits for any more."""
 STOP_SECONDS = 0.5
 """What a job that was ended costs its user besides its own time: the next one waits until there is a new process."""
 MOST_USERS = 1024
 """Users whose time is kept although they wait for nothing."""
 SWITCH_SECONDS = 0.0002
-"""How long the thread may keep the interpreter's lock while the event loop wants it."""
+"""Time that the thread may keep the interpreter's lock while the event loop wants it."""
 _thread = ThreadPoolExecutor(1, "large-objects")
 
 
@@ -150,7 +150,7 @@ class _Turns:
         self._waiting = tuple(dict[str, deque[_Job]]() for _ in ("writes", "reads"))
         self._busy = False
         self._cancels = cancels
-        """Whether work ends when nobody waits for it any more."""
+        """True if work ends when nobody waits for it any more."""
         self._taken: dict[str, float] = {}
         """Seconds by user. Who comes anew begins with the least of all: what was not used before is no credit."""
         self._least = 0.0
@@ -230,7 +230,7 @@ def _cancel_too(running: asyncio.Future[Any], future: asyncio.Future[Any]) -> No
 
 
 class _Places:
-    """Where one event loop has work done."""
+    """Thread and helper process of one event loop."""
 
     def __init__(self) -> None:
         self.thread, self.helper_turns = _Turns(cancels=False), _Turns(cancels=True)

@@ -11,7 +11,7 @@ import time
 from kube.turn import Turns
 
 SLICE_SECONDS = 0.001
-"""How long the event loop is blocked at once, but for one object."""
+"""Time that the event loop is blocked at once, but for one object."""
 SLICE_BYTES = 256 << 10
 """Bytes of objects that are gone through at once; to pass over as many takes a quarter of a millisecond."""
 FIRST_BYTES = 64 << 10

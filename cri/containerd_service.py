@@ -18,13 +18,13 @@ _EXPIRES = "containerd.io/gc.expire"
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """What keeps content and snapshots from containerd's garbage collection."""
+    """Lease that protects content and snapshots from containerd's garbage collection."""
 
     id: str
     created: float
     """By the wall clock, in seconds since 1970."""
     expires: bool
-    """Whether it ends by itself, as those of containerd's own operations do."""
+    """True if it ends by itself, as those of containerd's own operations do."""
 
 
 class ContainerdService:

@@ -28,7 +28,7 @@ _NAMESPACE = "k8s.io"
 
 
 class Kind(Enum):
-    """What happened to a container (or to a sandbox's pause container); SUBSCRIBED: listen to what comes after."""
+    """Type of an event of a container (or of a sandbox's pause container); SUBSCRIBED: all later events follow."""
 
     SUBSCRIBED = "subscribed"
     CREATED = "created"

@@ -39,7 +39,7 @@ class CertificateError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What is asked for, and the name of its file."""
+    """Type of a certificate, and the name of its file."""
 
     signer: str
     usage: str

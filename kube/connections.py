@@ -29,7 +29,7 @@ must not wait for those have a pool of another size."""
 KEEP_ALIVE = ((socket.TCP_KEEPIDLE, 30), (socket.TCP_KEEPINTVL, 10), (socket.TCP_KEEPCNT, 3))
 """A watch only listens: without probes it would wait for ever for a server whose machine was switched off. Seconds, tries."""
 NO_LIMIT = aiohttp.ClientTimeout(total=None, sock_connect=10)
-"""How long an answer may take is decided here (`_wait`); a machine that is switched off does not answer a first packet."""
+"""`_wait` limits the time of a response; a machine that is switched off does not answer a first packet."""
 SENT = Counter("rest_client_requests", "Requests sent to servers.", "code", "host", "method")
 SECONDS = Histogram(
     "rest_client_request_duration_seconds",

@@ -17,7 +17,7 @@ _looks: list[Callable[[], None]] = []
 
 
 class Counter:
-    """How often something happened, by labels. `name` is without `_total`."""
+    """Counter by labels. `name` is without `_total`."""
 
     def __init__(self, name: str, text: str, *labels: str) -> None:
         self.name, self.text, self.labels = name, text, labels
@@ -34,7 +34,7 @@ class Counter:
 
 
 class Gauge:
-    """How something is now, by labels."""
+    """Current value by labels."""
 
     def __init__(self, name: str, text: str, *labels: str) -> None:
         self.name, self.text, self.labels = name, text, labels
@@ -62,7 +62,7 @@ def _filled(family: Any, metric: Counter | Gauge) -> Any:
 
 
 class Histogram:
-    """How large something was, by labels; buckets are upper bounds."""
+    """Distribution of values by labels; buckets are upper bounds."""
 
     def __init__(self, name: str, text: str, *labels: str, buckets: Sequence[float] = SECONDS) -> None:
         self.name, self.text, self.labels, self.buckets = name, text, labels, tuple(buckets)

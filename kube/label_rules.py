@@ -28,7 +28,7 @@ def whole(text: str) -> int | None:
 
 @dataclass(slots=True)
 class _Rule:
-    """What the value of one key may be: all requirements on the key that bound it or name several values."""
+    """Permitted values of one key: all requirements on the key that bound it or name several values."""
 
     among: frozenset[str] | None = None
     refused: set[str] = field(default_factory=set)

@@ -44,7 +44,7 @@ class LeaderElector:
     ) -> None:
         self._client, self._name, self._namespace = client, name, namespace
         self._alone = alone
-        """Whether nobody else can be a candidate."""
+        """True if nobody else can be a candidate."""
         self.identity = identity
         self._clock = clock
         self._seen: tuple[str, float] = ("", float("-inf"))

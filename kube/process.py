@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 _PIECE = 128 << 10
 END_SECONDS = 10.0
-"""How long a killed command is waited for: one that the kernel holds in a call to a hung disk does not end."""
+"""Time that a killed command is waited for: one that the kernel holds in a call to a hung disk does not end."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,7 +61,7 @@ class Resource:
 
     @functools.cached_property
     def api_version(self) -> str:
-        """What stands in an object's apiVersion: "v1", "apps/v1"."""
+        """An object's apiVersion: "v1", "apps/v1"."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @functools.cached_property
@@ -71,7 +71,7 @@ class Resource:
 
     @functools.cached_property
     def target(self) -> str:
-        """How messages name it: "pods", "deployments.apps"."""
+        """Name in messages: "pods", "deployments.apps"."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @property

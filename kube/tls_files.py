@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class FromFiles(Generic[T]):
-    """What `make` makes of `files`. OSError and ValueError of the first time are raised; later the old one stays."""
+    """Result of `make` for `files`. OSError and ValueError of the first time are raised; later the old one stays."""
 
     def __init__(self, make: Callable[[], T], files: Sequence[Path]) -> None:
         self._make, self._files = make, files

@@ -42,7 +42,7 @@ def _ssl_protocol(loop: asyncio.AbstractEventLoop) -> Any:
 
 
 class Receiving(Protocol):
-    """What a protocol above has, beside the methods of a protocol."""
+    """Interface of the protocol above, besides the methods of a protocol."""
 
     received: int
     """Changes with each call that brings data."""

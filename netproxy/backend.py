@@ -34,7 +34,7 @@ class Backend(Remover, Protocol):
 
     @property
     def verify_needs_lock(self) -> bool:
-        """Whether the next `verify` must run while nothing is written, for writes invalidated the last comparisons."""
+        """True if the next `verify` must run while nothing is written, for writes invalidated the last comparisons."""
         ...
 
     async def start(self, services: Services) -> None:

@@ -75,9 +75,9 @@ class PodNetworkConfig:
     mtu: int = 0
     host_ports: bool = True
     network_policy: bool = True
-    """Whether NetworkPolicies are enforced here."""
+    """True if NetworkPolicies are enforced here."""
     source_guard: bool = True
-    """Whether pods are kept from sending with addresses that are not theirs."""
+    """True if pods are kept from sending with addresses that are not theirs."""
     cni_results_dir: str = "/var/lib/cni/results"
     """The folder where the runtime's CNI library keeps results; libcni's default, which containerd and CRI-O leave."""
     node_routes: str = "auto"
@@ -94,7 +94,7 @@ class ProxyConfig:
     kubeconfig: str = ""
     hostname_override: str = ""
     services: bool = True
-    """Whether Services are proxied; False where another proxy does it, and cluster DNS and pod network are left."""
+    """True if Services are proxied; False where another proxy does it, and cluster DNS and pod network are left."""
     mode: str = "iptables"
     bind_address: str = "0.0.0.0"
     healthz_bind_address: str = "0.0.0.0:10256"

@@ -48,7 +48,7 @@ class DriftDetector:
         self._cost = 0.0
         self._invalidated = 0
         self._was_unchanged = False
-        """Whether all was as last written when the last write began."""
+        """True if all was as last written when the last write began."""
         self._writes = 0
         """Raised when a write is asked for and when it begins; that invalidates a comparison under way."""
 
@@ -84,13 +84,13 @@ class DriftDetector:
 
     @property
     def unchanged(self) -> bool:
-        """Whether nothing says that the kernel holds anything else than what was last written."""
+        """True if nothing says that the kernel holds anything else than what was last written."""
         found = self._read()
         return bool(found) and found == self._fingerprint and not self._suspect
 
     @property
     def comparison_due(self) -> bool:
-        """Whether everything is to be compared now; the last comparison's cost may put it off."""
+        """True if everything is to be compared now; the last comparison's cost may put it off."""
         elapsed = self._clock.monotonic() - self._compared_at
         period_over = self._period is not None and elapsed >= self._period
         if self.unchanged and not period_over:
@@ -99,7 +99,7 @@ class DriftDetector:
 
     @property
     def needs_lock(self) -> bool:
-        """Whether the next comparison must be made while nothing is written, for writes invalidated the last ones."""
+        """True if the next comparison must be made while nothing is written, for writes invalidated the last ones."""
         return self._invalidated >= MAX_INVALIDATED
 
     async def begin_comparison(self) -> Comparison:

@@ -59,7 +59,7 @@ class Health:
 
     @property
     def live(self) -> bool:
-        """Whether rules keep up with changes; also true at the start, for the first two minutes of waiting."""
+        """True if rules keep up with changes; also true at the start, for the first two minutes of waiting."""
         return self._queued is None or self._clock.monotonic() - self._queued < TIMEOUT
 
     @property

@@ -55,7 +55,7 @@ class ServicePort:
     local_endpoints: tuple[Endpoint, ...] = ()
     """Those that the policy Local uses; empty where no policy of this port is Local."""
     has_endpoints: bool = False
-    """Whether any endpoint anywhere could answer: distinguishes "no endpoints" (reject) from "none here" (drop)."""
+    """True if any endpoint anywhere could answer: distinguishes "no endpoints" (reject) from "none here" (drop)."""
 
     @property
     def reachable_from_outside(self) -> bool:
@@ -63,7 +63,7 @@ class ServicePort:
 
     @property
     def answered(self) -> bool:
-        """Whether an endpoint is there for packets from outside or from pods."""
+        """True if an endpoint is there for packets from outside or from pods."""
         return self.has_endpoints and bool(self.endpoints or self.local_endpoints)
 
     @property

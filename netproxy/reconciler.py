@@ -29,7 +29,7 @@ class Reconciler(abc.ABC, Generic[D]):
         self.family, self._label, self._clock = family, metrics.family_label(family), clock
         self._failures = failures.labels(self._label)
         self._needs_comparison = False
-        """Whether a write failed, so that the kernel does not hold what deltas are made from."""
+        """True if a write failed, so that the kernel does not hold what deltas are made from."""
         self._delta_unanswered = False
 
     @abc.abstractmethod
@@ -86,7 +86,7 @@ class TextReconciler(Reconciler[str]):
 
     @property
     def verify_needs_lock(self) -> bool:
-        """Whether the next `verify` must run while nothing is written, for writes invalidated the last comparisons."""
+        """True if the next `verify` must run while nothing is written, for writes invalidated the last comparisons."""
         return self._drift.needs_lock
 
     def nothing_written(self) -> bool:

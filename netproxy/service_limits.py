@@ -36,7 +36,7 @@ class ModeCost:
     endpoint_rules: int = 0
     """Rules that an endpoint of a port takes, at however many addresses the port is served; 0: one at each."""
     ranges_multiply: bool = False
-    """Whether each source range of a load balancer is written for each of its ports."""
+    """True if each source range of a load balancer is written for each of its ports."""
     max_in_namespace: int = MAX_IN_NAMESPACE
 
     def of_port(self, addresses: int, endpoints: int) -> int:

@@ -95,12 +95,12 @@ class ServiceTable:
 
     @property
     def has_load_balancer_here(self) -> bool:
-        """Whether any Service has, or had when last looked, a load balancer at the node's own address."""
+        """True if any Service has, or had when last looked, a load balancer at the node's own address."""
         return bool(self._ports_in_use) or any(self._by_balancer_ip.get(address) for address in self._own_addresses)
 
     @property
     def load_balancer_here_dirty(self) -> bool:
-        """Whether such a Service has changed."""
+        """True if such a Service has changed."""
         return any(not self._dirty.isdisjoint(self._by_balancer_ip.get(address, ())) for address in self._own_addresses)
 
     def set_listeners(self, listeners: Listeners) -> list[PortInUse]:
@@ -154,7 +154,7 @@ class ServiceTable:
 
     @property
     def only_awaits_slices(self) -> bool:
-        """Whether all that changed are Services with a selector whose first slice has yet to come."""
+        """True if all that changed are Services with a selector whose first slice has yet to come."""
         return bool(self._dirty) and all(
             key not in self._slices and (service := self._services.get(key)) is not None and bool(service.spec.selector)
             for key in self._dirty

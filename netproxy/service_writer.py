@@ -66,14 +66,14 @@ class ServiceWriter:
 
     @property
     def retry_overdue(self) -> bool:
-        """Whether a Service whose rules took too long must be tried although changes of others wait."""
+        """True if a Service whose rules took too long must be tried although changes of others wait."""
         latest = self._clock.monotonic() - MAX_POSTPONED
         waited = any(self._retry_at(key) <= latest for key in self._due(timed_out=True))
         return waited and self._clock.monotonic() - self._timeout_retried_at >= TIMEOUT_RETRY
 
     @property
     def retry_due(self) -> bool:
-        """Whether Services are to be retried."""
+        """True if Services are to be retried."""
         return bool(self._due(timed_out=False) or self._due(timed_out=True))
 
     def _due(self, *, timed_out: bool) -> dict[str, Ports]:

@@ -17,7 +17,7 @@ class RuleSettings:
     masquerade_all: bool = False
     node_addresses: tuple[str, ...] = ()
     lean: bool = False
-    """Whether rules are kept as small as they can be: for legacy tables, which the kernel copies whole at each change."""
+    """True if rules are kept as small as they can be: for legacy tables, which the kernel copies whole at each change."""
 
     @property
     def from_pods(self) -> list[str]:

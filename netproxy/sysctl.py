@@ -14,7 +14,7 @@ from netproxy.config import ConntrackConfig
 log = logging.getLogger(__name__)
 ROOT = Path("/proc/sys")
 BRIDGED = {4: "net/bridge/bridge-nf-call-iptables", 6: "net/bridge/bridge-nf-call-ip6tables"}
-"""Whether rules for IP packets see bridged frames, by IP family."""
+"""True if rules for IP packets see bridged frames, by IP family."""
 
 
 def read(name: str, root: Path = ROOT) -> str | None:

@@ -33,7 +33,7 @@ from wherry.errors import WherryError
 PATH = f"/api/v1/namespaces/{CLUSTER_INFO_NAMESPACE}/configmaps/{CLUSTER_INFO}"
 CONNECT_SECONDS = 10.0
 SIGNATURE_SECONDS, POLL_SECONDS = 3.0, 0.25
-"""How long a token's signature may take to appear: a token that has just been made is signed in a moment."""
+"""Time that a token's signature may take to appear: a token that has just been made is signed in a moment."""
 SKEW_SECONDS = 120
 """How far this machine's clock may be from the server's: certificates are valid from five minutes before they were made."""
 

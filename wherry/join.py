@@ -41,7 +41,7 @@ CERTIFICATE_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """What the person typed: where the cluster is, the token, the hash of the CA to trust, and for a member of the control
+    """Options of the command: the cluster's address, the token, the hash of the CA to trust, and for a member of the control
     plane the key to the cluster's certificates."""
 
     server: str

@@ -26,7 +26,7 @@ class Layout:
 
     @property
     def state(self) -> Path:
-        """What must survive a reboot: the database, the certificates, containerd's images."""
+        """State that must survive a reboot: the database, the certificates, containerd's images."""
         return self._at("var/lib/wherry")
 
     @property

@@ -49,7 +49,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     node_routes: str = "auto"
     """How pods of other nodes are reached: host-gw, vxlan, auto (host-gw on a shared link, vxlan otherwise), none."""
     service_load_balancer: bool = True
-    """Whether Services of type LoadBalancer get the nodes' addresses."""
+    """True if Services of type LoadBalancer get the nodes' addresses."""
     load_balancer_ports: str = LOAD_BALANCERS
     """The ports that they may have there: numbers and ranges, with commas between."""
     runtime_endpoint: str = ""
@@ -82,7 +82,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def dns_alone(self) -> bool:
-        """Whether cluster DNS has a process of its own."""
+        """True if cluster DNS has a process of its own."""
         return self.dns == "alone" or not self.own_proxy
 
     @property

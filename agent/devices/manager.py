@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 GONE_SECONDS = 300.0
-"""How long a plugin may be away before its resource is removed from the node."""
+"""Time that a plugin may be away before its resource is removed from the node."""
 
 
 class DeviceManager:
@@ -100,7 +100,7 @@ class DeviceManager:
 
     @property
     def idle(self) -> bool:
-        """Whether there never was a plugin."""
+        """True if there never was a plugin."""
         return not self._pools and not self._allocations
 
     # -- what is asked for ----------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ DIAL_SECONDS, CALL_SECONDS = 10.0, 120.0
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a plugin wants to be called for."""
+    """Optional calls of a plugin."""
 
     pre_start: bool = False
     preferences: bool = False

@@ -37,7 +37,7 @@ class Pool:
 
     @property
     def placed(self) -> bool:
-        """Whether any device has topology."""
+        """True if any device has topology."""
         return any(device.nodes for device in self.devices.values())
 
     def by_node(self, ids: Iterable[str]) -> dict[int, list[str]]:

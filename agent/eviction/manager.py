@@ -30,7 +30,7 @@ PERIOD_SECONDS = 10.0
 AT_ONCE_SECONDS = 1
 """The grace of a pod that goes for a hard threshold or a limit of its own (immediateEvictionGracePeriodSeconds)."""
 CLEANUP_SECONDS = 30.0
-"""How long an evicted pod is waited for before the next round (podCleanupTimeout)."""
+"""Time that an evicted pod is waited for before the next round (podCleanupTimeout)."""
 
 
 class Eviction:

@@ -30,7 +30,7 @@ from kube.clock import SYSTEM, Clock
 from kube.events import NORMAL, WARNING, EventRecorder
 
 RECHECK_SECONDS = 1.0
-"""How long ErrImagePull is shown before ImagePullBackOff."""
+"""Time that ErrImagePull is shown before ImagePullBackOff."""
 
 
 class ImageError(Exception):

@@ -44,7 +44,7 @@ class ManagerOptions:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is managed at all."""
+        """True if nothing is managed at all."""
         return (self.cpu_policy, self.memory_policy, self.topology_policy) == ("none", "None", "none")
 
 

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 PERIOD_SECONDS = 60.0
 WAIT_SECONDS = 5.0
-"""How long a sweep waits for pods' directories and for volumes: a storage driver that hangs blocks its own alone."""
+"""Time that a sweep waits for pods' directories and for volumes: a storage driver that hangs blocks its own alone."""
 _REMOVED = ".removed-"
 """Begins the name of a log folder that is being removed."""
 

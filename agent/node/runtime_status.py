@@ -20,7 +20,7 @@ from kube.api import core_v1
 from kube.clock import Clock
 
 DOWN_SECONDS = 30.0
-"""How long the runtime may be away before the node reports it (upstream's runtime state threshold)."""
+"""Time that the runtime may be away before the node reports it (upstream's runtime state threshold)."""
 ANSWER_SECONDS = 5.0
 """Seconds that a node status waits for the runtime's answer; a later answer goes into the next status."""
 _UNREADY = {

@@ -26,7 +26,7 @@ class NodeState:
     runtime: tuple[str, str] = ("", "")
     """The container runtime's name and version."""
     recursive_read_only: Mapping[str, bool] = field(default_factory=dict)
-    """Whether a runtime handler makes what is mounted below a mount read-only too."""
+    """True if a runtime handler makes what is mounted below a mount read-only too."""
     labels: Mapping[str, str] | None = None
     """The Node object's labels and taints; None until they were read from the API."""
     taints: Sequence[core_v1.Taint] = ()

@@ -34,7 +34,7 @@ from kube.informer import Informer
 
 @dataclass(frozen=True, slots=True)
 class Pods:
-    """What runs this node's pods."""
+    """Components that run this node's pods."""
 
     manager: PodManager
     workers: PodWorkers

@@ -28,7 +28,7 @@ HEALTHY_SECONDS = 180.0
 
 
 class RelistHealth:
-    """Whether the runtime is relisted in time."""
+    """True if the runtime is relisted in time."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -63,7 +63,7 @@ class WatchedObject:
 
     @property
     def synced(self) -> bool:
-        """Whether the first list is in."""
+        """True if the first list is in."""
         return self._informer.synced
 
     async def ready(self) -> None:

@@ -22,7 +22,7 @@ from agent.status.writer import OURS
 from kube.api import core_v1
 
 LATE_SECONDS = 0.5
-"""How long a step may take before the status reports what was reached before it."""
+"""Time that a step may take before the status reports what was reached before it."""
 
 
 class PodReporter:

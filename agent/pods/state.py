@@ -137,14 +137,14 @@ class PodState:
 
     @property
     def requests(self) -> PodRequests:
-        """What the pod takes of the node in its allocated size."""
+        """Resource requests of the pod on the node in its allocated size."""
         if self._requests is None or self._requests.pod is not self.resize.allocated:
             self._requests = PodRequests.of(self.resize.allocated)
         return self._requests
 
     @property
     def cpu_request(self) -> int:
-        """What the pod requests in its allocated size, in millicores."""
+        """CPU request of the pod in its allocated size, in millicores."""
         return self.requests.requests.get("cpu", 0)
 
     @property

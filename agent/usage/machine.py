@@ -126,7 +126,7 @@ class _Sum:
     def __init__(self) -> None:
         self.size = self.inodes = 0
         self.whole = False
-        """Whether no folder was moved, or gone before it was read: it may have been moved."""
+        """True if no folder was moved, or gone before it was read: it may have been moved."""
         self._vanished = False
 
     def add(self, folder: Path) -> None:

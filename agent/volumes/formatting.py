@@ -19,7 +19,7 @@ from kube.locks import Locks
 
 DEFAULT = "ext4"
 COMMAND_SECONDS = 600.0
-"""How long commands may take, but for those that make or check a file system: large ones take hours."""
+"""Time that commands may take, but for those that make or check a file system: large ones take hours."""
 _NOTHING_FOUND = 2
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _KIND = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")

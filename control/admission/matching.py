@@ -36,7 +36,7 @@ class Invocation:
 
     @property
     def uid(self) -> str:
-        """What tells it apart from the other webhooks of all configurations."""
+        """Identity among the webhooks of all configurations."""
         return f"{self.configuration}/{self.name}/{self.index}"
 
 

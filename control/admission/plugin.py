@@ -20,7 +20,7 @@ Object = dict[str, Any]
 
 @dataclass(slots=True)
 class Reinvocation:
-    """What mutating webhooks did in the first round through the chain, and what the second one is to ask again."""
+    """Results of mutating webhooks in the first pass through the chain, and the webhooks to call in the second."""
 
     second: bool = False
     wanted: bool = False

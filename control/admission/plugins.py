@@ -89,7 +89,7 @@ IDLE = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What plugins are made from."""
+    """Dependencies of plugins."""
 
     lookup: Lookup
     authorizer: Authorizer

@@ -94,7 +94,7 @@ def merge(tolerations: Sequence[Object]) -> list[Object]:
 
 
 def covers(wide: Object, narrow: Object) -> bool:
-    """Whether one toleration tolerates everything that another one does."""
+    """True if one toleration tolerates everything that another one does."""
     exists = wide.get("operator") == "Exists"
     if wide.get("key", "") != narrow.get("key", "") and (wide.get("key") or not exists):
         return False

@@ -46,7 +46,7 @@ _ON_UPDATE = frozenset(
 
 
 class Asked(NamedTuple):
-    """What a request asks for: all that the object uses, and what it uses more than before."""
+    """Usage of a request: that of the whole object, and its increase."""
 
     whole: Usage
     more: Usage

@@ -23,7 +23,7 @@ DEEPEST = 128
 
 
 class Part:
-    """What one extension adds, kept compressed: it is read when a client asks for the whole, which is seldom."""
+    """Document of one extension, kept compressed: it is read when a client requests the whole, which is seldom."""
 
     def __init__(self, packed: bytes, digest: str) -> None:
         self._packed, self.digest = packed, digest

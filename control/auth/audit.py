@@ -70,14 +70,14 @@ class Event(msgspec.Struct, omit_defaults=True, rename="camel"):
 
 
 class Sink(Protocol):
-    """Where events go, each a line of JSON; what is returned must be waited for before the request goes on."""
+    """Destination of events, each a line of JSON; what is returned must be waited for before the request goes on."""
 
     def write(self, line: bytes) -> Awaitable[None] | None: ...
 
 
 @dataclass(slots=True)
 class Note:
-    """What is written of one request; the pipeline fills in what it learns on the way."""
+    """Audit event of one request; the pipeline completes it."""
 
     auditor: Auditor
     verdict: Verdict

@@ -25,7 +25,7 @@ class PolicyError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """How a request is recorded."""
+    """Audit level and stages of a request."""
 
     level: str
     omit_stages: frozenset[str]

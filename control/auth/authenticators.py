@@ -85,7 +85,7 @@ def with_authenticated(user: UserInfo) -> UserInfo:
 
 @dataclass(frozen=True, slots=True)
 class AnonymousPolicy:
-    """Which paths may be asked for without saying who one is; `paths` None: all of them."""
+    """Paths that anonymous users may request; `paths` None: all of them."""
 
     enabled: bool = True
     paths: Collection[str] | None = HEALTH_PATHS

@@ -33,7 +33,7 @@ _USER = Declarations(
 
 @dataclass(frozen=True, slots=True)
 class Authentication:
-    """What the file says; `anonymous` None: nothing about it."""
+    """Content of the file; `anonymous` None: not configured."""
 
     issuers: tuple[Issuer, ...] = ()
     anonymous: AnonymousPolicy | None = None

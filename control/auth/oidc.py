@@ -40,7 +40,7 @@ class IssuerAway(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ClaimMapping:
-    """Which claim gives a name, and what is put before it; or an expression that gives the whole of it."""
+    """Claim with a name, and its prefix; or an expression that returns the whole name."""
 
     claim: str = ""
     prefix: str = ""

@@ -295,7 +295,7 @@ class RBACAuthorizer:
 
 @dataclass(frozen=True, slots=True)
 class Granted:
-    """What bindings grant: the rules of their roles, and which of these do not exist, which is why one may be refused."""
+    """Rules granted by bindings, and missing roles, which explain a denial."""
 
     rules: RuleSet
     missing: list[str]

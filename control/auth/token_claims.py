@@ -21,7 +21,7 @@ Claims = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """What a token is bound to besides its account."""
+    """Objects that a token is bound to besides its account."""
 
     kind: str
     name: str
@@ -64,7 +64,7 @@ def make_claims(
 
 
 class Seen(NamedTuple):
-    """What a token that was signed here says: who its bearer is, and what must be there for it to hold."""
+    """Content of a token signed by this server: its user, and the objects that must exist for it to be valid."""
 
     claims: Claims
     user: UserInfo

@@ -82,7 +82,7 @@ class Authorizer(Protocol):
 
 
 class Credentials(msgspec.Struct, frozen=True):
-    """What a request carried: the verified client certificate (DER) and the bearer token, if any, and all its headers."""
+    """Credentials of a request: the verified client certificate (DER) and the bearer token, if any, and all its headers."""
 
     certificate: bytes | None = None
     token: str | None = None

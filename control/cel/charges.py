@@ -36,7 +36,7 @@ def _product(a: Any, b: Any) -> int:
 
 
 def _replaced(a: Any, old: Any, new: Any, *_: Any) -> int:
-    """What is made counts too: it can be the square of what is given."""
+    """The result counts too: it can be the square of what is given."""
     if type(a) is not str or type(old) is not str:
         return 1
     return max(1, _tenth(len(a) + a.count(old) * size_of(new)))

@@ -33,7 +33,7 @@ UNKNOWN_COST = 1 << 63
 
 @dataclass(frozen=True, slots=True)
 class Declarations:
-    """What an expression may refer to: variables by type, more functions with what they do, and named object types."""
+    """Declarations for expressions: variables by type, additional functions, and named object types."""
 
     variables: Mapping[str, Type]
     signatures: Signatures = field(default_factory=dict)

@@ -43,7 +43,7 @@ class Duration:
 
 @dataclass(frozen=True, slots=True)
 class TypeValue:
-    """What type(x) gives."""
+    """Result of type(x)."""
 
     name: str
 

@@ -31,7 +31,7 @@ SHORTEST_LIFE = 600.0
 
 
 class AccountClients:
-    """What controllers' clients have in common. Make and close it inside a running loop."""
+    """Shared state of controllers' clients. Create and close it inside a running loop."""
 
     def __init__(self, access: Access, manager: Client, command: str, clock: Clock = SYSTEM) -> None:
         nobody = dataclasses.replace(

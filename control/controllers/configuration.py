@@ -33,7 +33,7 @@ class Settings:
     lifecycle: LifecycleSettings = field(default_factory=LifecycleSettings)
     legacy_tokens: float = YEAR
     service_account_credentials: bool = False
-    """Whether each controller acts as its service account; in the API server's process it always does."""
+    """True if each controller acts as its service account; in the API server's process it always does."""
 
 
 def load(path: Path | None) -> Settings:

@@ -24,7 +24,7 @@ from kube.loops import Loops
 log = logging.getLogger(__name__)
 T = TypeVar("T", bound=msgspec.Struct)
 QUIET_SECONDS = 30.0
-"""How long first lists may take before the log names those that are missing."""
+"""Time that first lists may take before the log names those that are missing."""
 
 
 class SharedInformers:

@@ -42,7 +42,7 @@ class Served:
 
     @property
     def target(self) -> str:
-        """How messages name it: "pods", "deployments.apps"."""
+        """Name in messages: "pods", "deployments.apps"."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     def path(self, namespace: str = "", name: str = "") -> str:

@@ -70,7 +70,7 @@ from kube.port_ranges import LOAD_BALANCERS, PortRanges
 
 @dataclass(frozen=True, slots=True)
 class ControllerConfig:
-    """What the controllers need to know of the cluster. Empty CA material leaves out what needs it."""
+    """Settings of the cluster for controllers. Empty CA material leaves out what needs it."""
 
     cluster_cidr: str = "10.244.0.0/16"
     node_mask: int = 24
@@ -87,12 +87,12 @@ class ControllerConfig:
     service_account_key: str = ""
     """PEM of the key that signs service accounts' tokens."""
     service_load_balancer: bool = True
-    """Whether Services of type LoadBalancer get addresses of nodes; off where something else gives them some."""
+    """True if Services of type LoadBalancer get addresses of nodes; off where something else gives them some."""
     load_balancer_ports: str = LOAD_BALANCERS
     """The ports that such Services may have, as kube.port_ranges reads them."""
     api_port: int = 6443
     local_path: bool = False
-    """Whether claims can be folders on nodes (the storage class local-path)."""
+    """True if claims can be folders on nodes (the storage class local-path)."""
     autoscaling: AutoscalingSettings = field(default_factory=AutoscalingSettings)
     lifecycle: LifecycleSettings = field(default_factory=LifecycleSettings)
     legacy_tokens: float = YEAR

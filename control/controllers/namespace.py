@@ -31,7 +31,7 @@ _BACKGROUND = msgspec.json.encode({"kind": "DeleteOptions", "apiVersion": "v1", 
 
 @dataclass(slots=True)
 class Remains:
-    """What is left in a namespace, and what went wrong."""
+    """Remaining objects of a namespace, and errors."""
 
     objects: dict[str, int] = field(default_factory=dict)
     finalizers: dict[str, int] = field(default_factory=dict)

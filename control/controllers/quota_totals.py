@@ -16,7 +16,7 @@ Object = dict[str, Any]
 
 @dataclass(slots=True)
 class _Scoped:
-    """What is used within certain scopes."""
+    """Usage within certain scopes."""
 
     terms: list[Object]
     used: quotas.Usage = field(default_factory=dict)
@@ -32,7 +32,7 @@ class Totals:
 
     @property
     def steps(self) -> int:
-        """What one object takes: the terms of all scopes."""
+        """Cost of one object: the terms of all scopes."""
         return 1 + sum(1 + len(scoped.terms) for scoped in self._by_scopes.values())
 
     def add(self, target: str, obj: Object) -> None:

@@ -36,7 +36,7 @@ BURST = 500
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do to the pods: create so many, delete these."""
+    """Actions on pods: the number to create, and the pods to delete."""
 
     create: int = 0
     delete: tuple[core_v1.Pod, ...] = ()

@@ -29,7 +29,7 @@ _INT32 = 2**31 - 1
 
 
 class _Checked(threading.local):
-    """What rules warned of in the validation that this thread has just done; the next step asks for it."""
+    """Warnings of rules in the validation that this thread has just done; the next step reads them."""
 
     def __init__(self) -> None:
         self.warnings: list[str] = []

@@ -8,7 +8,7 @@ Object = dict[str, Any]
 
 
 class Webhooks(Protocol):
-    """How webhooks are asked (control.admission.webhooks.caller)."""
+    """Client of webhooks (control.admission.webhooks.caller)."""
 
     async def call(self, client: Object, body: Object, timeout: float) -> bytes:
         """Post to what a clientConfig names and return the answer; raises CallFailed."""

@@ -137,7 +137,7 @@ def json_type(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Misfit:
-    """Where a value is of a wrong type: the field's owner and path, what it was to be, and what it is."""
+    """A value of a wrong type: the field's owner and path, the expected type, and the value."""
 
     expected: str
     got: str

@@ -46,7 +46,7 @@ class Flow:
 
 
 class About(NamedTuple):
-    """What is shown of a request that waits."""
+    """Description of a waiting request."""
 
     schema: str
     who: str

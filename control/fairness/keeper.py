@@ -55,7 +55,7 @@ class Keeper:
         self.registry, self.fairness, self._done = registry, fairness, done
         self._changed = asyncio.Event()
         self._suggested = True
-        """Whether what is suggested is still to be written: only once, what people delete then stays deleted."""
+        """True if what is suggested is still to be written: only once, what people delete then stays deleted."""
 
     async def run(self) -> None:
         """Write what is missing, then follow until cancelled."""

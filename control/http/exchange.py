@@ -179,7 +179,7 @@ class Request:
 
     @property
     def weight(self) -> int:
-        """How much work there is with the body as far as anybody has asked for it (control/weight.py)."""
+        """Weight of the received part of the body (control/weight.py)."""
         return weight(self.sent, self.header(b"content-type"))
 
     async def body(self, limit: int) -> bytes:

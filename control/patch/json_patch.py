@@ -28,7 +28,7 @@ class _Failed(Exception):
 
 @dataclass(slots=True)
 class _Work:
-    """What the operations of a patch have made together."""
+    """Work of all operations of a patch."""
 
     copied: int = 0
     moved: int = 0

@@ -89,7 +89,7 @@ def cidr(value: str, path: str) -> Errors:
 
 
 def one_a_family(ranges: Iterable[str]) -> bool:
-    """Whether there is no more than one address or range of each IP family."""
+    """True if there is no more than one address or range of each IP family."""
     families = [":" in text for text in ranges]
     return len(families) == len(set(families))
 
@@ -183,7 +183,7 @@ def label_selector(selector: Object | None, path: str, check_values: bool = True
 
 
 def selects(selector: Object | None, found: Mapping[str, str]) -> bool:
-    """Whether a LabelSelector chooses an object with these labels; none at all chooses nothing."""
+    """True if a LabelSelector chooses an object with these labels; none at all chooses nothing."""
     if selector is None:
         return False
     if any(found.get(k) != v for k, v in (selector.get("matchLabels") or {}).items()):
@@ -238,7 +238,7 @@ def _beyond_all(digits: str) -> bool:
 
 
 def scaled_zero(value: Any) -> bool:
-    """Whether a number or percentage is none."""
+    """True if a number or percentage is none."""
     return value in (None, 0) or (isinstance(value, str) and bool(re.fullmatch("0+%", value)))
 
 

@@ -28,7 +28,7 @@ class Admission(Protocol):
 
 @dataclass(slots=True)
 class Context:
-    """Who writes and how: what a request says besides the object."""
+    """User and options of a write."""
 
     user: UserInfo
     dry_run: bool = False

@@ -28,7 +28,7 @@ GENERATE_ATTEMPTS = 8
 
 
 class Allocation(Release):
-    """What a strategy sees of the request and of other objects while it hands out addresses and such."""
+    """Access of a strategy to the request and other objects while it allocates addresses and ports."""
 
     async def create(self, obj: Object) -> Object:
         resource = by_kind(obj["apiVersion"], obj["kind"])

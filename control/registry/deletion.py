@@ -33,7 +33,7 @@ class DeleteOptions:
 
     @property
     def accepted(self) -> bool:
-        """Whether the client asked to wait for dependents, in which case what is not gone yet answers 202."""
+        """True if the client asked to wait for dependents, in which case what is not gone yet answers 202."""
         return self.orphan_dependents is False or self.propagation == "Foreground"
 
     def shown(self) -> Object:

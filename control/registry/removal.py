@@ -27,7 +27,7 @@ Object = dict[str, Any]
 
 
 class Release:
-    """What a strategy sees of the request and of other objects while it takes back what it has handed out."""
+    """Access of a strategy to the request and other objects while it releases allocations."""
 
     def __init__(self, registry: Registry, context: Context) -> None:
         self._registry, self._context = registry, context

@@ -41,7 +41,7 @@ class ServedResource(Resource):
 
     @cached_property
     def shape(self) -> Node:
-        """How its objects merge, for server-side apply."""
+        """Merge rules of its objects, for server-side apply."""
         raise NotImplementedError
 
     @cached_property

@@ -30,7 +30,7 @@ EVENT_TTL = 3600
 
 
 class Outcome(Enum):
-    """What became of a write; UNKNOWN where the store failed while it committed."""
+    """Outcome of a write; UNKNOWN if the store failed while it committed."""
 
     STORED = "stored"
     NOT_STORED = "not stored"
@@ -52,7 +52,7 @@ class Stored(Protocol):
 
 
 class ReleaseContext(Protocol):
-    """What a strategy may know of the request and of other objects while it takes back what it has handed out."""
+    """Access of a strategy to the request and other objects while it releases allocations."""
 
     @property
     def user(self) -> UserInfo: ...
@@ -62,7 +62,7 @@ class ReleaseContext(Protocol):
 
     @property
     def store(self) -> Store:
-        """What is not an object of a resource is kept here."""
+        """Store for state that is no object of a resource."""
         ...
 
     @property
@@ -90,7 +90,7 @@ class ReleaseContext(Protocol):
 
 
 class Context(ReleaseContext, Protocol):
-    """What a strategy may know of the request and of other objects while it allocates."""
+    """Access of a strategy to the request and other objects while it allocates."""
 
     async def create(self, obj: Object) -> Object:
         """Create another built-in object (apiVersion and kind say which) as the server itself."""
@@ -110,7 +110,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What strategies have to know of the cluster."""
+    """Settings of the cluster for strategies."""
 
     service_ranges: tuple[str, ...] = ("10.96.0.0/12",)
     """CIDRs of Services' addresses; the first one's family is the default."""
@@ -138,7 +138,7 @@ class Strategy:
     returns_deleted = False
     """A deletion is answered with the object rather than with a Status (ReturnDeletedObject upstream)."""
     allocates = False
-    """Whether objects have something that is given back when a write fails or an object goes: such writes are carried out
+    """True if objects have something that is given back when a write fails or an object goes: such writes are carried out
     to their end, also when the request is over before."""
     has_generation = True
     """metadata.generation starts at 1 and rises when the spec changes."""
@@ -147,7 +147,7 @@ class Strategy:
     api_warning = ""
     """A sentence that every request for the resource is answered with (a deprecated API)."""
     orphans_dependents = False
-    """Whether an object's dependents stay where a deletion names no propagation policy (DefaultGarbageCollectionPolicy)."""
+    """True if an object's dependents stay where a deletion names no propagation policy (DefaultGarbageCollectionPolicy)."""
     orphan_warning = ""
     """A sentence that such a deletion is answered with."""
     default_grace_period: int | None = None
@@ -159,7 +159,7 @@ class Strategy:
     """What the watch cache indexes objects by: finds the value in an object's JSON, "" where it has none."""
     stored_as_served = True
     fields_by_webhook = False
-    """Whether selectable fields may first appear when a webhook converts what is stored."""
+    """True if selectable fields may first appear when a webhook converts what is stored."""
     """The bytes in the store are what clients are shown. Where not, `read`, `to_stored` and `view` convert."""
 
     def __init__(self, resource: Resource, settings: Settings = Settings()) -> None:

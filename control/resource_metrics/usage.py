@@ -17,7 +17,7 @@ LEAST_WINDOW = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What was used over the `window` seconds that ended at `time`: cores, bytes."""
+    """Usage over the `window` seconds that ended at `time`: cores, bytes."""
 
     time: float
     window: float

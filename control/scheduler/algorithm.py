@@ -51,7 +51,7 @@ class Candidates:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the node-local plugins say of one node in one state."""
+    """Result of the node-local plugins for one state of a node."""
 
     generation: int
     rejection: Rejection | None

@@ -24,7 +24,7 @@ GIVEN_LABELS = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
 
 
 class Cluster:
-    """What is where. All methods are synchronous and called from one loop."""
+    """Nodes and their pods. All methods are synchronous and called from one loop."""
 
     def __init__(self, namespace_labels: Callable[[str], Mapping[str, str]] = lambda name: {}) -> None:
         self.nodes: dict[str, NodeInfo] = {}

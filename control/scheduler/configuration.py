@@ -40,7 +40,7 @@ class ConfigurationError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class PluginSet:
-    """What is changed at one extension point: names with weights (0: the default) and names switched off ("*": all)."""
+    """Changes at one extension point: names with weights (0: the default) and names switched off ("*": all)."""
 
     enabled: tuple[tuple[str, int], ...] = ()
     disabled: frozenset[str] = frozenset()

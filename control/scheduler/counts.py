@@ -112,7 +112,7 @@ Found = TypeVar("Found", bound=_Index)
 
 
 class PodIndexes:
-    """What was asked lately, and the counts. `keys` are the labels that nodes have."""
+    """Recent terms, and the counts. `keys` are the labels that nodes have."""
 
     def __init__(self, labels_of: LabelsOf, keys: Set[str]) -> None:
         self._labels_of, self._keys = labels_of, keys

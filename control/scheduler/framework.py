@@ -57,7 +57,7 @@ class ScorePlugin(Protocol):
 
 
 class Constraint(Protocol):
-    """What a cluster plugin worked out for one pod; one that `only_scores` need not be asked to filter (default: ask)."""
+    """Result of a cluster plugin for one pod; one that `only_scores` need not be asked to filter (default: ask)."""
 
     def filter(self, node: NodeInfo) -> Rejection | None: ...
 
@@ -182,7 +182,7 @@ class PostBindPlugin(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ClusterUse:
-    """How a profile uses a cluster plugin: does it filter, and with what weight does it score (0: not at all)."""
+    """Use of a cluster plugin in a profile: whether it filters, and its weight in scoring (0: none)."""
 
     plugin: ClusterPlugin
     filters: bool

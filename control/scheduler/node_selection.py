@@ -37,7 +37,7 @@ class NodeTerms:
 
 
 class NodeSelection:
-    """What one pod wants of its node."""
+    """Requirements of one pod on its node."""
 
     def __init__(self, spec: core_v1.PodSpec) -> None:
         self._spec = spec

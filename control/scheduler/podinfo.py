@@ -116,7 +116,7 @@ class PodInfo:
 
     @cached_property
     def images(self) -> Counter[str]:
-        """How many containers and volumes have an image."""
+        """Number of containers and volumes with an image."""
         containers = self.pod.spec.init_containers + self.pod.spec.containers
         names = [container.image or "" for container in containers]
         names += [v.image.reference or "" for v in self.pod.spec.volumes if v.image is not None]

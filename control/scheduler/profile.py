@@ -69,7 +69,7 @@ def _no_kin(pod: core_v1.Pod) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What plugins are made from. `shared` are plugins that all profiles have in common, by name."""
+    """Dependencies of plugins. `shared` are plugins that all profiles have in common, by name."""
 
     cluster: Cluster
     kin: KinOf = _no_kin

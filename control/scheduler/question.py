@@ -10,7 +10,7 @@ from kube.selectors import LabelSelector
 
 
 class Pod(Protocol):
-    """What a question looks at."""
+    """The part of a pod that terms compare."""
 
     pod: core_v1.Pod
     namespace: str

@@ -12,7 +12,7 @@ FEW = 8
 
 
 class Tolerations:
-    """What a pod tolerates."""
+    """Tolerations of a pod."""
 
     def __init__(self, tolerations: Sequence[core_v1.Toleration]) -> None:
         self._all = tolerations

@@ -33,7 +33,7 @@ _events = SharedEvents()
 
 
 class Form:
-    """How one request's objects are shown. `include` is the Table option includeObject, `pretty` a list with line breaks."""
+    """Form of the objects in one response. `include` is the Table option includeObject, `pretty` a list with line breaks."""
 
     def __init__(self, wanted: Wanted, strategy: Strategy, include: str, clock: Clock, pretty: bool = False) -> None:
         self.wanted, self.strategy, self._clock = wanted, strategy, clock

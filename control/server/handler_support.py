@@ -23,7 +23,7 @@ MANAGER_LIMIT = 128
 
 
 class HandlerSupport:
-    """What handlers are made with. `max_body` is in bytes."""
+    """Dependencies of handlers. `max_body` is in bytes."""
 
     def __init__(self, registry: Registry, listing: Listing, max_body: int, authorizer: Authorizer) -> None:
         self.registry, self.listing, self.max_body, self.authorizer = registry, listing, max_body, authorizer

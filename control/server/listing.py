@@ -52,7 +52,7 @@ class ListOptions:
 
     @property
     def costly(self) -> bool:
-        """Whether to compare one object with the selectors can take milliseconds."""
+        """True if comparing one object with the selectors can take milliseconds."""
         return len(self.labels.requirements) > MANY or len(self.fields.terms) > MANY
 
     def predicate(self) -> Predicate | None:

@@ -24,7 +24,7 @@ from kube.resources import Resource
 
 
 class Replacement(NamedTuple):
-    """What an object is to become, as JSON of the resource that is stored, and the UID that it names."""
+    """New state of an object, as JSON of the stored resource, and the UID that it names."""
 
     stored: Resource
     data: bytes

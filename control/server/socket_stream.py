@@ -83,7 +83,7 @@ def over_socket(request: Request, stream: Stream, turns: SessionTurns) -> Upgrad
 
 
 class _Heard:
-    """What a client sends: read a little at a time, answered where it is a ping, and refused where it is too much."""
+    """Frames from a client: read a little at a time, pings are answered, and too many bytes are rejected."""
 
     def __init__(
         self, socket: ServerProtocol, protocol: ApiProtocol, ended: asyncio.Event, turns: SessionTurns

@@ -22,7 +22,7 @@ PAGE = 1000
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a snapshot has in it."""
+    """Content of a snapshot."""
 
     path: Path
     revision: int

@@ -122,7 +122,7 @@ class Learning(Provider, Protocol):
 
 
 class Encryption:
-    """Which keys of the store are encrypted how: the first prefix that fits decides."""
+    """Providers by the prefix of keys in the store: the first prefix that matches applies."""
 
     def __init__(self, rules: Sequence[tuple[str, Sequence[Provider]]]) -> None:
         self.rules = rules

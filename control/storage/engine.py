@@ -24,7 +24,7 @@ class Engine:
     compact: Callable[[], Coroutine[Any, Any, None]]
     """Forgets history; to be run beside the store."""
     shared: bool = False
-    """Whether other servers may be using it too."""
+    """True if other servers may be using it too."""
     check: Callable[[], str | None] = lambda: None
     """Says what is wrong with the engine; None where nothing is."""
     check_disk: Callable[[], str | None] = lambda: None

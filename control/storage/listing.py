@@ -58,7 +58,7 @@ class ContinueExpired(StatusError):
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What goes into a list: entries, the list's revision, a token if there is more, and how many are left if known."""
+    """Content of a list: entries, the list's revision, a token if there is more, and how many are left if known."""
 
     entries: list[Entry]
     revision: int

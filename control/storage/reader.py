@@ -127,7 +127,7 @@ def get(connection: sqlite3.Connection, key: str) -> Item | None:
 
 
 class Counts:
-    """How many keys follow one in a listing at a revision, for the listing's next page.
+    """Numbers of keys that follow one in a listing at a revision, for the listing's next page.
 
     To count them goes through all of them, so without this the pages of a listing cost the square of its length.
     """

@@ -18,7 +18,7 @@ from control.storage.on_disk import OnDisk
 from control.storage.store import NoSpace, StoreError, Unavailable
 
 PATIENCE_MS = 2000
-"""How long reads that are under way may keep the log from being emptied."""
+"""Time that reads that are under way may keep the log from being emptied."""
 
 
 def settle(connection: sqlite3.Connection, file: OnDisk, path: Path) -> None:

@@ -34,7 +34,7 @@ RING = 2048
 RING_BYTES = 32 << 20
 """Of changed objects in the ring; their events, once made for watchers, take as much again."""
 RING_SECONDS = 30.0
-"""How long a change stays in the ring: long enough for a client that reconnects; others are replayed from the store."""
+"""Time that a change stays in the ring: long enough for a client that reconnects; others are replayed from the store."""
 
 
 @dataclass(frozen=True, slots=True)

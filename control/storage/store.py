@@ -143,7 +143,7 @@ class Watch(Protocol):
 
 
 class Store(Protocol):
-    """What the API server needs from an engine. All methods belong to one event loop."""
+    """Interface of a storage engine. All methods belong to one event loop."""
 
     async def get(self, key: str) -> Item | None:
         """Return the newest durable state of a key, or None."""

@@ -86,7 +86,7 @@ class Writer:
 
     @property
     def waiting(self) -> int:
-        """How many requests wait."""
+        """Number of waiting requests."""
         return self._queue.qsize()
 
     def stop(self) -> None:

@@ -16,7 +16,7 @@ class RPCError(Exception):
 
 @dataclass(slots=True)
 class Failures:
-    """What goes wrong next, by rpc name."""
+    """Next failures, by rpc name."""
 
     _errors: dict[str, list[RPCError]] = field(default_factory=dict)
     _delays: dict[str, float] = field(default_factory=dict)

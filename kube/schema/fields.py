@@ -18,7 +18,7 @@ _SCALARS: dict[Any, Kind] = {str: "string", bool: "bool", int: "integer", float:
 
 @dataclass(frozen=True, slots=True)
 class FieldType:
-    """What a place holds: `struct` for objects, `item` for the elements of lists and the values of maps."""
+    """Type of a field: `struct` for objects, `item` for the elements of lists and the values of maps."""
 
     kind: Kind
     struct: type[msgspec.Struct] | None = None

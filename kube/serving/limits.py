@@ -34,7 +34,7 @@ class ServingLimits:
     """Bytes a second that a body must come with, counted over each `body_window`."""
     body_window: float = 30.0
     send_timeout: float = 30.0
-    """How long a client may leave an answer, or a watch's events, unread before its connection is closed."""
+    """Time that a client may leave an answer, or a watch's events, unread before its connection is closed."""
     send_buffer: int = 512 << 10
     """Bytes that the kernel takes of an answer. By itself it would take 4 MiB: a thousand clients that do not read would use
     up all that it has for TCP (net.ipv4.tcp_mem), and every connection of the machine would stand still."""

@@ -25,7 +25,7 @@ HANDSHAKE_SHARE = 0.004
 
 
 class Stage(IntEnum):
-    """How far a connection has come."""
+    """Stage of a connection."""
 
     IDLE = 0
     """Nothing was sent yet, or the last request was answered."""
@@ -121,7 +121,7 @@ class ConnectionTable:
 
     @property
     def held(self) -> int:
-        """How many bytes are kept for clients that do not go on."""
+        """Bytes that are kept for clients that do not continue."""
         return self._heads.total + self._answers.total
 
     def hold_head(self, connection: Connection, size: int) -> None:

@@ -49,7 +49,7 @@ class DNSServer:
         self._sockets: list[socket.socket] = []
         self._acceptors: list[Acceptor] = []
         self.serving = False
-        """Whether every address is bound."""
+        """True if every address is bound."""
         self.table = ConnectionTable(tcp)
 
     @property

@@ -36,7 +36,7 @@ class _WithoutAddress:
     key: str
     facts: PodFacts
     selected: bool
-    """Whether a policy selected it then."""
+    """True if a policy selected it then."""
     since: float
 
 

@@ -26,7 +26,7 @@ class PodFacts:
     labels: dict[str, str]
     ips: tuple[str, ...]
     here: bool
-    """Whether it runs on this node."""
+    """True if it runs on this node."""
     created: str
     ports: tuple[NamedPort, ...] = ()
     uid: str = ""

@@ -28,7 +28,7 @@ class Selector:
 
     @property
     def whole_namespace(self) -> bool:
-        """Whether it selects all pods of one namespace."""
+        """True if it selects all pods of one namespace."""
         return self.namespaces is None and self.pods.empty
 
     def matches(self, pod: PodFacts, namespace_labels: Mapping[str, str] | None) -> bool:

@@ -33,7 +33,7 @@ class PolicyTable:
         self.selections = Selections()
         self.costs = NamespaceCosts()
         self.unknown_closed = False
-        """Whether addresses of this node's ranges that no pod is known to have are closed, whoever starts."""
+        """True if addresses of this node's ranges that no pod is known to have are closed, whoever starts."""
 
     def members(self, selector: Selector) -> Mapping[str, PodFacts]:
         """Return the pods that a selector of a policy selects."""

@@ -18,7 +18,7 @@ class WorkQueue:
     def __init__(self) -> None:
         self._jobs: asyncio.Queue[Callable[[], Iterator[None]]] = asyncio.Queue()
         self.busy = False
-        """Whether any job is waiting or running."""
+        """True if any job is waiting or running."""
 
     def add(self, job: Callable[[], Iterator[None]]) -> None:
         self.busy = True

@@ -99,7 +99,7 @@ def fixed(settings: StaticSettings) -> dict[Chain, tuple[str, ...]]:
 
 
 def counts_localhost(settings: StaticSettings) -> bool:
-    """Whether node ports are served on 127.0.0.1 as on all addresses, so that packets to them are counted."""
+    """True if node ports are served on 127.0.0.1 as on all addresses, so that packets to them are counted."""
     return settings.family == 4 and settings.localhost_node_ports and not settings.node_port_cidrs
 
 

@@ -43,12 +43,12 @@ class Writer(Protocol):
 
     @property
     def fingerprint_is_exact(self) -> bool:
-        """Whether the fingerprint changes with every change, not only with most."""
+        """True if the fingerprint changes with every change, not only with most."""
         ...
 
     @property
     def copies_whole_table(self) -> bool:
-        """Whether every change copies the whole table, so that it costs what the table's size is."""
+        """True if every change copies the whole table, so that it costs what the table's size is."""
         ...
 
 

@@ -275,7 +275,7 @@ def test_acknowledged_writes_survive_the_servers_death(shared: Cluster, ns: str)
 )
 def test_flushed_rules_are_repaired(shared: Cluster, address: str, table: str, chain: str) -> None:
     def rules() -> set[str]:
-        """What belongs to this Service or to none; other tests' Services come and go, and host ports are the CNI plugin's."""
+        """Rules of this Service or of none; other tests' Services come and go, and host ports are the CNI plugin's."""
         lines = shared.host.run("iptables", "-w", "-t", table, "-S").stdout.splitlines()
         ours = (line for line in lines if "CNI-HOSTPORT" not in line)
         return {line for line in ours if f"{NS}/web" in line or "--comment" not in line}

@@ -20,7 +20,7 @@ _NOT_RUN = {"skipped", "pending"}
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What became of one test; `message` is the first of its failure."""
+    """Result of one test; `message` is the first of its failure."""
 
     name: str
     passed: bool

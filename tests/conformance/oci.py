@@ -29,7 +29,7 @@ class File:
 
 @dataclass(slots=True)
 class Layout:
-    """What goes into the archive: blobs by digest, and the images' manifests."""
+    """Content of the archive: blobs by digest, and the images' manifests."""
 
     blobs: dict[str, bytes] = field(default_factory=dict)
     manifests: list[dict[str, Any]] = field(default_factory=list)

@@ -24,7 +24,7 @@ CONTROL = r"\[sig-(api-machinery|apps|auth|scheduling)\].*\[Conformance\]"
 
 @dataclass(frozen=True, slots=True)
 class Mixture:
-    """Which daemons are upstream's, and which tests must pass; `least` is how many there are at least."""
+    """Upstream's daemons of a combination, and the tests that must pass; `least` is their minimum number."""
 
     name: str
     upstreams: frozenset[str]

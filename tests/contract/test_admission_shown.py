@@ -34,7 +34,7 @@ def _signing() -> Object:
 
 
 class Shown:
-    """What admission was shown since the last look: (operation, kind, resource/subresource, name, options' kind)."""
+    """Objects that admission received since the last check: (operation, kind, resource/subresource, name, options' kind)."""
 
     def __init__(self, api: ApiUnderTest) -> None:
         self.api, self.requests, self.objects, self.validated = api, [], [], 0  # type: ignore[var-annotated]

@@ -220,7 +220,7 @@ async def test_a_target_over_the_limit_is_refused_by_the_api_server(server: ApiU
 async def test_a_request_that_is_over_leaves_nothing_for_the_garbage_collector(
     server: ApiUnderTest, path: str, user: tuple[str, tuple[str, ...]] | None, status: int
 ) -> None:
-    """What waits for the collector is as large as what clients send: a flood of large heads would fill the memory."""
+    """Objects that wait for the collector are as large as requests: a flood of large heads would fill the memory."""
 
     async def ask() -> None:
         client = await connect(server, f"GET {path}", user)

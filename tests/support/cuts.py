@@ -38,7 +38,7 @@ Done = Callable[[], Awaitable[bool]]
 
 @dataclass(slots=True)
 class Seen:
-    """What watchers saw of one pod, in order, each change once."""
+    """Watchers' events of one pod, in order, each change once."""
 
     phases: list[str] = field(default_factory=list)
     ready: list[str] = field(default_factory=list)

@@ -61,7 +61,7 @@ async def settled(api: ApiUnderTest) -> None:
 
 
 def check_allocations(api: ApiUnderTest) -> None:
-    """What is handed out, what is recorded and what Services have is the same."""
+    """Check that allocations, their records and the Services agree."""
     registry = api.api.registry
     services, addresses = by_path("", "v1", "services"), by_path("networking.k8s.io", "v1", "ipaddresses")
     assert services is not None and addresses is not None

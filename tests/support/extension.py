@@ -59,7 +59,7 @@ class Extension:
         self.answers: dict[str, bytes] = {}
         """What is answered by path in place of the true documents."""
         self.silent = False
-        """Whether documents are asked for in vain: `asked` collects the request, and no answer comes."""
+        """True if documents are asked for in vain: `asked` collects the request, and no answer comes."""
 
     def app(self) -> web.Application:
         app = web.Application(middlewares=[self._note])

@@ -27,7 +27,7 @@ NAMESPACE = "default"
 
 
 class History:
-    """What was acknowledged and seen while it ran."""
+    """Acknowledged and observed changes of a run."""
 
     def __init__(
         self, machines: Iterable[Cluster], pods: str, namespace: str = NAMESPACE, seconds: float = 280

@@ -109,7 +109,7 @@ class Host:
 
 
 class Switch:
-    """What machines are plugged into; each link is a bridge with a network of its own, 172.30.LINK.0/24."""
+    """Switch between machines; each link is a bridge with a network of its own, 172.30.LINK.0/24."""
 
     def __init__(self, name: str, links: int = 1) -> None:
         self.name, self.links = name, links

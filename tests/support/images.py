@@ -31,7 +31,7 @@ _PAUSE = ["/bin/busybox", "sh", "-c", "trap 'exit 0' TERM INT; while :; do sleep
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """What an image holds and how it starts."""
+    """Content and command of an image."""
 
     name: str
     entrypoint: Sequence[str] = ()

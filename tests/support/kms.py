@@ -23,7 +23,7 @@ class Kms:
         self.key_id = ""
         self.healthz = "ok"
         self.away = False
-        """Whether it answers nothing but UNAVAILABLE."""
+        """True if it answers nothing but UNAVAILABLE."""
         self.calls: list[str] = []
         self.rotate("one")
 

@@ -34,7 +34,7 @@ class Call:
 
 
 class Requests:
-    """What one document declares, as hypothesis draws it."""
+    """Requests of one document, as hypothesis draws them."""
 
     def __init__(self, document: dict[str, Any], safe: tuple[str, ...], valid: Iterable[dict[str, Any]] = ()) -> None:
         self._definitions: dict[str, Any] = document["definitions"]

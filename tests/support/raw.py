@@ -15,7 +15,7 @@ from tests.support.cluster import Cluster
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came back; code 0 where nothing did."""
+    """Response; code 0 if there was none."""
 
     code: int
     headers: dict[str, str]

@@ -14,7 +14,7 @@ from kube.informer import Change
 
 
 class Store:
-    """What an informer of one kind knows."""
+    """Objects of an informer of one kind."""
 
     def __init__(self) -> None:
         self._objects: dict[str, Any] = {}

@@ -26,7 +26,7 @@ class Listening:
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """What ports answered: HTTP statuses, 0 where nothing did, and names of cipher suites, "" where none was taken."""
+    """Responses of ports: HTTP statuses, 0 where nothing did, and names of cipher suites, "" where none was taken."""
 
     api_anonymous: int = 0
     api_profiling: int = 0

@@ -22,7 +22,7 @@ AUTHORIZER = Type(
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What is going to be asked about; the result of `group`, `resource`, `path` and those after them."""
+    """Parameters of an authorization check; the result of `group`, `resource`, `path` and those after them."""
 
     authorizer: Authorizer
     attributes: AuthzAttributes

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class Asker:
-    """What mutating and validating webhooks have in common."""
+    """Base of mutating and validating webhooks."""
 
     def __init__(self, lookup: Lookup, caller: Caller, authorizer: Authorizer) -> None:
         self.lookup, self.caller, self._authorizer = lookup, caller, authorizer

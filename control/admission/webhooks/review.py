@@ -47,7 +47,7 @@ class BadAnswer(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a webhook said."""
+    """Response of a webhook."""
 
     allowed: bool
     status: Object = field(default_factory=dict)

@@ -34,7 +34,7 @@ LONGEST = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the configuration says of one webhook. Times are seconds."""
+    """Configuration of one webhook. Times are seconds."""
 
     name: str
     version: str = "v1"

@@ -48,7 +48,7 @@ class ReviewClient:
         self.access.ssl_context()
         self._clock, self._timeout, self._first_pause = clock, timeout, first_pause
         self._patient = patient
-        """Whether a program that cannot be reached is retried too."""
+        """True if a program that cannot be reached is retried too."""
         self._transport: HttpsTransport | None = None
 
     async def ask(self, review: Object) -> Object:

@@ -20,7 +20,7 @@ SHARED = frozenset(("ReadWriteMany", "ReadOnlyMany"))
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What to do about one volume; `again` is the seconds after which to look anew."""
+    """Actions for one volume; `again` is the seconds until the next check."""
 
     attach: tuple[str, ...] = ()
     detach: tuple[str, ...] = ()

@@ -24,7 +24,7 @@ from kube.selectors import printed
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What all metrics of an autoscaler are judged by."""
+    """State that all metrics of an autoscaler are evaluated with."""
 
     namespace: str
     spec_replicas: int

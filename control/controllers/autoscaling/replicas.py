@@ -25,7 +25,7 @@ class MetricsError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class PodMetric:
-    """What one pod used (in thousandths), over the `window` seconds before `time`."""
+    """Usage of one pod (in thousandths), over the `window` seconds before `time`."""
 
     value: int
     time: datetime
@@ -34,7 +34,7 @@ class PodMetric:
 
 @dataclass(frozen=True, slots=True)
 class Tolerances:
-    """How far the ratio may lie from 1 without anything being done."""
+    """Deviations of the ratio from 1 that cause no scaling."""
 
     down: float = 0.1
     up: float = 0.1

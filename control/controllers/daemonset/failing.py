@@ -15,7 +15,7 @@ FIRST, LONGEST = 1.0, 15 * 60.0
 
 @dataclass(slots=True)
 class Failures:
-    """What failed on the nodes of one DaemonSet at one generation, by the monotonic clock."""
+    """Failures on the nodes of one DaemonSet at one generation, by the monotonic clock."""
 
     generation: int = 0
     _nodes: dict[str, tuple[float, float]] = field(default_factory=dict)

@@ -64,7 +64,7 @@ class Placement:
 
     @property
     def steps(self) -> int:
-        """What one node takes: the alternatives of the affinity."""
+        """Cost of one node: the alternatives of the affinity."""
         return 1 + len(self._terms)
 
     def belongs(self, node: core_v1.Node) -> tuple[bool, bool]:

@@ -36,7 +36,7 @@ IGNORED = {("", "events"), ("events.k8s.io", "events")}
 REDISCOVER_SECONDS = 60.0
 """For aggregated APIs; custom resources are noticed when their definition changes."""
 SYNC_SECONDS = 30.0
-"""How long the first lists may take before collection begins without what has not been listed (initialSyncTimeout upstream)."""
+"""Time that the first lists may take before collection starts without the missing ones (upstream: initialSyncTimeout)."""
 MOST_ABSENT = 500
 GONE, SOLID, WAITING = "gone", "solid", "waiting"
 

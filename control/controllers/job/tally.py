@@ -28,7 +28,7 @@ IGNORED = "batch.kubernetes.io/job-index-ignored-failure-count"
 
 @dataclass(slots=True)
 class Tally:
-    """What a Job's pods come to."""
+    """Totals of a Job's pods."""
 
     succeeded: int = 0
     failed: int = 0

@@ -56,7 +56,7 @@ def rate(state: str, size: int, all_down: bool, settings: LifecycleSettings = US
 
 
 class Members:
-    """How many nodes each zone has and how many of them are down, counted as nodes change.
+    """Numbers of nodes and of failed nodes in each zone, counted as nodes change.
 
     Each node that fails asks how its zone does: to look at all nodes then would cost a cluster as many looks as it has
     nodes, squared, whenever they come or fail together.

@@ -56,7 +56,7 @@ def host_ports_of(pod: core_v1.Pod) -> list[Port]:
 
 
 class PortLedger:
-    """Who holds which port."""
+    """Ports and the Services that have them."""
 
     def __init__(self, reserved: Mapping[Port, str] = NODES_OWN, allowed: PortRanges = ALLOWED) -> None:
         self._reserved, self._allowed = dict(reserved), allowed

@@ -26,7 +26,7 @@ class Manager:
 
     @property
     def key(self) -> Key:
-        """What makes a manager the same one: for appliers the version they used last does not count."""
+        """Identity of a manager: for appliers the version they used last does not count."""
         version = "" if self.operation == "Apply" else self.api_version
         return self.name, self.operation, version, self.subresource
 

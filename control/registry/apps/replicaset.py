@@ -39,7 +39,7 @@ REPLICA_COLUMNS = (
 
 
 class ReplicasStrategy(Strategy):
-    """What ReplicaSets and ReplicationControllers have in common."""
+    """Base of ReplicaSets and ReplicationControllers."""
 
     columns = REPLICA_COLUMNS
 

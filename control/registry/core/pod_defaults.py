@@ -129,7 +129,7 @@ def default_volume(volume: Object) -> None:
 
 
 def _latest(image: str) -> bool:
-    """Whether an image reference means the moving tag: no tag and no digest, or `:latest`."""
+    """True if an image reference means the moving tag: no tag and no digest, or `:latest`."""
     if "@" in image:
         return False
     _, _, last = image.rpartition("/")

@@ -17,7 +17,7 @@ from control.storage.store import KeyExists, KeyNotFound, RevisionConflict, Stor
 
 KEY = "/registry/ranges/servicenodeports"
 LEAKED_AFTER = timedelta(seconds=60)
-"""How long a port may be taken without a Service before it counts as lost by a server that died in between."""
+"""Time that a port may be taken without a Service before it counts as lost by a server that died in between."""
 
 
 @dataclass(frozen=True, slots=True)

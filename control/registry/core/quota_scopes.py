@@ -56,7 +56,7 @@ _UNFIT = "unsupported scope applied to resource"
 
 
 def _fits(scope: str, name: str) -> bool:
-    """Whether a scope says something about a resource; resources that are not standard are not looked at."""
+    """True if a scope says something about a resource; resources that are not standard are not looked at."""
     if name not in _STANDARD:
         return True
     if scope == "BestEffort":

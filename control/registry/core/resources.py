@@ -107,12 +107,12 @@ def _claims(used: list[Object], claims: Collection[str], path: str) -> Errors:
 
 
 def is_extended(name: str) -> bool:
-    """Whether a resource is somebody's own (a device), rather than one that Kubernetes knows."""
+    """True if a resource is somebody's own (a device), rather than one that Kubernetes knows."""
     return "/" in name and not name.partition("/")[0].endswith(_NATIVE_DOMAIN)
 
 
 def is_exact(name: str) -> bool:
-    """Whether what is asked for of a resource is what one gets: no more may be promised than there is."""
+    """True if what is asked for of a resource is what one gets: no more may be promised than there is."""
     return is_extended(name) or name.startswith(HUGE)
 
 

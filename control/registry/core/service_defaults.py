@@ -41,7 +41,7 @@ def default_service(obj: Object) -> None:
 
 
 def externally_reachable(spec: Object) -> bool:
-    """Whether traffic from outside can reach it, so that an external traffic policy has a meaning."""
+    """True if traffic from outside can reach it, so that an external traffic policy has a meaning."""
     return spec.get("type") in ("NodePort", "LoadBalancer") or (
         spec.get("type") == "ClusterIP" and bool(spec.get("externalIPs"))
     )

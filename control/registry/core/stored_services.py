@@ -55,7 +55,7 @@ class Record(msgspec.Struct):
 
 @dataclass(frozen=True)
 class Held:
-    """What a stored Service has; `owner` is its namespace and name."""
+    """Addresses and ports of a stored Service; `owner` is its namespace and name."""
 
     owner: str
     addresses: list[str]
@@ -68,7 +68,7 @@ class Held:
 
 
 class StoredServices:
-    """What the stored Services have; read it where many may have changed, before `all` reads the others at once."""
+    """Allocations of the stored Services; read it if many may have changed, before `all` reads the others at once."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[bytes, Held]] = {}

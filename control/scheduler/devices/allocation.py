@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a selector says of a device, which has to be known for the search to go on."""
+    """A selector's result for a device, which must be known before the search continues."""
 
     selector: Selector
     offer: Offer

@@ -34,7 +34,7 @@ _turns: weakref.WeakKeyDictionary[AbstractEventLoop, Turns] = weakref.WeakKeyDic
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a node has for a pod's claims."""
+    """A node's devices for a pod's claims."""
 
     node: core_v1.Node
     view: View | None = None

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from types import TracebackType
 
 SECONDS = 1.0
-"""How long an attempt may search by default (upstream's filterTimeout, which is for each node)."""
+"""Time that an attempt may search by default (upstream's filterTimeout, which is for each node)."""
 COST = 5_000_000
 """Units of CEL cost that an attempt may spend: five times what one selector may on one device, 50,000 ordinary ones."""
 

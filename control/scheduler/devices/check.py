@@ -33,18 +33,18 @@ _STALE = Rejection(NAME, ("cannot schedule extended resource claim",), unresolva
 
 @dataclass(frozen=True, slots=True)
 class Stock:
-    """What there is and who has it."""
+    """Devices and their allocations."""
 
     book: Book = field(default_factory=Book)
     inventory: Inventory = field(default_factory=Inventory)
     extended: extended.ExtendedResources = field(default_factory=extended.ExtendedResources)
     classes: dict[str, resource_v1.DeviceClass] = field(default_factory=dict)
     seconds: float = SECONDS
-    """How long one attempt to schedule a pod may search."""
+    """Time that one attempt to schedule a pod may search."""
 
 
 class Check:
-    """What was looked up for one pod."""
+    """State of the check of one pod."""
 
     def __init__(
         self,

@@ -21,7 +21,7 @@ _LONGEST_BASE = 57
 
 
 class ExtendedResources:
-    """Which class stands for a resource; of several that name the same one the newest."""
+    """Device class of each extended resource; of several that name the same resource the newest."""
 
     def __init__(self) -> None:
         self._classes: dict[str, str] = {}

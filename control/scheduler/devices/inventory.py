@@ -85,7 +85,7 @@ class Offer:
 
     @cached_property
     def counters(self) -> tuple[tuple[str, str, Decimal], ...]:
-        """What the device takes of its pool's counters: (set, counter, amount)."""
+        """Counters that the device consumes of its pool: (set, counter, amount)."""
         return tuple(
             (taken.counter_set, name, quantity.parse(counter.value))
             for taken in self.device.consumes_counters
@@ -110,7 +110,7 @@ class Pool:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What one node can use: its pools, and their devices in the order in which they are taken."""
+    """Devices that one node can use: its pools, and their devices in allocation order."""
 
     version: int
     labels: dict[str, str]

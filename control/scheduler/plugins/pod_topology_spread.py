@@ -47,7 +47,7 @@ class _Eligible:
 
 @dataclass(frozen=True, slots=True)
 class _Spreading:
-    """What all constraints of a pod are asked with; its parts are encoded once, for they may be as large as a pod."""
+    """Input of all constraints of a pod; its parts are encoded once, for they may be as large as a pod."""
 
     pod: PodInfo
     cluster: Cluster

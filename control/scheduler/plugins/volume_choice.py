@@ -57,7 +57,7 @@ class Reach:
 
 
 class Reaches:
-    """What was worked out of volumes, until they change."""
+    """Cached results for volumes, until they change."""
 
     def __init__(self) -> None:
         self._known: dict[str, Reach] = {}

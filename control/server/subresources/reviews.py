@@ -74,14 +74,14 @@ async def _asked_about(request: Request, resource: Resource, obj: Object, user: 
 
 
 async def self_subject(server: Verbs, request: Request, resource: Resource) -> Answer:
-    """Who am I (kubectl auth whoami)."""
+    """Return the request's own user (kubectl auth whoami)."""
     return await _answer(
         request, resource, await _asked(server, request, resource), reviews.self_subject_review(request.user)
     )
 
 
 async def token(server: Verbs, auth: Auth, request: Request, resource: Resource) -> Answer:
-    """Whose token is this."""
+    """Return the user of a token."""
     obj = await _asked(server, request, resource)
     return await _answer(request, resource, obj, await reviews.token_review(auth, obj.get("spec") or {}))
 
@@ -103,7 +103,7 @@ async def self_access(server: Verbs, auth: Auth, request: Request, resource: Res
 
 
 async def self_rules(server: Verbs, auth: Auth, request: Request, resource: Resource) -> Answer:
-    """What may I do (kubectl auth can-i --list)."""
+    """Return the user's own permissions (kubectl auth can-i --list)."""
     obj = await _asked(server, request, resource)
     namespace = (obj.get("spec") or {}).get("namespace", "")
     return await _answer(request, resource, obj, reviews.self_subject_rules_review(auth, request.user, namespace))

@@ -30,7 +30,7 @@ DECODER = Decoder(autoscaling_v1.Scale, "autoscaling/v1", "Scale")
 
 
 class ScaleStrategy(Strategy):
-    """How a Scale is printed."""
+    """Table columns of a Scale."""
 
     columns = (
         NAME,

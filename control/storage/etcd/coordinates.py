@@ -25,7 +25,7 @@ class Coordinates:
 
     @property
     def offset_key(self) -> bytes:
-        """Where the offset is stored: outside of the prefix, one for each."""
+        """Key of the offset: outside of the prefix, one for each."""
         return f"wherry{self.prefix}/revision-offset".encode()
 
     def key(self, name: str) -> bytes:

@@ -22,9 +22,9 @@ from control.storage.store import Compacted, Item, NoSpace, Unavailable
 from kube.uid import new_uid
 
 KEPT_SECONDS = 24 * 3600
-"""How long the key of an abandoned attempt stays."""
+"""Time that the key of an abandoned attempt stays."""
 READ_SECONDS = 10.0
-"""How long the history may take."""
+"""Time that the history may take."""
 
 
 class Outcomes:

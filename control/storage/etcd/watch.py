@@ -29,7 +29,7 @@ BACKLOG = 10_000
 """Events waiting for the reader at which the stream is left alone: etcd then keeps them."""
 PROGRESS_SECONDS = 0.1
 OPEN_SECONDS = 5.0
-"""How long a member has to begin to watch."""
+"""Time that a member has to begin to watch."""
 
 
 class EtcdWatch:

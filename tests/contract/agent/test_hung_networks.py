@@ -13,7 +13,7 @@ from tests.support.fake_node import SPEED, calls, create
 from tests.support.node import NodeUnderTest
 
 HUNG_SECONDS = 12.0
-"""How long a hung call takes; of the machine's time."""
+"""Time that a hung call takes; of the machine's time."""
 HUNG = 2 * max(4, 2 * (os.cpu_count() or 1))
 """Twice as many as there are places for calls."""
 

@@ -36,7 +36,7 @@ GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 
 @dataclass
 class Site:
-    """What the tests need to make a server."""
+    """Files and certificates of the tests' servers."""
 
     protocol: type[BoundedProtocol]
     server_tls: ssl.SSLContext | None

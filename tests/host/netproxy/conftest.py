@@ -61,7 +61,7 @@ MODES = ["nft", "legacy", "nftables", *(["ipvs"] if Path(IPVS_TABLE).exists() el
 
 @pytest.fixture(autouse=True)
 def no_write_was_refused(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
-    """What the role writes, the kernel takes: falling back on writing everything again is no way to pass a test."""
+    """The kernel accepts every delta: a test does not pass by rewriting everything."""
     yield
     refused = [record.getMessage() for record in caplog.records if record.name.startswith("netproxy")]
     assert not [text for text in refused if "was refused" in text or "replacing table" in text]

@@ -125,7 +125,7 @@ def test_after_a_hundred_random_changes_the_kernel_holds_what_the_model_wants(si
 @pytest.mark.parametrize("site", ["nft", "legacy"], indirect=True)
 @pytest.mark.parametrize("family", [4, 6])
 def test_the_ipvs_modes_rules_and_sets_read_back_as_they_were_written(site: Site, family: int) -> None:
-    """What of that mode every kernel has; virtual servers are a matter of tests/vm."""
+    """The part of the mode that every kernel has; virtual servers are a matter of tests/vm."""
 
     async def check() -> None:
         planned, rules, settings = everything(family)

@@ -35,7 +35,7 @@ def mount(name: str, path: str, **more: Any) -> Json:
 
 
 async def features(node: NodeUnderTest) -> core_v1.NodeRuntimeHandlerFeatures:
-    """What the node says of its default handler."""
+    """Features of the node's default handler."""
     status = (await node.client.get(core_v1.Node, "node-1")).status
     (found,) = [handler.features for handler in status.runtime_handlers if not handler.name]
     assert found is not None

@@ -226,7 +226,7 @@ def asking(rng: Random, world: World) -> Call:
 
 
 def by_node(rng: Random, world: World) -> Call:
-    """What node n1 asks for: to read what any user may ask for, or to write a status of one of its pods."""
+    """Requests of node n1: reads like any user's, or a status update of one of its pods."""
     if some(rng, 3):
         call = one(rng, (getting, listing, watching))(rng, world)
         plain = tuple(pair for pair in call.headers if not pair[0].startswith("impersonate-"))

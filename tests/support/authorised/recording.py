@@ -26,7 +26,7 @@ Object = dict[str, Any]
 
 
 class Question(NamedTuple):
-    """What an authorizer is asked, without the user."""
+    """Attributes of an authorization check, without the user."""
 
     verb: str
     group: str = ""
@@ -75,7 +75,7 @@ class Write:
 
 @dataclass(frozen=True)
 class Shown:
-    """What admission was shown at one moment."""
+    """Objects that admission received at one moment."""
 
     phase: str
     operation: str

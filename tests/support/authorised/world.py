@@ -44,7 +44,7 @@ WATCH_SECONDS = 0.01
 TURNS = 20
 """How often the loop goes round until the authorizers have heard of a change."""
 FRESH_SECONDS = 0.05
-"""How long a request waits for a revision that is not there."""
+"""Time that a request waits for a revision that is not there."""
 HEADERS = {
     "requestheader_username_headers": ("X-Remote-User", "X-Boat-User"),
     "requestheader_uid_headers": ("X-Remote-Uid", "X-Boat-Uid"),

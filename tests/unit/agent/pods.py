@@ -77,7 +77,7 @@ def sandbox(attempt: int = 0, *, ready: bool = True, ips: tuple[str, ...] = ("10
 
 
 def runtime(*records: ContainerRecord, sandboxes: tuple[SandboxRecord, ...] | None = None) -> PodRuntime:
-    """What the runtime has: one ready sandbox unless told otherwise."""
+    """State of the runtime: one ready sandbox by default."""
     result = PodRuntime()
     for found in sandboxes if sandboxes is not None else (sandbox(),):
         result = result.with_sandbox(found)

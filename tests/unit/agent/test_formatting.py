@@ -17,7 +17,7 @@ from kube.process import CommandError, Result
 
 
 class Commands:
-    """What was run with which limit; `found` is what blkid(8) sees, `fsck` what that answers or raises."""
+    """Executed commands with their limits; `found` is what blkid(8) sees, `fsck` what that answers or raises."""
 
     def __init__(self) -> None:
         self.run: list[tuple[str, float | None]] = []

@@ -150,7 +150,7 @@ class PodMachine(RuleBasedStateMachine):
 
     @rule(code=st.sampled_from([0, 1, 42]))
     def init_containers_and_others_end_and_the_agent_goes_on(self, code: int) -> None:
-        """What stories are made of mostly: it starts, something ends, it is dealt with."""
+        """The most frequent steps: start, an exit, the reaction to it."""
         self.the_agent_works(1000)
         alive = self.runtime().alive
         first = {c.name for c in self.pod.spec.init_containers if not is_sidecar(c)}

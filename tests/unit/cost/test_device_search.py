@@ -32,7 +32,7 @@ def dear(number: int, verdict: str = "") -> str:
 
 
 class Rounds:
-    """What is done on the event loop in each of its rounds: devices looked at, and cost of expressions."""
+    """Work on the event loop in each of its iterations: devices checked, and cost of expressions."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.looks, self.costs, self.evaluated = [0], [0], 0

@@ -46,7 +46,7 @@ READ = (
     storage_v1.CSIStorageCapacity,
 )
 OPERATORS = {"any": "NotIn", "one": "In", "full": "NotIn"}
-"""Whether terms match all the others, or none but those that have the value; `full`: pods that preempt."""
+"""True if terms match all the others, or none but those that have the value; `full`: pods that preempt."""
 CHOICES: dict[type[Any], dict[str, Any]] = {
     core_v1.Toleration: {"operator": "Equal", "effect": None},
     core_v1.Taint: {"effect": "PreferNoSchedule"},

@@ -188,4 +188,4 @@ async def test_the_only_candidate_takes_the_lease_of_its_dead_forerunner_at_once
 
 
 async def _nothing() -> None:
-    """What a process does that is killed."""
+    """Stand in for a killed process."""

@@ -61,7 +61,7 @@ class Node:
 
     @property
     def kept(self) -> bool:
-        """Whether the pod's volume is on the node still and in use."""
+        """True if the pod's volume is on the node still and in use."""
         return "h" not in self.driver.unstaged and VOLUME.unique_name in self.attachments.in_use()
 
 

@@ -26,7 +26,7 @@ HANDSHAKE = [
 
 
 class Writer:
-    """What was written, one entry a write."""
+    """Written bytes, one entry a write."""
 
     def __init__(self) -> None:
         self.written: list[bytes] = []

@@ -30,7 +30,7 @@ KINDS: dict[str, type[Any]] = {
 
 
 class World(MemoryAPI):
-    """What a StatefulSet's controller writes is taken; each pod has a UID of its own."""
+    """Accepts the writes of a StatefulSet's controller; each pod has a UID of its own."""
 
     def __init__(self, clock: FakeClock) -> None:
         super().__init__()

@@ -200,7 +200,7 @@ def test_events_are_dropped_by_age_and_with_what_is_forgotten_after_a_load() -> 
 
 
 def test_events_of_equal_objects_and_revisions_are_not_taken_for_each_other() -> None:
-    """What is shown of one state depends on its version too."""
+    """The form of one state depends on its version too."""
     events, first = SharedEvents(), change().entry
     assert events.get(first, "table", 1.0, lambda: b"v1") == b"v1"
     other = first.shown_as(first.data.replace(b'"v1"', b'"v2"'))

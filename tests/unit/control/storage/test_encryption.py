@@ -173,7 +173,7 @@ async def test_a_key_that_was_taken_out_while_the_store_is_open_still_reads_but_
 
 
 def test_secretbox_is_the_cipher_of_that_name() -> None:
-    """What another implementation of XSalsa20-Poly1305 made is opened (the vector of NaCl's tests/secretbox.c)."""
+    """Values of another implementation of XSalsa20-Poly1305 are decrypted (the vector of NaCl's tests/secretbox.c)."""
     key = bytes.fromhex("1b27556473e985d462cd51197a9a46c76009549eac6474f206c4ee0844f68389")
     nonce = bytes.fromhex("69696ee955b62b73cd62bda875fc73d68219e0036b7a0b37")
     text = bytes.fromhex("be075fc53c81f2d5cf141316ebeb0c7b5228c52a4c62cbd44b66849b64244ffc")
