@@ -238,7 +238,7 @@ async def test_events_are_made_patched_given_a_series_and_swept(at: Site, plural
     selector = "fieldSelector=reportingController%3Dtest-controller" if new else "fieldSelector=source%3Dtest"
     assert [e["metadata"]["name"] for e in await at.items(f"{events}?{selector}")] == ["e"]
     first = {"count": 2, "lastObservedTime": "2014-09-18T13:49:16.000000Z"}
-    patch: Object = {"series": first} if new else {text: "second"}  # the newer group allows no new note
+    patch: Object = {"series": first} if new else {text: "second"}  # the newer group's note is immutable
     patched = await at.patch(f"{events}/e", patch)
     assert patched["series"]["count"] == 2 if new else patched[text] == "second"
     series = {"count": 100, "lastObservedTime": "2014-09-19T13:49:16.000000Z"}
