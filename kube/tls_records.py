@@ -18,6 +18,7 @@ import logging
 import ssl
 import sys
 from asyncio import sslproto
+from collections.abc import Callable
 from typing import Any, Protocol
 
 log = logging.getLogger(__name__)
@@ -48,13 +49,29 @@ class Receiving(Protocol):
     """Changes with each call that brings data."""
 
 
+class TlsSettings(Protocol):
+    """Factory of TLS objects: an `ssl.SSLContext`, or an object with the same method."""
+
+    @property
+    def wrap_bio(self) -> Callable[..., ssl.SSLObject]: ...
+
+
 class Records(asyncio.BufferedProtocol):
     """One connection's TLS for a transport: its SSLProtocol, held to the limits."""
 
     def __init__(
-        self, protocol: Receiving, tls: ssl.SSLContext, *, server_side: bool, server_hostname: str | None = None
+        self,
+        protocol: Receiving,
+        tls: TlsSettings,
+        *,
+        server_side: bool,
+        server_hostname: str | None = None,
+        stepwise: bool = False,
     ) -> None:
-        """Set `done` when the handshake has succeeded or failed; `protocol` may be replaced by another that is `Receiving`."""
+        """Set `done` when the handshake has succeeded or failed; `protocol` may be replaced by another that is `Receiving`.
+
+        `stepwise`: the steps of the handshake are computed by the caller, who calls `go_on` after each.
+        """
         loop = asyncio.get_running_loop()
         done: asyncio.Future[None] = loop.create_future()
         self.done: asyncio.Future[None] | None = done
@@ -74,6 +91,7 @@ class Records(asyncio.BufferedProtocol):
         self._header = b""
         self._held = b""
         self._poll: asyncio.TimerHandle | None = None
+        self._stepwise = stepwise
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
@@ -110,6 +128,18 @@ class Records(asyncio.BufferedProtocol):
             self._count += 1
             self._check()
 
+    def go_on(self) -> bool:
+        """Go on after a step of the handshake; returns whether more was handed over that waits for the next one."""
+        self._updated(0)
+        self._check()
+        held, self._held = self._held, b""
+        self._view[: len(held)] = held
+        self._look(len(held))
+        return bool(held) and self._shaking()
+
+    def _shaking(self) -> bool:
+        return self.done is not None and not self.done.done()
+
     def _look(self, nbytes: int) -> None:
         """Hand over a read that is not just one whole record, at most `MOST` records at a time."""
         if self._held:
@@ -127,6 +157,10 @@ class Records(asyncio.BufferedProtocol):
             self._count += records
             start = end
             self._check()
+            if self._stepwise and self._shaking():
+                # All that was handed over is decrypted when the handshake is done.
+                self._held = bytes(self._view[start:nbytes])
+                return
 
     def _end(self, start: int, nbytes: int) -> tuple[int, int]:
         """Return where the next piece ends, and how many records begin in it."""
@@ -173,14 +207,14 @@ class Records(asyncio.BufferedProtocol):
         self._held += data
         self._transport.pause_reading()
         if self._poll is None:
-            self._poll = asyncio.get_running_loop().call_later(POLL, self._go_on)
+            self._poll = asyncio.get_running_loop().call_later(POLL, self._retry)
 
-    def _go_on(self) -> None:
+    def _retry(self) -> None:
         self._poll = None
         if self._transport.is_closing():
             return
         if self._waits():
-            self._poll = asyncio.get_running_loop().call_later(POLL, self._go_on)
+            self._poll = asyncio.get_running_loop().call_later(POLL, self._retry)
             return
         held, self._held = self._held, b""
         self._transport.resume_reading()

@@ -137,7 +137,7 @@ class Acceptor:
                 begun = True
                 if tls is not None:
                     await handshakes.shake(
-                        cast(Receiving, protocol), accepted, tls, self._table.half_done, connection.peer
+                        cast(Receiving, protocol), accepted, tls, self._table.handshake_steps, connection.peer
                     )
                 else:
                     await self._loop.connect_accepted_socket(lambda: protocol, accepted)

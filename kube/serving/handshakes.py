@@ -1,30 +1,41 @@
-"""Fair queueing of TLS handshakes: a client's handshake is processed when it is its address's turn.
+"""TLS handshakes: computed in threads, a few at a time, by address in turn.
 
-The first bytes are read with the turn in which the handshake was begun. A client may hold back what it has to send after that,
-its certificate for one, which takes a millisecond to verify: hundreds that send it at the same moment would have it verified in
-one round of the event loop. So each later piece waits for a turn of its own, and the connection is not read meanwhile.
+A step of a handshake, the server's answer to the first message or the check of a client's certificate, takes OpenSSL up to a
+millisecond, and several with large keys. OpenSSL releases the interpreter lock meanwhile, so other requests do not wait. An
+SSLProtocol computes a step whenever it has read something. So it is given a TLS object whose `do_handshake` only reports the
+outcome of the step before, and `_Paced`, between it and the transport, has the step computed and then calls it again. The
+connection is not read meanwhile.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import socket
 import ssl
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from kube.serving.turns import Turns
+from kube.serving.turns import Slots
 from kube.tls_records import Receiving, Records
 
 log = logging.getLogger(__name__)
 
+THREADS = max(1, (os.cpu_count() or 1) // 2)
+"""Threads that compute handshakes; the event loop has the rest of the processors."""
+QUEUED = 8 * THREADS
+"""Steps given to the threads at a time. They need no round of the event loop between two, which may wait for a processor."""
+_executor = ThreadPoolExecutor(THREADS, thread_name_prefix="tls-handshake")
 
-async def shake(protocol: Receiving, accepted: socket.socket, tls: ssl.SSLContext, turns: Turns, owner: str) -> None:
+
+async def shake(protocol: Receiving, accepted: socket.socket, tls: ssl.SSLContext, slots: Slots, owner: str) -> None:
     """See a connection through its handshake and give it to `protocol`; raises OSError where it fails."""
-    records = Records(protocol, tls, server_side=True)
+    stepwise = _Stepwise(tls)
+    records = Records(protocol, stepwise, server_side=True, stepwise=True)
     done = records.done
     assert done is not None, "not connected yet"
-    paced = _Paced(records, turns, owner)
+    paced = _Paced(records, stepwise, slots, owner)
     transport, _ = await asyncio.get_running_loop().connect_accepted_socket(lambda: paced, accepted)
     try:
         await done
@@ -37,14 +48,58 @@ async def shake(protocol: Receiving, accepted: socket.socket, tls: ssl.SSLContex
         transport.set_protocol(records)
 
 
+class _Handshake(ssl.SSLObject):
+    """A connection's TLS whose handshake goes on with `step` alone."""
+
+    _done = False
+    _error: Exception | None = None
+
+    def step(self) -> None:
+        """Go on as far as what was read leads; may be called in a thread while nothing else uses the object."""
+        try:
+            super().do_handshake()
+        except ssl.SSLWantReadError:
+            pass
+        except Exception as error:
+            self._error = error.with_traceback(None)  # else a circle with all buffers
+        else:
+            self._done = True
+
+    def do_handshake(self) -> None:
+        """Report the outcome of the last step, as `ssl.SSLObject` does that of a call."""
+        error, self._error = self._error, None
+        if error is not None:
+            try:
+                raise error
+            finally:
+                del error
+        if not self._done:
+            raise ssl.SSLWantReadError(ssl.SSL_ERROR_WANT_READ, "The operation did not complete (read)")
+
+
+class _Stepwise:
+    """TLS settings as an SSLProtocol uses them; `made` is the connection's TLS object."""
+
+    made: _Handshake
+
+    def __init__(self, settings: ssl.SSLContext) -> None:
+        self._settings = settings
+
+    def wrap_bio(self, *arguments: Any, **options: Any) -> _Handshake:
+        self._settings.sslobject_class = _Handshake
+        made = self._settings.wrap_bio(*arguments, **options)
+        assert isinstance(made, _Handshake)
+        self.made = made
+        return made
+
+
 class _Paced(asyncio.BufferedProtocol):
     """Stands between a transport and its TLS until the handshake has succeeded or failed."""
 
-    def __init__(self, inner: Records, turns: Turns, owner: str) -> None:
-        self._inner, self._turns, self._owner = inner, turns, owner
+    def __init__(self, inner: Records, tls: _Stepwise, slots: Slots, owner: str) -> None:
+        self._inner, self._tls, self._slots, self._owner = inner, tls, slots, owner
         self._transport: Any = None
-        self._begun = False
-        self._turn: asyncio.Task[None] | None = None
+        self._step: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
@@ -59,24 +114,29 @@ class _Paced(asyncio.BufferedProtocol):
         return self._inner.get_buffer(sizehint)
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Process received bytes: at once where the handshake was begun with these bytes, or is done."""
-        if not self._begun or (self._inner.done is not None and self._inner.done.done()):
-            self._begun = True
-            self._inner.buffer_updated(nbytes)
+        """Pass on what was read, and have the handshake's next step computed where it is not done."""
+        self._inner.buffer_updated(nbytes)
+        transport, done = self._transport, self._inner.done
+        if transport.is_closing() or done is None or done.done():
             return
-        self._transport.pause_reading()
-        self._turn = asyncio.get_running_loop().create_task(self._later(nbytes), name="TLS handshake")
+        transport.pause_reading()
+        self._step = asyncio.get_running_loop().create_task(self._compute(), name="TLS handshake")
 
-    async def _later(self, nbytes: int) -> None:
-        await self._turns.take(self._owner)
-        if self._transport.is_closing():
-            return
-        self._transport.resume_reading()
-        try:
-            self._inner.buffer_updated(nbytes)
-        except Exception:
-            log.exception("connection from %s", self._owner)
-            self._transport.abort()
+    async def _compute(self) -> None:
+        more = True
+        while more:
+            async with self._slots.slot(self._owner):
+                await asyncio.get_running_loop().run_in_executor(_executor, self._tls.made.step)
+            if self._transport.is_closing():
+                return
+            try:
+                more = self._inner.go_on()
+            except Exception:
+                log.exception("connection from %s", self._owner)
+                self._transport.abort()
+                return
+        if not self._transport.is_closing():
+            self._transport.resume_reading()
 
     def eof_received(self) -> bool | None:
         return self._inner.eof_received()
@@ -88,7 +148,7 @@ class _Paced(asyncio.BufferedProtocol):
         self._inner.resume_writing()
 
     def stop(self) -> None:
-        """Wait for no turn any more."""
-        if self._turn is not None:
-            self._turn.cancel()
-            self._turn = None
+        """Wait for no step any more."""
+        if self._step is not None:
+            self._step.cancel()
+            self._step = None

@@ -13,10 +13,11 @@ import time
 from collections.abc import Callable, Iterable
 from enum import IntEnum
 
+from kube.serving import handshakes
 from kube.serving.budget import Budget
 from kube.serving.limits import ServingLimits
 from kube.serving.rate import Rate
-from kube.serving.turns import Turns
+from kube.serving.turns import Slots, Turns
 
 STALLED_SHARE = 8
 """What part of all unread answers may be of one address or user that does not read at all."""
@@ -63,8 +64,9 @@ class ConnectionTable:
         self._answers: Budget[Connection] = Budget(unread, unread)
         self._stalled: Budget[Connection] = Budget(unread, unread // STALLED_SHARE)
         self.turns = Turns()
-        self.handshakes, self.half_done = (Turns(newest=True, each=HANDSHAKE_SHARE) for _ in range(2))
-        """Turns of handshakes: to begin, and to go on."""
+        self.handshakes = Turns(newest=True, each=HANDSHAKE_SHARE)
+        """Turns in which handshakes are begun."""
+        self.handshake_steps = Slots(handshakes.QUEUED, newest=True)
         self._large_heads = Rate(limits.head_burst, limits.head_rate)
         self.unauthenticated = self.authenticated = 0
         self.closed = 0

@@ -3,7 +3,9 @@
 import asyncio
 import time
 
-from kube.serving.turns import LONG_ROUND, ROUND, Turns
+import pytest
+
+from kube.serving.turns import LONG_ROUND, ROUND, Slots, Turns
 
 
 async def test_a_round_of_the_loop_has_a_limited_number_of_turns() -> None:
@@ -74,3 +76,42 @@ async def test_after_a_long_round_there_are_turns_for_what_it_took() -> None:
     await asyncio.sleep(0)
     assert 25 <= len(begun) - before <= 2 * LONG_ROUND
     await asyncio.gather(*waiting)
+
+
+async def test_so_many_slots_are_held_at_a_time_and_owners_have_them_in_turn() -> None:
+    slots, held, most, done = Slots(2), 0, 0, list[str]()
+
+    async def work(owner: str) -> None:
+        nonlocal held, most
+        async with slots.slot(owner):
+            held += 1
+            most = max(most, held)
+            await asyncio.sleep(0)
+            held -= 1
+        done.append(owner)
+
+    many = [asyncio.ensure_future(work("ann")) for _ in range(20)]
+    await asyncio.sleep(0)
+    one = asyncio.ensure_future(work("bob"))
+    await asyncio.gather(one, *many)
+    assert most == 2 and "bob" in done[:6]
+
+
+@pytest.mark.parametrize("given", [False, True], ids=["while it waits", "in the round in which it was given its slot"])
+async def test_a_slot_whose_owner_is_cancelled_is_the_next_ones(given: bool) -> None:
+    slots = Slots(1)
+
+    async def work() -> None:
+        async with slots.slot("ann"):
+            pass
+
+    async with slots.slot("ann"):
+        first, second = (asyncio.ensure_future(work()) for _ in range(2))
+        await asyncio.sleep(0)
+        if not given:
+            first.cancel()
+    first.cancel()
+    async with asyncio.timeout(10):
+        await second
+        await work()
+    assert first.cancelled()
