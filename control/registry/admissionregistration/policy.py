@@ -10,6 +10,7 @@ from control.registry.admissionregistration.matching import validate_match, vali
 from control.registry.admissionregistration.webhook import default_rules
 from control.registry.cells import AGE, NAME, UNSET, Column, created, name_of, selector_text
 from control.registry.checks import each, one_of, repeated
+from control.registry.defaults import default_absent, default_empty
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age
 from kube import names
@@ -17,15 +18,10 @@ from kube.errors import FieldError, duplicate, invalid_value, required
 
 
 def _default_match(match: Object | None) -> None:
-    if match is None:
-        return
-    if not match.get("matchPolicy"):
-        match["matchPolicy"] = "Equivalent"
-    for key in ("namespaceSelector", "objectSelector"):
-        if match.get(key) is None:
-            match[key] = {}
+    default_empty(match, matchPolicy="Equivalent")
+    default_absent(match, namespaceSelector={}, objectSelector={})
     for key in ("resourceRules", "excludeResourceRules"):
-        default_rules(match.get(key))
+        default_rules((match or {}).get(key))
 
 
 class AdmissionPolicyStrategy(Strategy):
@@ -35,8 +31,7 @@ class AdmissionPolicyStrategy(Strategy):
 
     def default(self, obj: Object) -> None:
         spec = obj.setdefault("spec", {})
-        if not spec.get("failurePolicy"):
-            spec["failurePolicy"] = "Fail"
+        default_empty(spec, failurePolicy="Fail")
         _default_match(spec.get("matchConstraints"))
 
     def validate(self, obj: Object) -> list[FieldError]:
@@ -68,8 +63,7 @@ class MutatingAdmissionPolicyStrategy(AdmissionPolicyStrategy):
 
     def default(self, obj: Object) -> None:
         super().default(obj)
-        if not obj["spec"].get("reinvocationPolicy"):
-            obj["spec"]["reinvocationPolicy"] = "Never"
+        default_empty(obj["spec"], reinvocationPolicy="Never")
 
     def validate(self, obj: Object) -> list[FieldError]:
         spec = obj.get("spec") or {}

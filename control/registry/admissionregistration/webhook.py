@@ -15,6 +15,7 @@ from control.registry.admissionregistration.expressions import match_conditions
 from control.registry.admissionregistration.rules import validate_rules
 from control.registry.cells import AGE, NAME, Column, created, name_of
 from control.registry.checks import each, label_selector, repeated
+from control.registry.defaults import default_absent
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age
 from kube import names
@@ -29,8 +30,7 @@ _SELECTORS = ("namespaceSelector", "objectSelector")
 
 def default_rules(rules: list[Object] | None) -> None:
     for rule in rules or ():
-        if rule.get("scope") is None:
-            rule["scope"] = "*"
+        default_absent(rule, scope="*")
 
 
 def qualified_webhook_name(name: str, path: str) -> list[FieldError]:
@@ -118,17 +118,11 @@ class WebhookConfigurationStrategy(Strategy):
 
     def default(self, obj: Object) -> None:
         for webhook in obj.get("webhooks") or ():
-            for key, value in (("failurePolicy", "Fail"), ("matchPolicy", "Equivalent"), ("timeoutSeconds", 10)):
-                if webhook.get(key) is None:
-                    webhook[key] = value
-            for key in ("namespaceSelector", "objectSelector"):
-                if webhook.get(key) is None:
-                    webhook[key] = {}
-            if self.resource.kind.startswith("Mutating") and webhook.get("reinvocationPolicy") is None:
-                webhook["reinvocationPolicy"] = "Never"
-            service = (webhook.get("clientConfig") or {}).get("service")
-            if service is not None and service.get("port") is None:
-                service["port"] = 443
+            default_absent(webhook, failurePolicy="Fail", matchPolicy="Equivalent", timeoutSeconds=10)
+            default_absent(webhook, namespaceSelector={}, objectSelector={})
+            if self.resource.kind.startswith("Mutating"):
+                default_absent(webhook, reinvocationPolicy="Never")
+            default_absent((webhook.get("clientConfig") or {}).get("service"), port=443)
             default_rules(webhook.get("rules"))
 
     def validate(self, obj: Object) -> list[FieldError]:

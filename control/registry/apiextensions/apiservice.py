@@ -8,6 +8,7 @@ from typing import Any
 
 from control.registry.cells import AGE, NAME, Column, created, name_of
 from control.registry.checks import each
+from control.registry.defaults import default_absent
 from control.registry.naming import path_segment
 from control.registry.strategy import OBJECT_META, Object, Strategy
 from control.registry.tables import age
@@ -31,9 +32,7 @@ class APIServiceStrategy(Strategy):
         return path_segment(name, prefix)
 
     def default(self, obj: Object) -> None:
-        service = (obj.get("spec") or {}).get("service")
-        if service is not None and service.get("port") is None:
-            service["port"] = 443
+        default_absent((obj.get("spec") or {}).get("service"), port=443)
 
     def validate(self, obj: Object) -> list[FieldError]:
         spec, errors = obj.get("spec") or {}, []

@@ -8,6 +8,7 @@ from typing import Any
 from control.registry.apiextensions.marking import mark
 from control.registry.apiextensions.validation import validate_change, validate_definition, validate_status
 from control.registry.cells import CREATED_AT, NAME, created, name_of
+from control.registry.defaults import default_absent, default_empty
 from control.registry.strategy import Object, Strategy
 from kube.errors import FieldError
 
@@ -20,16 +21,10 @@ class CustomResourceDefinitionStrategy(Strategy):
         spec = obj.setdefault("spec", {})
         names = spec.setdefault("names", {})
         if names.get("kind"):
-            if not names.get("singular"):
-                names["singular"] = names["kind"].lower()
-            if not names.get("listKind"):
-                names["listKind"] = names["kind"] + "List"
+            default_empty(names, singular=names["kind"].lower(), listKind=names["kind"] + "List")
         conversion = spec.setdefault("conversion", {})
-        if not conversion.get("strategy"):
-            conversion["strategy"] = "None"
-        service = ((conversion.get("webhook") or {}).get("clientConfig") or {}).get("service")
-        if service is not None and service.get("port") is None:
-            service["port"] = 443
+        default_empty(conversion, strategy="None")
+        default_absent(((conversion.get("webhook") or {}).get("clientConfig") or {}).get("service"), port=443)
 
     def prepare_create(self, obj: Object) -> None:
         stored = [v.get("name", "") for v in obj["spec"].get("versions") or () if v.get("storage")]

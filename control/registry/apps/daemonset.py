@@ -23,6 +23,7 @@ from control.registry.cells import (
 from control.registry.checks import at_most_all, int_or_percent, scaled_zero, unchanged
 from control.registry.core.pod_defaults import default_template
 from control.registry.core.pod_warnings import template_warnings
+from control.registry.defaults import default_absent, default_empty
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age
 from kube.errors import FieldError, invalid_value, not_supported, required
@@ -77,15 +78,10 @@ class DaemonSetStrategy(Strategy):
         spec = obj.setdefault("spec", {})
         default_template(spec)
         update = spec.setdefault("updateStrategy", {})
-        if not update.get("type"):
-            update["type"] = "RollingUpdate"
+        default_empty(update, type="RollingUpdate")
         if update["type"] == "RollingUpdate":
-            rolling = update.setdefault("rollingUpdate", {})
-            for key, value in (("maxUnavailable", 1), ("maxSurge", 0)):
-                if rolling.get(key) is None:
-                    rolling[key] = value
-        if spec.get("revisionHistoryLimit") is None:
-            spec["revisionHistoryLimit"] = 10
+            default_absent(update.setdefault("rollingUpdate", {}), maxUnavailable=1, maxSurge=0)
+        default_absent(spec, revisionHistoryLimit=10)
 
     def prepare_create(self, obj: Object) -> None:
         obj["status"] = dict.fromkeys(

@@ -22,6 +22,7 @@ from control.registry.cells import (
 from control.registry.checks import at_most_all, int_or_percent, scaled_zero, unchanged
 from control.registry.core.pod_defaults import default_template
 from control.registry.core.pod_warnings import name_warnings, template_warnings
+from control.registry.defaults import default_absent, default_empty
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age
 from kube.errors import FieldError, forbidden_field, invalid_value, not_supported, required
@@ -65,19 +66,11 @@ class DeploymentStrategy(Strategy):
     def default(self, obj: Object) -> None:
         spec = obj.setdefault("spec", {})
         default_template(spec)
-        if spec.get("replicas") is None:
-            spec["replicas"] = 1
         strategy = spec.setdefault("strategy", {})
-        if not strategy.get("type"):
-            strategy["type"] = "RollingUpdate"
+        default_empty(strategy, type="RollingUpdate")
         if strategy["type"] == "RollingUpdate":
-            rolling = strategy.setdefault("rollingUpdate", {})
-            for key in ("maxUnavailable", "maxSurge"):
-                if rolling.get(key) is None:
-                    rolling[key] = "25%"
-        for key, value in (("revisionHistoryLimit", 10), ("progressDeadlineSeconds", 600)):
-            if spec.get(key) is None:
-                spec[key] = value
+            default_absent(strategy.setdefault("rollingUpdate", {}), maxUnavailable="25%", maxSurge="25%")
+        default_absent(spec, replicas=1, revisionHistoryLimit=10, progressDeadlineSeconds=600)
 
     def validate(self, obj: Object) -> list[FieldError]:
         spec = obj.get("spec") or {}

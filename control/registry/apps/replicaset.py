@@ -22,6 +22,7 @@ from control.registry.cells import (
 from control.registry.checks import unchanged
 from control.registry.core.pod_defaults import default_template
 from control.registry.core.pod_warnings import name_warnings, template_warnings
+from control.registry.defaults import default_absent
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age
 from kube.errors import FieldError, invalid_value
@@ -63,8 +64,7 @@ class ReplicaSetStrategy(ReplicasStrategy):
     def default(self, obj: Object) -> None:
         spec = obj.setdefault("spec", {})
         default_template(spec)
-        if spec.get("replicas") is None:
-            spec["replicas"] = 1
+        default_absent(spec, replicas=1)
 
     def validate(self, obj: Object) -> list[FieldError]:
         spec = obj.get("spec") or {}

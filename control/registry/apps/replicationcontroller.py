@@ -10,6 +10,7 @@ from control.registry.apps.replicaset import ReplicasStrategy, replica_row
 from control.registry.apps.workload import validate_counts, validate_selected_template
 from control.registry.cells import labels_text
 from control.registry.core.pod_defaults import default_template
+from control.registry.defaults import default_absent
 from control.registry.strategy import Object
 from kube.errors import FieldError, required
 
@@ -26,8 +27,7 @@ class ReplicationControllerStrategy(ReplicasStrategy):
                 spec["selector"] = dict(labels)
             if not obj.setdefault("metadata", {}).get("labels"):
                 obj["metadata"]["labels"] = dict(labels)
-        if spec.get("replicas") is None:
-            spec["replicas"] = 1
+        default_absent(spec, replicas=1)
 
     def validate(self, obj: Object) -> list[FieldError]:
         spec = obj.get("spec") or {}

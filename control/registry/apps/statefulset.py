@@ -21,6 +21,7 @@ from control.registry.checks import at_most_all, int_or_percent, non_negative, s
 from control.registry.core.claim_spec import claim_warnings, default_claim
 from control.registry.core.pod_defaults import default_template
 from control.registry.core.pod_warnings import template_warnings
+from control.registry.defaults import default_absent, default_empty
 from control.registry.naming import label
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age
@@ -76,22 +77,16 @@ class StatefulSetStrategy(Strategy):
     def default(self, obj: Object) -> None:
         spec = obj.setdefault("spec", {})
         default_template(spec)
-        if not spec.get("podManagementPolicy"):
-            spec["podManagementPolicy"] = "OrderedReady"
+        default_empty(spec, podManagementPolicy="OrderedReady")
         update = spec.setdefault("updateStrategy", {})
         if not update.get("type"):
             update["type"] = "RollingUpdate"
             update.setdefault("rollingUpdate", {})
-        if update["type"] == "RollingUpdate" and update.get("rollingUpdate") is not None:
-            if update["rollingUpdate"].get("partition") is None:
-                update["rollingUpdate"]["partition"] = 0
+        if update["type"] == "RollingUpdate":
+            default_absent(update.get("rollingUpdate"), partition=0)
         retention = spec.setdefault("persistentVolumeClaimRetentionPolicy", {})
-        for key in ("whenDeleted", "whenScaled"):
-            if not retention.get(key):
-                retention[key] = "Retain"
-        for key, value in (("replicas", 1), ("revisionHistoryLimit", 10)):
-            if spec.get(key) is None:
-                spec[key] = value
+        default_empty(retention, whenDeleted="Retain", whenScaled="Retain")
+        default_absent(spec, replicas=1, revisionHistoryLimit=10)
         for claim in spec.get("volumeClaimTemplates") or ():
             claim.update({"apiVersion": "v1", "kind": "PersistentVolumeClaim"})
             default_claim(claim)

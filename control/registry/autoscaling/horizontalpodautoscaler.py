@@ -7,6 +7,7 @@ from typing import Any
 
 from control.registry.autoscaling.validation import validate_autoscaler, validate_autoscaler_status
 from control.registry.cells import AGE, NAME, NONE, UNSET, Column, created, name_of
+from control.registry.defaults import default_absent
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age
 from kube.errors import FieldError
@@ -38,11 +39,9 @@ class HorizontalPodAutoscalerStrategy(Strategy):
 
     def default(self, obj: Object) -> None:
         spec = obj.setdefault("spec", {})
-        if spec.get("minReplicas") is None:
-            spec["minReplicas"] = 1
+        default_absent(spec, minReplicas=1)
         if self.resource.version == "v1":
-            if spec.get("targetCPUUtilizationPercentage") is None:
-                spec["targetCPUUtilizationPercentage"] = 80
+            default_absent(spec, targetCPUUtilizationPercentage=80)
             return
         if not spec.get("metrics"):
             target = {"type": "Utilization", "averageUtilization": 80}

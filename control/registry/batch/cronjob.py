@@ -27,6 +27,7 @@ from control.registry.cells import (
 from control.registry.checks import one_of
 from control.registry.core.pod_defaults import default_template
 from control.registry.core.pod_warnings import name_warnings, template_warnings
+from control.registry.defaults import default_absent, default_empty
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age
 from kube.errors import FieldError, invalid_value, not_supported, required
@@ -54,14 +55,8 @@ class CronJobStrategy(Strategy):
     def default(self, obj: Object) -> None:
         spec = obj.setdefault("spec", {})
         default_template(spec.setdefault("jobTemplate", {}).setdefault("spec", {}))
-        for key, value in (
-            ("concurrencyPolicy", "Allow"),
-            ("suspend", False),
-            ("successfulJobsHistoryLimit", 3),
-            ("failedJobsHistoryLimit", 1),
-        ):
-            if spec.get(key) in (None, ""):
-                spec[key] = value
+        default_empty(spec, concurrencyPolicy="Allow")
+        default_absent(spec, suspend=False, successfulJobsHistoryLimit=3, failedJobsHistoryLimit=1)
 
     def prepare_create(self, obj: Object) -> None:
         obj["status"] = {}

@@ -33,6 +33,7 @@ from control.registry.checks import IMMUTABLE, same, unchanged
 from control.registry.core.narrowing import put_back_node_affinity
 from control.registry.core.pod_defaults import default_template
 from control.registry.core.pod_warnings import name_warnings, template_warnings
+from control.registry.defaults import default_absent, default_empty
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age, human_duration
 from kube.clock import parse_time
@@ -108,20 +109,11 @@ class JobStrategy(Strategy):
             spec["completions"] = 1
         per_index = spec.get("backoffLimitPerIndex") is not None
         replacement = "Failed" if spec.get("podFailurePolicy") is not None else "TerminatingOrFailed"
-        for key, value in (
-            ("parallelism", 1),
-            ("backoffLimit", MAX_INT32 if per_index else 6),
-            ("completionMode", "NonIndexed"),
-            ("suspend", False),
-            ("manualSelector", False),
-            ("podReplacementPolicy", replacement),
-        ):
-            if spec.get(key) is None:
-                spec[key] = value
+        default_absent(spec, parallelism=1, backoffLimit=MAX_INT32 if per_index else 6, completionMode="NonIndexed")
+        default_absent(spec, suspend=False, manualSelector=False, podReplacementPolicy=replacement)
         for rule in (spec.get("podFailurePolicy") or {}).get("rules") or ():
             for pattern in rule.get("onPodConditions") or ():
-                if not pattern.get("status"):
-                    pattern["status"] = "True"
+                default_empty(pattern, status="True")
 
     def prepare_create(self, obj: Object) -> None:
         obj["status"] = {}

@@ -8,6 +8,7 @@ from typing import Any
 from control.registry.cells import AGE, NAME, NONE, Column, created, name_of
 from control.registry.checks import each, ip, non_special_ip, one_of, port
 from control.registry.core.container_ports import PROTOCOLS
+from control.registry.defaults import default_empty
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age
 from kube.errors import FieldError, required
@@ -25,8 +26,7 @@ class EndpointsStrategy(Strategy):
     def default(self, obj: Object) -> None:
         for subset in obj.get("subsets") or ():
             for item in subset.get("ports") or ():
-                if not item.get("protocol"):
-                    item["protocol"] = "TCP"
+                default_empty(item, protocol="TCP")
 
     def row(self, obj: Object, now: datetime) -> list[Any]:
         return [name_of(obj), _text(obj.get("subsets") or []), age(created(obj), now)]

@@ -12,6 +12,7 @@ from control.registry.core.deprecated import OLD_VOLUMES, OLD_VOLUMES_SPELLED, t
 from control.registry.core.placement import validate_node_selector
 from control.registry.core.storage_cells import access_modes, phase
 from control.registry.core.volumes import validate_source
+from control.registry.defaults import default_empty
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age
 from kube.errors import forbidden_field, invalid_value, not_supported, required
@@ -51,17 +52,13 @@ class PersistentVolumeStrategy(Strategy):
 
     def default(self, obj: Object) -> None:
         spec = obj.setdefault("spec", {})
-        if not spec.get("persistentVolumeReclaimPolicy"):
-            spec["persistentVolumeReclaimPolicy"] = "Retain"
-        if not spec.get("volumeMode"):
-            spec["volumeMode"] = "Filesystem"
+        default_empty(spec, persistentVolumeReclaimPolicy="Retain", volumeMode="Filesystem")
         status = obj.get("status")
         if not status or not status.get("phase"):
             obj.setdefault("status", {})["phase"] = "Pending"
         if spec.get("hostPath") is not None:
             spec["hostPath"].setdefault("type", "")
-        if spec.get("iscsi") is not None and not spec["iscsi"].get("iscsiInterface"):
-            spec["iscsi"]["iscsiInterface"] = "default"
+        default_empty(spec.get("iscsi"), iscsiInterface="default")
 
     def prepare_create(self, obj: Object) -> None:
         obj["status"] = {"phase": "Pending"}

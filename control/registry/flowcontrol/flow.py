@@ -7,6 +7,7 @@ from typing import Any
 
 from control.registry.cells import AGE, NAME, NONE, Column, created, name_of
 from control.registry.checks import each, one_of
+from control.registry.defaults import default_absent, default_empty
 from control.registry.flowcontrol.limits import validate_limits
 from control.registry.flowcontrol.rules import validate_rule
 from control.registry.naming import path_segment
@@ -31,9 +32,7 @@ class FlowSchemaStrategy(Strategy):
         return path_segment(name, prefix)
 
     def default(self, obj: Object) -> None:
-        spec = obj.setdefault("spec", {})
-        if not spec.get("matchingPrecedence"):
-            spec["matchingPrecedence"] = 1000
+        default_empty(obj.setdefault("spec", {}), matchingPrecedence=1000)
 
     def validate(self, obj: Object) -> list[FieldError]:
         spec = obj.get("spec") or {}
@@ -89,22 +88,12 @@ class PriorityLevelStrategy(Strategy):
 
     def default(self, obj: Object) -> None:
         spec = obj.setdefault("spec", {})
-        limited, exempt = spec.get("limited"), spec.get("exempt")
-        if limited is not None:
-            for key, value in (("nominalConcurrencyShares", 30), ("lendablePercent", 0)):
-                if limited.get(key) is None:
-                    limited[key] = value
-            queuing = (limited.get("limitResponse") or {}).get("queuing")
-            if queuing is not None:
-                for key, value in (("handSize", 8), ("queues", 64), ("queueLengthLimit", 50)):
-                    if not queuing.get(key):
-                        queuing[key] = value
-        if spec.get("type") == "Exempt" and exempt is None:
-            exempt = spec["exempt"] = {}
-        if exempt is not None:
-            for key in ("nominalConcurrencyShares", "lendablePercent"):
-                if exempt.get(key) is None:
-                    exempt[key] = 0
+        if spec.get("type") == "Exempt":
+            default_absent(spec, exempt={})
+        default_absent(spec.get("limited"), nominalConcurrencyShares=30, lendablePercent=0)
+        queuing = ((spec.get("limited") or {}).get("limitResponse") or {}).get("queuing")
+        default_empty(queuing, handSize=8, queues=64, queueLengthLimit=50)
+        default_absent(spec.get("exempt"), nominalConcurrencyShares=0, lendablePercent=0)
 
     def validate(self, obj: Object) -> list[FieldError]:
         spec = obj.get("spec") or {}

@@ -7,6 +7,7 @@ from typing import Any
 
 from control.registry.cells import AGE, NAME, NONE, Column, created, name_of
 from control.registry.checks import each, one_of, unchanged
+from control.registry.defaults import default_empty
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age
 from kube import names
@@ -39,9 +40,7 @@ class IngressClassStrategy(Strategy):
     columns = (NAME, Column("Controller", description="Who serves it."), Column("Parameters"), AGE)
 
     def default(self, obj: Object) -> None:
-        parameters = (obj.get("spec") or {}).get("parameters")
-        if parameters is not None and not parameters.get("scope"):
-            parameters["scope"] = "Cluster"
+        default_empty((obj.get("spec") or {}).get("parameters"), scope="Cluster")
 
     def validate(self, obj: Object) -> list[FieldError]:
         spec = obj.get("spec") or {}

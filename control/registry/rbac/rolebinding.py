@@ -7,6 +7,7 @@ from typing import Any
 
 from control.registry.cells import AGE, NAME, Column, created, name_of
 from control.registry.checks import each
+from control.registry.defaults import default_empty
 from control.registry.naming import path_segment, subdomain
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age
@@ -46,12 +47,10 @@ class RoleBindingStrategy(Strategy):
     has_generation = False
 
     def default(self, obj: Object) -> None:
-        role = obj.get("roleRef")
-        if role is not None and not role.get("apiGroup"):
-            role["apiGroup"] = GROUP
+        default_empty(obj.get("roleRef"), apiGroup=GROUP)
         for subject in obj.get("subjects") or ():
-            if subject.get("kind") in ("User", "Group") and not subject.get("apiGroup"):
-                subject["apiGroup"] = GROUP
+            if subject.get("kind") in ("User", "Group"):
+                default_empty(subject, apiGroup=GROUP)
 
     def name_errors(self, name: str, prefix: bool = False) -> list[str]:
         return path_segment(name, prefix)

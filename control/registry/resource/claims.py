@@ -7,6 +7,7 @@ from typing import Any
 
 from control.registry.cells import AGE, NAME, Column, created, name_of
 from control.registry.checks import unchanged
+from control.registry.defaults import default_empty
 from control.registry.resource.slices import validate_slice
 from control.registry.resource.validation import (
     asks_for_admin_access,
@@ -39,13 +40,11 @@ def _default_requests(spec: Object | None) -> None:
     for request in ((spec or {}).get("devices") or {}).get("requests") or ():
         exactly = request.get("exactly")
         for part in [*([exactly] if exactly is not None else []), *(request.get("firstAvailable") or ())]:
-            if not part.get("allocationMode"):
-                part["allocationMode"] = "ExactCount"
-            if part["allocationMode"] == "ExactCount" and not part.get("count"):
-                part["count"] = 1
+            default_empty(part, allocationMode="ExactCount")
+            if part["allocationMode"] == "ExactCount":
+                default_empty(part, count=1)
             for toleration in part.get("tolerations") or ():
-                if not toleration.get("operator"):
-                    toleration["operator"] = "Equal"
+                default_empty(toleration, operator="Equal")
 
 
 class ResourceClaimStrategy(Strategy):

@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from control.registry.cells import AGE, NAME, Column, created, name_of
+from control.registry.defaults import default_empty
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age
 from kube.errors import FieldError, forbidden_field, invalid_value, not_supported
@@ -25,8 +26,7 @@ class PriorityClassStrategy(Strategy):
     )
 
     def default(self, obj: Object) -> None:
-        if not obj.get("preemptionPolicy"):
-            obj["preemptionPolicy"] = "PreemptLowerPriority"
+        default_empty(obj, preemptionPolicy="PreemptLowerPriority")
 
     def validate(self, obj: Object) -> list[FieldError]:
         errors, name = [], name_of(obj)

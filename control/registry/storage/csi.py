@@ -8,6 +8,7 @@ from typing import Any
 from control.registry.cells import AGE, NAME, NONE, UNSET, Column, created, name_of
 from control.registry.checks import each, label_selector, non_negative, quantity, repeated
 from control.registry.core.volume_sources import driver_name
+from control.registry.defaults import default_absent, default_empty
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age
 from kube.errors import FieldError, duplicate, invalid_value, not_supported, required
@@ -33,13 +34,8 @@ class CSIDriverStrategy(Strategy):
     def default(self, obj: Object) -> None:
         spec = obj.setdefault("spec", {})
         spec.pop("preventPodSchedulingIfMissing", None)  # an alpha feature's, off as upstream
-        for key, value in {**_FLAGS, "requiresRepublish": False, "seLinuxMount": False}.items():
-            if spec.get(key) is None:
-                spec[key] = value
-        if not spec.get("fsGroupPolicy"):
-            spec["fsGroupPolicy"] = "ReadWriteOnceWithFSType"
-        if not spec.get("volumeLifecycleModes"):
-            spec["volumeLifecycleModes"] = ["Persistent"]
+        default_absent(spec, **_FLAGS, requiresRepublish=False, seLinuxMount=False)
+        default_empty(spec, fsGroupPolicy="ReadWriteOnceWithFSType", volumeLifecycleModes=["Persistent"])
 
     def validate(self, obj: Object) -> list[FieldError]:
         spec = obj.get("spec") or {}

@@ -7,6 +7,7 @@ from typing import Any
 
 from control.registry.cells import AGE, NAME, Column, created, name_of
 from control.registry.checks import each, repeated, unchanged
+from control.registry.defaults import default_empty
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import age
 from kube.errors import FieldError, duplicate, forbidden_field, invalid_value, not_supported, required
@@ -51,9 +52,7 @@ class StorageClassStrategy(Strategy):
     has_generation = False
 
     def default(self, obj: Object) -> None:
-        for key, value in (("reclaimPolicy", "Delete"), ("volumeBindingMode", "Immediate")):
-            if not obj.get(key):
-                obj[key] = value
+        default_empty(obj, reclaimPolicy="Delete", volumeBindingMode="Immediate")
 
     def validate(self, obj: Object) -> list[FieldError]:
         provisioner = obj.get("provisioner") or ""

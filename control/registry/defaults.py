@@ -1,0 +1,27 @@
+"""Defaults as rows of field and value, for the two kinds of fields that Go's types have.
+
+A pointer is defaulted only if it is absent, as its zero value means something; any other field also if it holds the
+zero value. Without the object that holds them (an optional part of the spec), fields get no defaults.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from control.registry.strategy import Object
+
+
+def default_absent(place: Object | None, **values: Any) -> None:
+    """Set the fields that are absent."""
+    if place is not None:
+        for key, value in values.items():
+            if place.get(key) is None:
+                place[key] = value
+
+
+def default_empty(place: Object | None, **values: Any) -> None:
+    """Set the fields that are absent, empty or 0."""
+    if place is not None:
+        for key, value in values.items():
+            if not place.get(key):
+                place[key] = value
