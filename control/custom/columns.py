@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from control.registry.strategy import NAME, Column
+from control.registry.columns import NAME, Column
 from control.registry.tables import age
 from control.schemas import jsonpath
 from kube.clock import parse_time
@@ -33,10 +33,10 @@ class Columns:
         more = [
             Column(
                 c.get("name", ""),
-                c.get("type", ""),
-                c.get("format") or "",
-                c.get("description") or "",
-                c.get("priority") or 0,
+                description=c.get("description") or "",
+                type=c.get("type", ""),
+                format=c.get("format") or "",
+                priority=c.get("priority") or 0,
             )
             for c in shown
         ]

@@ -1,19 +1,28 @@
-"""Table cells of several kinds: columns of workloads, and the format of maps and selectors."""
+"""Table cells of several kinds: counts and numbers, columns of workloads, and the format of maps and selectors."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from control.registry.strategy import AGE, NAME, Column, Object
+from control.registry.columns import AGE, NAME, Column, Field, Object
 
 NONE = "<none>"
 UNSET = "<unset>"
-CREATED_AT = Column("Created At", description="When the object was created.")
-CONTAINERS = Column("Containers", description="Names of the containers in the template.", priority=1)
-IMAGES = Column("Images", description="Images of the containers in the template.", priority=1)
-SELECTOR = Column("Selector", description="Labels that choose the pods.", priority=1)
 
-__all__ = ["AGE", "CONTAINERS", "CREATED_AT", "IMAGES", "NAME", "NONE", "SELECTOR", "UNSET", "Column"]
+
+def count(path: str) -> Field:
+    """Count the items of a list or map."""
+    return Field(path, show=lambda found: len(found or ()))
+
+
+def number(path: str, absent: str) -> Field:
+    """Print a number or a flag; `absent` only if it is absent."""
+    return Field(path, show=lambda found: absent if found is None else str(found))
+
+
+def reference(found: Object | None) -> str:
+    """Print the kind and name of a reference: `Deployment/web`."""
+    return f"{(found or {}).get('kind', '')}/{(found or {}).get('name', '')}"
 
 
 def name_of(obj: Object) -> str:
@@ -55,13 +64,30 @@ def selector_text(selector: dict[str, Any] | None) -> str:
     return ",".join(text for _, text in sorted(requirements, key=lambda r: r[0])) or NONE
 
 
-def containers_and_images(spec: Object | None) -> tuple[str, str]:
-    """Return the container names and the images of a pod spec, each joined with commas."""
-    containers = (spec or {}).get("containers") or []
-    return ",".join(c.get("name", "") for c in containers), ",".join(c.get("image", "") for c in containers)
+def names_of(containers: list[Object] | None) -> str:
+    return ",".join(c.get("name", "") for c in containers or ())
 
 
-def template_spec(obj: Object) -> Object:
-    """Return the pod spec inside a workload's template."""
-    found: Object = ((obj.get("spec") or {}).get("template") or {}).get("spec") or {}
-    return found
+def images_of(containers: list[Object] | None) -> str:
+    return ",".join(c.get("image", "") for c in containers or ())
+
+
+def containers_and_images(path: str) -> tuple[Column, Column]:
+    """Return the columns of the containers at a path, their names and their images."""
+    return (
+        Column("Containers", Field(path, show=names_of), "Names of the containers in the template.", priority=1),
+        Column("Images", Field(path, show=images_of), "Images of the containers in the template.", priority=1),
+    )
+
+
+def _ready(workload: Object) -> str:
+    spec, status = workload.get("spec") or {}, workload.get("status") or {}
+    return f"{status.get('readyReplicas', 0)}/{spec.get('replicas', 0)}"
+
+
+CREATED_AT = Column("Created At", Field("metadata.creationTimestamp"), "When the object was created.")
+CONTAINERS, IMAGES = containers_and_images("spec.template.spec.containers")
+READY = Column("Ready", Field("", show=_ready), "How many pods are ready.")
+SELECTOR = Column("Selector", Field("spec.selector", show=selector_text), "Labels that choose the pods.", priority=1)
+
+__all__ = ["AGE", "CONTAINERS", "CREATED_AT", "IMAGES", "NAME", "NONE", "READY", "SELECTOR", "UNSET", "Column", "Field"]

@@ -10,6 +10,7 @@ their type and back (so wrong types and unknown fields are gone); a hook that ch
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,6 +19,7 @@ from typing import Any, Protocol
 
 from control.auth.user import UserInfo
 from control.registry import deletion, metadata
+from control.registry.columns import AGE, NAME, Column, compiled_row
 from control.storage import codec
 from control.storage.entry import Entry
 from control.storage.store import Store
@@ -98,17 +100,6 @@ class Context(ReleaseContext, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
-    """One column of `kubectl get`, as in meta.k8s.io/v1 TableColumnDefinition; priority 1 is shown with -o wide."""
-
-    name: str
-    type: str = "string"
-    format: str = ""
-    description: str = ""
-    priority: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class Settings:
     """Settings of the cluster for strategies."""
 
@@ -123,8 +114,6 @@ class Settings:
 
 OBJECT_META = ("deletionTimestamp", "generation", "labels", "annotations", "finalizers", "ownerReferences")
 """What upstream's ResetObjectMetaForStatus resets, for `status_keeps`."""
-NAME = Column("Name", format="name", description="Name must be unique within a namespace.")
-AGE = Column("Age", description="Time since the object was created.")
 
 
 class Strategy:
@@ -280,10 +269,11 @@ class Strategy:
 
     def row(self, obj: Object, now: datetime) -> list[Any]:
         """Return the cells for `columns`."""
-        from control.registry.tables import age
+        return self._cells(obj, now)
 
-        metadata = obj.get("metadata", {})
-        return [metadata.get("name", ""), age(metadata.get("creationTimestamp"), now)]
+    @functools.cached_property
+    def _cells(self) -> Callable[[Object, datetime], list[Any]]:
+        return compiled_row(self.columns)
 
     def row_conditions(self, obj: Object) -> list[Object]:
         """Return a table row's conditions (pods that have ended carry Completed)."""

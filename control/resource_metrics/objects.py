@@ -13,7 +13,8 @@ from typing import Any
 
 import msgspec
 
-from control.registry.strategy import NAME, Column, Strategy
+from control.registry.columns import NAME, Column
+from control.registry.strategy import Strategy
 from control.resource_metrics.sample import Container
 from control.resource_metrics.usage import Usage
 from kube import duration

@@ -16,8 +16,9 @@ import msgspec
 from control.http.negotiate import Wanted
 from control.http.pieces import Pieces
 from control.http.yaml_answer import dump_yaml
+from control.registry.columns import Column
 from control.registry.conversion import conversion
-from control.registry.strategy import Column, Strategy
+from control.registry.strategy import Strategy
 from control.server.shared_events import SharedEvents
 from control.storage.entry import Entry
 from control.storage.watcher import Notice

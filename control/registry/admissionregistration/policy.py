@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Any
-
 from control.registry.admissionregistration.expressions import expressions
 from control.registry.admissionregistration.matching import validate_match, validate_param_kind, validate_param_ref
 from control.registry.admissionregistration.webhook import default_rules
-from control.registry.cells import AGE, NAME, UNSET, Column, created, name_of, selector_text
+from control.registry.cells import AGE, NAME, UNSET, Column, Field, count, selector_text
 from control.registry.checks import each, one_of, repeated
 from control.registry.defaults import default_absent, default_empty
 from control.registry.strategy import Object, Strategy
-from control.registry.tables import age
 from kube import names
 from kube.errors import FieldError, duplicate, invalid_value, required
 
@@ -24,10 +20,17 @@ def _default_match(match: Object | None) -> None:
         default_rules((match or {}).get(key))
 
 
+def _kind(kind: Object | None) -> str:
+    return f"{kind.get('apiVersion', '')}/{kind.get('kind', '')}" if kind else UNSET
+
+
+_PARAM_KIND = Column("ParamKind", Field("spec.paramKind", show=_kind))
+
+
 class AdmissionPolicyStrategy(Strategy):
     allow_unconditional_update = False
     rules = "validations"
-    columns = (NAME, Column("Validations", "integer"), Column("ParamKind"), AGE)
+    columns = (NAME, Column("Validations", count("spec.validations"), type="integer"), _PARAM_KIND, AGE)
 
     def default(self, obj: Object) -> None:
         spec = obj.setdefault("spec", {})
@@ -50,16 +53,10 @@ class AdmissionPolicyStrategy(Strategy):
         errors += validate_param_kind(spec.get("paramKind"), "spec.paramKind")
         return errors + expressions(spec, (obj.get("metadata") or {}).get("name") or "")
 
-    def row(self, obj: Object, now: datetime) -> list[Any]:
-        spec = obj.get("spec") or {}
-        kind = spec.get("paramKind")
-        shown = f"{kind.get('apiVersion', '')}/{kind.get('kind', '')}" if kind else UNSET
-        return [name_of(obj), len(spec.get(self.rules) or ()), shown, age(created(obj), now)]
-
 
 class MutatingAdmissionPolicyStrategy(AdmissionPolicyStrategy):
     rules = "mutations"
-    columns = (NAME, Column("Mutations", "integer"), Column("ParamKind"), AGE)
+    columns = (NAME, Column("Mutations", count("spec.mutations"), type="integer"), _PARAM_KIND, AGE)
 
     def default(self, obj: Object) -> None:
         super().default(obj)
@@ -76,9 +73,23 @@ class MutatingAdmissionPolicyStrategy(AdmissionPolicyStrategy):
         return errors + super().validate(obj)
 
 
+def _parameter(parameter: Object | None) -> str:
+    if not parameter:
+        return UNSET
+    if parameter.get("selector") is not None:
+        return selector_text(parameter["selector"])
+    namespace, name = parameter.get("namespace"), parameter.get("name", "")
+    return f"{namespace}/{name}" if namespace else name
+
+
 class AdmissionPolicyBindingStrategy(Strategy):
     allow_unconditional_update = False
-    columns = (NAME, Column("PolicyName"), Column("ParamRef"), AGE)
+    columns = (
+        NAME,
+        Column("PolicyName", Field("spec.policyName")),
+        Column("ParamRef", Field("spec.paramRef", show=_parameter)),
+        AGE,
+    )
 
     def default(self, obj: Object) -> None:
         _default_match((obj.get("spec") or {}).get("matchResources"))
@@ -109,14 +120,3 @@ class AdmissionPolicyBindingStrategy(Strategy):
                 )
                 errors.append(invalid_value("spec.validationActions", actions, detail))
         return errors
-
-    def row(self, obj: Object, now: datetime) -> list[Any]:
-        spec = obj.get("spec") or {}
-        parameter, shown = spec.get("paramRef"), UNSET
-        if parameter:
-            if parameter.get("selector") is not None:
-                shown = selector_text(parameter["selector"])
-            else:
-                namespace = parameter.get("namespace")
-                shown = f"{namespace}/{parameter.get('name', '')}" if namespace else parameter.get("name", "")
-        return [name_of(obj), spec.get("policyName") or "", shown, age(created(obj), now)]

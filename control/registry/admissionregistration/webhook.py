@@ -7,17 +7,14 @@ valid when it was stored: each rule of `Leniency` holds only where the stored ob
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any
 
 from control.registry.admissionregistration.client_config import validate_client
 from control.registry.admissionregistration.expressions import match_conditions
 from control.registry.admissionregistration.rules import validate_rules
-from control.registry.cells import AGE, NAME, Column, created, name_of
+from control.registry.cells import AGE, NAME, Column, count
 from control.registry.checks import each, label_selector, repeated
 from control.registry.defaults import default_absent
 from control.registry.strategy import Object, Strategy
-from control.registry.tables import age
 from kube import names
 from kube.errors import FieldError, duplicate, invalid_value, not_supported, required
 
@@ -113,7 +110,7 @@ def _validate_webhook(webhook: Object, path: str, lenient: Leniency) -> list[Fie
 
 
 class WebhookConfigurationStrategy(Strategy):
-    columns = (NAME, Column("Webhooks", "integer", description="How many webhooks there are."), AGE)
+    columns = (NAME, Column("Webhooks", count("webhooks"), "How many webhooks there are.", type="integer"), AGE)
     allow_unconditional_update = False
 
     def default(self, obj: Object) -> None:
@@ -142,6 +139,3 @@ class WebhookConfigurationStrategy(Strategy):
             if name:
                 seen.add(name)
         return errors
-
-    def row(self, obj: Object, now: datetime) -> list[Any]:
-        return [name_of(obj), len(obj.get("webhooks") or ()), age(created(obj), now)]

@@ -3,25 +3,36 @@
 from __future__ import annotations
 
 import base64
-from datetime import datetime
-from typing import Any
 
-from control.registry.cells import AGE, NAME, Column, created, name_of
+from control.registry.cells import AGE, NAME, Column, Field, name_of
 from control.registry.checks import each
 from control.registry.defaults import default_absent
 from control.registry.naming import path_segment
 from control.registry.strategy import OBJECT_META, Object, Strategy
-from control.registry.tables import age
 from kube import names
 from kube.errors import FieldError, invalid_value, required
+
+
+def _service(service: Object | None) -> str:
+    return f"{service.get('namespace', '')}/{service.get('name', '')}" if service else "Local"
+
+
+def _available(conditions: list[Object] | None) -> str:
+    shown = "Unknown"
+    for condition in conditions or ():
+        if condition.get("type") == "Available":
+            shown = condition.get("status", "")
+            if shown == "False" and condition.get("reason"):
+                shown = f"False ({condition['reason']})"
+    return shown
 
 
 class APIServiceStrategy(Strategy):
     status_keeps = OBJECT_META
     columns = (
         NAME,
-        Column("Service", description="Who answers, Local for this server."),
-        Column("Available", description="Whether it does."),
+        Column("Service", Field("spec.service", show=_service), "Who answers, Local for this server."),
+        Column("Available", Field("status.conditions", show=_available), "Whether it does."),
         AGE,
     )
     allow_unconditional_update = False
@@ -68,14 +79,3 @@ class APIServiceStrategy(Strategy):
             detail = "local APIServices may not have insecureSkipTLSVerify"
             errors.append(invalid_value("spec.insecureSkipTLSVerify", True, detail))
         return errors
-
-    def row(self, obj: Object, now: datetime) -> list[Any]:
-        service = (obj.get("spec") or {}).get("service")
-        where = f"{service.get('namespace', '')}/{service.get('name', '')}" if service else "Local"
-        shown = "Unknown"
-        for condition in (obj.get("status") or {}).get("conditions") or ():
-            if condition.get("type") == "Available":
-                shown = condition.get("status", "")
-                if shown == "False" and condition.get("reason"):
-                    shown = f"False ({condition['reason']})"
-        return [name_of(obj), where, shown, age(created(obj), now)]

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
 
 from control.registry.apiextensions.marking import mark
 from control.registry.apiextensions.validation import validate_change, validate_definition, validate_status
-from control.registry.cells import CREATED_AT, NAME, created, name_of
+from control.registry.cells import CREATED_AT, NAME
 from control.registry.defaults import default_absent, default_empty
 from control.registry.strategy import Object, Strategy
 from kube.errors import FieldError
@@ -49,6 +48,3 @@ class CustomResourceDefinitionStrategy(Strategy):
 
     def validate_status_update(self, obj: Object, old: Object) -> list[FieldError]:
         return validate_status(obj)
-
-    def row(self, obj: Object, now: datetime) -> list[Any]:
-        return [name_of(obj), created(obj) or ""]

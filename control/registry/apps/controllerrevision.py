@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Any
-
-from control.registry.cells import AGE, NAME, NONE, Column, created, name_of
+from control.registry.cells import AGE, NAME, NONE, Column, Field
 from control.registry.strategy import Object, Strategy
-from control.registry.tables import age
 from kube.errors import FieldError, invalid_value, required
 
 
+def _controller(owners: list[Object] | None) -> str:
+    owner = next((o for o in owners or () if o.get("controller")), None)
+    if owner is None:
+        return NONE
+    group, slash, _ = owner.get("apiVersion", "").partition("/")
+    kind = owner.get("kind", "").lower()
+    return f"{kind}{f'.{group}' if slash else ''}/{owner.get('name', '')}"
+
+
 class ControllerRevisionStrategy(Strategy):
-    columns = (NAME, Column("Controller", description="Whose snapshot it is."), Column("Revision"), AGE)
+    columns = (
+        NAME,
+        Column("Controller", Field("metadata.ownerReferences", show=_controller), "Whose snapshot it is."),
+        Column("Revision", Field("revision", 0)),
+        AGE,
+    )
     has_generation = False
 
     def validate(self, obj: Object) -> list[FieldError]:
@@ -30,13 +40,3 @@ class ControllerRevisionStrategy(Strategy):
         if obj.get("data") != old.get("data"):
             errors.append(invalid_value("data", obj.get("data"), "field is immutable"))
         return errors
-
-    def row(self, obj: Object, now: datetime) -> list[Any]:
-        owners = obj.get("metadata", {}).get("ownerReferences") or []
-        owner = next((o for o in owners if o.get("controller")), None)
-        shown = NONE
-        if owner:
-            group, slash, _ = owner.get("apiVersion", "").partition("/")
-            kind = owner.get("kind", "").lower() + (f".{group}" if slash else "")
-            shown = f"{kind}/{owner.get('name', '')}"
-        return [name_of(obj), shown, obj.get("revision", 0), age(created(obj), now)]

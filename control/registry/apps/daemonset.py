@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Any
-
 from control.registry.apps.workload import validate_counts, validate_selected_template, validate_selector
 from control.registry.cells import (
     AGE,
@@ -13,19 +10,14 @@ from control.registry.cells import (
     NAME,
     SELECTOR,
     Column,
-    containers_and_images,
-    created,
+    Field,
     labels_text,
-    name_of,
-    selector_text,
-    template_spec,
 )
 from control.registry.checks import at_most_all, int_or_percent, scaled_zero, unchanged
 from control.registry.core.pod_defaults import default_template
 from control.registry.core.pod_warnings import template_warnings
 from control.registry.defaults import default_absent, default_empty
 from control.registry.strategy import Object, Strategy
-from control.registry.tables import age
 from kube.errors import FieldError, invalid_value, not_supported, required
 
 _COUNTS = (
@@ -59,15 +51,27 @@ def _validate_update_strategy(strategy: Object, path: str) -> list[FieldError]:
     return errors
 
 
+_NODE_SELECTOR = Field("spec.template.spec.nodeSelector", show=labels_text)
+
+
 class DaemonSetStrategy(Strategy):
     columns = (
         NAME,
-        Column("Desired", "integer", description="Nodes that should run the pod."),
-        Column("Current", "integer", description="Nodes that run the pod and should."),
-        Column("Ready", "integer", description="Nodes where the pod is ready."),
-        Column("Up-to-date", "integer", description="Nodes with the newest template."),
-        Column("Available", "integer", description="Nodes where the pod has been ready for long enough."),
-        Column("Node Selector", description="Labels that choose the nodes."),
+        Column("Desired", Field("status.desiredNumberScheduled", 0), "Nodes that should run the pod.", type="integer"),
+        Column(
+            "Current", Field("status.currentNumberScheduled", 0), "Nodes that run the pod and should.", type="integer"
+        ),
+        Column("Ready", Field("status.numberReady", 0), "Nodes where the pod is ready.", type="integer"),
+        Column(
+            "Up-to-date", Field("status.updatedNumberScheduled", 0), "Nodes with the newest template.", type="integer"
+        ),
+        Column(
+            "Available",
+            Field("status.numberAvailable", 0),
+            "Nodes where the pod has been ready for long enough.",
+            type="integer",
+        ),
+        Column("Node Selector", _NODE_SELECTOR, "Labels that choose the nodes."),
         AGE,
         CONTAINERS,
         IMAGES,
@@ -109,18 +113,3 @@ class DaemonSetStrategy(Strategy):
     def warnings(self, obj: Object, old: Object | None) -> list[str]:
         template, was = (((o or {}).get("spec") or {}).get("template") for o in (obj, old))
         return template_warnings(template, was, "spec.template")
-
-    def row(self, obj: Object, now: datetime) -> list[Any]:
-        spec, status, pod = obj.get("spec") or {}, obj.get("status") or {}, template_spec(obj)
-        names, images = containers_and_images(pod)
-        counts = [status.get(key, 0) for key in _COUNTS]
-        where = labels_text(pod.get("nodeSelector"))
-        return [
-            name_of(obj),
-            *counts,
-            where,
-            age(created(obj), now),
-            names,
-            images,
-            selector_text(spec.get("selector")),
-        ]

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Any
-
 from control.registry.apps.workload import validate_counts, validate_selected_template, validate_selector
 from control.registry.cells import (
     AGE,
     CONTAINERS,
     IMAGES,
     NAME,
+    READY,
     SELECTOR,
     Column,
-    containers_and_images,
-    created,
-    name_of,
-    selector_text,
-    template_spec,
+    Field,
 )
 from control.registry.checks import at_most_all, int_or_percent, scaled_zero, unchanged
 from control.registry.core.pod_defaults import default_template
 from control.registry.core.pod_warnings import name_warnings, template_warnings
 from control.registry.defaults import default_absent, default_empty
 from control.registry.strategy import Object, Strategy
-from control.registry.tables import age
 from kube.errors import FieldError, forbidden_field, invalid_value, not_supported, required
 
 _STATUS_COUNTS = ("observedGeneration", "replicas", "updatedReplicas", "readyReplicas", "availableReplicas")
@@ -54,9 +47,9 @@ class DeploymentStrategy(Strategy):
     status_keeps = ("labels",)
     columns = (
         NAME,
-        Column("Ready", description="How many pods are ready."),
-        Column("Up-to-date", description="Pods that run the newest template."),
-        Column("Available", description="Pods that have been ready for long enough."),
+        READY,
+        Column("Up-to-date", Field("status.updatedReplicas", 0), "Pods that run the newest template."),
+        Column("Available", Field("status.availableReplicas", 0), "Pods that have been ready for long enough."),
         AGE,
         CONTAINERS,
         IMAGES,
@@ -108,17 +101,3 @@ class DeploymentStrategy(Strategy):
         name = (obj.get("metadata") or {}).get("name") or ""
         found = [] if old else name_warnings(name, "Pod names and hostnames")
         return found + template_warnings(template, was, "spec.template")
-
-    def row(self, obj: Object, now: datetime) -> list[Any]:
-        spec, status = obj.get("spec") or {}, obj.get("status") or {}
-        names, images = containers_and_images(template_spec(obj))
-        return [
-            name_of(obj),
-            f"{status.get('readyReplicas', 0)}/{spec.get('replicas', 0)}",
-            status.get("updatedReplicas", 0),
-            status.get("availableReplicas", 0),
-            age(created(obj), now),
-            names,
-            images,
-            selector_text(spec.get("selector")),
-        ]

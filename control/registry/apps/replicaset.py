@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Any
+from collections.abc import Sequence
 
 from control.registry.apps.workload import validate_counts, validate_selected_template, validate_selector
 from control.registry.cells import (
@@ -13,36 +12,29 @@ from control.registry.cells import (
     NAME,
     SELECTOR,
     Column,
-    containers_and_images,
-    created,
-    name_of,
-    selector_text,
-    template_spec,
+    Field,
 )
 from control.registry.checks import unchanged
 from control.registry.core.pod_defaults import default_template
 from control.registry.core.pod_warnings import name_warnings, template_warnings
 from control.registry.defaults import default_absent
 from control.registry.strategy import Object, Strategy
-from control.registry.tables import age
 from kube.errors import FieldError, invalid_value
-
-REPLICA_COLUMNS = (
-    NAME,
-    Column("Desired", "integer", description="Pods that are wanted."),
-    Column("Current", "integer", description="Pods that are there."),
-    Column("Ready", "integer", description="Pods that are ready."),
-    AGE,
-    CONTAINERS,
-    IMAGES,
-    SELECTOR,
-)
 
 
 class ReplicasStrategy(Strategy):
     """Base of ReplicaSets and ReplicationControllers."""
 
-    columns = REPLICA_COLUMNS
+    columns: Sequence[Column] = (
+        NAME,
+        Column("Desired", Field("spec.replicas", 0), "Pods that are wanted.", type="integer"),
+        Column("Current", Field("status.replicas", 0), "Pods that are there.", type="integer"),
+        Column("Ready", Field("status.readyReplicas", 0), "Pods that are ready.", type="integer"),
+        AGE,
+        CONTAINERS,
+        IMAGES,
+        SELECTOR,
+    )
 
     def prepare_create(self, obj: Object) -> None:
         obj["status"] = {"replicas": 0}
@@ -74,10 +66,6 @@ class ReplicaSetStrategy(ReplicasStrategy):
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
         return self.validate(obj) + unchanged(obj.get("spec") or {}, old.get("spec") or {}, "selector", "spec.selector")
 
-    def row(self, obj: Object, now: datetime) -> list[Any]:
-        spec = obj.get("spec") or {}
-        return replica_row(obj, now, selector_text(spec.get("selector")))
-
 
 def validate_replica_status(status: Object) -> list[FieldError]:
     """Check the counts of a ReplicaSet's or ReplicationController's status."""
@@ -91,11 +79,3 @@ def validate_replica_status(status: Object) -> list[FieldError]:
         detail = "cannot be greater than readyReplicas"
         errors.append(invalid_value("status.availableReplicas", status.get("availableReplicas", 0), detail))
     return errors
-
-
-def replica_row(obj: Object, now: datetime, selector: str) -> list[Any]:
-    """Return the cells of a ReplicaSet or ReplicationController."""
-    spec, status = obj.get("spec") or {}, obj.get("status") or {}
-    names, images = containers_and_images(template_spec(obj))
-    counts = [spec.get("replicas", 0), status.get("replicas", 0), status.get("readyReplicas", 0)]
-    return [name_of(obj), *counts, age(created(obj), now), names, images, selector]

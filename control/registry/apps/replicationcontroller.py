@@ -3,12 +3,11 @@ template's labels."""
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Any
+from dataclasses import replace
 
-from control.registry.apps.replicaset import ReplicasStrategy, replica_row
+from control.registry.apps.replicaset import ReplicasStrategy
 from control.registry.apps.workload import validate_counts, validate_selected_template
-from control.registry.cells import labels_text
+from control.registry.cells import SELECTOR, Field, labels_text
 from control.registry.core.pod_defaults import default_template
 from control.registry.defaults import default_absent
 from control.registry.strategy import Object
@@ -16,6 +15,7 @@ from kube.errors import FieldError, required
 
 
 class ReplicationControllerStrategy(ReplicasStrategy):
+    columns = (*ReplicasStrategy.columns[:-1], replace(SELECTOR, cell=Field("spec.selector", show=labels_text)))
     orphans_dependents = True
 
     def default(self, obj: Object) -> None:
@@ -38,6 +38,3 @@ class ReplicationControllerStrategy(ReplicasStrategy):
         # A plain map is a label selector without expressions.
         shaped = {**spec, "selector": {"matchLabels": selector}}
         return errors + validate_selected_template(shaped, "spec", "ReplicationController")
-
-    def row(self, obj: Object, now: datetime) -> list[Any]:
-        return replica_row(obj, now, labels_text((obj.get("spec") or {}).get("selector")))

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Any
-
 from control.registry.apps.workload import validate_counts, validate_selected_template, validate_selector
 from control.registry.cells import (
     AGE,
     CONTAINERS,
     IMAGES,
     NAME,
-    Column,
-    containers_and_images,
-    created,
-    name_of,
-    template_spec,
+    READY,
 )
 from control.registry.checks import at_most_all, int_or_percent, non_negative, same, scaled_zero
 from control.registry.core.claim_spec import claim_warnings, default_claim
@@ -24,7 +17,6 @@ from control.registry.core.pod_warnings import template_warnings
 from control.registry.defaults import default_absent, default_empty
 from control.registry.naming import label
 from control.registry.strategy import Object, Strategy
-from control.registry.tables import age
 from kube.errors import FieldError, forbidden_field, invalid_value, not_supported, required
 
 _UPDATABLE = (
@@ -72,7 +64,7 @@ def _validate_update_strategy(strategy: Object, path: str) -> list[FieldError]:
 
 
 class StatefulSetStrategy(Strategy):
-    columns = (NAME, Column("Ready", description="How many pods are ready."), AGE, CONTAINERS, IMAGES)
+    columns = (NAME, READY, AGE, CONTAINERS, IMAGES)
 
     def default(self, obj: Object) -> None:
         spec = obj.setdefault("spec", {})
@@ -154,9 +146,3 @@ class StatefulSetStrategy(Strategy):
                 "recommended"
             )
         return found
-
-    def row(self, obj: Object, now: datetime) -> list[Any]:
-        spec, status = obj.get("spec") or {}, obj.get("status") or {}
-        names, images = containers_and_images(template_spec(obj))
-        ready = f"{status.get('readyReplicas', 0)}/{spec.get('replicas', 0)}"
-        return [name_of(obj), ready, age(created(obj), now), names, images]

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Any
-
 from control.registry.autoscaling.validation import validate_autoscaler, validate_autoscaler_status
-from control.registry.cells import AGE, NAME, NONE, UNSET, Column, created, name_of
+from control.registry.cells import AGE, NAME, NONE, UNSET, Column, Field, number, reference
 from control.registry.defaults import default_absent
 from control.registry.strategy import Object, Strategy
-from control.registry.tables import age
 from kube.errors import FieldError
 from kube.quantity import canonical
 
@@ -25,64 +21,8 @@ _SCALE_UP = {
 _SCALE_DOWN = {"selectPolicy": "Max", "policies": [{"type": "Percent", "value": 100, "periodSeconds": 15}]}
 
 
-class HorizontalPodAutoscalerStrategy(Strategy):
-    columns = (
-        NAME,
-        Column("Reference", description="What is scaled."),
-        Column("Targets", description="Measured and wanted values."),
-        Column("MinPods"),
-        Column("MaxPods"),
-        Column("Replicas"),
-        AGE,
-    )
-    has_generation = False
-
-    def default(self, obj: Object) -> None:
-        spec = obj.setdefault("spec", {})
-        default_absent(spec, minReplicas=1)
-        if self.resource.version == "v1":
-            default_absent(spec, targetCPUUtilizationPercentage=80)
-            return
-        if not spec.get("metrics"):
-            target = {"type": "Utilization", "averageUtilization": 80}
-            spec["metrics"] = [{"type": "Resource", "resource": {"name": "cpu", "target": target}}]
-        behavior = spec.get("behavior")
-        if behavior is not None:
-            for direction, rules in (("scaleUp", _SCALE_UP), ("scaleDown", _SCALE_DOWN)):
-                found = behavior.setdefault(direction, {})
-                for key, value in rules.items():
-                    if found.get(key) is None:  # a list that is empty was meant, and is refused
-                        found[key] = [dict(v) for v in value] if isinstance(value, list) else value
-
-    def prepare_create(self, obj: Object) -> None:
-        obj["status"] = {"desiredReplicas": 0}
-
-    def validate(self, obj: Object) -> list[FieldError]:
-        return validate_autoscaler(obj.get("spec") or {}, "spec")
-
-    def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
-        least = 0 if (old.get("spec") or {}).get("minReplicas") == 0 else 1
-        return validate_autoscaler(obj.get("spec") or {}, "spec", least)
-
-    def validate_status_update(self, obj: Object, old: Object) -> list[FieldError]:
-        return validate_autoscaler_status(obj.get("status") or {})
-
-    def row(self, obj: Object, now: datetime) -> list[Any]:
-        spec, status = obj.get("spec") or {}, obj.get("status") or {}
-        target = spec.get("scaleTargetRef") or {}
-        minimum = spec.get("minReplicas")
-        return [
-            name_of(obj),
-            f"{target.get('kind', '')}/{target.get('name', '')}",
-            _targets(spec, status),
-            UNSET if minimum is None else str(minimum),
-            spec.get("maxReplicas", 0),
-            status.get("currentReplicas", 0),
-            age(created(obj), now),
-        ]
-
-
-def _targets(spec: Object, status: Object) -> str:
+def _targets(autoscaler: Object) -> str:
+    spec, status = autoscaler.get("spec") or {}, autoscaler.get("status") or {}
     if "targetCPUUtilizationPercentage" in spec:
         current = status.get("currentCPUUtilizationPercentage")
         shown = "<unknown>" if current is None else f"{current}%"
@@ -120,3 +60,46 @@ def _metric(metric: Object, now: Object) -> str:
 
 def _quantity(current: Object, key: str) -> str:
     return canonical(current[key]) if current.get(key) is not None else "<unknown>"
+
+
+class HorizontalPodAutoscalerStrategy(Strategy):
+    columns = (
+        NAME,
+        Column("Reference", Field("spec.scaleTargetRef", show=reference), "What is scaled."),
+        Column("Targets", Field("", show=_targets), "Measured and wanted values."),
+        Column("MinPods", number("spec.minReplicas", UNSET)),
+        Column("MaxPods", Field("spec.maxReplicas", 0)),
+        Column("Replicas", Field("status.currentReplicas", 0)),
+        AGE,
+    )
+    has_generation = False
+
+    def default(self, obj: Object) -> None:
+        spec = obj.setdefault("spec", {})
+        default_absent(spec, minReplicas=1)
+        if self.resource.version == "v1":
+            default_absent(spec, targetCPUUtilizationPercentage=80)
+            return
+        if not spec.get("metrics"):
+            target = {"type": "Utilization", "averageUtilization": 80}
+            spec["metrics"] = [{"type": "Resource", "resource": {"name": "cpu", "target": target}}]
+        behavior = spec.get("behavior")
+        if behavior is not None:
+            for direction, rules in (("scaleUp", _SCALE_UP), ("scaleDown", _SCALE_DOWN)):
+                found = behavior.setdefault(direction, {})
+                for key, value in rules.items():
+                    if found.get(key) is None:  # a list that is empty was meant, and is refused
+                        found[key] = [dict(v) for v in value] if isinstance(value, list) else value
+
+    def prepare_create(self, obj: Object) -> None:
+        obj["status"] = {"desiredReplicas": 0}
+
+    def validate(self, obj: Object) -> list[FieldError]:
+        return validate_autoscaler(obj.get("spec") or {}, "spec")
+
+    def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
+        least = 0 if (old.get("spec") or {}).get("minReplicas") == 0 else 1
+        return validate_autoscaler(obj.get("spec") or {}, "spec", least)
+
+    def validate_status_update(self, obj: Object, old: Object) -> list[FieldError]:
+        return validate_autoscaler_status(obj.get("status") or {})

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import functools
 import zoneinfo
+from dataclasses import replace
 from datetime import datetime
-from typing import Any
 
 from control.registry.apps.workload import validate_counts
 from control.registry.batch.job_validation import validate_job_spec
 from control.registry.batch.schedule import schedule_problem
 from control.registry.cells import (
     AGE,
-    CONTAINERS,
-    IMAGES,
     NAME,
     NONE,
     SELECTOR,
     UNSET,
     Column,
+    Field,
     containers_and_images,
-    created,
-    name_of,
+    count,
+    number,
     selector_text,
 )
 from control.registry.checks import one_of
@@ -38,18 +37,22 @@ def _zones() -> frozenset[str]:
     return frozenset(zoneinfo.available_timezones())
 
 
+def _last_schedule(job: Object, now: datetime) -> str:
+    last = (job.get("status") or {}).get("lastScheduleTime")
+    return age(last, now) if last else NONE
+
+
 class CronJobStrategy(Strategy):
     columns = (
         NAME,
-        Column("Schedule", description="When, in Cron's notation."),
-        Column("Timezone", description="Time zone of the schedule."),
-        Column("Suspend", "boolean", description="Whether it rests."),
-        Column("Active", "integer", description="Jobs that run now."),
-        Column("Last Schedule", description="When a job was last made."),
+        Column("Schedule", Field("spec.schedule"), "When, in Cron's notation."),
+        Column("Timezone", Field("spec.timeZone", NONE), "Time zone of the schedule."),
+        Column("Suspend", number("spec.suspend", UNSET), "Whether it rests.", type="boolean"),
+        Column("Active", count("status.active"), "Jobs that run now.", type="integer"),
+        Column("Last Schedule", _last_schedule, "When a job was last made."),
         AGE,
-        CONTAINERS,
-        IMAGES,
-        SELECTOR,
+        *containers_and_images("spec.jobTemplate.spec.template.spec.containers"),
+        replace(SELECTOR, cell=Field("spec.jobTemplate.spec.selector", show=selector_text)),
     )
 
     def default(self, obj: Object) -> None:
@@ -96,21 +99,3 @@ class CronJobStrategy(Strategy):
         """Jobs get eleven characters more than their CronJob, and names of pods come from those."""
         problems = super().name_errors(name, prefix)
         return [*problems, "must be no more than 52 characters"] if len(name) > 52 else problems
-
-    def row(self, obj: Object, now: datetime) -> list[Any]:
-        spec, status = obj.get("spec") or {}, obj.get("status") or {}
-        job = (spec.get("jobTemplate") or {}).get("spec") or {}
-        names, images = containers_and_images((job.get("template") or {}).get("spec"))
-        last, suspend = status.get("lastScheduleTime"), spec.get("suspend")
-        return [
-            name_of(obj),
-            spec.get("schedule") or "",
-            spec.get("timeZone") or NONE,
-            UNSET if suspend is None else str(suspend),
-            len(status.get("active") or ()),
-            age(last, now) if last else NONE,
-            age(created(obj), now),
-            names,
-            images,
-            selector_text(job.get("selector")),
-        ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
 
 from control.registry.apps.workload import validate_counts
 from control.registry.batch.job_validation import (
@@ -23,11 +22,7 @@ from control.registry.cells import (
     NAME,
     SELECTOR,
     Column,
-    containers_and_images,
-    created,
-    name_of,
-    selector_text,
-    template_spec,
+    Field,
 )
 from control.registry.checks import IMMUTABLE, same, unchanged
 from control.registry.core.narrowing import put_back_node_affinity
@@ -35,7 +30,7 @@ from control.registry.core.pod_defaults import default_template
 from control.registry.core.pod_warnings import name_warnings, template_warnings
 from control.registry.defaults import default_absent, default_empty
 from control.registry.strategy import Object, Strategy
-from control.registry.tables import age, human_duration
+from control.registry.tables import human_duration
 from kube.clock import parse_time
 from kube.errors import FieldError, duplicate, invalid_value
 from kube.names import dns1123_label
@@ -82,6 +77,31 @@ def _fixed_template(spec: Object, old: Object) -> Object:
     return template
 
 
+def _status(job: Object) -> str:
+    conditions = {c.get("type"): c.get("status") for c in (job.get("status") or {}).get("conditions") or ()}
+    for condition, shown in _STATUSES:
+        found = conditions.get(condition) == "True" if condition else job["metadata"].get("deletionTimestamp")
+        if found:
+            return shown
+    return "Running"
+
+
+def _completions(job: Object) -> str:
+    spec, done = job.get("spec") or {}, (job.get("status") or {}).get("succeeded", 0)
+    if spec.get("completions") is not None:
+        return f"{done}/{spec['completions']}"
+    parallelism = spec.get("parallelism") or 0
+    return f"{done}/1 of {parallelism}" if parallelism > 1 else f"{done}/1"
+
+
+def _duration(job: Object, now: datetime) -> str:
+    status = job.get("status") or {}
+    if not status.get("startTime"):
+        return ""
+    end = parse_time(status["completionTime"]) if status.get("completionTime") else now
+    return human_duration((end - parse_time(status["startTime"])).total_seconds())
+
+
 class JobStrategy(Strategy):
     orphans_dependents = True
     orphan_warning = (
@@ -90,9 +110,9 @@ class JobStrategy(Strategy):
     )
     columns = (
         NAME,
-        Column("Status", description="How the job stands."),
-        Column("Completions", description="How many pods have completed, of how many."),
-        Column("Duration", description="How long the job has run or ran."),
+        Column("Status", Field("", show=_status), "How the job stands."),
+        Column("Completions", Field("", show=_completions), "How many pods have completed, of how many."),
+        Column("Duration", _duration, "How long the job has run or ran."),
         AGE,
         CONTAINERS,
         IMAGES,
@@ -177,20 +197,6 @@ class JobStrategy(Strategy):
     def fields(self, obj: Object) -> dict[str, str]:
         return {"status.successful": str((obj.get("status") or {}).get("succeeded", 0))}
 
-    def row(self, obj: Object, now: datetime) -> list[Any]:
-        spec = obj.get("spec") or {}
-        names, images = containers_and_images(template_spec(obj))
-        return [
-            name_of(obj),
-            _status(obj),
-            _completions(obj),
-            _duration(obj, now),
-            age(created(obj), now),
-            names,
-            images,
-            selector_text(spec.get("selector")),
-        ]
-
 
 def _generate_selector(obj: Object) -> None:
     """Choose pods by the job's uid, so that no two jobs ever share one."""
@@ -204,28 +210,3 @@ def _generate_selector(obj: Object) -> None:
     if spec.get("selector") is None:
         spec["selector"] = {}
     spec["selector"].setdefault("matchLabels", {}).setdefault(UID_LABEL, uid)
-
-
-def _status(job: Object) -> str:
-    conditions = {c.get("type"): c.get("status") for c in (job.get("status") or {}).get("conditions") or ()}
-    for condition, shown in _STATUSES:
-        found = conditions.get(condition) == "True" if condition else job["metadata"].get("deletionTimestamp")
-        if found:
-            return shown
-    return "Running"
-
-
-def _completions(job: Object) -> str:
-    spec, done = job.get("spec") or {}, (job.get("status") or {}).get("succeeded", 0)
-    if spec.get("completions") is not None:
-        return f"{done}/{spec['completions']}"
-    parallelism = spec.get("parallelism") or 0
-    return f"{done}/1 of {parallelism}" if parallelism > 1 else f"{done}/1"
-
-
-def _duration(job: Object, now: datetime) -> str:
-    status = job.get("status") or {}
-    if not status.get("startTime"):
-        return ""
-    end = parse_time(status["completionTime"]) if status.get("completionTime") else now
-    return human_duration((end - parse_time(status["startTime"])).total_seconds())

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import base64
-from datetime import datetime
-from typing import Any
 
 from cryptography import x509
 
 from control.auth.certificates import AMBIGUOUS, LEGACY_UNKNOWN, SIGNERS, parse_request
-from control.registry.cells import AGE, NAME, NONE, Column, created, name_of
+from control.registry.cells import AGE, NAME, NONE, Column, Field
 from control.registry.checks import each, repeated
 from control.registry.naming import path_segment
 from control.registry.strategy import Context, Finish, Object, Strategy, keep
-from control.registry.tables import age, human_duration
+from control.registry.tables import human_duration
 from kube import names, subjects
 from kube.errors import FieldError, duplicate, forbidden_field, invalid_value, not_supported, required, too_long
 
@@ -46,14 +44,26 @@ _VERDICTS = ("Approved", "Denied")
 _REQUESTER = ("username", "uid", "groups", "extra")
 
 
+def _condition(status: Object | None) -> str:
+    status = status or {}
+    found = {c.get("type") for c in status.get("conditions") or ()}
+    shown = "Denied" if "Denied" in found else "Approved" if "Approved" in found else "Pending"
+    if "Failed" in found:
+        shown += ",Failed"
+    return shown + (",Issued" if status.get("certificate") else "")
+
+
+_DURATION = Field("spec.expirationSeconds", show=lambda found: NONE if found is None else human_duration(found))
+
+
 class CertificateSigningRequestStrategy(Strategy):
     columns = (
         NAME,
         AGE,
-        Column("SignerName", description="Who shall sign."),
-        Column("Requestor", description="Who asks."),
-        Column("RequestedDuration", description="How long it shall be valid."),
-        Column("Condition", description="How the request stands."),
+        Column("SignerName", Field("spec.signerName", NONE), "Who shall sign."),
+        Column("Requestor", Field("spec.username"), "Who asks."),
+        Column("RequestedDuration", _DURATION, "How long it shall be valid."),
+        Column("Condition", Field("status", show=_condition), "How the request stands."),
     )
     has_generation = False
 
@@ -144,18 +154,6 @@ class CertificateSigningRequestStrategy(Strategy):
     def fields(self, obj: Object) -> dict[str, str]:
         return {"spec.signerName": (obj.get("spec") or {}).get("signerName") or ""}
 
-    def row(self, obj: Object, now: datetime) -> list[Any]:
-        spec = obj.get("spec") or {}
-        seconds = spec.get("expirationSeconds")
-        return [
-            name_of(obj),
-            age(created(obj), now),
-            spec.get("signerName") or NONE,
-            spec.get("username") or "",
-            NONE if seconds is None else human_duration(seconds),
-            _condition(obj.get("status") or {}),
-        ]
-
 
 def signer_name(name: str, path: str) -> list[FieldError]:
     """Check a signer's name: a domain of at least two labels, a slash, and what the domain calls the signer."""
@@ -218,11 +216,3 @@ def _request(encoded: str, signer: str) -> list[FieldError]:
     except ValueError as error:
         return [invalid_value("spec.request", encoded, str(error))]
     return [invalid_value("spec.request", encoded, AMBIGUOUS)] if ambiguous else []
-
-
-def _condition(status: Object) -> str:
-    found = {c.get("type") for c in status.get("conditions") or ()}
-    shown = "Denied" if "Denied" in found else "Approved" if "Approved" in found else "Pending"
-    if "Failed" in found:
-        shown += ",Failed"
-    return shown + (",Issued" if status.get("certificate") else "")

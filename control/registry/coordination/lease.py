@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Any
-
-from control.registry.cells import AGE, NAME, Column, created, name_of
+from control.registry.cells import AGE, NAME, Column, Field
 from control.registry.checks import non_negative
 from control.registry.strategy import Object, Strategy
-from control.registry.tables import age
 from kube.errors import FieldError, invalid_value
 
 
 class LeaseStrategy(Strategy):
-    columns = (NAME, Column("Holder", description="Identity of the current holder."), AGE)
+    columns = (NAME, Column("Holder", Field("spec.holderIdentity"), "Identity of the current holder."), AGE)
     allow_create_on_update = True
     allow_unconditional_update = False
     has_generation = False
@@ -31,6 +27,3 @@ class LeaseStrategy(Strategy):
         if seconds is not None and seconds <= 0:
             errors.append(invalid_value("spec.leaseDurationSeconds", seconds, "must be greater than 0"))
         return errors + non_negative(spec.get("leaseTransitions"), "spec.leaseTransitions")
-
-    def row(self, obj: Object, now: datetime) -> list[Any]:
-        return [name_of(obj), (obj.get("spec") or {}).get("holderIdentity") or "", age(created(obj), now)]

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Any
-
-from control.registry.cells import AGE, NAME, Column, created, name_of
+from control.registry.cells import AGE, NAME, Column, Field
 from control.registry.core.data_keys import decoded_size, validate_frozen, validate_keys, validate_size
 from control.registry.strategy import Object, Strategy
-from control.registry.tables import age
 from kube.errors import FieldError, invalid_value
 
 
+def _count(config_map: Object) -> int:
+    return len(config_map.get("data") or ()) + len(config_map.get("binaryData") or ())
+
+
 class ConfigMapStrategy(Strategy):
-    columns = (NAME, Column("Data", description="How many values there are."), AGE)
+    columns = (NAME, Column("Data", Field("", show=_count), "How many values there are."), AGE)
     has_generation = False
 
     def validate(self, obj: Object) -> list[FieldError]:
@@ -28,7 +28,3 @@ class ConfigMapStrategy(Strategy):
 
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
         return validate_frozen(obj, old, ("data", "binaryData")) + self.validate(obj)
-
-    def row(self, obj: Object, now: datetime) -> list[Any]:
-        count = len(obj.get("data") or ()) + len(obj.get("binaryData") or ())
-        return [name_of(obj), count, age(created(obj), now)]

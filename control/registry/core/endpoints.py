@@ -2,23 +2,39 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Any
-
-from control.registry.cells import AGE, NAME, NONE, Column, created, name_of
+from control.registry.cells import AGE, NAME, NONE, Column, Field
 from control.registry.checks import each, ip, non_special_ip, one_of, port
 from control.registry.core.container_ports import PROTOCOLS
 from control.registry.defaults import default_empty
 from control.registry.strategy import Object, Strategy
-from control.registry.tables import age
 from kube.errors import FieldError, required
 from kube.names import dns1123_label, dns1123_subdomain, qualified_name
 
 SHOWN = 3
 
 
+def _text(subsets: list[Object] | None) -> str:
+    if not subsets:
+        return NONE
+    found = []
+    for subset in subsets:
+        addresses = [a.get("ip", "") for a in subset.get("addresses") or ()]
+        ports = subset.get("ports")
+        if not ports:
+            found += addresses
+        for item in ports or ():
+            found += [f"[{a}]:{item.get('port')}" if ":" in a else f"{a}:{item.get('port')}" for a in addresses]
+    return shortened(found)
+
+
+def shortened(items: list[str]) -> str:
+    """Join the first three and count the rest."""
+    text = ",".join(items[:SHOWN])
+    return f"{text} + {len(items) - SHOWN} more..." if len(items) > SHOWN else text
+
+
 class EndpointsStrategy(Strategy):
-    columns = (NAME, Column("Endpoints", description="Addresses and ports that are ready."), AGE)
+    columns = (NAME, Column("Endpoints", Field("subsets", show=_text), "Addresses and ports that are ready."), AGE)
     allow_create_on_update = True
     has_generation = False
     api_warning = "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"
@@ -27,9 +43,6 @@ class EndpointsStrategy(Strategy):
         for subset in obj.get("subsets") or ():
             for item in subset.get("ports") or ():
                 default_empty(item, protocol="TCP")
-
-    def row(self, obj: Object, now: datetime) -> list[Any]:
-        return [name_of(obj), _text(obj.get("subsets") or []), age(created(obj), now)]
 
     def validate(self, obj: Object) -> list[FieldError]:
         errors: list[FieldError] = []
@@ -63,23 +76,3 @@ def _validate_port(item: Object, named: bool, path: str) -> list[FieldError]:
     if item.get("appProtocol"):
         errors += each(f"{path}.appProtocol", item["appProtocol"], qualified_name(item["appProtocol"]))
     return errors
-
-
-def _text(subsets: list[Object]) -> str:
-    if not subsets:
-        return NONE
-    found = []
-    for subset in subsets:
-        addresses = [a.get("ip", "") for a in subset.get("addresses") or ()]
-        ports = subset.get("ports")
-        if not ports:
-            found += addresses
-        for item in ports or ():
-            found += [f"[{a}]:{item.get('port')}" if ":" in a else f"{a}:{item.get('port')}" for a in addresses]
-    return shortened(found)
-
-
-def shortened(items: list[str]) -> str:
-    """Join the first three and count the rest."""
-    text = ",".join(items[:SHOWN])
-    return f"{text} + {len(items) - SHOWN} more..." if len(items) > SHOWN else text

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Any
-
-from control.registry.cells import CREATED_AT, NAME, created, name_of
+from control.registry.cells import CREATED_AT, NAME
 from control.registry.checks import each
 from control.registry.core.resources import container_resource_name, is_exact, standard_name
 from control.registry.strategy import Object, Strategy
@@ -96,6 +93,3 @@ class LimitRangeStrategy(Strategy):
             seen.add(kind)
             errors += _validate_item(item, kind, path)
         return errors
-
-    def row(self, obj: Object, now: datetime) -> list[Any]:
-        return [name_of(obj), created(obj) or ""]

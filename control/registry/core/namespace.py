@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
 
-from control.registry.cells import AGE, NAME, Column, created, name_of
+from control.registry.cells import AGE, NAME, Column, Field, name_of
 from control.registry.checks import each
 from control.registry.deletion import Outcome
 from control.registry.naming import label
 from control.registry.strategy import Object, Strategy, keep
-from control.registry.tables import age
 from kube.clock import format_time
 from kube.errors import FieldError, invalid_value
 from kube.names import qualified_name
@@ -27,7 +25,7 @@ def _validate_finalizer(name: str, path: str) -> list[FieldError]:
 
 
 class NamespaceStrategy(Strategy):
-    columns = (NAME, Column("Status", description="The status of the namespace."), AGE)
+    columns = (NAME, Column("Status", Field("status.phase"), "The status of the namespace."), AGE)
     has_generation = False
 
     def plan_deletion(self, obj: Object, now: datetime) -> Outcome | None:
@@ -94,6 +92,3 @@ class NamespaceStrategy(Strategy):
 
     def fields(self, obj: Object) -> dict[str, str]:
         return {"name": name_of(obj), "status.phase": (obj.get("status") or {}).get("phase") or ""}
-
-    def row(self, obj: Object, now: datetime) -> list[Any]:
-        return [name_of(obj), (obj.get("status") or {}).get("phase") or "", age(created(obj), now)]

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Any
-
-from control.registry.cells import AGE, NAME, UNSET, Column, created, name_of
+from control.registry.cells import AGE, NAME, UNSET, Column, Field, name_of
 from control.registry.checks import IMMUTABLE, Errors, differences, each, one_of, quantity, same, unchanged
 from control.registry.core.claim_spec import class_of, class_warnings, validate_access_modes
 from control.registry.core.deprecated import OLD_VOLUMES, OLD_VOLUMES_SPELLED, term_warnings
@@ -14,7 +11,6 @@ from control.registry.core.storage_cells import access_modes, phase
 from control.registry.core.volumes import validate_source
 from control.registry.defaults import default_empty
 from control.registry.strategy import Object, Strategy
-from control.registry.tables import age
 from kube.errors import forbidden_field, invalid_value, not_supported, required
 from kube.names import dns1123_subdomain
 from kube.quantity import canonical
@@ -33,20 +29,24 @@ _NOT_SOURCES = (
 )
 
 
+def _claim(claim: Object | None) -> str:
+    return f"{claim.get('namespace', '')}/{claim.get('name', '')}" if claim else ""
+
+
 class PersistentVolumeStrategy(Strategy):
     returns_deleted = True
     columns = (
         NAME,
-        Column("Capacity"),
-        Column("Access Modes"),
-        Column("Reclaim Policy"),
-        Column("Status"),
-        Column("Claim"),
-        Column("StorageClass"),
-        Column("VolumeAttributesClass"),
-        Column("Reason"),
+        Column("Capacity", Field("spec.capacity.storage", show=lambda size: "0" if size is None else canonical(size))),
+        Column("Access Modes", Field("spec.accessModes", show=access_modes)),
+        Column("Reclaim Policy", Field("spec.persistentVolumeReclaimPolicy")),
+        Column("Status", Field("", show=phase)),
+        Column("Claim", Field("spec.claimRef", show=_claim)),
+        Column("StorageClass", Field("", show=class_of)),
+        Column("VolumeAttributesClass", Field("spec.volumeAttributesClassName", UNSET)),
+        Column("Reason", Field("status.reason")),
         AGE,
-        Column("VolumeMode", priority=1),
+        Column("VolumeMode", Field("spec.volumeMode", UNSET), priority=1),
     )
     has_generation = False
 
@@ -133,21 +133,3 @@ class PersistentVolumeStrategy(Strategy):
 
     def fields(self, obj: Object) -> dict[str, str]:
         return {"name": name_of(obj)}
-
-    def row(self, obj: Object, now: datetime) -> list[Any]:
-        spec, status = obj.get("spec") or {}, obj.get("status") or {}
-        claim = spec.get("claimRef")
-        size = (spec.get("capacity") or {}).get("storage")
-        return [
-            name_of(obj),
-            canonical(size) if size is not None else "0",
-            access_modes(spec.get("accessModes")),
-            spec.get("persistentVolumeReclaimPolicy") or "",
-            phase(obj),
-            f"{claim.get('namespace', '')}/{claim.get('name', '')}" if claim else "",
-            class_of(obj),
-            spec.get("volumeAttributesClassName") or UNSET,
-            status.get("reason") or "",
-            age(created(obj), now),
-            spec.get("volumeMode") or UNSET,
-        ]

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Any
-
-from control.registry.cells import AGE, NAME, UNSET, Column, created, name_of
+from control.registry.cells import AGE, NAME, UNSET, Column, Field, name_of
 from control.registry.checks import Errors, differences, same, unchanged
 from control.registry.core.claim_spec import (
     claim_warnings,
@@ -17,25 +14,38 @@ from control.registry.core.claim_spec import (
 )
 from control.registry.core.storage_cells import access_modes, phase
 from control.registry.strategy import Object, Strategy
-from control.registry.tables import age
 from kube.errors import forbidden_field
 from kube.quantity import canonical, parse
 
 _FROZEN = "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"
 
 
+def _bound(claim: Object) -> Object:
+    """Return the status of a claim that has a volume."""
+    return (claim.get("status") or {}) if (claim.get("spec") or {}).get("volumeName") else {}
+
+
+def _capacity(claim: Object) -> str:
+    volume = (claim.get("spec") or {}).get("volumeName")
+    return canonical((_bound(claim).get("capacity") or {}).get("storage", 0)) if volume else ""
+
+
+def _access_modes(claim: Object) -> str:
+    return access_modes(_bound(claim).get("accessModes"))
+
+
 class PersistentVolumeClaimStrategy(Strategy):
     returns_deleted = True
     columns = (
         NAME,
-        Column("Status"),
-        Column("Volume"),
-        Column("Capacity"),
-        Column("Access Modes"),
-        Column("StorageClass"),
-        Column("VolumeAttributesClass"),
+        Column("Status", Field("", show=phase)),
+        Column("Volume", Field("spec.volumeName")),
+        Column("Capacity", Field("", show=_capacity)),
+        Column("Access Modes", Field("", show=_access_modes)),
+        Column("StorageClass", Field("", show=class_of)),
+        Column("VolumeAttributesClass", Field("spec.volumeAttributesClassName", UNSET)),
         AGE,
-        Column("VolumeMode", priority=1),
+        Column("VolumeMode", Field("spec.volumeMode", UNSET), priority=1),
     )
     has_generation = False
 
@@ -81,21 +91,3 @@ class PersistentVolumeClaimStrategy(Strategy):
 
     def fields(self, obj: Object) -> dict[str, str]:
         return {"name": name_of(obj)}
-
-    def row(self, obj: Object, now: datetime) -> list[Any]:
-        spec, status = obj.get("spec") or {}, obj.get("status") or {}
-        volume, size, modes = spec.get("volumeName") or "", "", ""
-        if volume:
-            modes = access_modes(status.get("accessModes"))
-            size = canonical((status.get("capacity") or {}).get("storage", 0))
-        return [
-            name_of(obj),
-            phase(obj),
-            volume,
-            size,
-            modes,
-            class_of(obj),
-            spec.get("volumeAttributesClassName") or UNSET,
-            age(created(obj), now),
-            spec.get("volumeMode") or UNSET,
-        ]

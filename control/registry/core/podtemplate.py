@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Any
-
-from control.registry.cells import NAME, Column, containers_and_images, labels_text, name_of
+from control.registry.cells import (
+    NAME,
+    Column,
+    Field,
+    images_of,
+    labels_text,
+    names_of,
+)
 from control.registry.core.pod_defaults import default_template
 from control.registry.core.podspec import validate_template
 from control.registry.strategy import Object, Strategy
@@ -14,7 +18,12 @@ from kube.errors import FieldError
 
 class PodTemplateStrategy(Strategy):
     returns_deleted = True
-    columns = (NAME, Column("Containers"), Column("Images"), Column("Pod Labels"))
+    columns = (
+        NAME,
+        Column("Containers", Field("template.spec.containers", show=names_of)),
+        Column("Images", Field("template.spec.containers", show=images_of)),
+        Column("Pod Labels", Field("template.metadata.labels", show=labels_text)),
+    )
     allow_create_on_update = True
 
     def default(self, obj: Object) -> None:
@@ -22,8 +31,3 @@ class PodTemplateStrategy(Strategy):
 
     def validate(self, obj: Object) -> list[FieldError]:
         return validate_template(obj.get("template") or {}, "template")
-
-    def row(self, obj: Object, now: datetime) -> list[Any]:
-        template = obj.get("template") or {}
-        names, images = containers_and_images(template.get("spec"))
-        return [name_of(obj), names, images, labels_text((template.get("metadata") or {}).get("labels"))]

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import base64
-from datetime import datetime
 from typing import Any
 
 import msgspec
 
-from control.registry.cells import AGE, NAME, Column, created, name_of
+from control.registry.cells import AGE, NAME, Column, Field, count
 from control.registry.checks import unchanged
 from control.registry.core.data_keys import decoded_size, validate_frozen, validate_keys, validate_size
 from control.registry.strategy import Object, Strategy
-from control.registry.tables import age
 from kube.errors import FieldError, invalid_value, required
 
 TOKEN_TYPE, ACCOUNT_ANNOTATION = "kubernetes.io/service-account-token", "kubernetes.io/service-account.name"
@@ -31,7 +29,12 @@ def _validate_json(data: Object, key: str) -> list[FieldError]:
 
 
 class SecretStrategy(Strategy):
-    columns = (NAME, Column("Type", description="What the secret is for."), Column("Data", "integer"), AGE)
+    columns = (
+        NAME,
+        Column("Type", Field("type"), "What the secret is for."),
+        Column("Data", count("data"), type="integer"),
+        AGE,
+    )
     has_generation = False
 
     def default(self, obj: Object) -> None:
@@ -69,6 +72,3 @@ class SecretStrategy(Strategy):
 
     def fields(self, obj: Object) -> dict[str, str]:
         return {"type": obj.get("type") or ""}
-
-    def row(self, obj: Object, now: datetime) -> list[Any]:
-        return [name_of(obj), obj.get("type") or "", len(obj.get("data") or ()), age(created(obj), now)]

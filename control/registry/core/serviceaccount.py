@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Any
-
-from control.registry.cells import AGE, NAME, Column, created, name_of
+from control.registry.cells import AGE, NAME, Column, count
 from control.registry.strategy import Object, Strategy
-from control.registry.tables import age
 
 MOUNTABLE = "kubernetes.io/enforce-mountable-secrets"
 
 
 class ServiceAccountStrategy(Strategy):
     returns_deleted = True
-    columns = (NAME, Column("Secrets", description="How many secrets pods of this account may use."), AGE)
+    columns = (NAME, Column("Secrets", count("secrets"), "How many secrets pods of this account may use."), AGE)
     has_generation = False
 
     def warnings(self, obj: Object, old: Object | None) -> list[str]:
@@ -23,6 +19,3 @@ class ServiceAccountStrategy(Strategy):
             return []
         said = "deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets"
         return [f"metadata.annotations[{MOUNTABLE}]: {said}"]
-
-    def row(self, obj: Object, now: datetime) -> list[Any]:
-        return [name_of(obj), len(obj.get("secrets") or ()), age(created(obj), now)]

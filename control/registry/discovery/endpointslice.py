@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Any
-
-from control.registry.cells import AGE, NAME, UNSET, Column, created, name_of
+from control.registry.cells import AGE, NAME, UNSET, Column, Field
 from control.registry.checks import each, ip, non_special_ip, one_of, port, unchanged
 from control.registry.core.container_ports import PROTOCOLS
 from control.registry.core.endpoints import shortened
 from control.registry.strategy import Object, Strategy
-from control.registry.tables import age
 from control.storage import partial
 from kube import names
 from kube.errors import FieldError, duplicate, invalid_value, required, too_many
@@ -60,13 +56,22 @@ def _hints(hints: Object, path: str) -> list[FieldError]:
     return errors
 
 
+def _ports(ports: list[Object] | None) -> str:
+    shown = (str(p["port"]) if p.get("port") is not None else p.get("name") or "*" for p in ports or ())
+    return shortened(list(shown)) or UNSET
+
+
+def _addresses(endpoints: list[Object] | None) -> str:
+    return shortened([a for e in endpoints or () for a in e.get("addresses") or ()]) or UNSET
+
+
 class EndpointSliceStrategy(Strategy):
     index = staticmethod(partial.label_reader("kubernetes.io/service-name"))
     columns = (
         NAME,
-        Column("AddressType", description="Kind of the addresses."),
-        Column("Ports", description="Ports of all endpoints."),
-        Column("Endpoints", description="Addresses of the endpoints."),
+        Column("AddressType", Field("addressType"), "Kind of the addresses."),
+        Column("Ports", Field("ports", show=_ports), "Ports of all endpoints."),
+        Column("Endpoints", Field("endpoints", show=_addresses), "Addresses of the endpoints."),
         AGE,
     )
 
@@ -101,17 +106,3 @@ class EndpointSliceStrategy(Strategy):
 
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
         return self.validate(obj) + unchanged(obj, old, "addressType", "addressType")
-
-    def row(self, obj: Object, now: datetime) -> list[Any]:
-        ports = []
-        for item in obj.get("ports") or ():
-            number = item.get("port")
-            ports.append(str(number) if number is not None else item.get("name") or "*")
-        addresses = [a for e in obj.get("endpoints") or () for a in e.get("addresses") or ()]
-        return [
-            name_of(obj),
-            obj.get("addressType") or "",
-            shortened(ports) or UNSET,
-            shortened(addresses) or UNSET,
-            age(created(obj), now),
-        ]

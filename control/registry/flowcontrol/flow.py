@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Any
-
-from control.registry.cells import AGE, NAME, NONE, Column, created, name_of
+from control.registry.cells import AGE, NAME, NONE, Column, Field, name_of
 from control.registry.checks import each, one_of
 from control.registry.defaults import default_absent, default_empty
 from control.registry.flowcontrol.limits import validate_limits
 from control.registry.flowcontrol.rules import validate_rule
 from control.registry.naming import path_segment
 from control.registry.strategy import OBJECT_META, Object, Strategy
-from control.registry.tables import age
 from kube import names
 from kube.errors import FieldError, forbidden_field, invalid_value, required
+
+
+def _method(method: Object | None) -> str:
+    return method.get("type", "") if method else NONE
+
+
+def _dangling(conditions: list[Object] | None) -> str:
+    return next((c.get("status", "") for c in conditions or () if c.get("type") == "Dangling"), "?")
 
 
 class FlowSchemaStrategy(Strategy):
     status_keeps = OBJECT_META
     columns = (
         NAME,
-        Column("PriorityLevel"),
-        Column("MatchingPrecedence"),
-        Column("DistinguisherMethod"),
+        Column("PriorityLevel", Field("spec.priorityLevelConfiguration.name")),
+        Column("MatchingPrecedence", Field("spec.matchingPrecedence", 0)),
+        Column("DistinguisherMethod", Field("spec.distinguisherMethod", show=_method)),
         AGE,
-        Column("MissingPL", description="Whether the priority level does not exist."),
+        Column("MissingPL", Field("status.conditions", show=_dangling), "Whether the priority level does not exist."),
     )
 
     def name_errors(self, name: str, prefix: bool = False) -> list[str]:
@@ -57,29 +61,20 @@ class FlowSchemaStrategy(Strategy):
             errors += validate_rule(rule, f"spec.rules[{index}]")
         return errors
 
-    def row(self, obj: Object, now: datetime) -> list[Any]:
-        spec = obj.get("spec") or {}
-        conditions = (obj.get("status") or {}).get("conditions") or ()
-        method = spec.get("distinguisherMethod")
-        return [
-            name_of(obj),
-            (spec.get("priorityLevelConfiguration") or {}).get("name") or "",
-            spec.get("matchingPrecedence", 0),
-            method.get("type", "") if method else NONE,
-            age(created(obj), now),
-            next((c.get("status", "") for c in conditions if c.get("type") == "Dangling"), "?"),
-        ]
+
+def _limit(path: str, key: str) -> Field:
+    return Field(path, show=lambda found: NONE if found is None else found.get(key, 0))
 
 
 class PriorityLevelStrategy(Strategy):
     status_keeps = OBJECT_META
     columns = (
         NAME,
-        Column("Type"),
-        Column("NominalConcurrencyShares"),
-        Column("Queues"),
-        Column("HandSize"),
-        Column("QueueLengthLimit"),
+        Column("Type", Field("spec.type")),
+        Column("NominalConcurrencyShares", _limit("spec.limited", "nominalConcurrencyShares")),
+        Column("Queues", _limit("spec.limited.limitResponse.queuing", "queues")),
+        Column("HandSize", _limit("spec.limited.limitResponse.queuing", "handSize")),
+        Column("QueueLengthLimit", _limit("spec.limited.limitResponse.queuing", "queueLengthLimit")),
         AGE,
     )
 
@@ -107,14 +102,3 @@ class PriorityLevelStrategy(Strategy):
             if spec.get("limited") is None:
                 errors.append(required("spec.limited", "must not be empty when type is Limited"))
         return errors + validate_limits(spec, "spec")
-
-    def row(self, obj: Object, now: datetime) -> list[Any]:
-        spec = obj.get("spec") or {}
-        limited = spec.get("limited")
-        shown: list[Any] = [NONE] * 4
-        if limited is not None:
-            shown[0] = limited.get("nominalConcurrencyShares", 0)
-            queuing = (limited.get("limitResponse") or {}).get("queuing")
-            if queuing is not None:
-                shown[1:] = [queuing.get(k, 0) for k in ("queues", "handSize", "queueLengthLimit")]
-        return [name_of(obj), spec.get("type") or "", *shown, age(created(obj), now)]

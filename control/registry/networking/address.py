@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import ipaddress
-from datetime import datetime
-from typing import Any
 
-from control.registry.cells import AGE, NAME, NONE, Column, created, name_of
+from control.registry.cells import AGE, NAME, NONE, Column, Field, name_of
 from control.registry.strategy import Object, Strategy
-from control.registry.tables import age
 from kube.errors import FieldError, invalid_value, required
 
 
 class ServiceCIDRStrategy(Strategy):
-    columns = (NAME, Column("CIDRs", description="The ranges."), AGE)
+    columns = (NAME, Column("CIDRs", Field("spec.cidrs", show=lambda cidrs: ",".join(cidrs or ())), "The ranges."), AGE)
     has_generation = False
 
     def validate(self, obj: Object) -> list[FieldError]:
@@ -25,9 +22,6 @@ class ServiceCIDRStrategy(Strategy):
         if after == before or (len(before) == 1 and len(after) == 2 and after[0] == before[0]):
             return _validate_ranges(after)
         return [invalid_value("spec.cidrs", after, "field is immutable")]
-
-    def row(self, obj: Object, now: datetime) -> list[Any]:
-        return [name_of(obj), ",".join((obj.get("spec") or {}).get("cidrs") or ()), age(created(obj), now)]
 
 
 def _validate_ranges(ranges: list[str]) -> list[FieldError]:
@@ -61,8 +55,17 @@ def address_name(name: str, prefix: bool = False) -> list[str]:
     return [] if canonical == name else [f"must be in canonical form (e.g. {canonical})"]
 
 
+def _parent(parent: Object | None) -> str:
+    """Print a reference: `services/default/web`."""
+    if not parent:
+        return NONE
+    group, namespace = parent.get("group"), parent.get("namespace")
+    resource = parent.get("resource", "") + (f".{group}" if group else "")
+    return "/".join([resource, *([namespace] if namespace else []), parent.get("name", "")])
+
+
 class IPAddressStrategy(Strategy):
-    columns = (NAME, Column("ParentRef", description="Who has the address."), AGE)
+    columns = (NAME, Column("ParentRef", Field("spec.parentRef", show=_parent), "Who has the address."), AGE)
     has_generation = False
 
     def name_errors(self, name: str, prefix: bool = False) -> list[str]:
@@ -82,13 +85,3 @@ class IPAddressStrategy(Strategy):
     def fields(self, obj: Object) -> dict[str, str]:
         parent = (obj.get("spec") or {}).get("parentRef") or {}
         return {f"spec.parentRef.{k}": parent.get(k) or "" for k in ("group", "resource", "namespace", "name")}
-
-    def row(self, obj: Object, now: datetime) -> list[Any]:
-        parent, shown = (obj.get("spec") or {}).get("parentRef"), NONE
-        if parent:
-            group = parent.get("group")
-            parts = [parent.get("resource", "") + (f".{group}" if group else "")]
-            shown = "/".join(
-                [*parts, *([parent["namespace"]] if parent.get("namespace") else []), parent.get("name", "")]
-            )
-        return [name_of(obj), shown, age(created(obj), now)]

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from datetime import datetime
-from typing import Any
 
-from control.registry.cells import AGE, NAME, NONE, Column, created, name_of
+from control.registry.cells import AGE, NAME, NONE, Column, Field
 from control.registry.checks import each, ip, port
 from control.registry.strategy import Object, Strategy
-from control.registry.tables import age
 from kube import names
 from kube.errors import FieldError, invalid_value, not_supported, required
 
@@ -105,13 +102,23 @@ def validate_points(status: Object) -> list[FieldError]:
     return errors
 
 
+def _hosts(rules: list[Object] | None) -> str:
+    hosts = [r["host"] for r in rules or () if r.get("host")]
+    more = f" + {len(hosts) - SHOWN} more..." if len(hosts) > SHOWN else ""
+    return (",".join(hosts[:SHOWN]) or "*") + more
+
+
+def _addresses(points: list[Object] | None) -> str:
+    return ",".join(sorted({p.get("ip") or p.get("hostname") or "" for p in points or ()} - {""}))
+
+
 class IngressStrategy(Strategy):
     columns = (
         NAME,
-        Column("Class", description="Which controller serves it."),
-        Column("Hosts", description="Hosts that requests are matched against."),
-        Column("Address", description="Where the load balancer listens."),
-        Column("Ports", description="80, and 443 with TLS."),
+        Column("Class", Field("spec.ingressClassName", NONE), "Which controller serves it."),
+        Column("Hosts", Field("spec.rules", show=_hosts), "Hosts that requests are matched against."),
+        Column("Address", Field("status.loadBalancer.ingress", show=_addresses), "Where the load balancer listens."),
+        Column("Ports", Field("spec.tls", show=lambda tls: "80, 443" if tls else "80"), "80, and 443 with TLS."),
         AGE,
     )
 
@@ -151,20 +158,3 @@ class IngressStrategy(Strategy):
         if annotated and old is None:
             return [f"annotation \"{CLASS_ANNOTATION}\" is deprecated, please use 'spec.ingressClassName' instead"]
         return []
-
-    def row(self, obj: Object, now: datetime) -> list[Any]:
-        spec, status = obj.get("spec") or {}, obj.get("status") or {}
-        hosts = [r["host"] for r in spec.get("rules") or () if r.get("host")]
-        shown = ",".join(hosts[:SHOWN]) or "*"
-        if len(hosts) > SHOWN:
-            shown += f" + {len(hosts) - SHOWN} more..."
-        points = (status.get("loadBalancer") or {}).get("ingress") or []
-        addresses = sorted({p.get("ip") or p.get("hostname") or "" for p in points} - {""})
-        return [
-            name_of(obj),
-            spec.get("ingressClassName") or NONE,
-            shown,
-            ",".join(addresses),
-            "80, 443" if spec.get("tls") else "80",
-            age(created(obj), now),
-        ]

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Any
-
-from control.registry.cells import AGE, NAME, NONE, Column, created, name_of
+from control.registry.cells import AGE, NAME, NONE, Column, Field
 from control.registry.checks import each, one_of, unchanged
 from control.registry.defaults import default_empty
 from control.registry.strategy import Object, Strategy
-from control.registry.tables import age
 from kube import names
 from kube.errors import FieldError, forbidden_field, invalid_value, required
 
@@ -36,8 +32,21 @@ def _validate_parameters(parameters: Object | None, path: str) -> list[FieldErro
     return errors
 
 
+def _parameters(parameters: Object | None) -> str:
+    if not parameters:
+        return NONE
+    group = parameters.get("apiGroup")
+    kind = f"{parameters.get('kind', '')}.{group}" if group else parameters.get("kind", "")
+    return f"{kind}/{parameters.get('name', '')}"
+
+
 class IngressClassStrategy(Strategy):
-    columns = (NAME, Column("Controller", description="Who serves it."), Column("Parameters"), AGE)
+    columns = (
+        NAME,
+        Column("Controller", Field("spec.controller"), "Who serves it."),
+        Column("Parameters", Field("spec.parameters", show=_parameters)),
+        AGE,
+    )
 
     def default(self, obj: Object) -> None:
         default_empty((obj.get("spec") or {}).get("parameters"), scope="Cluster")
@@ -60,11 +69,3 @@ class IngressClassStrategy(Strategy):
         return self.validate(obj) + unchanged(
             obj.get("spec") or {}, old.get("spec") or {}, "controller", "spec.controller"
         )
-
-    def row(self, obj: Object, now: datetime) -> list[Any]:
-        spec = obj.get("spec") or {}
-        parameters, shown = spec.get("parameters"), NONE
-        if parameters:
-            group = parameters.get("apiGroup")
-            shown = parameters.get("kind", "") + (f".{group}" if group else "") + f"/{parameters.get('name', '')}"
-        return [name_of(obj), spec.get("controller") or "", shown, age(created(obj), now)]

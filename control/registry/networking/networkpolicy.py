@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Collection, Iterator
-from datetime import datetime
-from typing import Any
 
-from control.registry.cells import AGE, NAME, Column, created, name_of, selector_text
+from control.registry.cells import AGE, NAME, Column, Field, selector_text
 from control.registry.checks import cidr, label_selector, one_of, port, port_or_name
 from control.registry.defaults import default_empty
 from control.registry.strategy import Object, Strategy
-from control.registry.tables import age
 from kube.errors import FieldError, forbidden_field, invalid_value, required
 
 
@@ -83,7 +80,11 @@ def _cidrs(policy: Object) -> Iterator[str]:
 
 
 class NetworkPolicyStrategy(Strategy):
-    columns = (NAME, Column("Pod-Selector", description="The pods it is about."), AGE)
+    columns = (
+        NAME,
+        Column("Pod-Selector", Field("spec.podSelector", show=selector_text), "The pods it is about."),
+        AGE,
+    )
 
     def default(self, obj: Object) -> None:
         spec = obj.setdefault("spec", {})
@@ -117,6 +118,3 @@ class NetworkPolicyStrategy(Strategy):
         for index, kind in enumerate(kinds):
             errors += one_of(kind, ("Ingress", "Egress"), f"spec.policyTypes[{index}]")
         return errors
-
-    def row(self, obj: Object, now: datetime) -> list[Any]:
-        return [name_of(obj), selector_text((obj.get("spec") or {}).get("podSelector")), age(created(obj), now)]

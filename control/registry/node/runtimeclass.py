@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Any
-
-from control.registry.cells import AGE, NAME, Column, created, name_of
+from control.registry.cells import AGE, NAME, Column, Field
 from control.registry.checks import each, labels, repeated, unchanged
 from control.registry.core.deprecated import OLD_LABELS
 from control.registry.core.placement import validate_tolerations
 from control.registry.core.resources import amount_of, container_resource_name
 from control.registry.strategy import Object, Strategy
-from control.registry.tables import age
 from kube.errors import FieldError, duplicate
 from kube.names import dns1123_label
 
 
 class RuntimeClassStrategy(Strategy):
-    columns = (NAME, Column("Handler", description="The runtime's handler."), AGE)
+    columns = (NAME, Column("Handler", Field("handler"), "The runtime's handler."), AGE)
     allow_unconditional_update = False
     has_generation = False
 
@@ -39,6 +35,3 @@ class RuntimeClassStrategy(Strategy):
     def warnings(self, obj: Object, old: Object | None) -> list[str]:
         selector = (obj.get("scheduling") or {}).get("nodeSelector") or {}
         return [f"scheduling.nodeSelector[{k}]: {OLD_LABELS[k]}" for k in sorted(selector) if k in OLD_LABELS]
-
-    def row(self, obj: Object, now: datetime) -> list[Any]:
-        return [name_of(obj), obj.get("handler") or "", age(created(obj), now)]

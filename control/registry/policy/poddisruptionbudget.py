@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Any
-
-from control.registry.cells import AGE, NAME, Column, created, name_of
+from control.registry.cells import AGE, NAME, Column, Field, number
 from control.registry.checks import at_most_all, int_or_percent, label_selector, non_negative, one_of
 from control.registry.strategy import Object, Strategy
-from control.registry.tables import age
 from kube.errors import FieldError, invalid_value
 
 
 class PodDisruptionBudgetStrategy(Strategy):
     columns = (
         NAME,
-        Column("Min Available", description="Pods that must stay."),
-        Column("Max Unavailable", description="Pods that may be away."),
-        Column("Allowed Disruptions", "integer", description="Pods that may be evicted now."),
+        Column("Min Available", number("spec.minAvailable", "N/A"), "Pods that must stay."),
+        Column("Max Unavailable", number("spec.maxUnavailable", "N/A"), "Pods that may be away."),
+        Column(
+            "Allowed Disruptions",
+            Field("status.disruptionsAllowed", 0),
+            "Pods that may be evicted now.",
+            type="integer",
+        ),
         AGE,
     )
     allow_unconditional_update = False
@@ -41,8 +42,3 @@ class PodDisruptionBudgetStrategy(Strategy):
         counts = ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods")
         status = obj.get("status") or {}
         return [e for key in counts for e in non_negative(status.get(key), f"status.{key}")]
-
-    def row(self, obj: Object, now: datetime) -> list[Any]:
-        spec = obj.get("spec") or {}
-        shown = ["N/A" if spec.get(k) is None else str(spec[k]) for k in ("minAvailable", "maxUnavailable")]
-        return [name_of(obj), *shown, (obj.get("status") or {}).get("disruptionsAllowed", 0), age(created(obj), now)]

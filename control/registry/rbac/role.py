@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Any
-
-from control.registry.cells import CREATED_AT, NAME, created, name_of
+from control.registry.cells import CREATED_AT, NAME
 from control.registry.checks import label_selector
 from control.registry.naming import path_segment
 from control.registry.strategy import Object, Strategy
@@ -51,6 +48,3 @@ class RoleStrategy(Strategy):
             for index, selector in enumerate(selectors):
                 errors += label_selector(selector, f"{path}[{index}]")
         return errors
-
-    def row(self, obj: Object, now: datetime) -> list[Any]:
-        return [name_of(obj), created(obj) or ""]

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Any
-
-from control.registry.cells import AGE, NAME, Column, created, name_of
+from control.registry.cells import AGE, NAME, Column, Field, reference
 from control.registry.checks import each
 from control.registry.defaults import default_empty
 from control.registry.naming import path_segment, subdomain
 from control.registry.strategy import Object, Strategy
-from control.registry.tables import age
 from kube.errors import FieldError, invalid_value, not_supported, required
 
 GROUP = "rbac.authorization.k8s.io"
@@ -34,14 +30,24 @@ def _validate_subject(subject: Object, cluster_wide: bool, path: str) -> list[Fi
     return errors
 
 
+def _subjects(kind: str) -> Field:
+    """Print the names of subjects of a kind; service accounts have a namespace, too."""
+
+    def shown(subject: Object) -> str:
+        name: str = subject.get("name", "")
+        return f"{subject.get('namespace', '')}/{name}" if kind == "ServiceAccount" else name
+
+    return Field("subjects", show=lambda found: ", ".join(shown(s) for s in found or () if s.get("kind") == kind))
+
+
 class RoleBindingStrategy(Strategy):
     columns = (
         NAME,
-        Column("Role", description="Kind and name of the role."),
+        Column("Role", Field("roleRef", show=reference), "Kind and name of the role."),
         AGE,
-        Column("Users", description="Users that have the role.", priority=1),
-        Column("Groups", description="Groups that have the role.", priority=1),
-        Column("ServiceAccounts", description="Service accounts that have the role.", priority=1),
+        Column("Users", _subjects("User"), "Users that have the role.", priority=1),
+        Column("Groups", _subjects("Group"), "Groups that have the role.", priority=1),
+        Column("ServiceAccounts", _subjects("ServiceAccount"), "Service accounts that have the role.", priority=1),
     )
     allow_create_on_update = True
     has_generation = False
@@ -75,14 +81,3 @@ class RoleBindingStrategy(Strategy):
         if obj.get("roleRef") != old.get("roleRef"):
             errors.append(invalid_value("roleRef", obj.get("roleRef"), "cannot change roleRef"))
         return errors
-
-    def row(self, obj: Object, now: datetime) -> list[Any]:
-        role, subjects = obj.get("roleRef") or {}, obj.get("subjects") or []
-        named = {
-            kind: ", ".join(s.get("name", "") for s in subjects if s.get("kind") == kind) for kind in ("User", "Group")
-        }
-        accounts = ", ".join(
-            f"{s.get('namespace', '')}/{s.get('name', '')}" for s in subjects if s.get("kind") == "ServiceAccount"
-        )
-        shown = f"{role.get('kind', '')}/{role.get('name', '')}"
-        return [name_of(obj), shown, age(created(obj), now), named["User"], named["Group"], accounts]

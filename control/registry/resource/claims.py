@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Any
-
-from control.registry.cells import AGE, NAME, Column, created, name_of
+from control.registry.cells import AGE, NAME, Column, Field
 from control.registry.checks import unchanged
 from control.registry.defaults import default_empty
 from control.registry.resource.slices import validate_slice
@@ -16,7 +13,6 @@ from control.registry.resource.validation import (
     validate_claim_status,
 )
 from control.registry.strategy import OBJECT_META, Context, Finish, Object, Strategy
-from control.registry.tables import age
 from kube.errors import FieldError, forbidden_field, invalid, invalid_value
 
 ADMIN_LABEL = "resource.kubernetes.io/admin-access"
@@ -47,9 +43,17 @@ def _default_requests(spec: Object | None) -> None:
                 default_empty(toleration, operator="Equal")
 
 
+def _state(claim: Object) -> str:
+    status = claim.get("status") or {}
+    states = ["deleted"] if claim.get("metadata", {}).get("deletionTimestamp") else []
+    if status.get("allocation") is not None:
+        states += ["allocated", *(["reserved"] if status.get("reservedFor") else [])]
+    return ",".join(states) or "pending"
+
+
 class ResourceClaimStrategy(Strategy):
     status_keeps = OBJECT_META
-    columns = (NAME, Column("State", description="Whether devices are allocated and in use."), AGE)
+    columns = (NAME, Column("State", Field("", show=_state), "Whether devices are allocated and in use."), AGE)
     has_generation = False
 
     def default(self, obj: Object) -> None:
@@ -79,15 +83,6 @@ class ResourceClaimStrategy(Strategy):
             return []
         return [invalid_value("spec", obj.get("spec"), "field is immutable")]
 
-    def row(self, obj: Object, now: datetime) -> list[Any]:
-        status = obj.get("status") or {}
-        states = ["deleted"] if obj.get("metadata", {}).get("deletionTimestamp") else []
-        if status.get("allocation") is None:
-            states += [] if states else ["pending"]
-        else:
-            states += ["allocated", *(["reserved"] if status.get("reservedFor") else [])]
-        return [name_of(obj), ",".join(states), age(created(obj), now)]
-
 
 class ResourceClaimTemplateStrategy(Strategy):
     has_generation = False
@@ -111,7 +106,13 @@ class ResourceClaimTemplateStrategy(Strategy):
 
 
 class ResourceSliceStrategy(Strategy):
-    columns = (NAME, Column("Node"), Column("Driver"), Column("Pool"), AGE)
+    columns = (
+        NAME,
+        Column("Node", Field("spec.nodeName")),
+        Column("Driver", Field("spec.driver")),
+        Column("Pool", Field("spec.pool.name")),
+        AGE,
+    )
 
     def validate(self, obj: Object) -> list[FieldError]:
         return validate_slice(obj.get("spec") or {}, "spec")
@@ -126,8 +127,3 @@ class ResourceSliceStrategy(Strategy):
     def fields(self, obj: Object) -> dict[str, str]:
         spec = obj.get("spec") or {}
         return {f"spec.{key}": spec.get(key) or "" for key in ("nodeName", "driver")}
-
-    def row(self, obj: Object, now: datetime) -> list[Any]:
-        spec = obj.get("spec") or {}
-        pool = (spec.get("pool") or {}).get("name") or ""
-        return [name_of(obj), spec.get("nodeName") or "", spec.get("driver") or "", pool, age(created(obj), now)]

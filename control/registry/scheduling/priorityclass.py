@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Any
-
-from control.registry.cells import AGE, NAME, Column, created, name_of
+from control.registry.cells import AGE, NAME, Column, Field, name_of
 from control.registry.defaults import default_empty
 from control.registry.strategy import Object, Strategy
-from control.registry.tables import age
 from kube.errors import FieldError, forbidden_field, invalid_value, not_supported
 
 HIGHEST_USER_PRIORITY = 1_000_000_000
@@ -19,10 +15,10 @@ POLICIES = ("Never", "PreemptLowerPriority")
 class PriorityClassStrategy(Strategy):
     columns = (
         NAME,
-        Column("Value", "integer", description="The priority."),
-        Column("Global-Default", "boolean", description="Whether pods without a class get it."),
+        Column("Value", Field("value", 0), "The priority.", type="integer"),
+        Column("Global-Default", Field("globalDefault", False), "Whether pods without a class get it.", type="boolean"),
         AGE,
-        Column("PreemptionPolicy", description="Whether its pods push others out.", priority=1),
+        Column("PreemptionPolicy", Field("preemptionPolicy"), "Whether its pods push others out.", priority=1),
     )
 
     def default(self, obj: Object) -> None:
@@ -52,7 +48,3 @@ class PriorityClassStrategy(Strategy):
         if obj.get("preemptionPolicy") != old.get("preemptionPolicy"):
             errors.append(invalid_value("preemptionPolicy", obj.get("preemptionPolicy"), "field is immutable"))
         return errors
-
-    def row(self, obj: Object, now: datetime) -> list[Any]:
-        flags = [obj.get("value", 0), bool(obj.get("globalDefault"))]
-        return [name_of(obj), *flags, age(created(obj), now), obj.get("preemptionPolicy") or ""]

@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Any
-
-from control.registry.cells import AGE, NAME, NONE, UNSET, Column, created, name_of
+from control.registry.cells import AGE, NAME, NONE, UNSET, Column, Field, count, name_of
 from control.registry.checks import each, label_selector, non_negative, quantity, repeated
 from control.registry.core.volume_sources import driver_name
 from control.registry.defaults import default_absent, default_empty
 from control.registry.strategy import Object, Strategy
-from control.registry.tables import age
 from kube.errors import FieldError, duplicate, invalid_value, not_supported, required
 from kube.names import dns1123_subdomain, qualified_name
 from kube.quantity import canonical
 
-_FLAGS = {"attachRequired": True, "podInfoOnMount": False, "storageCapacity": False}
+
+def _audiences(requests: list[Object] | None) -> str:
+    return ",".join(r.get("audience", "") for r in requests) if requests else UNSET
 
 
 class CSIDriverStrategy(Strategy):
     columns = (
         NAME,
-        Column("AttachRequired", "boolean"),
-        Column("PodInfoOnMount", "boolean"),
-        Column("StorageCapacity", "boolean"),
-        Column("TokenRequests"),
-        Column("RequiresRepublish", "boolean"),
-        Column("Modes"),
+        Column("AttachRequired", Field("spec.attachRequired", show=lambda found: found is not False), type="boolean"),
+        Column("PodInfoOnMount", Field("spec.podInfoOnMount", False), type="boolean"),
+        Column("StorageCapacity", Field("spec.storageCapacity", False), type="boolean"),
+        Column("TokenRequests", Field("spec.tokenRequests", show=_audiences)),
+        Column("RequiresRepublish", Field("spec.requiresRepublish", False), type="boolean"),
+        Column("Modes", Field("spec.volumeLifecycleModes", show=lambda modes: ",".join(modes or ()) or NONE)),
         AGE,
     )
     allow_unconditional_update = False
@@ -34,7 +32,8 @@ class CSIDriverStrategy(Strategy):
     def default(self, obj: Object) -> None:
         spec = obj.setdefault("spec", {})
         spec.pop("preventPodSchedulingIfMissing", None)  # an alpha feature's, off as upstream
-        default_absent(spec, **_FLAGS, requiresRepublish=False, seLinuxMount=False)
+        default_absent(spec, attachRequired=True, podInfoOnMount=False, storageCapacity=False)
+        default_absent(spec, requiresRepublish=False, seLinuxMount=False)
         default_empty(spec, fsGroupPolicy="ReadWriteOnceWithFSType", volumeLifecycleModes=["Persistent"])
 
     def validate(self, obj: Object) -> list[FieldError]:
@@ -58,19 +57,6 @@ class CSIDriverStrategy(Strategy):
                 errors.append(invalid_value(f"spec.{key}", value, "field is immutable"))
         return errors
 
-    def row(self, obj: Object, now: datetime) -> list[Any]:
-        spec = obj.get("spec") or {}
-        flags = [default if spec.get(key) is None else spec[key] for key, default in _FLAGS.items()]
-        requests = spec.get("tokenRequests")
-        return [
-            name_of(obj),
-            *flags,
-            ",".join(r.get("audience", "") for r in requests) if requests else UNSET,
-            bool(spec.get("requiresRepublish")),
-            ",".join(spec.get("volumeLifecycleModes") or ()) or NONE,
-            age(created(obj), now),
-        ]
-
 
 _LONGEST_NODE = 256
 
@@ -93,7 +79,7 @@ def _token_requests(requests: list[Object], path: str) -> list[FieldError]:
 
 
 class CSINodeStrategy(Strategy):
-    columns = (NAME, Column("Drivers", "integer", description="How many drivers the node has."), AGE)
+    columns = (NAME, Column("Drivers", count("spec.drivers"), "How many drivers the node has.", type="integer"), AGE)
     allow_unconditional_update = False
     has_generation = False
 
@@ -131,12 +117,13 @@ class CSINodeStrategy(Strategy):
                 errors.append(invalid_value("CSINodeDriver", driver, "field is immutable"))
         return errors
 
-    def row(self, obj: Object, now: datetime) -> list[Any]:
-        return [name_of(obj), len((obj.get("spec") or {}).get("drivers") or ()), age(created(obj), now)]
-
 
 class CSIStorageCapacityStrategy(Strategy):
-    columns = (NAME, Column("StorageClassName"), Column("Capacity"))
+    columns = (
+        NAME,
+        Column("StorageClassName", Field("storageClassName")),
+        Column("Capacity", Field("capacity", show=lambda found: UNSET if found is None else canonical(found))),
+    )
     has_generation = False
 
     def validate(self, obj: Object) -> list[FieldError]:
@@ -154,7 +141,3 @@ class CSIStorageCapacityStrategy(Strategy):
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
         keys = [k for k in ("nodeTopology", "storageClassName") if obj.get(k) != old.get(k)]
         return [*self.validate(obj), *(invalid_value(k, obj.get(k), "field is immutable") for k in keys)]
-
-    def row(self, obj: Object, now: datetime) -> list[Any]:
-        capacity = obj.get("capacity")
-        return [name_of(obj), obj.get("storageClassName") or "", UNSET if capacity is None else canonical(capacity)]

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Any
+from dataclasses import replace
 
-from control.registry.cells import AGE, NAME, Column, created, name_of
+from control.registry.cells import AGE, NAME, Column, Field, name_of
 from control.registry.checks import each, repeated, unchanged
 from control.registry.defaults import default_empty
 from control.registry.strategy import Object, Strategy
-from control.registry.tables import age
 from kube.errors import FieldError, duplicate, forbidden_field, invalid_value, not_supported, required
 from kube.names import qualified_name
 
@@ -40,13 +38,20 @@ def validate_topologies(terms: list[Object], path: str) -> list[FieldError]:
     return errors
 
 
+def _name(obj: Object) -> str:
+    annotations = obj.get("metadata", {}).get("annotations") or {}
+    return name_of(obj) + (" (default)" if annotations.get(DEFAULT_ANNOTATION) == "true" else "")
+
+
 class StorageClassStrategy(Strategy):
     columns = (
-        NAME,
-        Column("Provisioner", description="Who makes the volumes."),
-        Column("ReclaimPolicy", description="What becomes of a volume that is no longer claimed."),
-        Column("VolumeBindingMode", description="When a volume is made and bound."),
-        Column("AllowVolumeExpansion", description="Whether claims may grow."),
+        replace(NAME, cell=Field("", show=_name)),
+        Column("Provisioner", Field("provisioner"), "Who makes the volumes."),
+        Column(
+            "ReclaimPolicy", Field("reclaimPolicy", "Delete"), "What becomes of a volume that is no longer claimed."
+        ),
+        Column("VolumeBindingMode", Field("volumeBindingMode", "Immediate"), "When a volume is made and bound."),
+        Column("AllowVolumeExpansion", Field("allowVolumeExpansion", False), "Whether claims may grow."),
         AGE,
     )
     has_generation = False
@@ -78,21 +83,9 @@ class StorageClassStrategy(Strategy):
             errors += unchanged(obj, old, key, key)
         return errors
 
-    def row(self, obj: Object, now: datetime) -> list[Any]:
-        annotations = obj.get("metadata", {}).get("annotations") or {}
-        default = " (default)" if annotations.get(DEFAULT_ANNOTATION) == "true" else ""
-        return [
-            name_of(obj) + default,
-            obj.get("provisioner") or "",
-            obj.get("reclaimPolicy") or "Delete",
-            obj.get("volumeBindingMode") or "Immediate",
-            bool(obj.get("allowVolumeExpansion")),
-            age(created(obj), now),
-        ]
-
 
 class VolumeAttributesClassStrategy(Strategy):
-    columns = (NAME, Column("DriverName", description="Whose attributes they are."), AGE)
+    columns = (NAME, Column("DriverName", Field("driverName"), "Whose attributes they are."), AGE)
     has_generation = False
 
     def validate(self, obj: Object) -> list[FieldError]:
@@ -106,6 +99,3 @@ class VolumeAttributesClassStrategy(Strategy):
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
         keys = [k for k in ("driverName", "parameters") if obj.get(k) != old.get(k)]
         return [forbidden_field(key, f"updates to {key} are forbidden.") for key in keys]
-
-    def row(self, obj: Object, now: datetime) -> list[Any]:
-        return [name_of(obj), obj.get("driverName") or "", age(created(obj), now)]

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Any
-
-from control.registry.cells import AGE, NAME, Column, created, name_of
+from control.registry.cells import AGE, NAME, Column, Field
 from control.registry.checks import each
 from control.registry.core.volume_sources import driver_name
 from control.registry.strategy import OBJECT_META, Object, Strategy
-from control.registry.tables import age
 from kube.errors import FieldError, forbidden_field, invalid_value, required
 from kube.names import dns1123_subdomain
 
@@ -20,10 +16,10 @@ class VolumeAttachmentStrategy(Strategy):
     status_keeps = OBJECT_META
     columns = (
         NAME,
-        Column("Attacher", format="name", description="Who attaches."),
-        Column("PV", description="What is attached."),
-        Column("Node", description="Where."),
-        Column("Attached", "boolean", description="Whether it is done."),
+        Column("Attacher", Field("spec.attacher"), "Who attaches.", format="name"),
+        Column("PV", Field("spec.source.persistentVolumeName"), "What is attached."),
+        Column("Node", Field("spec.nodeName"), "Where."),
+        Column("Attached", Field("status.attached", False), "Whether it is done.", type="boolean"),
         AGE,
     )
     allow_unconditional_update = False
@@ -50,14 +46,3 @@ class VolumeAttachmentStrategy(Strategy):
         if obj.get("spec") == old.get("spec"):
             return []
         return [invalid_value("spec", obj.get("spec"), "field is immutable")]
-
-    def row(self, obj: Object, now: datetime) -> list[Any]:
-        spec = obj.get("spec") or {}
-        return [
-            name_of(obj),
-            spec.get("attacher") or "",
-            (spec.get("source") or {}).get("persistentVolumeName") or "",
-            spec.get("nodeName") or "",
-            bool((obj.get("status") or {}).get("attached")),
-            age(created(obj), now),
-        ]

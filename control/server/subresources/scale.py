@@ -13,8 +13,9 @@ from control.http.exchange import Answer, Request, Response
 from control.http.negotiate import negotiate
 from control.patch.apply.scaling import REPLICAS, to_parent, to_scale
 from control.registry import updating
+from control.registry.columns import AGE, NAME, Column
 from control.registry.context import Context, Projection
-from control.registry.strategy import AGE, NAME, Column, Strategy
+from control.registry.strategy import Strategy
 from control.registry.tables import age
 from control.server import patching
 from control.server.forms import Form
@@ -34,8 +35,8 @@ class ScaleStrategy(Strategy):
 
     columns = (
         NAME,
-        Column("Desired", "integer", description="Number of desired pods."),
-        Column("Available", "integer", description="Number of pods that there are."),
+        Column("Desired", type="integer", description="Number of desired pods."),
+        Column("Available", type="integer", description="Number of pods that there are."),
         AGE,
     )
 
