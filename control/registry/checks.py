@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from control.patch.json_patch import identity
-from control.registry.strategy import Object
+from control.registry.columns import Object
 from kube import names
 from kube.errors import FieldError, forbidden_field, invalid_value, not_supported, required
 from kube.ip_addresses import reached
@@ -55,6 +55,19 @@ def unchanged(obj: Object, old: Object, key: str, path: str) -> Errors:
     if (obj.get(key) or None) == (old.get(key) or None):
         return []
     return [invalid_value(path, obj.get(key), IMMUTABLE)]
+
+
+def changed(obj: Object, old: Object, *paths: str) -> Errors:
+    """Check that immutable fields are as they were; absent and empty are the same."""
+    errors: Errors = []
+    for path in paths:
+        value: Any = obj
+        before: Any = old
+        for step in path.split("."):
+            value, before = (value or {}).get(step), (before or {}).get(step)
+        if (value or None) != (before or None):
+            errors.append(invalid_value(path, value, IMMUTABLE))
+    return errors
 
 
 def port(value: Any, path: str) -> Errors:

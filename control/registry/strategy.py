@@ -19,7 +19,9 @@ from typing import Any, Protocol
 
 from control.auth.user import UserInfo
 from control.registry import deletion, metadata
+from control.registry.checks import changed
 from control.registry.columns import AGE, NAME, Column, compiled_row
+from control.registry.columns import Object as Object
 from control.storage import codec
 from control.storage.entry import Entry
 from control.storage.store import Store
@@ -27,7 +29,6 @@ from control.storage.watcher import Notice
 from kube.errors import FieldError
 from kube.resources import Resource
 
-Object = dict[str, Any]
 EVENT_TTL = 3600
 
 
@@ -120,6 +121,8 @@ class Strategy:
     """The behaviour of a kind that has no wishes of its own; subclasses override what differs."""
 
     columns: Sequence[Column] = (NAME, AGE)
+    immutable: Sequence[str] = ()
+    """Paths of fields that an update may not change."""
     allow_create_on_update = False
     """PUT of a name that does not exist creates it (upstream: leases, events, endpoints, ...)."""
     allow_unconditional_update = True
@@ -243,8 +246,8 @@ class Strategy:
         return []
 
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
-        """Return everything wrong with a change; by default what is wrong with the object as a whole."""
-        return self.validate(obj)
+        """Return everything wrong with a change: with the object as a whole, and with fields that are immutable."""
+        return self.validate(obj) + changed(obj, old, *self.immutable)
 
     def validate_requested(self, obj: Object, old: Object | None, requested: Resource) -> list[FieldError]:
         """Return what is wrong beyond `validate` because another version or group of the kind was asked for."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from control.registry.cells import AGE, NAME, NONE, Column, Field
+from control.registry.checks import IMMUTABLE
 from control.registry.strategy import Object, Strategy
 from kube.errors import FieldError, invalid_value, required
 
@@ -37,6 +38,6 @@ class ControllerRevisionStrategy(Strategy):
         errors = []
         if obj.get("revision", 0) < 0:
             errors.append(invalid_value("revision", obj["revision"], "must be greater than or equal to 0"))
-        if obj.get("data") != old.get("data"):
-            errors.append(invalid_value("data", obj.get("data"), "field is immutable"))
+        if obj.get("data") != old.get("data"):  # any JSON, where empty is not absent
+            errors.append(invalid_value("data", obj.get("data"), IMMUTABLE))
         return errors

@@ -13,7 +13,7 @@ from control.registry.cells import (
     Field,
     labels_text,
 )
-from control.registry.checks import at_most_all, int_or_percent, scaled_zero, unchanged
+from control.registry.checks import at_most_all, int_or_percent, scaled_zero
 from control.registry.core.pod_defaults import default_template
 from control.registry.core.pod_warnings import template_warnings
 from control.registry.defaults import default_absent, default_empty
@@ -77,6 +77,7 @@ class DaemonSetStrategy(Strategy):
         IMAGES,
         SELECTOR,
     )
+    immutable = ("spec.selector",)
 
     def default(self, obj: Object) -> None:
         spec = obj.setdefault("spec", {})
@@ -97,9 +98,6 @@ class DaemonSetStrategy(Strategy):
         errors = validate_selector(spec, "spec", "daemonset") + validate_selected_template(spec, "spec", "DaemonSet")
         errors += validate_counts(spec, "spec", "minReadySeconds", "revisionHistoryLimit")
         return errors + _validate_update_strategy(spec.get("updateStrategy") or {}, "spec.updateStrategy")
-
-    def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
-        return self.validate(obj) + unchanged(obj.get("spec") or {}, old.get("spec") or {}, "selector", "spec.selector")
 
     def validate_status_update(self, obj: Object, old: Object) -> list[FieldError]:
         status, before = obj.get("status") or {}, old.get("status") or {}

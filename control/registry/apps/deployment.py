@@ -13,7 +13,7 @@ from control.registry.cells import (
     Column,
     Field,
 )
-from control.registry.checks import at_most_all, int_or_percent, scaled_zero, unchanged
+from control.registry.checks import at_most_all, int_or_percent, scaled_zero
 from control.registry.core.pod_defaults import default_template
 from control.registry.core.pod_warnings import name_warnings, template_warnings
 from control.registry.defaults import default_absent, default_empty
@@ -55,6 +55,7 @@ class DeploymentStrategy(Strategy):
         IMAGES,
         SELECTOR,
     )
+    immutable = ("spec.selector",)
 
     def default(self, obj: Object) -> None:
         spec = obj.setdefault("spec", {})
@@ -78,9 +79,6 @@ class DeploymentStrategy(Strategy):
                 invalid_value("spec.progressDeadlineSeconds", deadline, "must be greater than minReadySeconds")
             )
         return errors
-
-    def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
-        return self.validate(obj) + unchanged(obj.get("spec") or {}, old.get("spec") or {}, "selector", "spec.selector")
 
     def validate_status_update(self, obj: Object, old: Object) -> list[FieldError]:
         status = obj.get("status") or {}

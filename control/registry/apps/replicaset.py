@@ -14,7 +14,6 @@ from control.registry.cells import (
     Column,
     Field,
 )
-from control.registry.checks import unchanged
 from control.registry.core.pod_defaults import default_template
 from control.registry.core.pod_warnings import name_warnings, template_warnings
 from control.registry.defaults import default_absent
@@ -53,6 +52,8 @@ class ReplicasStrategy(Strategy):
 
 
 class ReplicaSetStrategy(ReplicasStrategy):
+    immutable = ("spec.selector",)
+
     def default(self, obj: Object) -> None:
         spec = obj.setdefault("spec", {})
         default_template(spec)
@@ -62,9 +63,6 @@ class ReplicaSetStrategy(ReplicasStrategy):
         spec = obj.get("spec") or {}
         errors = validate_counts(spec, "spec", "replicas", "minReadySeconds")
         return errors + validate_selector(spec, "spec", "deployment") + validate_selected_template(spec, "spec")
-
-    def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
-        return self.validate(obj) + unchanged(obj.get("spec") or {}, old.get("spec") or {}, "selector", "spec.selector")
 
 
 def validate_replica_status(status: Object) -> list[FieldError]:

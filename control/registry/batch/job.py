@@ -24,7 +24,7 @@ from control.registry.cells import (
     Column,
     Field,
 )
-from control.registry.checks import IMMUTABLE, same, unchanged
+from control.registry.checks import IMMUTABLE, changed, same
 from control.registry.core.narrowing import put_back_node_affinity
 from control.registry.core.pod_defaults import default_template
 from control.registry.core.pod_warnings import name_warnings, template_warnings
@@ -169,16 +169,15 @@ class JobStrategy(Strategy):
         spec, before = obj.get("spec") or {}, old.get("spec") or {}
         errors = validate_job_spec(spec, "spec", needs_selector=True)
         if spec.get("completionMode") != "Indexed":
-            errors += unchanged(spec, before, "completions", "spec.completions")
+            errors += changed(obj, old, "spec.completions")
         elif spec.get("completions") not in (None, before.get("completions"), spec.get("parallelism")):
             detail = "can only be modified in tandem with spec.parallelism"
             errors.append(invalid_value("spec.completions", spec["completions"], detail))
-        errors += unchanged(spec, before, "selector", "spec.selector")
+        errors += changed(obj, old, "spec.selector")
         if not same(_fixed_template(spec, old), before.get("template")):
             errors.append(invalid_value("spec.template", spec.get("template"), IMMUTABLE))
-        for key in ("completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy"):
-            errors += unchanged(spec, before, key, f"spec.{key}")
-        return errors
+        keys = ("completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy")
+        return errors + changed(obj, old, *(f"spec.{key}" for key in keys))
 
     def warnings(self, obj: Object, old: Object | None) -> list[str]:
         template, was = (((o or {}).get("spec") or {}).get("template") for o in (obj, old))

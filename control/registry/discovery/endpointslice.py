@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from control.registry.cells import AGE, NAME, UNSET, Column, Field
-from control.registry.checks import each, ip, non_special_ip, one_of, port, unchanged
+from control.registry.checks import each, ip, non_special_ip, one_of, port
 from control.registry.core.container_ports import PROTOCOLS
 from control.registry.core.endpoints import shortened
 from control.registry.strategy import Object, Strategy
@@ -74,6 +74,7 @@ class EndpointSliceStrategy(Strategy):
         Column("Endpoints", Field("endpoints", show=_addresses), "Addresses of the endpoints."),
         AGE,
     )
+    immutable = ("addressType",)
 
     def default(self, obj: Object) -> None:
         for item in obj.get("ports") or ():
@@ -103,6 +104,3 @@ class EndpointSliceStrategy(Strategy):
             if item.get("port") is not None:
                 errors += port(item["port"], f"ports[{index}].port")
         return errors
-
-    def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
-        return self.validate(obj) + unchanged(obj, old, "addressType", "addressType")

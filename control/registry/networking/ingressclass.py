@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from control.registry.cells import AGE, NAME, NONE, Column, Field
-from control.registry.checks import each, one_of, unchanged
+from control.registry.checks import each, one_of
 from control.registry.defaults import default_empty
 from control.registry.strategy import Object, Strategy
 from kube import names
@@ -47,6 +47,7 @@ class IngressClassStrategy(Strategy):
         Column("Parameters", Field("spec.parameters", show=_parameters)),
         AGE,
     )
+    immutable = ("spec.controller",)
 
     def default(self, obj: Object) -> None:
         default_empty((obj.get("spec") or {}).get("parameters"), scope="Cluster")
@@ -64,8 +65,3 @@ class IngressClassStrategy(Strategy):
                 detail = 'must be a domain-prefixed path (such as "acme.io/foo")'
                 errors.append(invalid_value("spec.controller", controller, detail))
         return errors + _validate_parameters(spec.get("parameters"), "spec.parameters")
-
-    def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
-        return self.validate(obj) + unchanged(
-            obj.get("spec") or {}, old.get("spec") or {}, "controller", "spec.controller"
-        )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from control.registry.cells import AGE, NAME, Column, Field
-from control.registry.checks import unchanged
+from control.registry.checks import changed
 from control.registry.defaults import default_empty
 from control.registry.resource.slices import validate_slice
 from control.registry.resource.validation import (
@@ -79,9 +79,7 @@ class ResourceClaimStrategy(Strategy):
         return errors
 
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
-        if obj.get("spec") == old.get("spec"):
-            return []
-        return [invalid_value("spec", obj.get("spec"), "field is immutable")]
+        return changed(obj, old, "spec")
 
 
 class ResourceClaimTemplateStrategy(Strategy):
@@ -100,9 +98,7 @@ class ResourceClaimTemplateStrategy(Strategy):
         return validate_claim((obj.get("spec") or {}).get("spec") or {}, "spec.spec")
 
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
-        if obj.get("spec") == old.get("spec"):
-            return []
-        return [invalid_value("spec", obj.get("spec"), "field is immutable")]
+        return changed(obj, old, "spec")
 
 
 class ResourceSliceStrategy(Strategy):
@@ -113,16 +109,10 @@ class ResourceSliceStrategy(Strategy):
         Column("Pool", Field("spec.pool.name")),
         AGE,
     )
+    immutable = ("spec.driver", "spec.nodeName", "spec.pool.name")
 
     def validate(self, obj: Object) -> list[FieldError]:
         return validate_slice(obj.get("spec") or {}, "spec")
-
-    def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
-        spec, before = obj.get("spec") or {}, old.get("spec") or {}
-        errors = self.validate(obj)
-        for key in ("driver", "nodeName"):
-            errors += unchanged(spec, before, key, f"spec.{key}")
-        return errors + unchanged(spec.get("pool") or {}, before.get("pool") or {}, "name", "spec.pool.name")
 
     def fields(self, obj: Object) -> dict[str, str]:
         spec = obj.get("spec") or {}

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from control.registry.cells import AGE, NAME, Column, Field, name_of
+from control.registry.checks import changed
 from control.registry.defaults import default_empty
 from control.registry.strategy import Object, Strategy
-from kube.errors import FieldError, forbidden_field, invalid_value, not_supported
+from kube.errors import FieldError, forbidden_field, not_supported
 
 HIGHEST_USER_PRIORITY = 1_000_000_000
 SYSTEM_CLASSES = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}
@@ -45,6 +46,4 @@ class PriorityClassStrategy(Strategy):
         errors = []
         if obj.get("value", 0) != old.get("value", 0):
             errors.append(forbidden_field("value", "may not be changed in an update."))
-        if obj.get("preemptionPolicy") != old.get("preemptionPolicy"):
-            errors.append(invalid_value("preemptionPolicy", obj.get("preemptionPolicy"), "field is immutable"))
-        return errors
+        return errors + changed(obj, old, "preemptionPolicy")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from control.registry.cells import AGE, NAME, NONE, UNSET, Column, Field, count, name_of
-from control.registry.checks import each, label_selector, non_negative, quantity, repeated
+from control.registry.checks import IMMUTABLE, each, label_selector, non_negative, quantity, repeated
 from control.registry.core.volume_sources import driver_name
 from control.registry.defaults import default_absent, default_empty
 from control.registry.strategy import Object, Strategy
@@ -28,6 +28,7 @@ class CSIDriverStrategy(Strategy):
         AGE,
     )
     allow_unconditional_update = False
+    immutable = ("spec.attachRequired", "spec.volumeLifecycleModes")
 
     def default(self, obj: Object) -> None:
         spec = obj.setdefault("spec", {})
@@ -48,14 +49,6 @@ class CSIDriverStrategy(Strategy):
             if mode not in ("Persistent", "Ephemeral"):
                 errors.append(not_supported("spec.volumeLifecycleModes", mode, ("Persistent", "Ephemeral")))
         return errors + _token_requests(spec.get("tokenRequests") or [], "spec.tokenRequests")
-
-    def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
-        errors = self.validate(obj)
-        for key in ("attachRequired", "volumeLifecycleModes"):
-            value = (obj.get("spec") or {}).get(key)
-            if value != (old.get("spec") or {}).get(key):
-                errors.append(invalid_value(f"spec.{key}", value, "field is immutable"))
-        return errors
 
 
 _LONGEST_NODE = 256
@@ -114,7 +107,7 @@ class CSINodeStrategy(Strategy):
             # How many volumes a node takes may change while it runs.
             kept = [{k: v for k, v in (d or {}).items() if k != "allocatable"} for d in (driver, was)]
             if was is not None and kept[0] != kept[1]:
-                errors.append(invalid_value("CSINodeDriver", driver, "field is immutable"))
+                errors.append(invalid_value("CSINodeDriver", driver, IMMUTABLE))
         return errors
 
 
@@ -139,5 +132,6 @@ class CSIStorageCapacityStrategy(Strategy):
         return errors
 
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
+        # An empty selector is every node, none at all is no node.
         keys = [k for k in ("nodeTopology", "storageClassName") if obj.get(k) != old.get(k)]
-        return [*self.validate(obj), *(invalid_value(k, obj.get(k), "field is immutable") for k in keys)]
+        return [*self.validate(obj), *(invalid_value(k, obj.get(k), IMMUTABLE) for k in keys)]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from control.registry.cells import AGE, NAME, Column, Field
-from control.registry.checks import each
+from control.registry.checks import changed, each
 from control.registry.core.volume_sources import driver_name
 from control.registry.strategy import OBJECT_META, Object, Strategy
-from kube.errors import FieldError, forbidden_field, invalid_value, required
+from kube.errors import FieldError, forbidden_field, required
 from kube.names import dns1123_subdomain
 
 _ONE_SOURCE = "must specify exactly one of inlineVolumeSpec and persistentVolumeName"
@@ -43,6 +43,4 @@ class VolumeAttachmentStrategy(Strategy):
         return errors
 
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
-        if obj.get("spec") == old.get("spec"):
-            return []
-        return [invalid_value("spec", obj.get("spec"), "field is immutable")]
+        return changed(obj, old, "spec")
