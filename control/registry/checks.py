@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -15,7 +15,7 @@ import msgspec
 from control.patch.json_patch import identity
 from control.registry.columns import Object
 from kube import names
-from kube.errors import FieldError, forbidden_field, invalid_value, not_supported, required
+from kube.errors import FieldError, duplicate, forbidden_field, invalid_value, not_supported, required
 from kube.ip_addresses import reached
 from kube.quantity import Quantity, QuantityError, parse
 from kube.remembering import remembered
@@ -48,6 +48,29 @@ def in_range(value: int | None, low: int, high: int, path: str) -> Errors:
 def each(path: str, value: Any, problems: Iterable[str]) -> Errors:
     """Make one Invalid value of every message."""
     return [invalid_value(path, value, problem) for problem in problems]
+
+
+def required_name(path: str, value: str | None, rule: Callable[[str], list[str]], detail: str = "") -> Errors:
+    """Check a name, which may be neither absent nor empty, by a rule of kube/names.py."""
+    if not value:
+        return [required(path, detail)]
+    return [invalid_value(path, value, problem) for problem in rule(value)]
+
+
+def unique(path: str, value: Any, seen: set[Any]) -> Errors:
+    """Check that a value is none of those seen before, and add it to them."""
+    if value in seen:
+        return [duplicate(path, value)]
+    seen.add(value)
+    return []
+
+
+def counts(obj: Object, path: str, *keys: str) -> Errors:
+    """Check numbers that may not be negative."""
+    errors: Errors = []
+    for key in keys:
+        errors += non_negative(obj.get(key), f"{path}.{key}")
+    return errors
 
 
 def unchanged(obj: Object, old: Object, key: str, path: str) -> Errors:

@@ -6,7 +6,7 @@ from control.registry.admissionregistration.expressions import expressions
 from control.registry.admissionregistration.matching import validate_match, validate_param_kind, validate_param_ref
 from control.registry.admissionregistration.webhook import default_rules
 from control.registry.cells import AGE, NAME, UNSET, Column, Field, count, selector_text
-from control.registry.checks import each, one_of, repeated
+from control.registry.checks import one_of, repeated, required_name
 from control.registry.defaults import default_absent, default_empty
 from control.registry.strategy import Object, Strategy
 from kube import names
@@ -96,11 +96,7 @@ class AdmissionPolicyBindingStrategy(Strategy):
 
     def validate(self, obj: Object) -> list[FieldError]:
         spec, errors = obj.get("spec") or {}, []
-        policy = spec.get("policyName")
-        if not policy:
-            errors.append(required("spec.policyName"))
-        else:
-            errors += each("spec.policyName", policy, names.dns1123_subdomain(policy))
+        errors += required_name("spec.policyName", spec.get("policyName"), names.dns1123_subdomain)
         errors += validate_param_ref(spec.get("paramRef"), "spec.paramRef")
         errors += validate_match(spec.get("matchResources"), "spec.matchResources")
         actions = spec.get("validationActions") or []

@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from control.registry.checks import IMMUTABLE, Errors, each, one_of
+from control.registry.checks import IMMUTABLE, Errors, each, one_of, required_name, unique
 from control.registry.strategy import Object
 from kube import names
-from kube.errors import duplicate, forbidden_field, invalid_value, required
+from kube.errors import forbidden_field, invalid_value, required
 
 _VERSION = re.compile("[a-z]([-a-z0-9]*[a-z0-9])?")
 PROTECTED = (".k8s.io", ".kubernetes.io")
@@ -101,11 +101,7 @@ def validate_status(obj: Object) -> Errors:
 def _names(found: Object, path: str) -> Errors:
     errors: Errors = []
     for key in ("plural", "singular", "kind", "listKind"):
-        value = found.get(key) or ""
-        if not value:
-            errors.append(required(f"{path}.{key}"))
-        else:
-            errors += each(f"{path}.{key}", value, names.dns1035_label(value.lower()))
+        errors += required_name(f"{path}.{key}", found.get(key), lambda name: names.dns1035_label(name.lower()))
     for key in ("shortNames", "categories"):
         for index, value in enumerate(found.get(key) or ()):
             errors += each(f"{path}.{key}[{index}]", value, names.dns1035_label(value))
@@ -121,9 +117,7 @@ def _versions(versions: list[Object]) -> Errors:
         path, name = f"spec.versions[{index}]", version.get("name") or ""
         if not _VERSION.fullmatch(name):
             errors += each(f"{path}.name", name, names.dns1035_label(name))
-        if name in seen:
-            errors.append(duplicate(f"{path}.name", name))
-        seen.add(name)
+        errors += unique(f"{path}.name", name, seen)
         if not (version.get("schema") or {}).get("openAPIV3Schema"):
             errors.append(required(f"{path}.schema.openAPIV3Schema", "schemas are required"))
         if version.get("deprecationWarning") and not version.get("deprecated"):
@@ -216,9 +210,7 @@ def _selectable(version: Object, path: str) -> Errors:
         if not json_path:
             errors.append(required(where))
             continue
-        if json_path in seen:
-            errors.append(duplicate(where, json_path))
-        seen.add(json_path)
+        errors += unique(where, json_path, seen)
         place: Any = version.get("schema", {}).get("openAPIV3Schema") or {}
         for part in json_path.strip(".").split("."):
             place = (place.get("properties") or {}).get(part) if isinstance(place, dict) else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from control.registry.apps.workload import validate_counts, validate_selected_template, validate_selector
+from control.registry.apps.workload import validate_selected_template, validate_selector
 from control.registry.cells import (
     AGE,
     CONTAINERS,
@@ -14,6 +14,7 @@ from control.registry.cells import (
     Column,
     Field,
 )
+from control.registry.checks import counts
 from control.registry.core.pod_defaults import default_template
 from control.registry.core.pod_warnings import name_warnings, template_warnings
 from control.registry.defaults import default_absent
@@ -61,14 +62,14 @@ class ReplicaSetStrategy(ReplicasStrategy):
 
     def validate(self, obj: Object) -> list[FieldError]:
         spec = obj.get("spec") or {}
-        errors = validate_counts(spec, "spec", "replicas", "minReadySeconds")
+        errors = counts(spec, "spec", "replicas", "minReadySeconds")
         return errors + validate_selector(spec, "spec", "deployment") + validate_selected_template(spec, "spec")
 
 
 def validate_replica_status(status: Object) -> list[FieldError]:
     """Check the counts of a ReplicaSet's or ReplicationController's status."""
     keys = ("fullyLabeledReplicas", "readyReplicas", "availableReplicas")
-    errors = validate_counts(status, "status", "replicas", *keys, "observedGeneration")
+    errors = counts(status, "status", "replicas", *keys, "observedGeneration")
     total = status.get("replicas", 0)
     for key in keys:
         if status.get(key, 0) > total:

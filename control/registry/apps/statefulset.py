@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from control.registry.apps.workload import validate_counts, validate_selected_template, validate_selector
+from control.registry.apps.workload import validate_selected_template, validate_selector
 from control.registry.cells import (
     AGE,
     CONTAINERS,
@@ -10,7 +10,7 @@ from control.registry.cells import (
     NAME,
     READY,
 )
-from control.registry.checks import at_most_all, int_or_percent, non_negative, same, scaled_zero
+from control.registry.checks import at_most_all, counts, int_or_percent, non_negative, same, scaled_zero
 from control.registry.core.claim_spec import claim_warnings, default_claim
 from control.registry.core.pod_defaults import default_template
 from control.registry.core.pod_warnings import template_warnings
@@ -101,7 +101,7 @@ class StatefulSetStrategy(Strategy):
         for key in ("whenDeleted", "whenScaled"):
             if retention.get(key) not in ("Retain", "Delete"):
                 errors.append(not_supported(f"{path}.{key}", retention.get(key), ("Delete", "Retain")))
-        errors += validate_counts(spec, "spec", "replicas", "minReadySeconds")
+        errors += counts(spec, "spec", "replicas", "minReadySeconds")
         if (spec.get("ordinals") or {}).get("start") is not None:
             errors += non_negative(spec["ordinals"]["start"], "spec.ordinals.start")
         errors += validate_selector(spec, "spec", "statefulset")
@@ -116,9 +116,9 @@ class StatefulSetStrategy(Strategy):
 
     def validate_status_update(self, obj: Object, old: Object) -> list[FieldError]:
         status, before = obj.get("status") or {}, old.get("status") or {}
-        counts = ("replicas", "readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas")
-        errors = validate_counts(status, "status", *counts, "observedGeneration", "collisionCount")
-        for key in counts[1:]:
+        keys = ("replicas", "readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas")
+        errors = counts(status, "status", *keys, "observedGeneration", "collisionCount")
+        for key in keys[1:]:
             if status.get(key, 0) > status.get("replicas", 0):
                 errors.append(
                     invalid_value(f"status.{key}", status.get(key, 0), "cannot be greater than status.replicas")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from control.registry.checks import Errors, is_empty, label_selector, non_negative, selects
+from control.registry.checks import Errors, is_empty, label_selector, selects
 from control.registry.core.podspec import validate_template
 from control.registry.strategy import Object
 from kube.errors import forbidden_field, invalid_value, not_supported, required
@@ -37,11 +37,4 @@ def validate_selected_template(spec: Object, path: str, word: str = "") -> Error
     if pod.get("activeDeadlineSeconds") is not None:
         detail = f"activeDeadlineSeconds in {word or 'ReplicaSet'} is not Supported"
         errors.append(forbidden_field(f"{where}.spec.activeDeadlineSeconds", detail))
-    return errors
-
-
-def validate_counts(spec: Object, path: str, *keys: str) -> Errors:
-    errors: Errors = []
-    for key in keys:
-        errors += non_negative(spec.get(key), f"{path}.{key}")
     return errors

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from control.registry.checks import Errors, each, non_negative
+from control.registry.checks import Errors, counts, required_name
 from control.registry.strategy import Object
 from kube import names
 from kube.errors import forbidden_field, invalid_value, not_supported, required
@@ -40,8 +40,7 @@ def validate_autoscaler(spec: Object, path: str, least: int = 1) -> Errors:
 def _reference(reference: Object, path: str) -> Errors:
     errors: Errors = []
     for key in ("kind", "name"):
-        value = reference.get(key) or ""
-        errors += each(f"{path}.{key}", value, names.path_segment(value)) if value else [required(f"{path}.{key}")]
+        errors += required_name(f"{path}.{key}", reference.get(key), names.path_segment)
     return errors
 
 
@@ -100,16 +99,12 @@ def _source(kind: str, source: Object, path: str) -> Errors:
     if kind in ("resource", "containerResource"):
         if not source.get("name"):
             errors.append(required(f"{path}.name", "must specify a resource name"))
-        if kind == "containerResource" and not source.get("container"):
-            errors.append(required(f"{path}.container", "must specify a container"))
-        elif kind == "containerResource":
-            errors += each(f"{path}.container", source["container"], names.dns1123_label(source["container"]))
+        if kind == "containerResource":
+            container = source.get("container")
+            errors += required_name(f"{path}.container", container, names.dns1123_label, "must specify a container")
     else:
-        name = (source.get("metric") or {}).get("name") or ""
-        if not name:
-            errors.append(required(f"{path}.metric.name", "must specify a metric name"))
-        else:
-            errors += each(f"{path}.metric.name", name, names.path_segment(name))
+        name = (source.get("metric") or {}).get("name")
+        errors += required_name(f"{path}.metric.name", name, names.path_segment, "must specify a metric name")
     errors += _target(target, where)
     if kind in ("resource", "containerResource"):
         if share is None and average is None:
@@ -147,5 +142,4 @@ def _target(target: Object, path: str) -> Errors:
 
 
 def validate_autoscaler_status(status: Object) -> Errors:
-    keys = ("currentReplicas", "desiredReplicas")
-    return [e for key in keys for e in non_negative(status.get(key), f"status.{key}")]
+    return counts(status, "status", "currentReplicas", "desiredReplicas")

@@ -7,7 +7,6 @@ import zoneinfo
 from dataclasses import replace
 from datetime import datetime
 
-from control.registry.apps.workload import validate_counts
 from control.registry.batch.job_validation import validate_job_spec
 from control.registry.batch.schedule import schedule_problem
 from control.registry.cells import (
@@ -23,7 +22,7 @@ from control.registry.cells import (
     number,
     selector_text,
 )
-from control.registry.checks import one_of
+from control.registry.checks import counts, one_of
 from control.registry.core.pod_defaults import default_template
 from control.registry.core.pod_warnings import name_warnings, template_warnings
 from control.registry.defaults import default_absent, default_empty
@@ -80,7 +79,7 @@ class CronJobStrategy(Strategy):
             problem = schedule_problem(schedule)
             errors += [invalid_value("spec.schedule", schedule, problem)] if problem else []
         keys = ("startingDeadlineSeconds", "successfulJobsHistoryLimit", "failedJobsHistoryLimit")
-        errors += validate_counts(spec, "spec", *keys)
+        errors += counts(spec, "spec", *keys)
         errors += one_of(spec.get("concurrencyPolicy"), ("Allow", "Forbid", "Replace"), "spec.concurrencyPolicy")
         zone = spec.get("timeZone")
         if zone is not None and zone not in _zones():

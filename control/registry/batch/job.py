@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from control.registry.apps.workload import validate_counts
 from control.registry.batch.job_validation import (
     LEGACY_NAME_LABEL,
     LEGACY_UID_LABEL,
@@ -24,7 +23,7 @@ from control.registry.cells import (
     Column,
     Field,
 )
-from control.registry.checks import IMMUTABLE, changed, same
+from control.registry.checks import IMMUTABLE, changed, counts, same, unique
 from control.registry.core.narrowing import put_back_node_affinity
 from control.registry.core.pod_defaults import default_template
 from control.registry.core.pod_warnings import name_warnings, template_warnings
@@ -32,7 +31,7 @@ from control.registry.defaults import default_absent, default_empty
 from control.registry.strategy import Object, Strategy
 from control.registry.tables import human_duration
 from kube.clock import parse_time
-from kube.errors import FieldError, duplicate, invalid_value
+from kube.errors import FieldError, invalid_value
 from kube.names import dns1123_label
 
 MAX_INT32 = 2**31 - 1
@@ -153,16 +152,12 @@ class JobStrategy(Strategy):
 
     def validate_status_update(self, obj: Object, old: Object) -> list[FieldError]:
         status = obj.get("status") or {}
-        errors = validate_counts(status, "status", "active", "succeeded", "failed", "ready", "terminating")
+        errors = counts(status, "status", "active", "succeeded", "failed", "ready", "terminating")
         for kind in ("succeeded", "failed"):
             seen: set[str] = set()
             for index, uid in enumerate((status.get("uncountedTerminatedPods") or {}).get(kind) or ()):
                 path = f"status.uncountedTerminatedPods.{kind}[{index}]"
-                if not uid:
-                    errors.append(invalid_value(path, uid, "must not be empty"))
-                elif uid in seen:
-                    errors.append(duplicate(path, uid))
-                seen.add(uid)
+                errors += unique(path, uid, seen) if uid else [invalid_value(path, uid, "must not be empty")]
         return errors
 
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from control.registry.apps.workload import MISMATCH, validate_counts
+from control.registry.apps.workload import MISMATCH
 from control.registry.batch.policies import validate_policies
-from control.registry.checks import domain_prefixed, label_selector, selects
+from control.registry.checks import counts, domain_prefixed, label_selector, selects
 from control.registry.core.podspec import validate_template
 from control.registry.strategy import Object
 from kube.errors import FieldError, invalid_value, not_supported, required, too_long
@@ -16,8 +16,8 @@ MOST, MOST_WHEN_MANY = 100_000, 10_000
 
 def validate_job_spec(spec: Object, path: str, needs_selector: bool) -> list[FieldError]:
     """Check a job's spec, its own or a CronJob's template of one (which has no selector yet)."""
-    counts = ("parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished")
-    errors = validate_counts(spec, path, *counts, "backoffLimitPerIndex", "maxFailedIndexes")
+    keys = ("parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished")
+    errors = counts(spec, path, *keys, "backoffLimitPerIndex", "maxFailedIndexes")
     if spec.get("maxFailedIndexes") is not None and spec.get("backoffLimitPerIndex") is None:
         errors.append(required(f"{path}.backoffLimitPerIndex", "when maxFailedIndexes is specified"))
     mode, manager = spec.get("completionMode"), spec.get("managedBy")

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import re
 
-from control.registry.checks import Errors, each, non_negative
+from control.registry.checks import Errors, each, non_negative, unique
 from control.registry.strategy import Object
 from kube import names
-from kube.errors import OMITTED, duplicate, invalid_value, not_supported, required, too_long, too_many
+from kube.errors import OMITTED, invalid_value, not_supported, required, too_long, too_many
 
 _MAX_RULES, _MAX_PATTERNS, _MAX_CODES, _MAX_INDEXES = 20, 20, 255, 64 * 1024
 _ACTIONS = ("Count", "FailIndex", "FailJob", "Ignore")
@@ -78,9 +78,7 @@ def _codes(codes: Object, known: set[str | None], path: str) -> Errors:
     for index, value in enumerate(values):
         if operator == "In" and value == 0:
             errors.append(invalid_value(f"{path}.values[{index}]", value, "must not be 0 for the In operator"))
-        if value in seen:
-            errors.append(duplicate(f"{path}.values[{index}]", value))
-        seen.add(value)
+        errors += unique(f"{path}.values[{index}]", value, seen)
     if values != sorted(values):
         errors.append(invalid_value(f"{path}.values", values, "must be ordered"))
     return errors

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from control.registry.cells import CREATED_AT, NAME
-from control.registry.checks import each
+from control.registry.checks import each, unique
 from control.registry.core.resources import container_resource_name, is_exact, standard_name
 from control.registry.strategy import Object, Strategy
 from kube import names
-from kube.errors import FieldError, duplicate, forbidden_field, invalid_value, required
+from kube.errors import FieldError, forbidden_field, invalid_value, required
 from kube.quantity import parse
 
 _WORDS = {"min": "min", "max": "max", "default": "default", "defaultRequest": "default request"}
@@ -88,8 +88,6 @@ class LimitRangeStrategy(Strategy):
                 detail = "must be a standard limit type or fully qualified"
                 problems = [invalid_value(f"{path}.type", kind, detail)]
             errors += problems
-            if kind in seen:
-                errors.append(duplicate(f"{path}.type", kind))
-            seen.add(kind)
+            errors += unique(f"{path}.type", kind, seen)
             errors += _validate_item(item, kind, path)
         return errors

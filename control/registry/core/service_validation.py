@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 
-from control.registry.checks import Errors, cidr, each, ip, labels, non_special_ip, one_of, port, port_or_name
+from control.registry.checks import Errors, cidr, each, ip, labels, non_special_ip, one_of, port, port_or_name, unique
 from control.registry.core.container_ports import PROTOCOLS
 from control.registry.core.service_defaults import externally_reachable, needs_health_check_port
 from control.registry.strategy import Object
@@ -95,9 +95,7 @@ def _ports(ports: list[Object], kind: str | None) -> Errors:
         where, name = f"spec.ports[{index}]", item.get("name") or ""
         if name:
             errors += each(f"{where}.name", name, names.dns1123_label(name))
-            if name in seen:
-                errors.append(duplicate(f"{where}.name", name))
-            seen.add(name)
+            errors += unique(f"{where}.name", name, seen)
         elif len(ports) > 1:
             errors.append(required(f"{where}.name"))
         errors += port(item.get("port", 0), f"{where}.port")

@@ -14,7 +14,7 @@ from control.registry.core.claim_spec import validate_claim_spec
 from control.registry.ratcheting import newly_invalid
 from control.registry.strategy import Object
 from kube import names
-from kube.errors import FieldError, forbidden_field, invalid_value, not_supported, required
+from kube.errors import FieldError, forbidden_field, invalid_value, not_supported, required, too_long
 
 NEEDED = {
     "nfs": ("server", "path"),
@@ -49,7 +49,7 @@ def driver_name(name: str, path: str) -> Errors:
     """Check the name of a CSI driver."""
     if not name:
         return [required(path)]
-    errors = [FieldError(path, "Too long", "may not be more than 63 bytes")] if len(name) > 63 else []
+    errors = [too_long(path, 63)] if len(name) > 63 else []
     return errors + each(path, name, names.dns1123_subdomain(name.lower()))
 
 

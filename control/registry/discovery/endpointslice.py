@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from control.registry.cells import AGE, NAME, UNSET, Column, Field
-from control.registry.checks import each, ip, non_special_ip, one_of, port
+from control.registry.checks import each, ip, non_special_ip, one_of, port, unique
 from control.registry.core.container_ports import PROTOCOLS
 from control.registry.core.endpoints import shortened
 from control.registry.strategy import Object, Strategy
 from control.storage import partial
 from kube import names
-from kube.errors import FieldError, duplicate, invalid_value, required, too_many
+from kube.errors import FieldError, invalid_value, required, too_many
 
 MAX_ENDPOINTS, MAX_PORTS, MAX_ADDRESSES, MAX_HINTS = 1000, 20000, 100, 8
 
@@ -20,8 +20,7 @@ def _validate_endpoint(endpoint: Object, kind: str, path: str) -> list[FieldErro
     if not addresses:
         errors.append(required(f"{path}.addresses", "must contain at least 1 address"))
     elif len(addresses) > MAX_ADDRESSES:
-        detail = f"must have at most {MAX_ADDRESSES} items"
-        errors.append(FieldError(f"{path}.addresses", "Too many", detail, len(addresses)))
+        errors.append(too_many(f"{path}.addresses", len(addresses), MAX_ADDRESSES))
     for index, address in enumerate(addresses):
         where = f"{path}.addresses[{index}]"
         if kind == "FQDN":
@@ -49,9 +48,7 @@ def _hints(hints: Object, path: str) -> list[FieldError]:
         seen: set[str] = set()
         for index, item in enumerate(found):
             where, name = f"{path}.{key}[{index}].name", item.get("name") or ""
-            if name in seen:
-                errors.append(duplicate(where, name))
-            seen.add(name)
+            errors += unique(where, name, seen)
             errors += each(where, name, names.label_value(name) if key == "forZones" else names.dns1123_subdomain(name))
     return errors
 
@@ -86,20 +83,17 @@ class EndpointSliceStrategy(Strategy):
         errors = one_of(kind, ("FQDN", "IPv4", "IPv6"), "addressType")
         endpoints, ports = obj.get("endpoints") or [], obj.get("ports") or []
         if len(endpoints) > MAX_ENDPOINTS:
-            detail = f"must have at most {MAX_ENDPOINTS} items"
-            return [*errors, FieldError("endpoints", "Too many", detail, len(endpoints))]
+            return [*errors, too_many("endpoints", len(endpoints), MAX_ENDPOINTS)]
         for index, endpoint in enumerate(endpoints):
             errors += _validate_endpoint(endpoint, kind, f"endpoints[{index}]")
         if len(ports) > MAX_PORTS:
-            return [*errors, FieldError("ports", "Too many", f"must have at most {MAX_PORTS} items", len(ports))]
+            return [*errors, too_many("ports", len(ports), MAX_PORTS)]
         seen: set[str] = set()
         for index, item in enumerate(ports):
             name = item.get("name") or ""
             if name:
                 errors += each(f"ports[{index}].name", name, names.dns1123_label(name))
-            if name in seen:
-                errors.append(duplicate(f"ports[{index}].name", name))
-            seen.add(name)
+            errors += unique(f"ports[{index}].name", name, seen)
             errors += one_of(item.get("protocol"), PROTOCOLS, f"ports[{index}].protocol")
             if item.get("port") is not None:
                 errors += port(item["port"], f"ports[{index}].port")

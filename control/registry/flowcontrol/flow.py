@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from control.registry.cells import AGE, NAME, NONE, Column, Field, name_of
-from control.registry.checks import each, one_of
+from control.registry.checks import one_of, required_name
 from control.registry.defaults import default_absent, default_empty
 from control.registry.flowcontrol.limits import validate_limits
 from control.registry.flowcontrol.rules import validate_rule
@@ -49,11 +49,8 @@ class FlowSchemaStrategy(Strategy):
             detail = "only the schema named 'exempt' may have matchingPrecedence 1"
             errors.append(invalid_value(path, precedence, detail))
         level = (spec.get("priorityLevelConfiguration") or {}).get("name")
-        path = "spec.priorityLevelConfiguration.name"
-        if not level:
-            errors.append(required(path, "must reference a priority level"))
-        else:
-            errors += each(path, level, names.dns1123_subdomain(level))
+        path, detail = "spec.priorityLevelConfiguration.name", "must reference a priority level"
+        errors += required_name(path, level, names.dns1123_subdomain, detail)
         method = spec.get("distinguisherMethod")
         if method is not None:
             errors += one_of(method.get("type"), ("ByNamespace", "ByUser"), "spec.distinguisherMethod.type")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from control.registry.checks import Errors, each
+from control.registry.checks import Errors, each, required_name
 from control.registry.strategy import Object
 from kube import names
 from kube.errors import forbidden_field, invalid_value, not_supported, required
@@ -69,11 +69,8 @@ def _subject(subject: Object, path: str) -> Errors:
     if kind == "ServiceAccount":
         if name and name != "*":
             errors += each(f"{path}.{key}.name", name, names.dns1123_subdomain(name))
-        namespace = found.get("namespace") or ""
-        if not namespace:
-            errors.append(required(f"{path}.{key}.namespace", "must specify namespace for service account"))
-        else:
-            errors += each(f"{path}.{key}.namespace", namespace, names.dns1123_label(namespace))
+        where, detail = f"{path}.{key}.namespace", "must specify namespace for service account"
+        errors += required_name(where, found.get("namespace"), names.dns1123_label, detail)
     return errors
 
 

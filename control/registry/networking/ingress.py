@@ -6,7 +6,7 @@ import ipaddress
 import re
 
 from control.registry.cells import AGE, NAME, NONE, Column, Field
-from control.registry.checks import each, ip, port
+from control.registry.checks import each, ip, port, required_name
 from control.registry.strategy import Object, Strategy
 from kube import names
 from kube.errors import FieldError, invalid_value, not_supported, required
@@ -70,12 +70,7 @@ def _validate_backend(backend: Object, path: str) -> list[FieldError]:
         return [required(f"{path}.resource.{key}") for key in ("kind", "name") if not resource.get(key)]
     if service is None:
         return [invalid_value(path, "", "resource or service backend is required")]
-    errors: list[FieldError] = []
-    name = service.get("name") or ""
-    if not name:
-        errors.append(required(f"{path}.service.name"))
-    else:
-        errors += each(f"{path}.service.name", name, names.dns1035_label(name))
+    errors = required_name(f"{path}.service.name", service.get("name"), names.dns1035_label)
     target = service.get("port") or {}
     if target.get("name") and target.get("number"):
         errors.append(invalid_value(path, "", "cannot set both port name & port number"))

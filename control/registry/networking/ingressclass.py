@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from control.registry.cells import AGE, NAME, NONE, Column, Field
-from control.registry.checks import each, one_of
+from control.registry.checks import each, one_of, required_name
 from control.registry.defaults import default_empty
 from control.registry.strategy import Object, Strategy
 from kube import names
-from kube.errors import FieldError, forbidden_field, invalid_value, required
+from kube.errors import FieldError, forbidden_field, invalid_value, required, too_long
 
 
 def _validate_parameters(parameters: Object | None, path: str) -> list[FieldError]:
@@ -18,8 +18,7 @@ def _validate_parameters(parameters: Object | None, path: str) -> list[FieldErro
     if group is not None:
         errors += each(f"{path}.apiGroup", group, names.dns1123_subdomain(group))
     for key in ("kind", "name"):
-        value = parameters.get(key) or ""
-        errors += each(f"{path}.{key}", value, names.path_segment(value)) if value else [required(f"{path}.{key}")]
+        errors += required_name(f"{path}.{key}", parameters.get(key), names.path_segment)
     scope, namespace = parameters.get("scope"), parameters.get("namespace")
     errors += one_of(scope, ("Cluster", "Namespace"), f"{path}.scope")
     if scope == "Namespace":
@@ -60,7 +59,7 @@ class IngressClassStrategy(Strategy):
             errors.append(required("spec.controller"))
         else:
             if len(controller) > 250:
-                errors.append(FieldError("spec.controller", "Too long", "may not be more than 250 bytes"))
+                errors.append(too_long("spec.controller", 250))
             if "/" not in controller:
                 detail = 'must be a domain-prefixed path (such as "acme.io/foo")'
                 errors.append(invalid_value("spec.controller", controller, detail))

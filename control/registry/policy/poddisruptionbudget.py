@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from control.registry.cells import AGE, NAME, Column, Field, number
-from control.registry.checks import at_most_all, int_or_percent, label_selector, non_negative, one_of
+from control.registry.checks import at_most_all, counts, int_or_percent, label_selector, one_of
 from control.registry.strategy import Object, Strategy
 from kube.errors import FieldError, invalid_value
+
+_COUNTS = ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods")
 
 
 class PodDisruptionBudgetStrategy(Strategy):
@@ -24,7 +26,7 @@ class PodDisruptionBudgetStrategy(Strategy):
     allow_unconditional_update = False
 
     def prepare_create(self, obj: Object) -> None:
-        obj["status"] = dict.fromkeys(("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"), 0)
+        obj["status"] = dict.fromkeys(_COUNTS, 0)
 
     def validate(self, obj: Object) -> list[FieldError]:
         spec, errors = obj.get("spec") or {}, []
@@ -39,6 +41,4 @@ class PodDisruptionBudgetStrategy(Strategy):
         return errors + label_selector(spec.get("selector"), "spec.selector")
 
     def validate_status_update(self, obj: Object, old: Object) -> list[FieldError]:
-        counts = ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods")
-        status = obj.get("status") or {}
-        return [e for key in counts for e in non_negative(status.get(key), f"status.{key}")]
+        return counts(obj.get("status") or {}, "status", *_COUNTS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from control.registry.cells import AGE, NAME, Column, Field, reference
-from control.registry.checks import each
+from control.registry.checks import each, required_name
 from control.registry.defaults import default_empty
 from control.registry.naming import path_segment, subdomain
 from control.registry.strategy import Object, Strategy
@@ -68,10 +68,7 @@ class RoleBindingStrategy(Strategy):
         kinds = ("Role", "ClusterRole") if self.resource.namespaced else ("ClusterRole",)
         if role.get("kind") not in kinds:
             errors.append(not_supported("roleRef.kind", role.get("kind") or "", kinds))
-        if not role.get("name"):
-            errors.append(required("roleRef.name"))
-        else:
-            errors += each("roleRef.name", role["name"], path_segment(role["name"]))
+        errors += required_name("roleRef.name", role.get("name"), path_segment)
         for index, subject in enumerate(obj.get("subjects") or ()):
             errors += _validate_subject(subject, not self.resource.namespaced, f"subjects[{index}]")
         return errors

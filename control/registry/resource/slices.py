@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from control.registry.checks import Errors, each, one_of
+from control.registry.checks import Errors, one_of, required_name
 from control.registry.resource.validation import request_name
 from control.registry.strategy import Object
 from kube import names
-from kube.errors import FieldError, invalid_value, required
+from kube.errors import invalid_value, required, too_many
 
 MAX_DEVICES, MAX_ATTRIBUTES = 128, 32
 _VALUES = ("bool", "bools", "int", "ints", "string", "strings", "version", "versions")
@@ -15,12 +15,8 @@ ONE_PLACE = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNo
 
 
 def validate_slice(spec: Object, path: str) -> Errors:
-    errors: Errors = []
-    driver, pool, devices = spec.get("driver") or "", spec.get("pool") or {}, spec.get("devices") or []
-    if not driver:
-        errors.append(required(f"{path}.driver"))
-    else:
-        errors += each(f"{path}.driver", driver, names.dns1123_subdomain(driver))
+    pool, devices = spec.get("pool") or {}, spec.get("devices") or []
+    errors = required_name(f"{path}.driver", spec.get("driver"), names.dns1123_subdomain)
     if not pool.get("name"):
         errors.append(required(f"{path}.pool.name"))
     if pool.get("resourceSliceCount", 0) <= 0:
@@ -32,8 +28,7 @@ def validate_slice(spec: Object, path: str) -> Errors:
     elif len(given) > 1:
         errors.append(invalid_value(path, given, ONE_PLACE))
     if len(devices) > MAX_DEVICES:
-        detail = f"must have at most {MAX_DEVICES} items"
-        return [*errors, FieldError(f"{path}.devices", "Too many", detail, len(devices))]
+        return [*errors, too_many(f"{path}.devices", len(devices), MAX_DEVICES)]
     seen: set[str] = set()
     for index, device in enumerate(devices):
         errors += request_name(device.get("name") or "", seen, f"{path}.devices[{index}].name")

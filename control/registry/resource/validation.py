@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from control.registry.checks import Errors, each, one_of
+from control.registry.checks import Errors, each, one_of, required_name, unique
 from control.registry.resource.selectors import validate_selectors
 from control.registry.strategy import Object
 from kube import names
@@ -78,11 +78,8 @@ def validate_configuration(config: Object, path: str) -> Errors:
     opaque = config.get("opaque")
     if opaque is None:
         return [required(f"{path}.opaque")]
-    driver, parameters, errors = opaque.get("driver") or "", opaque.get("parameters"), list[FieldError]()
-    if not driver:
-        errors.append(required(f"{path}.opaque.driver"))
-    else:
-        errors += each(f"{path}.opaque.driver", driver, names.dns1123_subdomain(driver))
+    parameters = opaque.get("parameters")
+    errors = required_name(f"{path}.opaque.driver", opaque.get("driver"), names.dns1123_subdomain)
     if parameters is None:
         errors.append(required(f"{path}.opaque.parameters"))
     elif not isinstance(parameters, dict):
@@ -106,9 +103,7 @@ def validate_claim_status(status: Object, spec: Object) -> Errors:
     for index, consumer in enumerate(reserved):
         where = f"status.reservedFor[{index}]"
         errors += [required(f"{where}.{key}") for key in ("resource", "name", "uid") if not consumer.get(key)]
-        if (uid := consumer.get("uid") or "") in seen:
-            errors.append(duplicate(f"{where}.uid", uid))
-        seen.add(uid)
+        errors += unique(f"{where}.uid", consumer.get("uid") or "", seen)
     errors += _device_states(status)
     if allocation is None:
         return errors
@@ -185,12 +180,8 @@ def _request(request: Object, path: str) -> Errors:
 
 
 def _wanted(request: Object, path: str) -> Errors:
-    device_class, mode, count = (request.get(k) for k in ("deviceClassName", "allocationMode", "count"))
-    errors: Errors = []
-    if not device_class:
-        errors.append(required(f"{path}.deviceClassName"))
-    else:
-        errors += each(f"{path}.deviceClassName", device_class, names.dns1123_subdomain(device_class))
+    mode, count = request.get("allocationMode"), request.get("count")
+    errors = required_name(f"{path}.deviceClassName", request.get("deviceClassName"), names.dns1123_subdomain)
     errors += one_of(mode, ("All", "ExactCount"), f"{path}.allocationMode")
     if mode == "All" and count:
         detail = "must not be specified when allocationMode is 'All'"

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from control.registry.cells import AGE, NAME, NONE, UNSET, Column, Field, count, name_of
-from control.registry.checks import IMMUTABLE, each, label_selector, non_negative, quantity, repeated
+from control.registry.checks import (
+    IMMUTABLE,
+    counts,
+    each,
+    label_selector,
+    quantity,
+    repeated,
+    required_name,
+    unique,
+)
 from control.registry.core.volume_sources import driver_name
 from control.registry.defaults import default_absent, default_empty
 from control.registry.strategy import Object, Strategy
-from kube.errors import FieldError, duplicate, invalid_value, not_supported, required
+from kube.errors import FieldError, duplicate, invalid_value, not_supported, required, too_long
 from kube.names import dns1123_subdomain, qualified_name
 from kube.quantity import canonical
 
@@ -41,7 +50,7 @@ class CSIDriverStrategy(Strategy):
         spec = obj.get("spec") or {}
         errors = []
         if len(name_of(obj)) > 63:
-            errors.append(FieldError("metadata.name", "Too long", "may not be more than 63 bytes"))
+            errors.append(too_long("metadata.name", 63))
         policies = ("File", "None", "ReadWriteOnceWithFSType")
         if spec.get("fsGroupPolicy") not in policies:
             errors.append(not_supported("spec.fsGroupPolicy", spec.get("fsGroupPolicy"), policies))
@@ -59,11 +68,8 @@ def _token_requests(requests: list[Object], path: str) -> list[FieldError]:
     errors: list[FieldError] = []
     seen: set[str] = set()
     for index, request in enumerate(requests):
-        audience, seconds = request.get("audience") or "", request.get("expirationSeconds")
-        if audience in seen:
-            errors.append(duplicate(f"{path}[{index}].audience", audience))
-        seen.add(audience)
-        where = f"{path}[{index}].expirationSeconds"
+        errors += unique(f"{path}[{index}].audience", request.get("audience") or "", seen)
+        seconds, where = request.get("expirationSeconds"), f"{path}[{index}].expirationSeconds"
         if seconds is not None and seconds < 600:
             errors.append(invalid_value(where, seconds, "may not specify a duration less than 10 minutes"))
         if seconds is not None and seconds > 1 << 32:
@@ -77,20 +83,17 @@ class CSINodeStrategy(Strategy):
     has_generation = False
 
     def validate(self, obj: Object) -> list[FieldError]:
-        errors, seen = [], set()
+        errors: list[FieldError] = []
+        seen: set[str] = set()
         for index, driver in enumerate((obj.get("spec") or {}).get("drivers") or ()):
             path, name = f"spec.drivers[{index}]", driver.get("name") or ""
-            errors += driver_name(name, f"{path}.name")
-            if name in seen:
-                errors.append(duplicate(f"{path}.name", name))
-            seen.add(name)
+            errors += driver_name(name, f"{path}.name") + unique(f"{path}.name", name, seen)
             node = driver.get("nodeID") or ""
             if not node:
                 errors.append(required(f"{path}.nodeID"))
             elif len(node) > _LONGEST_NODE:
                 errors.append(invalid_value(f"{path}.nodeID", node, f"must be {_LONGEST_NODE} characters or less"))
-            count = (driver.get("allocatable") or {}).get("count")
-            errors += non_negative(count, f"{path}.allocatable.count")
+            errors += counts(driver.get("allocatable") or {}, f"{path}.allocatable", "count")
             keys = driver.get("topologyKeys") or []
             again = repeated(keys)
             for number, key in enumerate(keys):
@@ -120,11 +123,7 @@ class CSIStorageCapacityStrategy(Strategy):
     has_generation = False
 
     def validate(self, obj: Object) -> list[FieldError]:
-        name, errors = obj.get("storageClassName") or "", []
-        if not name:
-            errors.append(required("storageClassName"))
-        else:
-            errors += each("storageClassName", name, dns1123_subdomain(name))
+        errors = required_name("storageClassName", obj.get("storageClassName"), dns1123_subdomain)
         errors += label_selector(obj.get("nodeTopology"), "nodeTopology")
         for key in ("capacity", "maximumVolumeSize"):
             if obj.get(key) is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from control.registry.cells import AGE, NAME, Column, Field
-from control.registry.checks import changed, each
+from control.registry.checks import changed, required_name
 from control.registry.core.volume_sources import driver_name
 from control.registry.strategy import OBJECT_META, Object, Strategy
 from kube.errors import FieldError, forbidden_field, required
@@ -30,9 +30,9 @@ class VolumeAttachmentStrategy(Strategy):
 
     def validate(self, obj: Object) -> list[FieldError]:
         spec = obj.get("spec") or {}
-        node, source, path = spec.get("nodeName") or "", spec.get("source") or {}, "spec.source"
+        source, path = spec.get("source") or {}, "spec.source"
         errors = driver_name(spec.get("attacher") or "", "spec.attacher")
-        errors += each("spec.nodeName", node, dns1123_subdomain(node)) if node else [required("spec.nodeName")]
+        errors += required_name("spec.nodeName", spec.get("nodeName"), dns1123_subdomain)
         volume, inline = source.get("persistentVolumeName"), source.get("inlineVolumeSpec")
         if volume is None and inline is None:
             errors.append(required(path, _ONE_SOURCE))
