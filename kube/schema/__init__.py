@@ -1,4 +1,7 @@
-"""Facts that the generated types cannot express: merge keys, list types, enums, required fields, formats.
+"""Facts that the generated types cannot express: merge keys, list types, required fields, formats.
+
+The definitions have no enums but those of apiVersion and kind, and no defaults, and the fields that they require are those
+that Go always writes: validation and defaults are not derived from them (see control/registry).
 
 The facts are keyed by "module.Class" and loaded on first use. `facts(core_v1.PodSpec).field("containers")` answers how
 that list merges in a strategic merge patch and who owns its items in server-side apply.
@@ -24,8 +27,6 @@ class FieldFacts(msgspec.Struct, frozen=True, kw_only=True):
     list_keys: tuple[str, ...] = ()
     map_type: Literal["", "atomic", "granular"] = ""
     format: str = ""
-    enum: tuple[Any, ...] = ()
-    default: Any = None
 
 
 _NOTHING = FieldFacts()
@@ -38,7 +39,6 @@ class TypeFacts(msgspec.Struct, frozen=True, kw_only=True):
     gvk: tuple[str, str, str] | None = None
     required: tuple[str, ...] = ()
     map_type: str = ""
-    unions: list[dict[str, Any]] = []
     fields: dict[str, FieldFacts] = {}
 
     def field(self, wire_name: str) -> FieldFacts:
