@@ -11,17 +11,19 @@ from typing import Any
 from control.registry.strategy import Object
 
 
-def default_absent(place: Object | None, **values: Any) -> None:
+def default_absent(place: Object | None, *rows: tuple[str, Any]) -> None:
     """Set the fields that are absent."""
     if place is not None:
-        for key, value in values.items():
-            if place.get(key) is None:
+        get = place.get
+        for key, value in rows:
+            if get(key) is None:
                 place[key] = value
 
 
-def default_empty(place: Object | None, **values: Any) -> None:
+def default_empty(place: Object | None, *rows: tuple[str, Any]) -> None:
     """Set the fields that are absent, empty or 0."""
     if place is not None:
-        for key, value in values.items():
-            if not place.get(key):
+        get = place.get
+        for key, value in rows:
+            if not get(key):
                 place[key] = value

@@ -14,8 +14,8 @@ from kube.errors import FieldError, duplicate, invalid_value, required
 
 
 def _default_match(match: Object | None) -> None:
-    default_empty(match, matchPolicy="Equivalent")
-    default_absent(match, namespaceSelector={}, objectSelector={})
+    default_empty(match, ("matchPolicy", "Equivalent"))
+    default_absent(match, ("namespaceSelector", {}), ("objectSelector", {}))
     for key in ("resourceRules", "excludeResourceRules"):
         default_rules((match or {}).get(key))
 
@@ -34,7 +34,7 @@ class AdmissionPolicyStrategy(Strategy):
 
     def default(self, obj: Object) -> None:
         spec = obj.setdefault("spec", {})
-        default_empty(spec, failurePolicy="Fail")
+        default_empty(spec, ("failurePolicy", "Fail"))
         _default_match(spec.get("matchConstraints"))
 
     def validate(self, obj: Object) -> list[FieldError]:
@@ -60,7 +60,7 @@ class MutatingAdmissionPolicyStrategy(AdmissionPolicyStrategy):
 
     def default(self, obj: Object) -> None:
         super().default(obj)
-        default_empty(obj["spec"], reinvocationPolicy="Never")
+        default_empty(obj["spec"], ("reinvocationPolicy", "Never"))
 
     def validate(self, obj: Object) -> list[FieldError]:
         spec = obj.get("spec") or {}

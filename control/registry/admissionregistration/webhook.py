@@ -27,7 +27,7 @@ _SELECTORS = ("namespaceSelector", "objectSelector")
 
 def default_rules(rules: list[Object] | None) -> None:
     for rule in rules or ():
-        default_absent(rule, scope="*")
+        default_absent(rule, ("scope", "*"))
 
 
 def qualified_webhook_name(name: str, path: str) -> list[FieldError]:
@@ -115,11 +115,11 @@ class WebhookConfigurationStrategy(Strategy):
 
     def default(self, obj: Object) -> None:
         for webhook in obj.get("webhooks") or ():
-            default_absent(webhook, failurePolicy="Fail", matchPolicy="Equivalent", timeoutSeconds=10)
-            default_absent(webhook, namespaceSelector={}, objectSelector={})
+            default_absent(webhook, ("failurePolicy", "Fail"), ("matchPolicy", "Equivalent"), ("timeoutSeconds", 10))
+            default_absent(webhook, ("namespaceSelector", {}), ("objectSelector", {}))
             if self.resource.kind.startswith("Mutating"):
-                default_absent(webhook, reinvocationPolicy="Never")
-            default_absent((webhook.get("clientConfig") or {}).get("service"), port=443)
+                default_absent(webhook, ("reinvocationPolicy", "Never"))
+            default_absent((webhook.get("clientConfig") or {}).get("service"), ("port", 443))
             default_rules(webhook.get("rules"))
 
     def validate(self, obj: Object) -> list[FieldError]:

@@ -43,7 +43,7 @@ class APIServiceStrategy(Strategy):
         return path_segment(name, prefix)
 
     def default(self, obj: Object) -> None:
-        default_absent((obj.get("spec") or {}).get("service"), port=443)
+        default_absent((obj.get("spec") or {}).get("service"), ("port", 443))
 
     def validate(self, obj: Object) -> list[FieldError]:
         spec, errors = obj.get("spec") or {}, []

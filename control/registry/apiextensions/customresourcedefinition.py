@@ -20,10 +20,10 @@ class CustomResourceDefinitionStrategy(Strategy):
         spec = obj.setdefault("spec", {})
         names = spec.setdefault("names", {})
         if names.get("kind"):
-            default_empty(names, singular=names["kind"].lower(), listKind=names["kind"] + "List")
+            default_empty(names, ("singular", names["kind"].lower()), ("listKind", names["kind"] + "List"))
         conversion = spec.setdefault("conversion", {})
-        default_empty(conversion, strategy="None")
-        default_absent(((conversion.get("webhook") or {}).get("clientConfig") or {}).get("service"), port=443)
+        default_empty(conversion, ("strategy", "None"))
+        default_absent(((conversion.get("webhook") or {}).get("clientConfig") or {}).get("service"), ("port", 443))
 
     def prepare_create(self, obj: Object) -> None:
         stored = [v.get("name", "") for v in obj["spec"].get("versions") or () if v.get("storage")]

@@ -83,10 +83,10 @@ class DaemonSetStrategy(Strategy):
         spec = obj.setdefault("spec", {})
         default_template(spec)
         update = spec.setdefault("updateStrategy", {})
-        default_empty(update, type="RollingUpdate")
+        default_empty(update, ("type", "RollingUpdate"))
         if update["type"] == "RollingUpdate":
-            default_absent(update.setdefault("rollingUpdate", {}), maxUnavailable=1, maxSurge=0)
-        default_absent(spec, revisionHistoryLimit=10)
+            default_absent(update.setdefault("rollingUpdate", {}), ("maxUnavailable", 1), ("maxSurge", 0))
+        default_absent(spec, ("revisionHistoryLimit", 10))
 
     def prepare_create(self, obj: Object) -> None:
         obj["status"] = dict.fromkeys(

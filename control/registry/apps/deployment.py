@@ -61,10 +61,10 @@ class DeploymentStrategy(Strategy):
         spec = obj.setdefault("spec", {})
         default_template(spec)
         strategy = spec.setdefault("strategy", {})
-        default_empty(strategy, type="RollingUpdate")
+        default_empty(strategy, ("type", "RollingUpdate"))
         if strategy["type"] == "RollingUpdate":
-            default_absent(strategy.setdefault("rollingUpdate", {}), maxUnavailable="25%", maxSurge="25%")
-        default_absent(spec, replicas=1, revisionHistoryLimit=10, progressDeadlineSeconds=600)
+            default_absent(strategy.setdefault("rollingUpdate", {}), ("maxUnavailable", "25%"), ("maxSurge", "25%"))
+        default_absent(spec, ("replicas", 1), ("revisionHistoryLimit", 10), ("progressDeadlineSeconds", 600))
 
     def validate(self, obj: Object) -> list[FieldError]:
         spec = obj.get("spec") or {}

@@ -58,7 +58,7 @@ class ReplicaSetStrategy(ReplicasStrategy):
     def default(self, obj: Object) -> None:
         spec = obj.setdefault("spec", {})
         default_template(spec)
-        default_absent(spec, replicas=1)
+        default_absent(spec, ("replicas", 1))
 
     def validate(self, obj: Object) -> list[FieldError]:
         spec = obj.get("spec") or {}

@@ -28,7 +28,7 @@ class ReplicationControllerStrategy(ReplicasStrategy):
                 spec["selector"] = dict(labels)
             if not obj.setdefault("metadata", {}).get("labels"):
                 obj["metadata"]["labels"] = dict(labels)
-        default_absent(spec, replicas=1)
+        default_absent(spec, ("replicas", 1))
 
     def validate(self, obj: Object) -> list[FieldError]:
         spec = obj.get("spec") or {}

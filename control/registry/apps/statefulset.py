@@ -69,16 +69,16 @@ class StatefulSetStrategy(Strategy):
     def default(self, obj: Object) -> None:
         spec = obj.setdefault("spec", {})
         default_template(spec)
-        default_empty(spec, podManagementPolicy="OrderedReady")
+        default_empty(spec, ("podManagementPolicy", "OrderedReady"))
         update = spec.setdefault("updateStrategy", {})
         if not update.get("type"):
             update["type"] = "RollingUpdate"
             update.setdefault("rollingUpdate", {})
         if update["type"] == "RollingUpdate":
-            default_absent(update.get("rollingUpdate"), partition=0)
+            default_absent(update.get("rollingUpdate"), ("partition", 0))
         retention = spec.setdefault("persistentVolumeClaimRetentionPolicy", {})
-        default_empty(retention, whenDeleted="Retain", whenScaled="Retain")
-        default_absent(spec, replicas=1, revisionHistoryLimit=10)
+        default_empty(retention, ("whenDeleted", "Retain"), ("whenScaled", "Retain"))
+        default_absent(spec, ("replicas", 1), ("revisionHistoryLimit", 10))
         for claim in spec.get("volumeClaimTemplates") or ():
             claim.update({"apiVersion": "v1", "kind": "PersistentVolumeClaim"})
             default_claim(claim)

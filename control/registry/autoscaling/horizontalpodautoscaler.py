@@ -76,9 +76,9 @@ class HorizontalPodAutoscalerStrategy(Strategy):
 
     def default(self, obj: Object) -> None:
         spec = obj.setdefault("spec", {})
-        default_absent(spec, minReplicas=1)
+        default_absent(spec, ("minReplicas", 1))
         if self.resource.version == "v1":
-            default_absent(spec, targetCPUUtilizationPercentage=80)
+            default_absent(spec, ("targetCPUUtilizationPercentage", 80))
             return
         if not spec.get("metrics"):
             target = {"type": "Utilization", "averageUtilization": 80}

@@ -57,8 +57,8 @@ class CronJobStrategy(Strategy):
     def default(self, obj: Object) -> None:
         spec = obj.setdefault("spec", {})
         default_template(spec.setdefault("jobTemplate", {}).setdefault("spec", {}))
-        default_empty(spec, concurrencyPolicy="Allow")
-        default_absent(spec, suspend=False, successfulJobsHistoryLimit=3, failedJobsHistoryLimit=1)
+        default_empty(spec, ("concurrencyPolicy", "Allow"))
+        default_absent(spec, ("suspend", False), ("successfulJobsHistoryLimit", 3), ("failedJobsHistoryLimit", 1))
 
     def prepare_create(self, obj: Object) -> None:
         obj["status"] = {}

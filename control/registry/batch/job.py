@@ -128,11 +128,13 @@ class JobStrategy(Strategy):
             spec["completions"] = 1
         per_index = spec.get("backoffLimitPerIndex") is not None
         replacement = "Failed" if spec.get("podFailurePolicy") is not None else "TerminatingOrFailed"
-        default_absent(spec, parallelism=1, backoffLimit=MAX_INT32 if per_index else 6, completionMode="NonIndexed")
-        default_absent(spec, suspend=False, manualSelector=False, podReplacementPolicy=replacement)
+        default_absent(
+            spec, ("parallelism", 1), ("backoffLimit", MAX_INT32 if per_index else 6), ("completionMode", "NonIndexed")
+        )
+        default_absent(spec, ("suspend", False), ("manualSelector", False), ("podReplacementPolicy", replacement))
         for rule in (spec.get("podFailurePolicy") or {}).get("rules") or ():
             for pattern in rule.get("onPodConditions") or ():
-                default_empty(pattern, status="True")
+                default_empty(pattern, ("status", "True"))
 
     def prepare_create(self, obj: Object) -> None:
         obj["status"] = {}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from control.registry.cells import AGE, NAME, NONE, Column, Field
 from control.registry.checks import each, ip, non_special_ip, one_of, port
 from control.registry.core.container_ports import PROTOCOLS
-from control.registry.defaults import default_empty
 from control.registry.strategy import Object, Strategy
 from kube.errors import FieldError, required
 from kube.names import dns1123_label, dns1123_subdomain, qualified_name
@@ -42,7 +41,8 @@ class EndpointsStrategy(Strategy):
     def default(self, obj: Object) -> None:
         for subset in obj.get("subsets") or ():
             for item in subset.get("ports") or ():
-                default_empty(item, protocol="TCP")
+                if not item.get("protocol"):
+                    item["protocol"] = "TCP"
 
     def validate(self, obj: Object) -> list[FieldError]:
         errors: list[FieldError] = []

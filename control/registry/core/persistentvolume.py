@@ -52,13 +52,13 @@ class PersistentVolumeStrategy(Strategy):
 
     def default(self, obj: Object) -> None:
         spec = obj.setdefault("spec", {})
-        default_empty(spec, persistentVolumeReclaimPolicy="Retain", volumeMode="Filesystem")
+        default_empty(spec, ("persistentVolumeReclaimPolicy", "Retain"), ("volumeMode", "Filesystem"))
         status = obj.get("status")
         if not status or not status.get("phase"):
             obj.setdefault("status", {})["phase"] = "Pending"
         if spec.get("hostPath") is not None:
             spec["hostPath"].setdefault("type", "")
-        default_empty(spec.get("iscsi"), iscsiInterface="default")
+        default_empty(spec.get("iscsi"), ("iscsiInterface", "default"))
 
     def prepare_create(self, obj: Object) -> None:
         obj["status"] = {"phase": "Pending"}

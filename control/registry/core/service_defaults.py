@@ -6,7 +6,6 @@ IP families are filled in where the address is allocated; here is what needs no 
 
 from __future__ import annotations
 
-from control.registry.defaults import default_absent, default_empty
 from control.registry.strategy import Object
 
 _CLUSTER_IP_TYPES = ("ClusterIP", "NodePort", "LoadBalancer")
@@ -14,22 +13,31 @@ _CLUSTER_IP_TYPES = ("ClusterIP", "NodePort", "LoadBalancer")
 
 def default_service(obj: Object) -> None:
     spec = obj.setdefault("spec", {})
-    default_empty(spec, sessionAffinity="None", type="ClusterIP")
+    if not spec.get("sessionAffinity"):
+        spec["sessionAffinity"] = "None"
     if spec["sessionAffinity"] == "None":
         spec.pop("sessionAffinityConfig", None)
     elif spec["sessionAffinity"] == "ClientIP":
-        default_absent(spec.setdefault("sessionAffinityConfig", {}).setdefault("clientIP", {}), timeoutSeconds=10800)
+        config = spec.setdefault("sessionAffinityConfig", {}).setdefault("clientIP", {})
+        if config.get("timeoutSeconds") is None:
+            config["timeoutSeconds"] = 10800
+    if not spec.get("type"):
+        spec["type"] = "ClusterIP"
     for port in spec.get("ports") or ():
-        default_empty(port, protocol="TCP", targetPort=port.get("port", 0))
-    if externally_reachable(spec):
-        default_empty(spec, externalTrafficPolicy="Cluster")
-    if spec["type"] in _CLUSTER_IP_TYPES:
-        default_empty(spec, internalTrafficPolicy="Cluster")
+        if not port.get("protocol"):
+            port["protocol"] = "TCP"
+        if port.get("targetPort") in (None, 0, ""):
+            port["targetPort"] = port.get("port", 0)
+    if externally_reachable(spec) and not spec.get("externalTrafficPolicy"):
+        spec["externalTrafficPolicy"] = "Cluster"
+    if spec["type"] in _CLUSTER_IP_TYPES and not spec.get("internalTrafficPolicy"):
+        spec["internalTrafficPolicy"] = "Cluster"
     if spec["type"] == "LoadBalancer":
-        default_absent(spec, allocateLoadBalancerNodePorts=True)
+        if spec.get("allocateLoadBalancerNodePorts") is None:
+            spec["allocateLoadBalancerNodePorts"] = True
         for point in ((obj.get("status") or {}).get("loadBalancer") or {}).get("ingress") or ():
-            if point.get("ip"):
-                default_absent(point, ipMode="VIP")
+            if point.get("ip") and point.get("ipMode") is None:
+                point["ipMode"] = "VIP"
 
 
 def externally_reachable(spec: Object) -> bool:

@@ -36,7 +36,7 @@ class FlowSchemaStrategy(Strategy):
         return path_segment(name, prefix)
 
     def default(self, obj: Object) -> None:
-        default_empty(obj.setdefault("spec", {}), matchingPrecedence=1000)
+        default_empty(obj.setdefault("spec", {}), ("matchingPrecedence", 1000))
 
     def validate(self, obj: Object) -> list[FieldError]:
         spec = obj.get("spec") or {}
@@ -81,11 +81,11 @@ class PriorityLevelStrategy(Strategy):
     def default(self, obj: Object) -> None:
         spec = obj.setdefault("spec", {})
         if spec.get("type") == "Exempt":
-            default_absent(spec, exempt={})
-        default_absent(spec.get("limited"), nominalConcurrencyShares=30, lendablePercent=0)
+            default_absent(spec, ("exempt", {}))
+        default_absent(spec.get("limited"), ("nominalConcurrencyShares", 30), ("lendablePercent", 0))
         queuing = ((spec.get("limited") or {}).get("limitResponse") or {}).get("queuing")
-        default_empty(queuing, handSize=8, queues=64, queueLengthLimit=50)
-        default_absent(spec.get("exempt"), nominalConcurrencyShares=0, lendablePercent=0)
+        default_empty(queuing, ("handSize", 8), ("queues", 64), ("queueLengthLimit", 50))
+        default_absent(spec.get("exempt"), ("nominalConcurrencyShares", 0), ("lendablePercent", 0))
 
     def validate(self, obj: Object) -> list[FieldError]:
         spec = obj.get("spec") or {}

@@ -49,7 +49,7 @@ class IngressClassStrategy(Strategy):
     immutable = ("spec.controller",)
 
     def default(self, obj: Object) -> None:
-        default_empty((obj.get("spec") or {}).get("parameters"), scope="Cluster")
+        default_empty((obj.get("spec") or {}).get("parameters"), ("scope", "Cluster"))
 
     def validate(self, obj: Object) -> list[FieldError]:
         spec = obj.get("spec") or {}

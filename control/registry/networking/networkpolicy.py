@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterator
 
 from control.registry.cells import AGE, NAME, Column, Field, selector_text
 from control.registry.checks import cidr, label_selector, one_of, port, port_or_name
-from control.registry.defaults import default_empty
 from control.registry.strategy import Object, Strategy
 from kube.errors import FieldError, forbidden_field, invalid_value, required
 
@@ -89,10 +88,12 @@ class NetworkPolicyStrategy(Strategy):
     def default(self, obj: Object) -> None:
         spec = obj.setdefault("spec", {})
         spec.setdefault("podSelector", {})
-        default_empty(spec, policyTypes=["Ingress", "Egress"] if spec.get("egress") else ["Ingress"])
+        if not spec.get("policyTypes"):
+            spec["policyTypes"] = ["Ingress", "Egress"] if spec.get("egress") else ["Ingress"]
         for rule in [*(spec.get("ingress") or ()), *(spec.get("egress") or ())]:
             for item in rule.get("ports") or ():
-                default_empty(item, protocol="TCP")
+                if not item.get("protocol"):
+                    item["protocol"] = "TCP"
 
     def validate(self, obj: Object) -> list[FieldError]:
         return self._validate(obj, known=())

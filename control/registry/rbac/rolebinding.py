@@ -53,10 +53,10 @@ class RoleBindingStrategy(Strategy):
     has_generation = False
 
     def default(self, obj: Object) -> None:
-        default_empty(obj.get("roleRef"), apiGroup=GROUP)
+        default_empty(obj.get("roleRef"), ("apiGroup", GROUP))
         for subject in obj.get("subjects") or ():
             if subject.get("kind") in ("User", "Group"):
-                default_empty(subject, apiGroup=GROUP)
+                default_empty(subject, ("apiGroup", GROUP))
 
     def name_errors(self, name: str, prefix: bool = False) -> list[str]:
         return path_segment(name, prefix)

@@ -36,11 +36,11 @@ def _default_requests(spec: Object | None) -> None:
     for request in ((spec or {}).get("devices") or {}).get("requests") or ():
         exactly = request.get("exactly")
         for part in [*([exactly] if exactly is not None else []), *(request.get("firstAvailable") or ())]:
-            default_empty(part, allocationMode="ExactCount")
+            default_empty(part, ("allocationMode", "ExactCount"))
             if part["allocationMode"] == "ExactCount":
-                default_empty(part, count=1)
+                default_empty(part, ("count", 1))
             for toleration in part.get("tolerations") or ():
-                default_empty(toleration, operator="Equal")
+                default_empty(toleration, ("operator", "Equal"))
 
 
 def _state(claim: Object) -> str:

@@ -23,7 +23,7 @@ class PriorityClassStrategy(Strategy):
     )
 
     def default(self, obj: Object) -> None:
-        default_empty(obj, preemptionPolicy="PreemptLowerPriority")
+        default_empty(obj, ("preemptionPolicy", "PreemptLowerPriority"))
 
     def validate(self, obj: Object) -> list[FieldError]:
         errors, name = [], name_of(obj)

@@ -5,13 +5,12 @@ from __future__ import annotations
 from control.registry.cells import AGE, NAME, NONE, UNSET, Column, Field, count, name_of
 from control.registry.checks import (
     IMMUTABLE,
-    counts,
     each,
     label_selector,
+    non_negative,
     quantity,
     repeated,
     required_name,
-    unique,
 )
 from control.registry.core.volume_sources import driver_name
 from control.registry.defaults import default_absent, default_empty
@@ -42,9 +41,9 @@ class CSIDriverStrategy(Strategy):
     def default(self, obj: Object) -> None:
         spec = obj.setdefault("spec", {})
         spec.pop("preventPodSchedulingIfMissing", None)  # an alpha feature's, off as upstream
-        default_absent(spec, attachRequired=True, podInfoOnMount=False, storageCapacity=False)
-        default_absent(spec, requiresRepublish=False, seLinuxMount=False)
-        default_empty(spec, fsGroupPolicy="ReadWriteOnceWithFSType", volumeLifecycleModes=["Persistent"])
+        default_absent(spec, ("attachRequired", True), ("podInfoOnMount", False), ("storageCapacity", False))
+        default_absent(spec, ("requiresRepublish", False), ("seLinuxMount", False))
+        default_empty(spec, ("fsGroupPolicy", "ReadWriteOnceWithFSType"), ("volumeLifecycleModes", ["Persistent"]))
 
     def validate(self, obj: Object) -> list[FieldError]:
         spec = obj.get("spec") or {}
@@ -68,8 +67,11 @@ def _token_requests(requests: list[Object], path: str) -> list[FieldError]:
     errors: list[FieldError] = []
     seen: set[str] = set()
     for index, request in enumerate(requests):
-        errors += unique(f"{path}[{index}].audience", request.get("audience") or "", seen)
-        seconds, where = request.get("expirationSeconds"), f"{path}[{index}].expirationSeconds"
+        audience, seconds = request.get("audience") or "", request.get("expirationSeconds")
+        if audience in seen:
+            errors.append(duplicate(f"{path}[{index}].audience", audience))
+        seen.add(audience)
+        where = f"{path}[{index}].expirationSeconds"
         if seconds is not None and seconds < 600:
             errors.append(invalid_value(where, seconds, "may not specify a duration less than 10 minutes"))
         if seconds is not None and seconds > 1 << 32:
@@ -87,13 +89,16 @@ class CSINodeStrategy(Strategy):
         seen: set[str] = set()
         for index, driver in enumerate((obj.get("spec") or {}).get("drivers") or ()):
             path, name = f"spec.drivers[{index}]", driver.get("name") or ""
-            errors += driver_name(name, f"{path}.name") + unique(f"{path}.name", name, seen)
+            errors += driver_name(name, f"{path}.name")
+            if name in seen:
+                errors.append(duplicate(f"{path}.name", name))
+            seen.add(name)
             node = driver.get("nodeID") or ""
             if not node:
                 errors.append(required(f"{path}.nodeID"))
             elif len(node) > _LONGEST_NODE:
                 errors.append(invalid_value(f"{path}.nodeID", node, f"must be {_LONGEST_NODE} characters or less"))
-            errors += counts(driver.get("allocatable") or {}, f"{path}.allocatable", "count")
+            errors += non_negative((driver.get("allocatable") or {}).get("count"), f"{path}.allocatable.count")
             keys = driver.get("topologyKeys") or []
             again = repeated(keys)
             for number, key in enumerate(keys):

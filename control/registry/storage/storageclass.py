@@ -57,7 +57,7 @@ class StorageClassStrategy(Strategy):
     has_generation = False
 
     def default(self, obj: Object) -> None:
-        default_empty(obj, reclaimPolicy="Delete", volumeBindingMode="Immediate")
+        default_empty(obj, ("reclaimPolicy", "Delete"), ("volumeBindingMode", "Immediate"))
 
     def validate(self, obj: Object) -> list[FieldError]:
         provisioner = obj.get("provisioner") or ""
