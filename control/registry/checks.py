@@ -10,8 +10,6 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from control.patch.json_patch import identity
 from control.registry.columns import Object
 from kube import names
@@ -24,7 +22,6 @@ Errors = list[FieldError]
 NEGATIVE = "must be greater than or equal to 0"
 NOT_AN_IP = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
 NOT_A_CIDR = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
-IMMUTABLE = "field is immutable"
 MAX_INT32 = 2**31 - 1
 
 
@@ -65,31 +62,11 @@ def unique(path: str, value: Any, seen: set[Any]) -> Errors:
     return []
 
 
-def counts(obj: Object, path: str, *keys: str) -> Errors:
+def non_negative_fields(obj: Object, path: str, *keys: str) -> Errors:
     """Check numbers that may not be negative."""
     errors: Errors = []
     for key in keys:
         errors += non_negative(obj.get(key), f"{path}.{key}")
-    return errors
-
-
-def unchanged(obj: Object, old: Object, key: str, path: str) -> Errors:
-    """Check that a field is as it was; absent and empty are the same."""
-    if (obj.get(key) or None) == (old.get(key) or None):
-        return []
-    return [invalid_value(path, obj.get(key), IMMUTABLE)]
-
-
-def changed(obj: Object, old: Object, *paths: str) -> Errors:
-    """Check that immutable fields are as they were; absent and empty are the same."""
-    errors: Errors = []
-    for path in paths:
-        value: Any = obj
-        before: Any = old
-        for step in path.split("."):
-            value, before = (value or {}).get(step), (before or {}).get(step)
-        if (value or None) != (before or None):
-            errors.append(invalid_value(path, value, IMMUTABLE))
     return errors
 
 
@@ -287,43 +264,3 @@ def repeated(values: Sequence[Any]) -> set[int]:
             found.add(index)
         seen.add(key)
     return found
-
-
-def same(one: object, other: object) -> bool:
-    """Compare two JSON shapes as their meaning: absent and empty are equal, and so are 1000m and 1."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        return all(same(one.get(k), other.get(k)) for k in one.keys() | other.keys())
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(same, one, other))
-    if one == other or (one in _EMPTY and other in _EMPTY):
-        return True
-    if isinstance(one, str | int | float) and isinstance(other, str | int | float):
-        try:
-            return type(one) is not type(other) and parse(one) == parse(other)
-        except QuantityError:
-            return False
-    return False
-
-
-_EMPTY: tuple[object, ...] = (None, [], "", {})
-
-
-def differences(one: object, other: object) -> list[str]:
-    """Return the lines that differ between two JSON shapes, first as it was and then as it is."""
-    return _differences(one, other, "")
-
-
-def _differences(one: object, other: object, path: str) -> list[str]:
-    if same(one, other):
-        return []
-    if isinstance(one, dict) and isinstance(other, dict):
-        return [
-            line
-            for k in sorted(one.keys() | other.keys())
-            for line in _differences(one.get(k), other.get(k), f"{path}.{k}")
-        ]
-    if isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
-        pairs = enumerate(zip(one, other, strict=True))
-        return [line for i, (a, b) in pairs for line in _differences(a, b, f"{path}[{i}]")]
-    show = [msgspec.json.encode(v).decode() for v in (one, other)]
-    return [f"-  {path.lstrip('.')}: {show[0]}", f"+  {path.lstrip('.')}: {show[1]}"]

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from control.auth.user import UserInfo
 from control.registry import deletion, metadata
-from control.registry.checks import changed
+from control.registry.changes import validate_immutable
 from control.registry.columns import AGE, NAME, Column, compiled_row
 from control.registry.columns import Object as Object
 from control.storage import codec
@@ -247,7 +247,8 @@ class Strategy:
 
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
         """Return everything wrong with a change: with the object as a whole, and with fields that are immutable."""
-        return self.validate(obj) + changed(obj, old, *self.immutable)
+        errors = self.validate(obj)
+        return errors + validate_immutable(obj, old, *self.immutable) if self.immutable else errors
 
     def validate_requested(self, obj: Object, old: Object | None, requested: Resource) -> list[FieldError]:
         """Return what is wrong beyond `validate` because another version or group of the kind was asked for."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from control.registry.checks import IMMUTABLE, Errors, each, one_of, required_name, unique
+from control.registry.changes import IMMUTABLE
+from control.registry.checks import Errors, each, one_of, required_name, unique
 from control.registry.strategy import Object
 from kube import names
 from kube.errors import forbidden_field, invalid_value, required

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from control.registry.cells import AGE, NAME, NONE, Column, Field
-from control.registry.checks import IMMUTABLE
+from control.registry.changes import IMMUTABLE
 from control.registry.strategy import Object, Strategy
 from kube.errors import FieldError, invalid_value, required
 

@@ -13,7 +13,7 @@ from control.registry.cells import (
     Field,
     labels_text,
 )
-from control.registry.checks import at_most_all, counts, int_or_percent, scaled_zero
+from control.registry.checks import at_most_all, int_or_percent, non_negative_fields, scaled_zero
 from control.registry.core.pod_defaults import default_template
 from control.registry.core.pod_warnings import template_warnings
 from control.registry.defaults import default_absent, default_empty
@@ -96,13 +96,13 @@ class DaemonSetStrategy(Strategy):
     def validate(self, obj: Object) -> list[FieldError]:
         spec = obj.get("spec") or {}
         errors = validate_selector(spec, "spec", "daemonset") + validate_selected_template(spec, "spec", "DaemonSet")
-        errors += counts(spec, "spec", "minReadySeconds", "revisionHistoryLimit")
+        errors += non_negative_fields(spec, "spec", "minReadySeconds", "revisionHistoryLimit")
         return errors + _validate_update_strategy(spec.get("updateStrategy") or {}, "spec.updateStrategy")
 
     def validate_status_update(self, obj: Object, old: Object) -> list[FieldError]:
         status, before = obj.get("status") or {}, old.get("status") or {}
         keys = (*_COUNTS, "numberMisscheduled", "numberUnavailable", "observedGeneration", "collisionCount")
-        errors = counts(status, "status", *keys)
+        errors = non_negative_fields(status, "status", *keys)
         if (status.get("collisionCount") or 0) < (before.get("collisionCount") or 0):
             detail = "cannot be decremented"
             errors.append(invalid_value("status.collisionCount", status.get("collisionCount") or 0, detail))

@@ -13,7 +13,7 @@ from control.registry.cells import (
     Column,
     Field,
 )
-from control.registry.checks import at_most_all, counts, int_or_percent, scaled_zero
+from control.registry.checks import at_most_all, int_or_percent, non_negative_fields, scaled_zero
 from control.registry.core.pod_defaults import default_template
 from control.registry.core.pod_warnings import name_warnings, template_warnings
 from control.registry.defaults import default_absent, default_empty
@@ -68,11 +68,13 @@ class DeploymentStrategy(Strategy):
 
     def validate(self, obj: Object) -> list[FieldError]:
         spec = obj.get("spec") or {}
-        errors = counts(spec, "spec", "replicas")
+        errors = non_negative_fields(spec, "spec", "replicas")
         errors += validate_selector(spec, "spec", "deployment")
         errors += validate_selected_template(spec, "spec")
         errors += _validate_strategy(spec.get("strategy") or {}, "spec.strategy")
-        errors += counts(spec, "spec", "minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds")
+        errors += non_negative_fields(
+            spec, "spec", "minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds"
+        )
         deadline = spec.get("progressDeadlineSeconds")
         if deadline is not None and deadline <= (spec.get("minReadySeconds") or 0):
             errors.append(
@@ -82,7 +84,7 @@ class DeploymentStrategy(Strategy):
 
     def validate_status_update(self, obj: Object, old: Object) -> list[FieldError]:
         status = obj.get("status") or {}
-        errors = counts(status, "status", *_STATUS_COUNTS)
+        errors = non_negative_fields(status, "status", *_STATUS_COUNTS)
         total = status.get("replicas", 0)
         for key in ("updatedReplicas", "readyReplicas", "availableReplicas"):
             if status.get(key, 0) > total:

@@ -14,7 +14,7 @@ from control.registry.cells import (
     Column,
     Field,
 )
-from control.registry.checks import counts
+from control.registry.checks import non_negative_fields
 from control.registry.core.pod_defaults import default_template
 from control.registry.core.pod_warnings import name_warnings, template_warnings
 from control.registry.defaults import default_absent
@@ -62,14 +62,14 @@ class ReplicaSetStrategy(ReplicasStrategy):
 
     def validate(self, obj: Object) -> list[FieldError]:
         spec = obj.get("spec") or {}
-        errors = counts(spec, "spec", "replicas", "minReadySeconds")
+        errors = non_negative_fields(spec, "spec", "replicas", "minReadySeconds")
         return errors + validate_selector(spec, "spec", "deployment") + validate_selected_template(spec, "spec")
 
 
 def validate_replica_status(status: Object) -> list[FieldError]:
     """Check the counts of a ReplicaSet's or ReplicationController's status."""
     keys = ("fullyLabeledReplicas", "readyReplicas", "availableReplicas")
-    errors = counts(status, "status", "replicas", *keys, "observedGeneration")
+    errors = non_negative_fields(status, "status", "replicas", *keys, "observedGeneration")
     total = status.get("replicas", 0)
     for key in keys:
         if status.get(key, 0) > total:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from control.registry.apps.replicaset import ReplicasStrategy
 from control.registry.apps.workload import validate_selected_template
 from control.registry.cells import SELECTOR, Field, labels_text
-from control.registry.checks import counts
+from control.registry.checks import non_negative_fields
 from control.registry.core.pod_defaults import default_template
 from control.registry.defaults import default_absent
 from control.registry.strategy import Object
@@ -32,7 +32,7 @@ class ReplicationControllerStrategy(ReplicasStrategy):
 
     def validate(self, obj: Object) -> list[FieldError]:
         spec = obj.get("spec") or {}
-        errors = counts(spec, "spec", "minReadySeconds", "replicas")
+        errors = non_negative_fields(spec, "spec", "minReadySeconds", "replicas")
         selector = spec.get("selector") or {}
         if not selector:
             errors.append(required("spec.selector"))

@@ -10,7 +10,8 @@ from control.registry.cells import (
     NAME,
     READY,
 )
-from control.registry.checks import at_most_all, counts, int_or_percent, non_negative, same, scaled_zero
+from control.registry.changes import same
+from control.registry.checks import at_most_all, int_or_percent, non_negative, non_negative_fields, scaled_zero
 from control.registry.core.claim_spec import claim_warnings, default_claim
 from control.registry.core.pod_defaults import default_template
 from control.registry.core.pod_warnings import template_warnings
@@ -101,7 +102,7 @@ class StatefulSetStrategy(Strategy):
         for key in ("whenDeleted", "whenScaled"):
             if retention.get(key) not in ("Retain", "Delete"):
                 errors.append(not_supported(f"{path}.{key}", retention.get(key), ("Delete", "Retain")))
-        errors += counts(spec, "spec", "replicas", "minReadySeconds")
+        errors += non_negative_fields(spec, "spec", "replicas", "minReadySeconds")
         if (spec.get("ordinals") or {}).get("start") is not None:
             errors += non_negative(spec["ordinals"]["start"], "spec.ordinals.start")
         errors += validate_selector(spec, "spec", "statefulset")
@@ -117,7 +118,7 @@ class StatefulSetStrategy(Strategy):
     def validate_status_update(self, obj: Object, old: Object) -> list[FieldError]:
         status, before = obj.get("status") or {}, old.get("status") or {}
         keys = ("replicas", "readyReplicas", "currentReplicas", "updatedReplicas", "availableReplicas")
-        errors = counts(status, "status", *keys, "observedGeneration", "collisionCount")
+        errors = non_negative_fields(status, "status", *keys, "observedGeneration", "collisionCount")
         for key in keys[1:]:
             if status.get(key, 0) > status.get("replicas", 0):
                 errors.append(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from control.registry.checks import Errors, counts, required_name
+from control.registry.checks import Errors, non_negative_fields, required_name
 from control.registry.strategy import Object
 from kube import names
 from kube.errors import forbidden_field, invalid_value, not_supported, required
@@ -142,4 +142,4 @@ def _target(target: Object, path: str) -> Errors:
 
 
 def validate_autoscaler_status(status: Object) -> Errors:
-    return counts(status, "status", "currentReplicas", "desiredReplicas")
+    return non_negative_fields(status, "status", "currentReplicas", "desiredReplicas")

@@ -22,7 +22,7 @@ from control.registry.cells import (
     number,
     selector_text,
 )
-from control.registry.checks import counts, one_of
+from control.registry.checks import non_negative_fields, one_of
 from control.registry.core.pod_defaults import default_template
 from control.registry.core.pod_warnings import name_warnings, template_warnings
 from control.registry.defaults import default_absent, default_empty
@@ -79,7 +79,7 @@ class CronJobStrategy(Strategy):
             problem = schedule_problem(schedule)
             errors += [invalid_value("spec.schedule", schedule, problem)] if problem else []
         keys = ("startingDeadlineSeconds", "successfulJobsHistoryLimit", "failedJobsHistoryLimit")
-        errors += counts(spec, "spec", *keys)
+        errors += non_negative_fields(spec, "spec", *keys)
         errors += one_of(spec.get("concurrencyPolicy"), ("Allow", "Forbid", "Replace"), "spec.concurrencyPolicy")
         zone = spec.get("timeZone")
         if zone is not None and zone not in _zones():

@@ -23,7 +23,8 @@ from control.registry.cells import (
     Column,
     Field,
 )
-from control.registry.checks import IMMUTABLE, changed, counts, same, unique
+from control.registry.changes import IMMUTABLE, same, validate_immutable
+from control.registry.checks import non_negative_fields, unique
 from control.registry.core.narrowing import put_back_node_affinity
 from control.registry.core.pod_defaults import default_template
 from control.registry.core.pod_warnings import name_warnings, template_warnings
@@ -154,7 +155,7 @@ class JobStrategy(Strategy):
 
     def validate_status_update(self, obj: Object, old: Object) -> list[FieldError]:
         status = obj.get("status") or {}
-        errors = counts(status, "status", "active", "succeeded", "failed", "ready", "terminating")
+        errors = non_negative_fields(status, "status", "active", "succeeded", "failed", "ready", "terminating")
         for kind in ("succeeded", "failed"):
             seen: set[str] = set()
             for index, uid in enumerate((status.get("uncountedTerminatedPods") or {}).get(kind) or ()):
@@ -166,15 +167,15 @@ class JobStrategy(Strategy):
         spec, before = obj.get("spec") or {}, old.get("spec") or {}
         errors = validate_job_spec(spec, "spec", needs_selector=True)
         if spec.get("completionMode") != "Indexed":
-            errors += changed(obj, old, "spec.completions")
+            errors += validate_immutable(obj, old, "spec.completions")
         elif spec.get("completions") not in (None, before.get("completions"), spec.get("parallelism")):
             detail = "can only be modified in tandem with spec.parallelism"
             errors.append(invalid_value("spec.completions", spec["completions"], detail))
-        errors += changed(obj, old, "spec.selector")
+        errors += validate_immutable(obj, old, "spec.selector")
         if not same(_fixed_template(spec, old), before.get("template")):
             errors.append(invalid_value("spec.template", spec.get("template"), IMMUTABLE))
         keys = ("completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy")
-        return errors + changed(obj, old, *(f"spec.{key}" for key in keys))
+        return errors + validate_immutable(obj, old, *(f"spec.{key}" for key in keys))
 
     def warnings(self, obj: Object, old: Object | None) -> list[str]:
         template, was = (((o or {}).get("spec") or {}).get("template") for o in (obj, old))

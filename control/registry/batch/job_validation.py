@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from control.registry.apps.workload import MISMATCH
 from control.registry.batch.policies import validate_policies
-from control.registry.checks import counts, domain_prefixed, label_selector, selects
+from control.registry.checks import domain_prefixed, label_selector, non_negative_fields, selects
 from control.registry.core.podspec import validate_template
 from control.registry.strategy import Object
 from kube.errors import FieldError, invalid_value, not_supported, required, too_long
@@ -17,7 +17,7 @@ MOST, MOST_WHEN_MANY = 100_000, 10_000
 def validate_job_spec(spec: Object, path: str, needs_selector: bool) -> list[FieldError]:
     """Check a job's spec, its own or a CronJob's template of one (which has no selector yet)."""
     keys = ("parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished")
-    errors = counts(spec, path, *keys, "backoffLimitPerIndex", "maxFailedIndexes")
+    errors = non_negative_fields(spec, path, *keys, "backoffLimitPerIndex", "maxFailedIndexes")
     if spec.get("maxFailedIndexes") is not None and spec.get("backoffLimitPerIndex") is None:
         errors.append(required(f"{path}.backoffLimitPerIndex", "when maxFailedIndexes is specified"))
     mode, manager = spec.get("completionMode"), spec.get("managedBy")

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from control.registry.cells import AGE, NAME, UNSET, Column, Field, name_of
-from control.registry.checks import IMMUTABLE, Errors, differences, each, one_of, quantity, same, unchanged
+from control.registry.changes import IMMUTABLE, differences, same, validate_immutable
+from control.registry.checks import Errors, each, one_of, quantity
 from control.registry.core.claim_spec import class_of, class_warnings, validate_access_modes
 from control.registry.core.deprecated import OLD_VOLUMES, OLD_VOLUMES_SPELLED, term_warnings
 from control.registry.core.placement import validate_node_selector
@@ -107,7 +108,7 @@ class PersistentVolumeStrategy(Strategy):
         if not same(was, now):
             lines = ["spec.persistentvolumesource is immutable after creation", *differences(was, now)]
             errors.append(forbidden_field("spec.persistentvolumesource", "\n".join(lines)))
-        errors += unchanged(spec, before, "volumeMode", "volumeMode")
+        errors += validate_immutable(spec, before, "volumeMode")
         if before.get("nodeAffinity") is not None and not same(before["nodeAffinity"], spec.get("nodeAffinity")):
             errors.append(invalid_value("nodeAffinity", spec.get("nodeAffinity"), IMMUTABLE))
         if before.get("volumeAttributesClassName") is not None and spec.get("volumeAttributesClassName") is None:

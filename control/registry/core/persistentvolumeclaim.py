@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from control.registry.cells import AGE, NAME, UNSET, Column, Field, name_of
-from control.registry.checks import Errors, differences, same, unchanged
+from control.registry.changes import differences, same, validate_immutable
+from control.registry.checks import Errors
 from control.registry.core.claim_spec import (
     claim_warnings,
     class_of,
@@ -84,7 +85,7 @@ class PersistentVolumeClaimStrategy(Strategy):
             if parse(now) < parse(was) and parse(now) <= parse(held):
                 detail = "field can not be less than status.capacity"
                 errors.append(forbidden_field("spec.resources.requests.storage", detail))
-        return errors + unchanged(spec, before, "volumeMode", "volumeMode")
+        return errors + validate_immutable(spec, before, "volumeMode")
 
     def warnings(self, obj: Object, old: Object | None) -> list[str]:
         return ([] if old else class_warnings(obj)) + claim_warnings(obj.get("spec") or {})

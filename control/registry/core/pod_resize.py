@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import copy
 
-from control.registry.checks import Errors, same
+from control.registry.changes import same
+from control.registry.checks import Errors
 from control.registry.core.pod_annotations import MIRROR
 from control.registry.core.pod_update import validate_whole
 from control.registry.core.qos import qos_class

@@ -5,7 +5,8 @@ The metadata comes along with it, so annotations that the kubelet acts upon are 
 
 from __future__ import annotations
 
-from control.registry.checks import Errors, each, ip, unchanged
+from control.registry.changes import IMMUTABLE
+from control.registry.checks import Errors, each, ip
 from control.registry.core.pod_annotations import validate_annotation_changes, validate_annotations
 from control.registry.strategy import Object
 from kube import names
@@ -32,8 +33,8 @@ def validate_status(obj: Object, old: Object) -> Errors:
     nominated = status.get("nominatedNodeName")
     if nominated and nominated != before.get("nominatedNodeName"):
         errors += each("status.nominatedNodeName", nominated, names.dns1123_subdomain(nominated))
-    if before.get("qosClass"):
-        errors += unchanged(status, before, "qosClass", "status.qosClass")
+    if before.get("qosClass") and status.get("qosClass") != before["qosClass"]:
+        errors.append(invalid_value("status.qosClass", status.get("qosClass"), IMMUTABLE))
     errors += _transitions(status, before, old.get("spec") or {})
     errors += _claims(status.get("resourceClaimStatuses") or [], spec)
     if status.get("extendedResourceClaimStatus") is not None:

@@ -6,7 +6,8 @@ The new spec is made to look like the old one in everything that may differ; wha
 
 from __future__ import annotations
 
-from control.registry.checks import MAX_INT32, Errors, differences, same
+from control.registry.changes import differences, same
+from control.registry.checks import MAX_INT32, Errors
 from control.registry.core.narrowing import put_back_node_affinity, validate_narrowing
 from control.registry.core.pod_annotations import MIRROR, validate_annotation_changes, validate_annotations
 from control.registry.core.podspec import validate_pod_spec

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from control.registry.cells import AGE, NAME, Column, Field, count
-from control.registry.checks import changed
+from control.registry.changes import validate_immutable
 from control.registry.core.data_keys import decoded_size, validate_frozen, validate_keys, validate_size
 from control.registry.strategy import Object, Strategy
 from kube.errors import FieldError, invalid_value, required
@@ -67,7 +67,7 @@ class SecretStrategy(Strategy):
         return errors
 
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
-        errors = changed(obj, old, "type")
+        errors = validate_immutable(obj, old, "type")
         return errors + validate_frozen(obj, old, ("data",)) + self.validate(obj)
 
     def fields(self, obj: Object) -> dict[str, str]:

@@ -5,7 +5,8 @@ Events are checked in the form that they are stored in, core/v1, and problems na
 
 from __future__ import annotations
 
-from control.registry.checks import IMMUTABLE, Errors, each
+from control.registry.changes import IMMUTABLE
+from control.registry.checks import Errors, each
 from control.registry.strategy import Object
 from kube import names
 from kube.errors import invalid_value, required

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 
 from control.registry.cells import AGE, NAME, NONE, Column, Field, name_of
-from control.registry.checks import changed
+from control.registry.changes import validate_immutable
 from control.registry.strategy import Object, Strategy
 from kube.errors import FieldError, invalid_value, required
 
@@ -80,7 +80,7 @@ class IPAddressStrategy(Strategy):
         return errors + [required(f"spec.parentRef.{key}") for key in ("resource", "name") if not parent.get(key)]
 
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
-        return changed(obj, old, "spec.parentRef")
+        return validate_immutable(obj, old, "spec.parentRef")
 
     def fields(self, obj: Object) -> dict[str, str]:
         parent = (obj.get("spec") or {}).get("parentRef") or {}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from control.registry.cells import AGE, NAME, Column, Field
-from control.registry.checks import changed, each, labels, repeated
+from control.registry.changes import validate_immutable
+from control.registry.checks import each, labels, repeated
 from control.registry.core.deprecated import OLD_LABELS
 from control.registry.core.placement import validate_tolerations
 from control.registry.core.resources import amount_of, container_resource_name
@@ -30,7 +31,7 @@ class RuntimeClassStrategy(Strategy):
         return errors + [duplicate(f"scheduling.tolerations[{i}]", tolerations[i]) for i in again]
 
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
-        return changed(obj, old, "handler")
+        return validate_immutable(obj, old, "handler")
 
     def warnings(self, obj: Object, old: Object | None) -> list[str]:
         selector = (obj.get("scheduling") or {}).get("nodeSelector") or {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from control.registry.cells import AGE, NAME, Column, Field, number
-from control.registry.checks import at_most_all, counts, int_or_percent, label_selector, one_of
+from control.registry.checks import at_most_all, int_or_percent, label_selector, non_negative_fields, one_of
 from control.registry.strategy import Object, Strategy
 from kube.errors import FieldError, invalid_value
 
@@ -41,4 +41,4 @@ class PodDisruptionBudgetStrategy(Strategy):
         return errors + label_selector(spec.get("selector"), "spec.selector")
 
     def validate_status_update(self, obj: Object, old: Object) -> list[FieldError]:
-        return counts(obj.get("status") or {}, "status", *_COUNTS)
+        return non_negative_fields(obj.get("status") or {}, "status", *_COUNTS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from control.registry.cells import AGE, NAME, Column, Field
-from control.registry.checks import changed
+from control.registry.changes import validate_immutable
 from control.registry.defaults import default_empty
 from control.registry.resource.slices import validate_slice
 from control.registry.resource.validation import (
@@ -79,7 +79,7 @@ class ResourceClaimStrategy(Strategy):
         return errors
 
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
-        return changed(obj, old, "spec")
+        return validate_immutable(obj, old, "spec")
 
 
 class ResourceClaimTemplateStrategy(Strategy):
@@ -98,7 +98,7 @@ class ResourceClaimTemplateStrategy(Strategy):
         return validate_claim((obj.get("spec") or {}).get("spec") or {}, "spec.spec")
 
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
-        return changed(obj, old, "spec")
+        return validate_immutable(obj, old, "spec")
 
 
 class ResourceSliceStrategy(Strategy):

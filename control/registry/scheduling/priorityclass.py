@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from control.registry.cells import AGE, NAME, Column, Field, name_of
-from control.registry.checks import changed
+from control.registry.changes import validate_immutable
 from control.registry.defaults import default_empty
 from control.registry.strategy import Object, Strategy
 from kube.errors import FieldError, forbidden_field, not_supported
@@ -46,4 +46,4 @@ class PriorityClassStrategy(Strategy):
         errors = []
         if obj.get("value", 0) != old.get("value", 0):
             errors.append(forbidden_field("value", "may not be changed in an update."))
-        return errors + changed(obj, old, "preemptionPolicy")
+        return errors + validate_immutable(obj, old, "preemptionPolicy")

@@ -3,15 +3,8 @@
 from __future__ import annotations
 
 from control.registry.cells import AGE, NAME, NONE, UNSET, Column, Field, count, name_of
-from control.registry.checks import (
-    IMMUTABLE,
-    each,
-    label_selector,
-    non_negative,
-    quantity,
-    repeated,
-    required_name,
-)
+from control.registry.changes import IMMUTABLE
+from control.registry.checks import each, label_selector, non_negative, quantity, repeated, required_name
 from control.registry.core.volume_sources import driver_name
 from control.registry.defaults import default_absent, default_empty
 from control.registry.strategy import Object, Strategy

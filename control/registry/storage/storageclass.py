@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from control.registry.cells import AGE, NAME, Column, Field, name_of
-from control.registry.checks import changed, each, repeated
+from control.registry.changes import validate_immutable
+from control.registry.checks import each, repeated
 from control.registry.defaults import default_empty
 from control.registry.strategy import Object, Strategy
 from kube.errors import FieldError, duplicate, forbidden_field, invalid_value, not_supported, required
@@ -79,7 +80,7 @@ class StorageClassStrategy(Strategy):
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
         frozen = [key for key in _FROZEN if (obj.get(key) or None) != (old.get(key) or None)]
         errors = [forbidden_field(key, f"updates to {key} are forbidden.") for key in frozen]
-        return errors + changed(obj, old, "volumeBindingMode", "allowedTopologies")
+        return errors + validate_immutable(obj, old, "volumeBindingMode", "allowedTopologies")
 
 
 class VolumeAttributesClassStrategy(Strategy):

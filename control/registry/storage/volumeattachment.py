@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from control.registry.cells import AGE, NAME, Column, Field
-from control.registry.checks import changed, required_name
+from control.registry.changes import validate_immutable
+from control.registry.checks import required_name
 from control.registry.core.volume_sources import driver_name
 from control.registry.strategy import OBJECT_META, Object, Strategy
 from kube.errors import FieldError, forbidden_field, required
@@ -43,4 +44,4 @@ class VolumeAttachmentStrategy(Strategy):
         return errors
 
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
-        return changed(obj, old, "spec")
+        return validate_immutable(obj, old, "spec")
