@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from control.config import ControlConfig
-from kube import errors, tls_settings
+from kube import errors, tls_settings, urls
 from kube.errors import StatusError
 from kube.ip_addresses import reached
 from kube.tls_files import TlsFiles
@@ -106,8 +106,10 @@ async def address_of(endpoint: Endpoint) -> str:
     except ValueError:
         loop = asyncio.get_running_loop()
         try:
+            if len(endpoint.host) > urls.LONGEST_HOST:
+                raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
             found = await loop.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
-        except OSError as error:
+        except (OSError, UnicodeError) as error:
             raise _unreachable(endpoint, f"lookup {endpoint.host}: no such host") from error
         return check_address(str(found[0][4][0]))
     return check_address(endpoint.host)

@@ -7,7 +7,6 @@ that nobody, or everybody, gets in. Expressions (CEL) see the token's `claims`, 
 from __future__ import annotations
 
 import ssl
-import urllib.parse
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +16,7 @@ from control.auth.oidc import ClaimMapping, Issuer, Rule
 from control.cel import CompileError, Declarations, Program
 from control.cel import compile as compile_cel
 from control.cel.types import DYN, STRING, list_of, map_of, object_of
+from kube import urls
 
 Object = dict[str, Any]
 __all__ = ["GROUP", "Authentication", "ConfigurationError", "parse"]
@@ -188,7 +188,7 @@ def _anonymous(document: Object) -> AnonymousPolicy | None:
 
 
 def _check_url(url: str, path: str) -> None:
-    parts = urllib.parse.urlsplit(url)
+    parts = urls.split(url)
     if parts.scheme != "https" or not parts.netloc:
         raise ConfigurationError(f"{path}: must be an https URL, not {url!r}")
     if parts.username or parts.query or parts.fragment:

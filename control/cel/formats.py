@@ -12,9 +12,8 @@ import re
 import uuid
 from collections.abc import Callable
 from datetime import date
-from urllib.parse import urlsplit
 
-from kube import names
+from kube import names, urls
 from kube.clock import parse_time
 
 _HOSTNAME = re.compile(
@@ -76,7 +75,7 @@ def _uri(text: str) -> bool:
     if not text or any(ord(c) < 0x21 or ord(c) == 0x7F for c in text):
         return False
     try:
-        parts = urlsplit(text)
+        parts = urls.split(text)
         _ = parts.port
     except ValueError:
         return False

@@ -6,12 +6,13 @@ import ipaddress
 import re
 from decimal import Decimal
 from typing import Any
-from urllib.parse import parse_qs, quote, unquote, urlsplit
+from urllib.parse import parse_qs, quote, unquote
 
 from control.cel.errors import EvaluationError, no_overload
 from control.cel.functions import Function, text
 from control.cel.values import CIDR, URL, Quantity, Semver
 from kube import quantity as quantities
+from kube import urls
 
 
 # -- quantities -----------------------------------------------------------------------------------------------------
@@ -79,7 +80,7 @@ def url(a: Any) -> URL:
     if not a or any(ord(c) < 0x21 or ord(c) == 0x7F for c in a) or re.search("%(?![0-9A-Fa-f]{2})", a.split("?")[0]):
         raise problem
     try:
-        parts = urlsplit(a)
+        parts = urls.split(a)
         _ = parts.port
     except ValueError:
         raise problem from None

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import urlsplit
 
 from control.registry.apiextensions.validation import APPROVED, PROTECTED
+from kube import urls
 
 Object = dict[str, Any]
 CONDITION = "KubernetesAPIApprovalPolicyConformant"
@@ -17,7 +17,6 @@ def approval_condition(definition: Object) -> Object | None:
     if not f".{group}".endswith(PROTECTED):
         return None
     text = (definition["metadata"].get("annotations") or {}).get(APPROVED) or ""
-    url = urlsplit(text)
     if not text:
         status, reason = "False", "MissingAnnotation"
         message = (
@@ -26,7 +25,7 @@ def approval_condition(definition: Object) -> Object | None:
         )
     elif text.startswith("unapproved"):
         status, reason, message = "False", "UnapprovedAnnotation", f'not approved: "{text}"'
-    elif url.scheme and url.netloc:
+    elif _is_url(text):
         status, reason, message = "True", "ApprovedAnnotation", f"approved in {text}"
     else:
         status, reason = "False", "InvalidAnnotation"
@@ -35,3 +34,11 @@ def approval_condition(definition: Object) -> Object | None:
             '"unapproved", see https://github.com/kubernetes/enhancements/pull/1111'
         )
     return {"type": CONDITION, "status": status, "reason": reason, "message": message}
+
+
+def _is_url(text: str) -> bool:
+    try:
+        url = urls.split(text)
+    except ValueError:
+        return False
+    return bool(url.scheme and url.netloc)

@@ -11,12 +11,12 @@ from __future__ import annotations
 import posixpath
 import zlib
 from collections.abc import AsyncIterator
-from urllib.parse import quote, urlsplit, urlunsplit
+from urllib.parse import quote, urlunsplit
 
 from control.http import relay
 from control.http.exchange import Request, Response, Stream
 from control.http.html_page import Page
-from kube import errors
+from kube import errors, urls
 
 MOST_UNPACKED = 64 * 1024 * 1024
 """Bytes that a compressed page may unpack to. zlib makes a thousand of one."""
@@ -45,7 +45,7 @@ def to_the_root(request: Request) -> Response | None:
 def lead_through(url: str, prefix: str, backend: str, asked: str) -> str:
     """Return an address as it is reached through the proxy at `prefix`; `backend` and `asked` are the hosts of either side."""
     try:
-        scheme, host, path, query, fragment = urlsplit(url)
+        scheme, host, path, query, fragment = urls.split(url)
     except ValueError:
         return url
     if (host and host != backend) or not path.startswith("/"):

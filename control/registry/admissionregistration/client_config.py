@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-import urllib.parse
 
 from control.registry.checks import Errors, each
 from control.registry.strategy import Object
-from kube import names
+from kube import names, urls
 from kube.errors import invalid_value, required
 
 _FORM = "; desired format: https://host[/path]"
@@ -48,7 +47,7 @@ def _path(text: str | None, path: str) -> Errors:
 
 def _url(url: str, path: str) -> Errors:
     try:
-        parts = urllib.parse.urlsplit(url)
+        parts = urls.split(url)
     except ValueError as error:
         return [required(path, f"url must be a valid URL: {error}{_FORM}")]
     if problem := _PORT.fullmatch(parts.netloc):

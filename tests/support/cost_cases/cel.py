@@ -10,7 +10,7 @@ from control.cel.errors import BudgetExceeded
 from control.cel.program import PER_CALL_LIMIT
 from control.cel.types import INT, STRING, list_of
 from tests.support.cost import Case
-from tests.support.cost_cases.inputs import OBJECT, cases, each, fill
+from tests.support.cost_cases.inputs import OBJECT, cases, combining, each, fill
 
 DECLARED = Declarations({"n": INT, "s": STRING, "list": list_of(STRING), "free": list_of(STRING)})
 EXPRESSIONS: dict[str, Callable[[int], str]] = {
@@ -110,6 +110,10 @@ def evaluated(expression: str, budget: int = PER_CALL_LIMIT) -> Callable[[dict[s
     return lambda variables: program.evaluate(variables, budget)
 
 
+def _combining(size: int) -> dict[str, Any]:
+    return {"n": 1, "s": combining()(size), "list": [], "free": []}
+
+
 CEL_REFUSED = (CompileError, EvaluationError, BudgetExceeded)
 
 
@@ -132,5 +136,12 @@ CASES = [
     *(
         Case(f"CEL value: {name}", _digits, evaluated(expression), OBJECT, CEL_REFUSED)
         for name, expression in DIGITS.items()
+    ),
+    Case(
+        "CEL value: url of combining characters",
+        _combining,
+        evaluated("isURL('http://' + s) && url('http://' + s).getHost() == s"),
+        OBJECT,
+        CEL_REFUSED,
     ),
 ]

@@ -10,7 +10,7 @@ from control.cel import formats, patterns
 from control.custom.columns import Columns
 from control.schemas import jsonpath
 from tests.support.cost import Case
-from tests.support.cost_cases.inputs import NOW, OBJECT, cases, fill
+from tests.support.cost_cases.inputs import NOW, OBJECT, cases, combining, fill
 
 FORMATS: dict[str, Callable[[int], str]] = {
     "letters": fill("a"),
@@ -23,6 +23,7 @@ FORMATS: dict[str, Callable[[int], str]] = {
     "hours": fill("1h", "", "!"),
     "addresses": fill("a@"),
     "base64": fill("YWJj"),
+    "combining characters of a URL's host": combining("http://", "/"),
 }
 JSON_PATHS: dict[str, Callable[[int], str]] = {
     "fields": fill(".a"),

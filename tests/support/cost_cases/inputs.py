@@ -26,6 +26,11 @@ def fill(unit: bytes | str, before: bytes | str = "", after: bytes | str = "") -
     return build
 
 
+def combining(before: str = "", after: str = "") -> Callable[[int], str]:
+    """Make combining characters in the order that is the worst for a normal form: each has to pass half of them."""
+    return lambda size: before + "a" + "\u0300" * (size // 4) + "\u0316" * (size // 4) + after
+
+
 def each(form: str, before: str = "", after: str = "", unit: int = 0) -> Callable[[int], str]:
     """Repeat a form with a number in it, so that no two are the same."""
 

@@ -1,0 +1,46 @@
+"""Parsing of URLs that users, pods and servers write.
+
+urllib compares a host that is not ASCII with its normal form (NFKC). For combining characters that takes time with the square
+of the host's length: 60 KB stop the process for seconds. No host is that long, so one is refused before it is compared. urllib
+also caches the URLs that it parsed last, of any length; here only short ones are cached.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable
+from urllib.parse import SplitResult, urljoin, urlsplit
+
+from kube.remembering import remembered
+
+LONGEST_HOST = 253
+"""Characters of a host's name (RFC 1035). To look one up that is not ASCII, Python forms its normal form, too."""
+LONGEST_AUTHORITY = 512
+"""Characters of user, host and port, if not all are ASCII."""
+_REMOVED = re.compile("[\t\r\n]")
+"""Characters that urllib removes first."""
+_AUTHORITY = re.compile("[^/?#]*")
+_split: Callable[[str], SplitResult] = inspect.unwrap(urlsplit)
+
+
+@remembered(256)
+def split(url: str) -> SplitResult:
+    """Parse a URL as urlsplit() does. Raise ValueError, also for a long authority that is not ASCII."""
+    _check_authority(url)
+    return _split(url)
+
+
+def join(base: str, url: str) -> str:
+    """Resolve a URL against another as urljoin() does. Raise ValueError as `split` does."""
+    _check_authority(url)
+    return urljoin(base, url)
+
+
+def _check_authority(url: str) -> None:
+    if url.isascii():
+        return
+    start = (text := _REMOVED.sub("", url)).find("//")
+    found = _AUTHORITY.match(text, start + 2) if start >= 0 else None
+    if found is not None and len(found[0]) > LONGEST_AUTHORITY and not found[0].isascii():
+        raise ValueError(f"the host has more than {LONGEST_AUTHORITY} characters")
