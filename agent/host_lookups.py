@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 
 from agent import threads
 from agent.threads import Owner
+from kube import urls
 
 POD, NAMESPACE, LIMIT = 4, 128, 512
 """Limits of concurrent look-ups: of a pod, of a namespace's pods, and of all."""
@@ -96,6 +97,8 @@ async def dial(
 
     Raise OSError of the first address that failed, or UnicodeError. The caller sets the time limit.
     """
+    if len(host) > urls.LONGEST_HOST:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
     loop = asyncio.get_running_loop()
     hosts = [host] if is_address(host) else [address.host for address in await addresses(host, owner)]
     if len(hosts) == 1:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from agent import http_get
+from agent import http_get, http_request
+from agent.http_answer import AnswerError
 from agent.interfaces import HookError
 from agent.probes.http import headers_of
 from agent.threads import Owner
@@ -55,23 +56,19 @@ class Hooks:
         except CRIError as error:
             raise HookError(str(error)) from error
         if answer.exit_code != 0:
-            said = (answer.stdout + answer.stderr).decode(errors="replace")[:_BODY_BYTES]
+            said = (answer.stdout[:_BODY_BYTES] + answer.stderr[:_BODY_BYTES])[:_BODY_BYTES].decode(errors="replace")
             raise HookError(f"command '{' '.join(command)}' exited with {answer.exit_code}: {said}")
 
     async def _http_get(
         self, owner: Owner, pod_ip: str, container: core_v1.Container, action: core_v1.HTTPGetAction
     ) -> None:
-        host = action.host or pod_ip
-        shown = f"[{host}]" if ":" in host else host
-        scheme = (action.scheme or "HTTP").lower()
-        path = action.path or "/"
-        url = f"{scheme}://{shown}:{port_number(container, action.port)}{path if path.startswith('/') else '/' + path}"
-        headers = headers_of(action.http_headers, USER_AGENT)
+        url = http_request.url_of(action, pod_ip, port_number(container, action.port))
+        request = http_request.form(url, headers_of(action.http_headers, USER_AGENT))
         deadline = asyncio.get_running_loop().time() + HTTP_SECONDS
         tls = tls_settings.unchecked()  # the container's certificate is its own, as with upstream's hooks
         try:
-            answer = await http_get.get(url, headers, owner, tls, deadline, 0)
-        except (http_get.ConnectError, http_get.AnswerError, OSError, EOFError) as error:
+            answer = await http_get.get(request, owner, tls, deadline, 0)
+        except (http_get.ConnectError, AnswerError, OSError, EOFError) as error:
             raise HookError(f"HTTP hook {url}: {error}") from error
         if answer.status >= 400:
             raise HookError(f"HTTP hook {url} answered {answer.status}")

@@ -56,7 +56,8 @@ class Handlers:
             return failure(f'command "{" ".join(command)}" timed out')
         except CRIError as error:
             return errored(error.grpc_text())
-        output = (result.stdout + result.stderr)[:_MAX_OUTPUT].decode(errors="replace")
+        said = (result.stdout[:_MAX_OUTPUT] + result.stderr[:_MAX_OUTPUT])[:_MAX_OUTPUT]
+        output = said.decode(errors="replace")
         return success(output) if result.exit_code == 0 else failure(output)
 
 

@@ -10,13 +10,14 @@ import asyncio
 import json
 import re
 from collections.abc import Iterable
-from urllib.parse import urljoin, urlsplit
 
-from agent import http_get
+from agent import http_get, http_request
+from agent.http_answer import AnswerError, BodyError
+from agent.http_request import Request
 from agent.probes.http_errors import wording
 from agent.probes.result import Result, Target, Verdict, errored, failure, success
 from agent.threads import Owner
-from kube import tls_settings
+from kube import tls_settings, urls
 from kube.api import core_v1
 
 _MAX_REDIRECTS = 10
@@ -34,39 +35,48 @@ class HTTPProber:
         """GET what an httpGet probe names; its timeout is that of all redirects together, as upstream's."""
         action = probe.http_get
         assert action is not None
-        try:
-            url = url_of(action, target)
-        except LookupError as error:
-            return errored(str(error))
-        try:
-            host = urlsplit(url).hostname or ""
-        except ValueError as error:
-            return errored(f'parse "{url}": {error}')
         deadline = asyncio.get_running_loop().time() + (probe.timeout_seconds or 1)
-        return await _get(url, host, headers_of(action.http_headers, USER_AGENT), target.owner, deadline)
+        request = target.once(action, lambda: _request(action, target))
+        if isinstance(request, Result):
+            return request
+        return await _get(request, action, target.owner, deadline)
 
 
-async def _get(url: str, host: str, headers: dict[str, str], owner: Owner, deadline: float) -> Result:
+def _request(action: core_v1.HTTPGetAction, target: Target) -> Request | Result:
+    """Form an action's request; return the probe's result if there is none that can be sent."""
+    try:
+        url = http_request.url_of(action, target.pod_ip, target.port(action.port))
+    except (LookupError, ValueError) as error:
+        return errored(str(error))
+    try:
+        return http_request.form(url, headers_of(action.http_headers, USER_AGENT))
+    except ValueError as error:
+        return failure(f'Get "{url}": {error}')
+
+
+async def _get(request: Request, action: core_v1.HTTPGetAction, owner: Owner, deadline: float) -> Result:
     """GET a URL. A redirect that cannot be read is the container's failure, as any other of its answers."""
     for _ in range(_MAX_REDIRECTS):
+        url = request.url
         try:
-            answer = await http_get.get(url, headers, owner, tls_settings.unchecked(), deadline, _MAX_BODY)
-        except (http_get.BodyTimeoutError, http_get.BodyError) as error:
+            answer = await http_get.get(request, owner, tls_settings.unchecked(), deadline, _MAX_BODY)
+        except (http_get.BodyTimeoutError, BodyError) as error:
             return failure(str(error))
         except TimeoutError as error:
             return failure(f'Get "{url}": {error}')
-        except (http_get.ConnectError, http_get.AnswerError, OSError, EOFError, ValueError) as error:
-            return failure(f'Get "{url}": {wording(error, urlsplit(url))}')
+        except (http_get.ConnectError, AnswerError, OSError, EOFError, ValueError) as error:
+            return failure(f'Get "{url}": {wording(error, urls.split(url))}')
         if answer.status in _REDIRECTS and answer.location:
-            location = _text(answer.location)
             try:
-                moved = urljoin(url, location)
-                stays = urlsplit(moved).hostname == host
+                moved = _resolved(url, answer.location)
+                stays = urls.split(moved).hostname == request.host
             except ValueError as error:
-                said = f"failed to parse Location header {json.dumps(location)}: {error}"
-                return failure(f'Get "{url}": {said}')
+                return failure(f'Get "{url}": {error}')
             if stays:
-                url = moved
+                try:
+                    request = http_request.form(moved, headers_of(action.http_headers, USER_AGENT))
+                except ValueError as error:
+                    return failure(f'Get "{moved}": {error}')
                 continue
         body = answer.body.decode(errors="replace")
         if not 200 <= answer.status < 400:
@@ -74,22 +84,24 @@ async def _get(url: str, host: str, headers: dict[str, str], owner: Owner, deadl
         if answer.status >= 300:
             return Result(Verdict.WARNING, f"Probe terminated redirects, Response body: {body}")
         return success(body)
-    return failure(f'Get "{url}": stopped after {_MAX_REDIRECTS} redirects')
+    return failure(f'Get "{request.url}": stopped after {_MAX_REDIRECTS} redirects')
+
+
+def _resolved(url: str, location: bytes) -> str:
+    """Return where a Location leads from a URL. Raise ValueError."""
+    if len(location) > http_request.URL_LENGTH:
+        raise ValueError(f"failed to parse Location header: it has more than {http_request.URL_LENGTH} bytes")
+    text = _text(location)
+    try:
+        return urls.join(url, text)
+    except ValueError as error:
+        raise ValueError(f"failed to parse Location header {json.dumps(text)}: {error}") from error
 
 
 def _text(location: bytes) -> str:
     """Decode a header; what is not UTF-8 is percent-encoded, for text with it could not be sent on."""
     decoded = location.decode(errors="surrogateescape")
     return _UNDECODED.sub(lambda found: f"%{ord(found[0]) - 0xDC00:02X}", decoded)
-
-
-def url_of(action: core_v1.HTTPGetAction, target: Target) -> str:
-    """Form the URL of an httpGet action. Raise LookupError for a port name that the container does not have."""
-    scheme = (action.scheme or "HTTP").lower()
-    host = action.host or target.pod_ip
-    host = f"[{host}]" if ":" in host else host
-    path = action.path or "/"
-    return f"{scheme}://{host}:{target.port(action.port)}{path if path.startswith('/') else '/' + path}"
 
 
 def headers_of(wanted: Iterable[core_v1.HTTPHeader], user_agent: str) -> dict[str, str]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
+from typing import TypeVar, cast
 
 from agent.threads import Owner
 from kube.api import core_v1
+
+T = TypeVar("T")
 
 
 class Verdict(Enum):
@@ -35,6 +38,14 @@ class Target:
     container_id: str
     pod_ip: str
     owner: Owner
+    _made: dict[int, tuple[object, object]] = field(default_factory=dict, compare=False, repr=False)
+    """By the identity of a probe's action: the action, and what was made of it."""
+
+    def once(self, action: object, make: Callable[[], T]) -> T:
+        """Return what `make` made of a probe's action: it is called once for all runs of the probe."""
+        if id(action) not in self._made:
+            self._made[id(action)] = action, make()
+        return cast(T, self._made[id(action)][1])
 
     def port(self, port: int | str) -> int:
         """Resolve a port that may be named. Raise LookupError."""

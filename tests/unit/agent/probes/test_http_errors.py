@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from agent.http_get import AnswerError, ConnectError, malformed
+from agent.http_get import ConnectError
 from agent.probes.http_errors import wording
 from agent.probes.result import Target
 from agent.threads import Owner
@@ -46,12 +46,6 @@ def test_a_connection_that_is_not_made_is_told_with_its_address() -> None:
 def test_a_connection_that_ends_without_an_answer_is_an_eof() -> None:
     assert wording(EOFError("EOF"), URL) == "EOF"
     assert wording(ConnectionResetError(errno.ECONNRESET, "x"), URL) == "connection reset by peer"
-
-
-def test_an_answer_that_is_not_http_is_quoted() -> None:
-    said = malformed("illegal header line: bytearray(b'no colon')")
-    assert said == "malformed MIME header line: no colon"
-    assert wording(AnswerError(said), URL) == said
 
 
 def test_a_port_name_that_no_port_has_is_told_as_upstream_tells_it() -> None:
