@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from agent.backoff import BackOff
 from agent.images.credentials.keyring import Keyring
-from agent.images.names import InvalidImageName, with_default_tag
+from agent.images.names import LONGEST, InvalidImageName, with_default_tag
 from agent.images.pull_slots import Origin, PullSlots, registry_of
 from agent.images.records import ImageRecords
 from agent.images.registry_auth import Credential
@@ -90,7 +90,8 @@ class Images:
         try:
             full = with_default_tag(name)
         except InvalidImageName as error:
-            message = f'Failed to apply default image tag "{name}": couldn\'t parse image name "{name}": {error}'
+            shown = name[:LONGEST]
+            message = f'Failed to apply default image tag "{shown}": couldn\'t parse image name "{shown}": {error}'
             self._event(pod, field_path, WARNING, "InspectFailed", message)
             raise ImageError("InvalidImageName", message, now + 60.0) from error
         present = await self._inspect(pod, name, full, field_path)

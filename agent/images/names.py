@@ -12,6 +12,8 @@ _TAG = r"[\w][\w.-]{0,127}"
 _DIGEST = r"[A-Za-z][A-Za-z0-9]*(?:[-_+.][A-Za-z][A-Za-z0-9]*)*:[0-9a-fA-F]{32,}"
 _REFERENCE = re.compile(rf"({_NAME})(?::({_TAG}))?(?:@({_DIGEST}))?", re.ASCII)
 _ID = re.compile(r"[a-f0-9]{64}")
+LONGEST = 1024
+"""Characters of a reference: a registry has 260 at most, a repository 255, a tag 128, and the longest digest 135."""
 
 
 class InvalidImageName(ValueError):
@@ -20,6 +22,8 @@ class InvalidImageName(ValueError):
 
 def with_default_tag(image: str) -> str:
     """Return the reference with `:latest` where it has neither tag nor digest. Raise InvalidImageName."""
+    if len(image) > LONGEST:
+        raise InvalidImageName("repository name must not be more than 255 characters")
     match = _REFERENCE.fullmatch(image)
     if match is None:
         lower = _REFERENCE.fullmatch(image.lower())

@@ -6,17 +6,17 @@ running pods: the 32-bit FNV-1a of name and image, as their JSON's bytes are pri
 
 from __future__ import annotations
 
-import functools
 import hashlib
 
 import msgspec
 
 from kube.api import core_v1
+from kube.remembering import remembered
 
 _OFFSET, _PRIME = 0x811C9DC5, 0x01000193
 _ESCAPED = ((b"&", b"\\u0026"), (b"<", b"\\u003c"), (b">", b"\\u003e"))
 """What Go's JSON escapes."""
-_LONGEST = 4096
+_LONGEST = 1200
 """No image can have a longer name; one is asked for in vain, and is not worth the time that its bytes take."""
 
 
@@ -30,7 +30,7 @@ def is_hash_of(hash: str, container: core_v1.Container | core_v1.EphemeralContai
     return hash in (container_hash(container), _former(container.name, container.image or ""))
 
 
-@functools.lru_cache(4096)
+@remembered(16384, _LONGEST)
 def _of(name: str, image: str) -> str:
     text = _json(name, image)
     if len(text) > _LONGEST:
@@ -43,7 +43,7 @@ def _of(name: str, image: str) -> str:
     return f"{found:x}"
 
 
-@functools.lru_cache(4096)
+@remembered(16384, _LONGEST)
 def _former(name: str, image: str) -> str:
     return hashlib.sha256(_json(name, image)).hexdigest()[:8]
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from agent.lifecycle import container_hash
+from agent.images.names import InvalidImageName, with_default_tag
+from agent.lifecycle import container_hash, hashing
 from agent.lifecycle.hashing import is_hash_of
 from kube.api import core_v1
 
@@ -31,5 +32,18 @@ def test_containers_of_an_agent_from_before_are_known_too() -> None:
     assert not is_hash_of(container_hash(same), container("main", "wherry.test/busybox:2"))
 
 
+def test_hashes_of_long_names_are_not_kept() -> None:
+    kept = hashing._of.cache_info().currsize, hashing._former.cache_info().currsize  # type: ignore[attr-defined]
+    assert not is_hash_of("x", container("main", "a" * 1_000_000))
+    assert (hashing._of.cache_info().currsize, hashing._former.cache_info().currsize) == kept  # type: ignore[attr-defined]
+
+
 def test_a_name_that_no_image_can_have_takes_no_time() -> None:
     assert len(container_hash(container("main", "a" * 1_000_000))) == 8
+
+
+def test_an_image_name_that_is_too_long_is_refused_before_it_is_parsed() -> None:
+    with pytest.raises(InvalidImageName, match="repository name must not be more than 255 characters"):
+        with_default_tag("a/" * 500_000 + "a")
+    longest = "a" * 63 + "/" + "b" * 255 + ":" + "c" * 128 + "@sha512:" + "0" * 128
+    assert with_default_tag(longest) == longest
