@@ -22,17 +22,25 @@ def policy_of(pod: core_v1.Pod, container: core_v1.Container | core_v1.Ephemeral
     return policy
 
 
-_last: tuple[core_v1.PodSpec | None, frozenset[int]] = (None, frozenset())
-"""The spec that was asked for last, and its init containers: a decision asks for each container of one pod."""
+Named = tuple[core_v1.Container | core_v1.EphemeralContainer, Kind]
+_last: tuple[core_v1.PodSpec | None, dict[str, Named], frozenset[int]] = (None, {}, frozenset())
+"""The spec that was asked for last, its containers by name, and its init containers: a decision asks for each of one pod."""
+
+
+def _containers_of(spec: core_v1.PodSpec) -> tuple[dict[str, Named], frozenset[int]]:
+    global _last
+    known, named, init = _last
+    if known is not spec:
+        named = {c.name: (c, Kind.EPHEMERAL) for c in reversed(spec.ephemeral_containers)}
+        named.update((c.name, (c, Kind.INIT)) for c in reversed(spec.init_containers))
+        named.update((c.name, (c, Kind.MAIN)) for c in reversed(spec.containers))  # the first of a name is meant
+        init = frozenset(map(id, spec.init_containers))
+        _last = spec, named, init
+    return named, init
 
 
 def _is_init(spec: core_v1.PodSpec, container: core_v1.Container | core_v1.EphemeralContainer) -> bool:
-    global _last
-    known, init = _last
-    if known is not spec:
-        init = frozenset(map(id, spec.init_containers))
-        _last = spec, init
-    return id(container) in init
+    return id(container) in _containers_of(spec)[1]
 
 
 def restarts(pod: core_v1.Pod, container: core_v1.Container, record: ContainerRecord) -> bool:
@@ -142,18 +150,9 @@ def deadline_at(pod: core_v1.Pod) -> float | None:
     return parse_time(pod.status.start_time).timestamp() + pod.spec.active_deadline_seconds
 
 
-def find_container(pod: core_v1.Pod, name: str) -> tuple[core_v1.Container | core_v1.EphemeralContainer, Kind] | None:
+def find_container(pod: core_v1.Pod, name: str) -> Named | None:
     """Look a container up by name in all the pod's lists."""
-    for container in pod.spec.containers:
-        if container.name == name:
-            return container, Kind.MAIN
-    for container in pod.spec.init_containers:
-        if container.name == name:
-            return container, Kind.INIT
-    for debug in pod.spec.ephemeral_containers:
-        if debug.name == name:
-            return debug, Kind.EPHEMERAL
-    return None
+    return _containers_of(pod.spec)[0].get(name)
 
 
 def termination_waves(pod: core_v1.Pod, runtime: PodRuntime) -> list[list[ContainerRecord]]:
@@ -163,9 +162,11 @@ def termination_waves(pod: core_v1.Pod, runtime: PodRuntime) -> list[list[Contai
     """
     order = {c.name: index for index, c in enumerate(pod.spec.init_containers) if is_sidecar(c)}
     alive = runtime.alive
-    waves = [[record for record in alive if record.name not in order]]
-    for name in sorted(order, key=lambda n: order[n], reverse=True):
-        waves.append([record for record in alive if record.name == name])
+    first: list[ContainerRecord] = []
+    sidecars: dict[str, list[ContainerRecord]] = {}
+    for record in alive:
+        (sidecars.setdefault(record.name, []) if record.name in order else first).append(record)
+    waves = [first, *(sidecars[name] for name in sorted(sidecars, key=lambda n: order[n], reverse=True))]
     return [wave for wave in waves if wave]
 
 

@@ -1,7 +1,7 @@
 """Makes a container's environment, a large one in a thread.
 
-The Services of a namespace may have so many ports, and its ConfigMaps so many keys, that making their variables would block the
-event loop for longer than other pods' probes may wait. Those of one namespace are made one after another.
+The Services of a namespace may have so many ports, its ConfigMaps so many keys, and a container so many variables that making
+them would block the event loop for longer than other pods' probes may wait. Those of one namespace are made one after another.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from kube.api import core_v1
 
 PORTS = 200
 """Most ports of a namespace's Services for which variables are made on the event loop: a millisecond."""
+VARIABLES = 200
+"""Most variables of a container that are made on the event loop."""
 
 
 async def make_environment(
@@ -34,7 +36,8 @@ async def make_environment(
         )
         return environment.environment(pod, container, around)
 
-    if sum(len(service.spec.ports) for service in services) <= PORTS and not container.env_from:
+    ports = sum(len(service.spec.ports) for service in services)
+    if ports <= PORTS and len(container.env) <= VARIABLES and not container.env_from:
         return make()
     owner = threads.Owner(pod.metadata.uid or "", namespace)
     return await threads.call(f"environment in {namespace}", make, owner=owner)

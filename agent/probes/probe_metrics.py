@@ -6,7 +6,7 @@ so that they do not grow without limit.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass, field
 
 from agent.probes.result import Verdict
@@ -48,9 +48,9 @@ class ProbeMetrics:
             if seconds <= bound:
                 count.durations[index] += 1
 
-    def forget(self, uid: str, container: str) -> None:
-        """Drop what is known of a container."""
-        for key in [key for key in self._counts if key[2] == uid and key[3] == container]:
+    def forget(self, containers: Set[tuple[str, str]]) -> None:
+        """Drop what is known of containers, which are given by the UIDs of their pods and their names."""
+        for key in [key for key in self._counts if key[2:4] in containers]:
             del self._counts[key]
 
     def __iter__(self) -> Iterator[tuple[Key, Count]]:

@@ -17,6 +17,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from agent.interfaces import OutcomeChanged, ProbeOutcome, ProbeTarget
+from agent.lifecycle import Kind as ContainerKind
+from agent.lifecycle import find_container
 from agent.probes.handlers import Handlers
 from agent.probes.probe_metrics import ProbeMetrics
 from agent.probes.result import Handler, Result, Target, Verdict
@@ -47,6 +49,10 @@ class _Probed:
         self.stopped = True
         for task in self.tasks:
             task.cancel()
+
+
+def _name(probed: _Probed) -> tuple[str, str]:
+    return probed.pod.metadata.uid or "", probed.target.container.name
 
 
 class PodProber:
@@ -120,10 +126,9 @@ class PodProber:
         for container_id, probed in gone.items():
             self._containers.pop(container_id, None)
             probed.stop()
-            uid, name = probed.pod.metadata.uid or "", probed.target.container.name
-            left = (p for p in self._containers.values() if p.pod.metadata.uid == uid)
-            if not any(p.target.container.name == name for p in left):  # a restarted container goes on counting
-                self.counts.forget(uid, name)
+        if gone:
+            left = set(map(_name, self._containers.values()))  # a restarted container continues its counts
+            self.counts.forget(set(map(_name, gone.values())) - left)
 
     def _begin(self, pod: core_v1.Pod, pod_ip: str, wanted: ProbeTarget) -> _Probed | None:
         container = wanted.container
@@ -199,11 +204,11 @@ class PodProber:
         }.get(result.verdict)
         if said is not None:
             reason, verb = said
-            path = f"spec.containers{{{probed.target.container.name}}}"
-            if any(c.name == probed.target.container.name for c in probed.pod.spec.init_containers):
-                path = f"spec.initContainers{{{probed.target.container.name}}}"
+            name = probed.target.container.name
+            found = find_container(probed.pod, name)
+            part = "initContainers" if found is not None and found[1] is ContainerKind.INIT else "containers"
             message = f"{kind.value} probe {verb}: {result.message}"
-            self._recorder.event(probed.pod, WARNING, reason, message, field_path=path)
+            self._recorder.event(probed.pod, WARNING, reason, message, field_path=f"spec.{part}{{{name}}}")
 
     async def _until_next(self) -> None:
         self._wake.clear()

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from agent.cgroups.tree import Cgroups
 from agent.interfaces import Pods, PodView
+from agent.lifecycle import find_container
 from agent.usage import cgroup, machine
 from agent.usage.model import CPU, ContainerUse, Interface, Memory, NodeUse, PersistentUse, PodUse, Snapshot
 from agent.usage.pod_disk import PodDiskUse, PodDiskWalker
@@ -223,7 +224,6 @@ def _interfaces(network: NetworkUsage) -> tuple[Interface, ...]:
 
 
 def _memory_limit(pod: core_v1.Pod, name: str) -> int:
-    for container in (*pod.spec.containers, *pod.spec.init_containers):
-        if container.name == name and container.resources is not None:
-            return int(parse_quantity(container.resources.limits.get("memory", 0)))
-    return 0
+    found = find_container(pod, name)
+    resources = found[0].resources if found is not None else None
+    return int(parse_quantity(resources.limits.get("memory", 0))) if resources is not None else 0

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from agent.pods.container_environment import PORTS, make_environment
+from agent.pods.container_environment import PORTS, VARIABLES, make_environment
 from agent.pods.dependencies import PodDependencies
 from agent.podspec import environment
 from agent.podspec.environment import ContainerConfigError, EnvironmentSources
@@ -85,6 +85,8 @@ def test_short_variables_count_what_the_kernel_takes_for_each() -> None:
             ),
             False,
         ),
+        (1, core_v1.Container(name="c", env=[core_v1.EnvVar(name=f"V{n}") for n in range(VARIABLES)]), True),
+        (1, core_v1.Container(name="c", env=[core_v1.EnvVar(name=f"V{n}") for n in range(VARIABLES + 1)]), False),
     ],
 )
 async def test_a_large_environment_is_made_beside_the_event_loop(

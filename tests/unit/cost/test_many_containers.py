@@ -1,0 +1,86 @@
+"""Lookups of containers by name: a pod of many takes no longer for each of them.
+
+Steps are lines of Python and comparisons of texts, as with large objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+from agent.lifecycle import Situation, plan, termination_waves
+from agent.pods.crash_loop import CrashLoopBackOff
+from agent.podspec import environment
+from agent.usage import collector
+from kube.api import core_v1
+from kube.clock import SYSTEM
+from tests.unit.agent.pods import pod
+from tests.unit.cost.test_large_objects import COUNTS, STEEPEST, Steps, Text
+from tests.unit.cost.test_large_pods import Objects, numbered, ran
+
+
+def named(number: int) -> dict[str, object]:
+    return {"name": f"c{number}", "image": "i"}
+
+
+def sidecar(number: int) -> dict[str, object]:
+    return {**named(number), "restartPolicy": "Always"}
+
+
+def back_off(count: int) -> Callable[[], object]:
+    given = pod(*numbered(count, named))
+    now = SYSTEM.now().timestamp()
+    runtime = ran(given, "exited")
+    runtime = replace(runtime, containers=tuple(replace(c, finished_at=now) for c in runtime.containers))
+    crash_loop = CrashLoopBackOff(SYSTEM, 300.0)
+
+    def sync() -> None:
+        for container in given.spec.containers:
+            crash_loop.count(given, container.name, runtime.latest(container.name))
+        situation = Situation(given, runtime, now, ready_at=partial(crash_loop.ready_at, given))
+        for name in plan(situation).backing_off:
+            crash_loop.waiting(given, name)
+            crash_loop.event(given, name, runtime.latest(name))
+
+    return sync
+
+
+def resources(count: int) -> Callable[[], object]:
+    def variable(number: int) -> dict[str, object]:
+        last = {"containerName": f"c{count - 1}", "resource": "limits.cpu"}
+        return {"name": f"V{number}", "valueFrom": {"resourceFieldRef": last}}
+
+    given = pod(*numbered(count, named))
+    given.spec.containers[0] = pod({"name": "c0", "env": numbered(count, variable)}).spec.containers[0]
+    around = environment.EnvironmentSources(Objects(), {}, allocatable={"cpu": "4"})
+    return lambda: environment.environment(given, given.spec.containers[0], around)
+
+
+def waves(count: int) -> Callable[[], object]:
+    given = pod(init=numbered(count, sidecar))
+    runtime = ran(given, "running")
+    runtime = replace(runtime, containers=tuple(replace(c, name=Text(c.name)) for c in runtime.containers))
+    return lambda: termination_waves(given, runtime)
+
+
+def limits(count: int) -> Callable[[], object]:
+    given: core_v1.Pod = pod(*numbered(count, named))
+    return lambda: [collector._memory_limit(given, container.name) for container in given.spec.containers]
+
+
+@pytest.mark.parametrize("prepare", [back_off, resources, waves, limits])
+def test_what_is_done_for_each_container_is_linear_in_their_number(
+    prepare: Callable[[int], Callable[[], object]],
+) -> None:
+    def steps(count: int) -> int:
+        work = prepare(count)
+        with Steps():
+            work()
+        return Steps.count
+
+    steps(COUNTS[-1])  # the hashes are kept
+    few, more, many = (steps(count) for count in COUNTS)
+    assert few < more < many and (many - more - 2 * (more - few)) / (6 * COUNTS[0] ** 2) < STEEPEST
