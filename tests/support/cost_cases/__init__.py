@@ -11,6 +11,7 @@ from tests.support.cost_cases import (
     custom_values,
     dns,
     json_bodies,
+    kernel_listings,
     maps,
     patches,
     protobuf,
@@ -22,7 +23,7 @@ from tests.support.cost_cases import (
 )
 
 _AREAS = (
-    *(cel, containers, credentials, custom_objects, custom_values, dns, json_bodies, maps),
+    *(cel, containers, credentials, custom_objects, custom_values, dns, json_bodies, kernel_listings, maps),
     *(patches, protobuf, requests, streams, websockets, words, yaml_bodies),
 )
 CASES: list[Case] = [case for area in _AREAS for case in area.CASES]
