@@ -19,9 +19,13 @@ from netproxy.ipvs import kernel as ipvs_kernel
 from netproxy.ipvs.kernel import RealKernel
 from netproxy.nft import writer as nft_writer
 from netproxy.nft.writer import NftWriter
+from netproxy.policy.parsing import parse
+from netproxy.policy.pod_facts import PodFacts
+from netproxy.policy.table import SLICE
 from netproxy.xtables import writer as xtables_writer
 from netproxy.xtables.writer import RestoreWriter
-from tests.unit.cost.test_proxy_products import APART, LARGE, Site, Steps
+from tests.support.policies import policy
+from tests.unit.cost.test_proxy_products import APART, LARGE, Site, Steps, values
 
 READERS: dict[str, tuple[Any, str, Callable[[], Awaitable[object]]]] = {
     "nft": (nft_writer, "parse", lambda: NftWriter().read()),
@@ -100,3 +104,36 @@ async def test_a_first_write_does_not_hold_up_the_event_loop(monkeypatch: pytest
     monkeypatch.setattr(large_changes, "LARGE", 0)
     few, many = [await first_write("nftables", "NetworkPolicy peers by address", size) for size in (100, 1100)]
     assert many - few < APART * 1000
+
+
+async def test_the_elements_of_policies_are_made_in_slices() -> None:
+    def build(count: int) -> int:
+        site = Site("nftables")
+        table, rulesets = site.enforcer._table, site.enforcer._families[0].rulesets
+        for number in range(count):
+            table.set_pod(f"default/p{number}", facts(f"10.244.{number // 250}.{number % 250}", {"app": "web"}))
+        table.set_pod("default/here", facts("10.244.9.9", {"app": "large"}, here=True))
+        peers = [{"podSelector": {"matchExpressions": values(number)}} for number in range(1, 5)]
+        table.set_policy(parse(policy("large", ingress=[{"from": peers}])))
+        slices = len(list(rulesets.prepare()))
+        assert slices == count * 4 // SLICE
+        with Steps() as steps:
+            rulesets.build()
+        return steps.count
+
+    assert build(1000) - build(100) < APART * 900
+
+
+def test_a_label_that_no_selector_asks_for_changes_no_rules() -> None:
+    site = Site("nftables")
+    table = site.enforcer._table
+    table.set_policy(parse(policy("large", ingress=[{"from": [{"podSelector": {"matchLabels": {"app": "web"}}}]}])))
+    assert table.set_pod("default/p", facts("10.244.0.1", {"app": "web"}))
+    version = table.selections.version
+    assert not table.set_pod("default/p", facts("10.244.0.1", {"app": "web", "more": "x"}))
+    assert table.selections.version == version
+    assert table.set_pod("default/p", facts("10.244.0.2", {"app": "web", "more": "x"}))
+
+
+def facts(ip: str, labels: dict[str, str], *, here: bool = False) -> PodFacts:
+    return PodFacts("default", labels, (ip,), here, "2026")

@@ -330,6 +330,14 @@ LARGE: dict[str, Callable[[int], list[Any]]] = {
     "NetworkPolicy requirements of namespaces": lambda n: ingress(
         {"namespaceSelector": {"matchExpressions": expressions(n)}}
     ),
+    "NetworkPolicies": lambda n: [
+        *ingress(),
+        *(policy(f"large-{m}", podSelector={"matchLabels": {f"l{m}": "x"}}, ingress=[]) for m in range(n)),
+    ],
+    "NetworkPolicies that allow nothing": lambda n: [
+        *ingress(),
+        *(policy(f"large-{m}", podSelector={}, ingress=[]) for m in range(n)),
+    ],
     "Pod ports": lambda n: [crowded_pod(n), *ingress(ports=[{"port": "p1"}])[1:]],
     "Pod labels": lambda n: [with_labels(each, n) for each in ingress({"podSelector": {"matchLabels": {"l1": "x"}}})],
     "Namespace labels": lambda n: [
