@@ -5,6 +5,7 @@ Lines are counted that the event loop's thread executes while another does the w
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -18,6 +19,8 @@ from netproxy import large_changes
 from netproxy.ipvs import kernel as ipvs_kernel
 from netproxy.ipvs.kernel import RealKernel
 from netproxy.nft import writer as nft_writer
+from netproxy.nft.listing import decode
+from netproxy.nft.listing import parse as parse_listing
 from netproxy.nft.writer import NftWriter
 from netproxy.policy.parsing import parse
 from netproxy.policy.pod_facts import PodFacts
@@ -52,6 +55,14 @@ async def test_what_the_kernel_holds_is_read_in_a_thread(
     monkeypatch.setattr(module, parser, lambda *_: threads.append(threading.get_ident()))
     await read()
     assert threads and threading.get_ident() not in threads
+
+
+def test_elements_are_decoded_one_by_one() -> None:
+    """Other threads wait while JSON is decoded, and while garbage is collected among what was."""
+    elements = ["10.0.0.1", {"elem": {"val": "10.0.0.2"}}]
+    document = decode(json.dumps({"nftables": [{"set": {"name": "s", "elem": elements}}]}))
+    assert [bytes(each)[:1] for each in document["nftables"][0]["set"]["elem"]] == [b'"', b"{"]
+    assert parse_listing(document).elements == {("s", "10.0.0.1"): "", ("s", "10.0.0.2"): ""}
 
 
 async def comparison(mode: str, what: str, size: int) -> int:
