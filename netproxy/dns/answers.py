@@ -15,7 +15,7 @@ ROOM = 65535
 @dataclass(frozen=True, slots=True)
 class Answer:
     """`about` is the key of the Service that the answer depends on, "*" where it is any. `follow` is a name outside
-    the zone that a CNAME leads to."""
+    the zone that a CNAME leads to. `cut` says that there may be more records, which were not looked for."""
 
     rcode: int
     answers: tuple[Record, ...] = ()
@@ -23,6 +23,7 @@ class Answer:
     additional: tuple[Record, ...] = ()
     about: str = "*"
     follow: str = ""
+    cut: bool = False
 
 
 class AnswerFactory:

@@ -1,13 +1,15 @@
 """Index of ready endpoints by Service and host label, and by address, updated incrementally.
 
 Any number of Services may have the same pods, so what an address or a label leads to must not be found by going through
-slices. An endpoint takes 40 to 200 bytes, up to 280 where its Service is headless: only such a Service gives its endpoints
-names that an address leads back to.
+slices. An endpoint takes up to 280 bytes. Only a headless Service gives its endpoints names that an address leads back to, but
+those of all are held: a Service of any number of endpoints may become headless at once.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
+from itertools import compress
+from operator import itemgetter
 from sys import intern
 from typing import Generic, TypeVar
 
@@ -19,7 +21,7 @@ from netproxy.model import owner_of
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V", str, tuple[str, str])
 Name = tuple[str, str]
-"""The key of a headless Service, and the label of an endpoint."""
+"""The key of a Service, and the label of an endpoint."""
 
 
 class _Table(Generic[K, V]):
@@ -67,7 +69,7 @@ class _Table(Generic[K, V]):
 class EndpointIndex:
     """Follows Services and slices.
 
-    A change of a slice costs the endpoints from the first to the last that differ, one that makes a Service headless its own.
+    A change of a slice costs the endpoints from the first to the last that differ; one of a Service does not cost its own.
     """
 
     def __init__(self, services: Informer[core_v1.Service], slices: Informer[discovery_v1.EndpointSlice]) -> None:
@@ -88,7 +90,9 @@ class EndpointIndex:
 
     def names_of_address(self, address: str) -> Iterable[Name]:
         """Return what headless Services call an address."""
-        return self._names.get(address)
+        names = self._names.get(address)
+        # In C: there may be as many names as Services, and none of them headless.
+        return compress(names, map(self._headless.__contains__, map(itemgetter(0), names)))
 
     def _slice_changed(self, change: Change[discovery_v1.EndpointSlice]) -> None:
         old, new = change.old, change.new if change.type != "DELETED" else None
@@ -109,7 +113,7 @@ class EndpointIndex:
         table = self._hosts[family].setdefault(key, _Table())
         for label, ip in hosts_of(endpoints):
             label, ip = intern(label), intern(ip)
-            if table.put(label, ip) and key in self._headless:
+            if table.put(label, ip):
                 self._names.put(ip, (key, label))
         if not table:
             del self._hosts[family][key]
@@ -119,20 +123,16 @@ class EndpointIndex:
         if table is None:
             return
         for label, ip in hosts_of(endpoints):
-            if table.drop(label, ip) and key in self._headless:
+            if table.drop(label, ip):
                 self._names.drop(ip, (key, label))
         if not table:
             del self._hosts[family][key]
 
     def _service_changed(self, change: Change[core_v1.Service]) -> None:
-        key = intern(change.key)
-        now = change.type != "DELETED" and headless(change.new)
-        if now == (key in self._headless):
-            return
-        (self._headless.add if now else self._headless.discard)(key)
-        apply = self._names.put if now else self._names.drop
-        for label, ip in self.hosts(key, BOTH):
-            apply(ip, (key, label))
+        if change.type != "DELETED" and headless(change.new):
+            self._headless.add(change.key)
+        else:
+            self._headless.discard(change.key)
 
 
 def _without_common(

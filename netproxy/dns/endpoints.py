@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple, TypeVar
 
 from kube.api import core_v1, discovery_v1
@@ -12,6 +13,11 @@ T = TypeVar("T", bound=Hashable)
 FAMILIES = {wire.A: ("IPv4",), wire.AAAA: ("IPv6",), wire.ANY: ("IPv4", "IPv6")}
 """The families of the addresses in an answer, by the type that is asked for."""
 BOTH = FAMILIES[wire.ANY]
+MAX_ADDRESSES = 4
+"""Addresses of an endpoint that have names. Controllers give each one, and the API lets clients use the first alone; a slice
+may have 100 000."""
+MAX_STEPS = 10_000
+"""Endpoints and ports that an answer is looked for in: no answer of 64 KB has a quarter as many records."""
 
 
 class Host(NamedTuple):
@@ -33,7 +39,7 @@ def hosts_of(endpoints: Iterable[discovery_v1.Endpoint]) -> Iterator[Host]:
     for endpoint in endpoints:
         if endpoint.conditions is not None and endpoint.conditions.ready is False:
             continue
-        for ip in endpoint.addresses:
+        for ip in endpoint.addresses[:MAX_ADDRESSES]:
             yield Host((endpoint.hostname or dashed(ip)).lower(), ip)
 
 
@@ -54,6 +60,21 @@ def unique(items: Iterable[T]) -> Iterator[T]:
         if item not in seen:
             seen.add(item)
             yield item
+
+
+class Limited(Iterable[T]):
+    """The first `MAX_STEPS` items; after iteration, `cut` says whether there are more.
+
+    Items that repeat fill no answer, and a Service may have any number of them.
+    """
+
+    def __init__(self, items: Iterable[T]) -> None:
+        self._items, self.cut = items, False
+
+    def __iter__(self) -> Iterator[T]:
+        items = iter(self._items)
+        yield from islice(items, MAX_STEPS)
+        self.cut = next(items, None) is not None
 
 
 Labels = tuple[str | None, str | None]

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from sys import intern
+from typing import TypeGuard
 
 from kube.api import core_v1, discovery_v1
 from kube.informer import Change, Informer
 from netproxy.dns.endpoints import Host, Labels, hosts, port_labels
 from netproxy.model import owner_of
 
-_Relation = tuple[str, Labels, int]
-"""The key of a Service, the labels that lead to a port, and its number."""
+Numbers = int | tuple[int, ...]
+"""The number of a port with a name, or all that differ of ports of any name."""
+MAX_PORTS = 2000
+"""Ports of a slice that have SRV records: one may have 20 000."""
 FEW = 16
 """Ports of a Service that are read one by one."""
 
@@ -48,46 +51,59 @@ class ServicePorts:
 
 
 class PortIndex:
-    """Follows slices. A change costs the ports of the slice."""
+    """Follows slices. A change of a slice's ports costs all of them."""
 
     def __init__(self, slices: Informer[discovery_v1.EndpointSlice]) -> None:
         self._slices = slices
-        self._tables: dict[str, dict[Labels, dict[str, int]]] = {}
-        """Numbers by Service, labels and slice; of labels that stand for several ports it is one of them."""
+        self._tables: dict[str, dict[Labels, dict[str, Numbers]]] = {}
+        """Numbers by Service, labels and slice."""
         slices.subscribe(self._changed)
 
     def srv_targets(self, key: str, port: str | None, protocol: str | None) -> Iterator[tuple[Host, int]]:
         """Iterate over the ports with these labels (None: any) of the ready endpoints of a Service."""
-        for slice_key, number in self._tables.get(key, {}).get((port, protocol), {}).items():
+        for slice_key, found in self._tables.get(key, {}).get((port, protocol), {}).items():
             slice_ = self._slices.get(slice_key)
-            if slice_ is not None:
-                numbers = [number] if port else _numbers(slice_, protocol)
-                for host in hosts((slice_,)):
-                    for each in numbers:
-                        yield host, each
+            numbers = found if isinstance(found, tuple) else (found,)
+            labels: set[str] = set()
+            for host in hosts((slice_,)) if slice_ is not None else ():
+                # Its further addresses have the same records.
+                for number in numbers[:1] if host.hostname in labels else numbers:
+                    yield host, number
+                labels.add(host.hostname)
 
     def _changed(self, change: Change[discovery_v1.EndpointSlice]) -> None:
-        old = _relations(change.old) if change.old is not None else set()
-        new = _relations(change.new) if change.type != "DELETED" else set()
+        old, new = change.old, change.new if change.type != "DELETED" else None
+        before, after = owner_of(old) if _leads(old) else "", owner_of(new) if _leads(new) else ""
+        if before == after and (not before or (old and new and old.ports == new.ports)):
+            return
+        gone = numbers_by_labels(old.ports) if old and before else {}
+        come = numbers_by_labels(new.ports) if new and after else {}
         slice_key = change.key
-        for key, labels, _ in old - new:
-            table = self._tables[key]
+        for labels in gone if before != after else gone.keys() - come.keys():
+            table = self._tables[before]
             del table[labels][slice_key]
             if not table[labels]:
                 del table[labels]
             if not table:
-                del self._tables[key]
-        for key, labels, number in new - old:
-            self._tables.setdefault(intern(key), {}).setdefault(labels, {})[slice_key] = number
+                del self._tables[before]
+        for labels, numbers in come.items():
+            self._tables.setdefault(intern(after), {}).setdefault(labels, {})[slice_key] = numbers
 
 
-def _relations(slice_: discovery_v1.EndpointSlice) -> set[_Relation]:
-    key = owner_of(slice_)
-    if not key or next(hosts((slice_,)), None) is None:
-        return set()
-    found = {labels: port.port for port in slice_.ports if port.port for labels in port_labels(port)}
-    return {(key, labels, number) for labels, number in found.items()}
+def _leads(slice_: discovery_v1.EndpointSlice | None) -> TypeGuard[discovery_v1.EndpointSlice]:
+    """Return whether a slice has a ready endpoint."""
+    return slice_ is not None and next(hosts((slice_,)), None) is not None
 
 
-def _numbers(slice_: discovery_v1.EndpointSlice, protocol: str | None) -> list[int]:
-    return [port.port for port in slice_.ports if port.port and (None, protocol) in port_labels(port)]
+def numbers_by_labels(ports: Sequence[discovery_v1.EndpointPort]) -> dict[Labels, Numbers]:
+    """Return the numbers of ports by their labels; of several with the same name the last."""
+    named: dict[Labels, Numbers] = {}
+    alike: dict[Labels, dict[int, None]] = {}
+    for port in ports[:MAX_PORTS]:
+        number = port.port or 0
+        for labels in port_labels(port) if number else ():
+            if labels[0] is None:
+                alike.setdefault(labels, {})[number] = None
+            else:
+                named[labels] = number
+    return named | {labels: tuple(numbers) for labels, numbers in alike.items()}

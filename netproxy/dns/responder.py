@@ -91,7 +91,7 @@ class Responder:
         if answer is None or answer.follow:
             return answer
         self._zone_counter.inc()
-        body = _body(query, answer, limit)
+        body = _body(query, answer, limit, cut=answer.cut)
         made_up = answer.rcode != wire.NOERROR or answer.about == "*"
         (self._others if made_up else self._services).store(key, body, answer.about)
         return reply.message(query, body)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from kube.api import core_v1
 from netproxy.dns import wire
 from netproxy.dns.answers import Answer, AnswerFactory
 from netproxy.dns.directory import Directory
-from netproxy.dns.endpoints import FAMILIES, Host, headless, unique
+from netproxy.dns.endpoints import FAMILIES, Host, Limited, headless, unique
 from netproxy.dns.wire import Record
 
 SRV_BYTES = 20
@@ -56,10 +57,11 @@ class ServiceNames:
 
     def _of_hosts(self, key: str, kind: int, room: int, label: str | None = None) -> Answer:
         """The addresses of ready endpoints, those with a label where one is given."""
-        found = self._directory.hosts(key, FAMILIES[kind], label) if kind in FAMILIES else ()
-        return self._answers.of(
+        found = Limited(self._directory.hosts(key, FAMILIES[kind], label) if kind in FAMILIES else ())
+        answer = self._answers.of(
             (self._answers.address(ip) for ip in unique(host.ip for host in found)), kind, key, room=room
         )
+        return replace(answer, cut=True) if found.cut else answer
 
     def _external_name(self, target: str, key: str, kind: int, room: int, depth: int) -> Answer:
         try:
@@ -79,7 +81,9 @@ class ServiceNames:
             Record(record.type, record.rdata, owner if record.owner is None else record.owner, record.ttl)
             for record in onward.answers
         )
-        return Answer(onward.rcode, (alias, *moved), onward.authority, onward.additional, "*", onward.follow)
+        return Answer(
+            onward.rcode, (alias, *moved), onward.authority, onward.additional, "*", onward.follow, onward.cut
+        )
 
     @staticmethod
     def _cluster_ips(service: core_v1.Service) -> list[str]:
@@ -101,7 +105,8 @@ class ServiceNames:
         most = max(WEIGHTS, room // (SRV_BYTES + len(name)) + 1)
         targets: dict[tuple[str, int], None] = {}
         extra: dict[tuple[str, str], None] = {}
-        for host, port in self._ends(service, key, port_label, protocol_label):
+        ends = Limited(self._ends(service, key, port_label, protocol_label))
+        for host, port in ends:
             target = f"{host.hostname}.{name}" if host.hostname else name
             targets[target, port] = None
             extra[target, host.ip] = None
@@ -114,7 +119,8 @@ class ServiceNames:
         weight = max(1, 100 // len(targets))
         records = (self._answers.record(wire.SRV, wire.srv_rdata(0, weight, port, target)) for target, port in targets)
         additional = (self._answers.address(ip, wire.encode_name(target)) for target, ip in extra)
-        return self._answers.of(records, kind, key, additional, room)
+        answer = self._answers.of(records, kind, key, additional, room)
+        return replace(answer, cut=True) if ends.cut else answer
 
     def _ends(
         self, service: core_v1.Service, key: str, port: str | None, protocol: str | None

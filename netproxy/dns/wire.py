@@ -19,6 +19,8 @@ DO = 0x8000
 LEAST_UDP_SIZE = 512
 OUR_UDP_SIZE = 1232
 """The UDP size that we announce and never exceed: fits every path without fragments (DNS flag day 2020)."""
+MAX_ADDITIONAL = 4
+"""Additional records of a question in which EDNS is looked for: clients send one or two."""
 
 
 class Malformed(Exception):
@@ -110,7 +112,7 @@ def parse_query(data: bytes) -> Query:
 
 def _find_opt(data: bytes, position: int, count: int) -> tuple[bool, int, int, bool]:
     """Return of the OPT record (owner: the root) whether there is one, its version, the client's UDP size and the DO bit."""
-    for _ in range(count):
+    for _ in range(min(count, MAX_ADDITIONAL)):
         try:
             if data[position] != 0:
                 break

@@ -141,7 +141,8 @@ class IPVSBackend(Reconciler[tuple[State, State]]):
         await change_sets(before.entries, entries)
         if first is not None:
             await first()
-        draining = self._kernel.servers().draining if state.gains_endpoints(before.servers, after.servers) else ()
+        gains = state.gains_endpoints(before.servers, after.servers)
+        draining = (await self._kernel.servers()).draining if gains else ()
         servers = {**before.servers, **after.servers}
         await change_servers(before.servers, servers, draining)
         come, gone = after.addresses - before.addresses, before.addresses - after.addresses
@@ -168,10 +169,10 @@ class IPVSBackend(Reconciler[tuple[State, State]]):
         repaired = await self._chains.verify()
         await self._follow_node_addresses()
         async with self._writing:
-            table = self._kernel.servers()
+            table = await self._kernel.servers()
             await self._remove_drained(table.draining)
-            wanted = self._desired.total.servers
-            whole = {server: table.servers.get(server) for server in wanted} == wanted
+            wanted, found = self._desired.total.servers, table.servers
+            whole = await asyncio.to_thread(lambda: {server: found.get(server) for server in wanted} == wanted)
         if whole and self._clock.monotonic() - self._compared_at < self._period:
             return repaired
         self._compared_at = self._clock.monotonic()
@@ -213,7 +214,7 @@ class IPVSBackend(Reconciler[tuple[State, State]]):
 
         Also those in the Service range without an address: a proxy was killed on a Service's way out, between the two.
         """
-        addresses, table = await self._kernel.addresses(), self._kernel.servers()
+        addresses, table = await self._kernel.addresses(), await self._kernel.servers()
         mine = addresses | self._desired.total.addresses | self._settings.own_addresses
         known = self._desired.total.servers.keys() | self._being_written
         ranges = state.networks(self._static.service_cidrs)
@@ -221,10 +222,10 @@ class IPVSBackend(Reconciler[tuple[State, State]]):
         def is_ours(ip: str) -> bool:
             return (ip in mine or state.within(ip, ranges)) and not state.within(ip, self._excluded)
 
-        servers = {
-            server: behaviour for server, behaviour in table.servers.items() if server in known or is_ours(server.ip)
-        }
-        return State(servers, await self._kernel.entries(), addresses)
+        def ours() -> dict[state.Server, state.ServerConfig]:
+            return {server: each for server, each in table.servers.items() if server in known or is_ours(server.ip)}
+
+        return State(await asyncio.to_thread(ours), await self._kernel.entries(), addresses)
 
     async def _with_node_addresses(self) -> state.PlanSettings:
         found = await self._kernel.node_addresses()

@@ -6,6 +6,7 @@ connections: no program is run to look. Not with a netlink library: a batch cost
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 import json
 import re
@@ -40,7 +41,7 @@ class Kernel(Protocol):
     """Reads and writes one IP family's state; every method raises WriteError where it cannot."""
 
     async def prepare(self) -> None: ...
-    def servers(self) -> Table: ...
+    async def servers(self) -> Table: ...
     async def entries(self) -> Entries: ...
     async def addresses(self) -> set[str]: ...
     async def node_addresses(self) -> set[str]: ...
@@ -73,23 +74,18 @@ class RealKernel:
         if any(timeout != "0" for timeout in timeouts):
             await _run("ipvsadm", "--set", *timeouts)  # 0 leaves a value as it is
 
-    def servers(self) -> Table:
+    async def servers(self) -> Table:
         try:
-            text = PROC.read_text()
+            with PROC.open() as file:  # noqa: ASYNC230 - in memory, and of this thread's network namespace
+                return await asyncio.to_thread(lambda: parse_servers(file.read(), self.family))
         except FileNotFoundError:  # the module is not loaded
             return Table()
         except OSError as error:
             raise WriteError(f"{PROC}: {error}") from error
-        return parse_servers(text, self.family)
 
     async def entries(self) -> Entries:
-        found: Entries = set()
-        ours = {set_name(name, self.family): name for name in SETS}
-        for line in (await _run("ipset", "save")).splitlines():
-            words = line.split()
-            if words[:1] == ["add"] and words[1] in ours:
-                found.add((ours[words[1]], words[2]))
-        return found
+        saved = await _run("ipset", "save")
+        return await asyncio.to_thread(parse_entries, saved, self.family)
 
     async def addresses(self) -> set[str]:
         """Return the addresses of kube-ipvs0; none where there is no such device."""
@@ -132,7 +128,7 @@ class RealKernel:
         if _present():
             text = "".join(
                 f"-D {option(server)} {server}\n"
-                for server in self.servers().servers
+                for server in (await self.servers()).servers
                 if server.ip in ours and not within(server.ip, kept)
             )
             if text:
@@ -170,6 +166,8 @@ _ENDPOINT = re.compile(r"\s+-> (\S+):([0-9A-F]{4})\s+\S+\s+(\d+)\s+(\d+)\s+(\d+)
 def parse_servers(text: str, family: int) -> Table:
     """Read /proc/net/ip_vs: IPv4 addresses in hexadecimal, IPv6 in brackets, ports in hexadecimal."""
     table = Table()
+    heads: dict[Server, tuple[str, int]] = {}
+    endpoints: dict[Server, list[str]] = {}
     current: Server | None = None
     for line in text.splitlines():
         if found := _SERVICE.match(line):
@@ -178,15 +176,26 @@ def parse_servers(text: str, family: int) -> Table:
             if (":" in ip) == (family == 6):
                 current = Server(found[1].lower(), ip, int(found[3], 16))
                 affinity = re.search(r"persistent (\d+)", found[5])
-                table.servers[current] = ServerConfig(found[4], int(affinity[1]) if affinity else 0, frozenset())
+                heads[current], endpoints[current] = (found[4], int(affinity[1]) if affinity else 0), []
         elif current is not None and (found := _ENDPOINT.match(line)):
             endpoint = str(Server("", _address(found[1]), int(found[2], 16)))
             if found[3] == "0":
                 table.draining[current, endpoint] = int(found[4]) + int(found[5])
             else:
-                known = table.servers[current]
-                table.servers[current] = ServerConfig(known.scheduler, known.affinity, known.endpoints | {endpoint})
+                endpoints[current].append(endpoint)
+    table.servers = {server: ServerConfig(*head, frozenset(endpoints[server])) for server, head in heads.items()}
     return table
+
+
+def parse_entries(text: str, family: int) -> Entries:
+    """Read the entries of our sets from the output of `ipset save`."""
+    ours = {set_name(name, family): name for name in SETS}
+    found: Entries = set()
+    for line in text.splitlines():
+        words = line.split()
+        if words[:1] == ["add"] and words[1] in ours:
+            found.add((ours[words[1]], words[2]))
+    return found
 
 
 def _address(text: str) -> str:

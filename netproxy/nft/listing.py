@@ -10,6 +10,15 @@ import msgspec
 from netproxy.nft.table import Contents, Elements
 
 
+class _Set(msgspec.Struct, gc=False):
+    """A set or map."""
+
+    name: str
+    map: Any = None
+    flags: Any = ()
+    elem: list[msgspec.Raw] = []
+
+
 class _Rule(msgspec.Struct, gc=False):
     chain: str
     expr: msgspec.Raw
@@ -18,8 +27,8 @@ class _Rule(msgspec.Struct, gc=False):
 class _Item(msgspec.Struct, gc=False):
     rule: _Rule | None = None
     chain: dict[str, Any] | None = None
-    map: dict[str, Any] | None = None
-    set: dict[str, Any] | None = None
+    map: _Set | None = None
+    set: _Set | None = None
 
 
 class _Listing(msgspec.Struct):
@@ -27,14 +36,16 @@ class _Listing(msgspec.Struct):
 
 
 def decode(text: str) -> dict[str, Any]:
-    """Return the JSON of `nft -j list table`, expressions of rules undecoded: they are most of it, and only compared."""
+    """Return the JSON of `nft -j list table`, but expressions of rules undecoded, for they are only compared, and elements."""
     found: list[dict[str, Any]] = []
     for item in msgspec.json.decode(text, type=_Listing).nftables:
         if item.rule is not None:
             found.append({"rule": {"chain": item.rule.chain, "expr": bytes(item.rule.expr)}})
-        for kind in ("chain", "map", "set"):
-            if (value := getattr(item, kind)) is not None:
-                found.append({kind: value})
+        if item.chain is not None:
+            found.append({"chain": item.chain})
+        for kind, each in (("map", item.map), ("set", item.set)):
+            if each is not None:
+                found.append({kind: {"name": each.name, "map": each.map, "flags": each.flags, "elem": each.elem}})
     return {"nftables": found}
 
 
@@ -57,9 +68,11 @@ def parse(document: dict[str, Any]) -> Contents:
 
 def _elements(value: dict[str, Any]) -> Elements:
     name = value["name"]
+    # One by one, none kept: other threads wait while JSON is decoded or garbage collected, and a map may have a million.
+    found = (msgspec.json.decode(each) if isinstance(each, msgspec.Raw) else each for each in value.get("elem") or ())
     if value.get("map"):
-        return {(name, _text(key)): _text(data) for key, data in value.get("elem") or ()}
-    return {(name, _text(key)): "" for key in value.get("elem") or ()}
+        return {(name, _text(key)): _text(data) for key, data in found}
+    return {(name, _text(key)): "" for key in found}
 
 
 def _text(value: Any) -> str:

@@ -2,22 +2,26 @@
 
 Rules are compared with how nft described them after our own last write, for its words differ from ours; what differs is written
 again. A table is one transaction, so chains are all written again where any is to be set right: no packet can see that.
+A thread compares a large table: cluster DNS answers in the same event loop meanwhile.
 """
 
 from __future__ import annotations
 
+import copy
 import logging
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from kube.clock import Clock
-from netproxy import metrics
+from netproxy import large_changes, metrics
 from netproxy.errors import UnansweredError, WriteError
 from netproxy.nft.commands import reconcile
-from netproxy.nft.table import Contents, Desired
+from netproxy.nft.table import Contents, Desired, Elements
 from netproxy.nft.writer import Writer
 from netproxy.reconciler import TextReconciler
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 class TableReconciler(TextReconciler):
@@ -32,7 +36,12 @@ class TableReconciler(TextReconciler):
     async def take_over(self) -> None:
         self._needs_comparison = True
         comparison = await self._drift.begin_comparison()
-        await self._rewrite(await self._writer.read(), comparison.fingerprint)
+        actual, desired = await self._writer.read(), copy.copy(self._desired)
+        text = await self._compute(lambda: reconcile(desired, actual), actual)
+        await self._rewrite(text, comparison.fingerprint)
+
+    async def _compute(self, function: Callable[[], T], actual: Contents) -> T:
+        return await large_changes.compute_sized(self._desired.size + len(actual.elements), function)
 
     async def _apply(self, delta: str) -> None:
         async with self._drift.writing(1):
@@ -47,19 +56,21 @@ class TableReconciler(TextReconciler):
                 await self._describe()
             return False
         comparison = await self._drift.begin_comparison()
-        actual = await self._writer.read()
+        actual, desired, described = await self._writer.read(), copy.copy(self._desired), self._described
+
+        def compare() -> tuple[set[str], str]:
+            wrong = _differing(actual, desired.elements, described)
+            return wrong, reconcile(desired, actual) if wrong or described is None else ""
+
+        wrong, text = await self._compute(compare, actual)
         if not self._drift.is_valid(comparison):
             self._drift.invalidated()
             return False
-        wrong = {name for (name, _), _ in {*actual.elements.items()} ^ {*self._desired.elements.items()}}
-        if self._described is not None:
-            names = actual.rules.keys() | self._described.keys()
-            wrong |= {name for name in names if actual.rules.get(name) != self._described.get(name)}
-        if not wrong and self._described is not None:
+        if not text:
             self._drift.found_equal(comparison)
             metrics.FULL_SYNC.labels(self._label).observe(self._drift.finished(comparison.started))
             return False
-        await self._rewrite(actual, comparison.fingerprint)
+        await self._rewrite(text, comparison.fingerprint)
         if wrong:
             metrics.REPAIRS.inc()
             log.warning(
@@ -87,10 +98,9 @@ class TableReconciler(TextReconciler):
                 raise
         self._described = None
 
-    async def _rewrite(self, actual: Contents, since: bytes) -> None:
+    async def _rewrite(self, text: str, since: bytes) -> None:
         started = self._clock.monotonic()
         self._needs_comparison = True
-        text = reconcile(self._desired, actual)
         async with self._drift.writing(1, since):
             try:
                 await self._writer.apply(text)
@@ -100,10 +110,21 @@ class TableReconciler(TextReconciler):
                     raise
                 # A table that cannot be led to the right state (its maps have other types, it changed since it was
                 # read) is replaced, in one transaction.
-                table = self._desired.table
+                table, desired = self._desired.table, copy.copy(self._desired)
                 log.warning("replacing table %s: %s", table, error)
-                await self._writer.apply(
-                    f"add table {table}\ndelete table {table}\n{reconcile(self._desired, Contents())}"
-                )
+                text = await self._compute(lambda: reconcile(desired, Contents()), Contents())
+                await self._writer.apply(f"add table {table}\ndelete table {table}\n{text}")
         self._described, self._needs_comparison = None, False
         metrics.FULL_SYNC.labels(self._label).observe(self._drift.finished(started))
+
+
+def _differing(actual: Contents, elements: Elements, described: Mapping[str, Sequence[Any]] | None) -> set[str]:
+    """Return the sets, maps and chains that are not as desired."""
+    # In Python: other threads wait while a set operator compares half a million elements.
+    held = actual.elements
+    wrong = {element[0] for element, data in held.items() if elements.get(element) != data}
+    wrong |= {element[0] for element in elements if element not in held}
+    if described is not None:
+        names = actual.rules.keys() | described.keys()
+        wrong |= {name for name in names if actual.rules.get(name) != described.get(name)}
+    return wrong

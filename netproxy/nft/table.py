@@ -27,11 +27,13 @@ class Desired(Protocol):
     """Desired contents of a table.
 
     `table` is its family and name, `hooks` are those of its base chains, `declarations` its sets and maps by name, as
-    "set NAME { ... }".
+    "set NAME { ... }". `size` is about how many elements it has. A thread reads a copy (`copy.copy`), in which nothing changes.
     """
 
     @property
     def table(self) -> str: ...
+    @property
+    def size(self) -> int: ...
     @property
     def hooks(self) -> Mapping[str, str]: ...
     @property

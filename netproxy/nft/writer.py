@@ -5,6 +5,7 @@ A text for `nft -f` is one transaction: all of it or nothing. With 5 000 Service
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, Protocol
 
 from kube.process import CommandError, Result, run
@@ -83,7 +84,7 @@ class NftWriter:
             if "No such file or directory" in listed.stderr:
                 return Contents()
             raise WriteError(f"nft list table: {listed.stderr.strip()}")
-        return parse(decode(listed.stdout))
+        return await asyncio.to_thread(lambda: parse(decode(listed.stdout)))
 
     async def exists(self) -> bool:
         return (await self._run("-t", "list", "table", *self._table)).returncode == 0

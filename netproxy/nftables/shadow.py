@@ -55,6 +55,16 @@ class Shadow:
         self._fragments: dict[str, Fragment] = {}
         self._shared: Counter[str] = Counter()
 
+    def __copy__(self) -> Shadow:
+        made = Shadow(self.settings, self.rules)
+        made.elements, made._also = dict(self.elements), dict(self._also)
+        made._fragments, made._shared = dict(self._fragments), Counter(self._shared)
+        return made
+
+    @property
+    def size(self) -> int:
+        return len(self.elements)
+
     @property
     def table(self) -> str:
         return f"{family_keyword(self.settings.family)} {chains.TABLE}"

@@ -27,6 +27,7 @@ class MasqueradeRules:
         self.hooks = {"postrouting": "type nat hook postrouting priority srcnat; policy accept;"}
         self.declarations: Mapping[str, str] = {}
         self.elements: Elements = {}
+        self.size = 0
         self.pods: tuple[str, ...] | None = None
 
     @property

@@ -174,6 +174,10 @@ class SourceRules:
         self._closed: tuple[str, ...] = ()
 
     @property
+    def size(self) -> int:
+        return len(self._ports)
+
+    @property
     def elements(self) -> Elements:
         found = {key: data for port in self._ports.values() for key, data in elements_of(port).items()}
         return found | {("closed", device): "" for device in self._closed}

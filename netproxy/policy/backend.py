@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 
 from kube.clock import SYSTEM, Clock
+from netproxy import large_changes
 from netproxy.errors import UnansweredError, WriteError
 from netproxy.nft import commands
 from netproxy.nft.commands import family_keyword
@@ -25,6 +27,10 @@ class PolicyShadow:
     hooks = HOOKS
 
     @property
+    def size(self) -> int:
+        return sum(map(len, self.current.elements.values()))
+
+    @property
     def declarations(self) -> Mapping[str, str]:
         return self.current.declarations
 
@@ -36,10 +42,9 @@ class PolicyShadow:
     def elements(self) -> Elements:
         return dict(flatten(self.current))
 
-    def change(self, new: Ruleset) -> str:
-        """Store a new ruleset; return the text for nft that changes the last one into it."""
-        old, self.current = self.current, new
-        sets, chains = _changed(old, new)
+    def difference(self, new: Ruleset, changed_parts: ChangedParts) -> str:
+        """Return the text for nft that changes the ruleset into a new one."""
+        old, (sets, chains) = self.current, changed_parts
         declared, gone_sets = old.declarations, [each for each in sets if each not in new.declarations]
         lines = [
             commands.declare(self.table, new.declarations[name])
@@ -53,16 +58,20 @@ class PolicyShadow:
         after: Elements = {}
         for name in sets:
             gone, come = old.elements.get(name, {}), new.elements.get(name, {})
-            if gone is not come and gone != come:
-                before |= {(name, key): data for key, data in gone.items() if name in new.declarations}
-                after |= {(name, key): data for key, data in come.items()}
+            if gone is not come:
+                if name in new.declarations:
+                    before |= {(name, key): data for key, data in gone.items() if come.get(key) != data}
+                after |= {(name, key): data for key, data in come.items() if gone.get(key) != data}
         lines += commands.change_elements(self.table, before, after)
         lines += commands.delete_chains(self.table, [name for name in chains if name not in new.chains])
         lines += [f"delete set {self.table} {name}" for name in gone_sets]
         return "\n".join(lines) + "\n" if lines else ""
 
 
-def _changed(old: Ruleset, new: Ruleset) -> tuple[dict[str, None], dict[str, None]]:
+ChangedParts = tuple[dict[str, None], dict[str, None]]
+
+
+def _changed(old: Ruleset, new: Ruleset) -> ChangedParts:
     """Return the sets and the chains of the parts that changed."""
     sets: dict[str, None] = {}
     chains: dict[str, None] = {}
@@ -85,16 +94,23 @@ class PolicyBackend(TableReconciler):
 
     async def put(self, ruleset: Ruleset) -> None:
         """Write a ruleset. The first write compares it with what the kernel holds."""
-        await self.write(self._shadow.change(ruleset))
+        text = "" if self._needs_comparison else await self._difference(ruleset)
+        self._shadow.current = ruleset
+        await self.write(text)
+
+    async def _difference(self, new: Ruleset) -> str:
+        shadow = copy.copy(self._shadow)
+        changed = _changed(shadow.current, new)
+        elements = (each.elements.get(name, ()) for name in changed[0] for each in (shadow.current, new))
+        return await large_changes.compute_sized(sum(map(len, elements)), lambda: shadow.difference(new, changed))
 
     async def refuses(self, ruleset: Ruleset) -> bool:
         """Return whether the kernel would refuse a table with this ruleset. UnansweredError where it does not say."""
         shadow = PolicyShadow(self.family)
         shadow.current = ruleset
+        text = await self._compute(lambda: commands.reconcile(shadow, Contents()), Contents())
         try:
-            await self._writer.check(
-                f"add table {shadow.table}\ndelete table {shadow.table}\n{commands.reconcile(shadow, Contents())}"
-            )
+            await self._writer.check(f"add table {shadow.table}\ndelete table {shadow.table}\n{text}")
         except UnansweredError:
             raise
         except WriteError:

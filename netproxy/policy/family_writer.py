@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Sequence
 
@@ -35,6 +36,8 @@ class FamilyWriter:
         closed = self.rulesets.closed  # `reopen` may open one during the write
         try:
             try:
+                for _ in self.rulesets.prepare():
+                    await asyncio.sleep(0)
                 await self.backend.put(self.rulesets.build())
             except WriteError as error:
                 self.backend.require_comparison()

@@ -20,9 +20,10 @@ def pairs_here(table: PolicyTable, closed: Collection[str] = ()) -> dict[str, in
     Policies that allow nothing, or are closed, are left out.
     """
     return {
-        key: selected * len(policy.allowing)
-        for key, policy in table.policies.items()
-        if policy.allowing and key not in closed and (selected := len(table.members_here(policy.subject)))
+        key: len(pods) * len(policy.allowing)
+        for selector, pods in table.subjects_here()
+        for key, policy in table.subjects.allowing(selector).items()
+        if key not in closed
     }
 
 

@@ -8,7 +8,7 @@ and drops what none allows.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from netproxy.families import of_family
 from netproxy.nft.commands import PROTOCOLS, family_keyword
@@ -16,7 +16,7 @@ from netproxy.policy.base_chains import ITSELF, LOCAL_PODS, base_chains
 from netproxy.policy.model import DIRECTIONS, EGRESS, INGRESS, Policy, Port, Rule
 from netproxy.policy.ruleset import Part, PolicyPart, Ruleset, digest
 from netproxy.policy.selector import EVERY_POD, Selector
-from netproxy.policy.table import PolicyTable
+from netproxy.policy.table import SLICE, PolicyTable
 
 PEER = {EGRESS: "daddr", INGRESS: "saddr"}
 
@@ -36,18 +36,42 @@ class RulesetBuilder:
         self._address = "ipv4_addr" if family == 4 else "ipv6_addr"
         self._names: dict[object, str] = {}
         self._cached: dict[Selector, dict[str, str]] = {}
-        """The elements of selections, as they were at `_version`, like `_parts`."""
+        """The elements of selections, as they were at `_cached_version`."""
+        self._cached_version = 0
         self._version = 0
+        """That of `_parts`."""
         self._changed: set[Selector] = set()
         self._parts: dict[object, PolicyPart] = {}
+
+    def prepare(self) -> Iterator[None]:
+        """Make the elements of selections in slices, so that `build` has little to do."""
+        self._forget_changed()
+        wanted = {
+            peer: None
+            for subject, _ in self.table.subjects_here()
+            for policy in self.table.subjects.allowing(subject).values()
+            for peer in policy.peers
+            if peer not in self._cached
+        }
+        count = 0
+        for selector in wanted:
+            if selector in self.table.selections:
+                count += len(self._addresses_of(selector)) + 1
+            if count >= SLICE:
+                count = 0
+                yield
+
+    def _forget_changed(self) -> None:
+        for selector in self.table.selections.changed_since(self._cached_version):
+            self._cached.pop(selector, None)
+        self._cached_version = self.table.selections.version
 
     def build(self, closed: Collection[str] | None = None) -> Ruleset:
         """Return the ruleset for what the table holds now, without the rules of policies that are `closed`."""
         self._excluded = self.closed if closed is None else closed
         out, base = Ruleset(), Part()
         self._changed, self._version = self.table.selections.changed_since(self._version), self.table.selections.version
-        for selector in self._changed & self._cached.keys():
-            del self._cached[selector]
+        self._forget_changed()
         local = self._local_addresses()
         base.declarations[LOCAL_PODS] = f"set {LOCAL_PODS} {{ type {self._address} ; }}"
         base.elements[LOCAL_PODS] = dict.fromkeys(local, "")
@@ -88,18 +112,17 @@ class RulesetBuilder:
         if self.table.unknown_closed:
             return True
         starting = [key for key, pod in self.table.known.here.items() if not pod.ips]
-        subjects = {policy.subject for policy in self.table.policies.values()} if starting else ()
-        return any(key in self.table.members_here(subject) for subject in subjects for key in starting)
+        return bool(starting) and any(key in pods for _, pods in self.table.subjects_here() for key in starting)
 
     def _policies_of_pods(self, direction: str) -> dict[str, list[Policy]]:
         """Return the pods of this node that are isolated, with the policies that allow something to them."""
         selected: dict[str, list[Policy]] = {}
-        subjects: set[Selector] = set()
-        for key, policy in sorted(self.table.policies.items()):
-            if direction in policy.rules and policy.subject not in subjects:
-                subjects.add(policy.subject)
-                for pod in self.table.members_here(policy.subject):
-                    selected.setdefault(pod, [])
+        allowing: dict[str, Policy] = {}
+        for selector, pods in self.table.subjects_here():
+            if self.table.subjects.isolates(selector, direction):
+                selected |= {pod: [] for pod in pods}
+                allowing |= self.table.subjects.allowing(selector)
+        for key, policy in sorted(allowing.items()):
             if direction in policy.allowing and key not in self._excluded:
                 for pod in self.table.members_here(policy.subject):
                     selected[pod].append(policy)

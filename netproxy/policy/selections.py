@@ -54,6 +54,8 @@ class Selections:
         self.failed: set[str] = set()
         """Policies by key of which a selector could not be compared with a pod."""
         self.version = 0
+        self.with_pods_here: dict[Selector, Selection] = {}
+        """The selections of pods on this node."""
         self._changed: dict[Selector, int] = {}
         """The version in which a selection's members, addresses or ports changed; the last change is last."""
 
@@ -110,6 +112,7 @@ class Selections:
             selection.users.discard(old.key)
             if not selection.users:
                 del self._known[selector], self._changed[selector]
+                self.with_pods_here.pop(selector, None)
 
     def match(
         self,
@@ -139,11 +142,21 @@ class Selections:
             selection.drop(key)
         else:
             selection.put(key, facts)
+        self._note_pods_here(selector)
+        if old is not None and facts is not None and (old.ips, old.ports) == (facts.ips, facts.ports):
+            return False  # rules do not depend on its other labels
         self._note(selector)
         self.added += old is None
         return True
 
+    def _note_pods_here(self, selector: Selector) -> None:
+        if self._known[selector].here:
+            self.with_pods_here[selector] = self._known[selector]
+        else:
+            self.with_pods_here.pop(selector, None)
+
     def _note(self, selector: Selector) -> None:
+        self._note_pods_here(selector)
         self._changed.pop(selector, None)
         self.version += 1
         self._changed[selector] = self.version

@@ -7,7 +7,7 @@ Changes that may take long are generators, which yield every `SLICE` comparisons
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 
 from netproxy.errors import PolicyError
 from netproxy.namespace_costs import NamespaceCosts
@@ -18,6 +18,7 @@ from netproxy.policy.pod_facts import PodFacts
 from netproxy.policy.selections import Selection, Selections
 from netproxy.policy.selector import Selector
 from netproxy.policy.selector_index import Places, SelectorIndex
+from netproxy.policy.subjects import Subjects
 from netproxy.policy.work_queue import run_to_end
 
 SLICE = 1_000
@@ -29,6 +30,7 @@ class PolicyTable:
 
     def __init__(self) -> None:
         self.policies: dict[str, Policy] = {}
+        self.subjects = Subjects()
         self.known = KnownPods()
         self.selections = Selections()
         self.costs = NamespaceCosts()
@@ -45,7 +47,13 @@ class PolicyTable:
 
     def is_selected(self, key: str) -> bool:
         """Return whether any policy selects a pod of this node."""
-        return any(key in self.members_here(policy.subject) for policy in self.policies.values())
+        return any(key in members for _, members in self.subjects_here())
+
+    def subjects_here(self) -> Iterator[tuple[Selector, Mapping[str, PodFacts]]]:
+        """Iterate over the selectors of isolated pods that select any of this node, with those."""
+        for selector, selection in self.selections.with_pods_here.items():
+            if selector in self.subjects:
+                yield selector, selection.here
 
     # -- pods and namespaces --------------------------------------------------------------------------------------
     def clear_pods(self) -> None:
@@ -123,6 +131,9 @@ class PolicyTable:
         old = self.policies.get(policy.key)
         selections.use(policy, wanted)
         self.policies[policy.key] = policy
+        if old is not None:
+            self.subjects.remove(old)
+        self.subjects.put(policy)
         self.costs.change(policy.key, old.cost if old else 0, policy.cost)
         selections.place(namespace, subjects, peers)
         if old is not None:
@@ -131,6 +142,7 @@ class PolicyTable:
     def delete_policy(self, key: str) -> None:
         old = self.policies.pop(key, None)
         if old is not None:
+            self.subjects.remove(old)
             self.costs.change(key, old.cost, 0)
             self.selections.release(old)
 

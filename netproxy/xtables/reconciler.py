@@ -5,10 +5,12 @@ The shadow's text is in the form in which iptables-save prints rules, so what wa
 
 from __future__ import annotations
 
+import copy
 import logging
+from functools import partial
 
 from kube.clock import Clock
-from netproxy import metrics
+from netproxy import large_changes, metrics
 from netproxy.errors import WriteError
 from netproxy.reconciler import TextReconciler
 from netproxy.settings import StaticSettings
@@ -52,13 +54,14 @@ class ChainReconciler(TextReconciler):
         """Read everything and write the difference; return whether there was any. A repair gives way to other writes."""
         while True:
             comparison = await self._drift.begin_comparison()
-            actual = await self._writer.read()
+            actual, shadow = await self._writer.read(), copy.copy(self._shadow)
+            size = sum(shadow.rule_counts.values()) + sum(map(len, actual.values()))
+            text = await large_changes.compute_sized(size, partial(shadow.reconcile, actual))
             if self._drift.is_valid(comparison):
                 break
             if repair:
                 self._drift.invalidated()
                 return False
-        text = self._shadow.reconcile(actual)
         if text:
             try:
                 async with self._drift.writing(restore_text.transactions(text), since=comparison.fingerprint):

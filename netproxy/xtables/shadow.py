@@ -45,6 +45,11 @@ class Shadow:
         self.rule_counts: Counter[str] = Counter()
         """Rules of Services by table; the fixed chains' few are not counted."""
 
+    def __copy__(self) -> Shadow:
+        made = Shadow(self.settings, self._layout)
+        made._fragments, made.rule_counts = dict(self._fragments), Counter(self.rule_counts)
+        return made
+
     def put(self, key: str, fragment: Fragment) -> None:
         """Store a Service's rules without writing them; a fragment without rules removes the Service."""
         old = self._fragments.pop(key, None)

@@ -78,9 +78,10 @@ class RestoreWriter:
 
     async def read(self) -> Tables:
         try:
-            return parse_save((await run([self._save], timeout=60)).stdout)
+            saved = (await run([self._save], timeout=60)).stdout
         except CommandError as error:
             raise WriteError(str(error)) from error
+        return await asyncio.to_thread(parse_save, saved)
 
     async def packets(self, table: str, chain: str) -> list[int]:
         try:

@@ -24,7 +24,7 @@ class MemoryKernel:
     async def prepare(self) -> None:
         return None
 
-    def servers(self) -> Table:
+    async def servers(self) -> Table:
         return Table(dict(self.table.servers), dict(self.table.draining))
 
     async def entries(self) -> Entries:

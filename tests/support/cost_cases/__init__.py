@@ -12,6 +12,7 @@ from tests.support.cost_cases import (
     dns,
     http_answers,
     json_bodies,
+    kernel_listings,
     maps,
     patches,
     protobuf,
@@ -23,7 +24,7 @@ from tests.support.cost_cases import (
 )
 
 _AREAS = (
-    *(cel, containers, credentials, custom_objects, custom_values, dns, http_answers, json_bodies, maps),
-    *(patches, protobuf, requests, streams, websockets, words, yaml_bodies),
+    *(cel, containers, credentials, custom_objects, custom_values, dns, http_answers, json_bodies, kernel_listings),
+    *(maps, patches, protobuf, requests, streams, websockets, words, yaml_bodies),
 )
 CASES: list[Case] = [case for area in _AREAS for case in area.CASES]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import dns.flags
 import dns.message
 import pytest
 
 from kube.api import core_v1, discovery_v1
 from kube.informer import Informer
+from netproxy.dns import wire
 from netproxy.dns.directory import InformerDirectory
 from netproxy.dns.forwarder import Forwarder
 from netproxy.dns.responder import Responder
@@ -222,3 +224,93 @@ def test_a_port_of_a_service_does_not_cost_the_others_whichever_service_was_aske
 def test_an_address_that_many_services_share_gives_no_more_names_than_there_is_room_for() -> None:
     answer = SERVERS[MANY]._zone.answer("1.0.245.10.in-addr.arpa", 12, 1000)
     assert answer is not None and 1000 < sum(record.size for record in answer.answers) < 1100
+
+
+# -- what repeats in large slices ---------------------------------------------------------------------------------
+def repeating(slices_count: int, endpoints: list[discovery_v1.Endpoint], ports: dict[str, int]) -> Responder:
+    """Answer for a headless Service of slices that say the same."""
+    client = MemoryAPI().client()
+    services, slices = Informer(client, core_v1.Service), Informer(client, discovery_v1.EndpointSlice)
+    directory = InformerDirectory(services, slices)
+    services._set("default/own", service("own", "None", ips=["None"]))
+    for number in range(slices_count):
+        slices._set(f"default/own-{number}", slice_of("own", *endpoints, ports=ports, suffix=str(number)))
+    return Responder(Zone(directory, DOMAIN), Forwarder(list))
+
+
+ONE_NUMBER = {f"p{n}": 80 for n in range(200)}
+NUMBERS = {f"p{n}": n for n in range(1, 201)}
+REPEATING: dict[str, Callable[[int], Responder]] = {
+    "an address, and names of a number": lambda n: repeating(1, [endpoint("10.244.0.1")] * n, ONE_NUMBER),
+    "an address, and numbers": lambda n: repeating(1, [endpoint("10.244.0.1")] * n, NUMBERS),
+    "a hostname, and numbers": lambda n: repeating(1, [endpoint(address(m), hostname="h") for m in range(n)], NUMBERS),
+    "hostnames of an address": lambda n: repeating(
+        1, [endpoint("10.244.0.1", hostname=f"h{m}") for m in range(n)], {"p": 80}
+    ),
+    "slices": lambda n: repeating(n, [endpoint("10.244.0.1")] * 20, ONE_NUMBER),
+}
+
+
+@pytest.mark.parametrize("what", REPEATING)
+@pytest.mark.parametrize("name", ["own", "_tcp.own", "_p7._tcp.own", "10-244-0-1.own"])
+@pytest.mark.parametrize("kind", ["A", "SRV", "ANY"])
+def test_what_repeats_is_not_multiplied(what: str, name: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("netproxy.dns.endpoints.MAX_STEPS", 300)
+    few, many = (
+        lines(REPEATING[what](size), f"{name}.default.svc.cluster.local", kind, tcp=True) for size in (400, 800)
+    )
+    assert many <= few + 50
+    assert many < 50_000
+
+
+@pytest.mark.parametrize("what", ["an address, and names of a number", "hostnames of an address", "slices"])
+def test_an_answer_that_was_not_looked_for_to_the_end_says_so(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    question = dns.message.make_query("own.default.svc.cluster.local", "A" if what.startswith("hostnames") else "SRV")
+    for most, cut in ((300, True), (100_000, False)):
+        monkeypatch.setattr("netproxy.dns.endpoints.MAX_STEPS", most)
+        answer = dns.message.from_wire(REPEATING[what](400).quick(question.to_wire(), tcp=True) or b"")
+        assert answer.answer and bool(answer.flags & dns.flags.TC) == cut
+
+
+def test_a_service_that_comes_and_goes_does_not_cost_its_endpoints() -> None:
+    def toggle(count: int) -> list[int]:
+        client = MemoryAPI().client()
+        services, slices = Informer(client, core_v1.Service), Informer(client, discovery_v1.EndpointSlice)
+        directory = InformerDirectory(services, slices)
+        for number in range(count):
+            slices._set(
+                f"default/own-{number}",
+                slice_of("own", *map(address, range(number * 100, number * 100 + 100)), suffix=str(number)),
+            )
+        headless, addressed = service("own", "None", ips=["None"]), service("own", "10.96.5.1")
+        found = []
+        for revision, made in enumerate((headless, addressed, headless)):
+            made.metadata.resource_version = str(revision)
+            put = Case("change", lambda _: None, lambda new: services._set("default/own", new))
+            found.append(steps(put, made))
+            assert bool(list(directory.names_of_address(address(1)))) == (made is headless)
+        remove = Case("deletion", lambda _: None, lambda old: services._remove("default/own", old))
+        return [*found, steps(remove, headless)]
+
+    assert toggle(1) == toggle(10)
+
+
+def test_a_slice_costs_a_few_addresses_of_each_endpoint_and_a_few_of_its_ports() -> None:
+    def change(addresses_count: int, ports_count: int) -> int:
+        slices = Informer(MemoryAPI().client(), discovery_v1.EndpointSlice)
+        InformerDirectory(Informer(MemoryAPI().client(), core_v1.Service), slices)
+        made = slice_of("own", endpoint(address(1)), ports={f"p{n}": n for n in range(1, ports_count)})
+        made.endpoints[0].addresses = [address(n) for n in range(addresses_count)]
+        return steps(Case("change", lambda _: None, lambda new: slices._set("default/own", new)), made)
+
+    assert change(10, 2) == change(100, 2)
+    assert change(1, 3000) == change(1, 6000)
+
+
+def test_a_question_with_many_additional_records_costs_a_few() -> None:
+    def question(count: int) -> bytes:
+        plain = dns.message.make_query("web.default.svc.cluster.local", "A", use_edns=False).to_wire()
+        return plain[:10] + count.to_bytes(2, "big") + plain[12:] + (b"\0" + bytes(10)) * count
+
+    read = Case("question", lambda _: b"", wire.parse_query)
+    assert steps(read, question(10)) == steps(read, question(5000))

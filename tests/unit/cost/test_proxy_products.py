@@ -21,6 +21,7 @@ from kube.client import key_of
 from kube.clock import FakeClock
 from kube.informer import Change
 from netproxy import large_changes
+from netproxy.dns.directory import InformerDirectory
 from netproxy.iptables.backend import IPTablesBackend
 from netproxy.ipvs.backend import IPVSBackend
 from netproxy.nftables.backend import NFTablesBackend
@@ -91,6 +92,9 @@ class Followed:
     def subscribe(self, handler: Callable[[Any], None]) -> None:
         self._handlers.append(handler)
 
+    def add_index(self, name: str, values: Callable[[Any], Any]) -> None:
+        """Look-ups are not counted here."""
+
     def get(self, key: str) -> Any:
         return self.objects.get(key)
 
@@ -113,6 +117,7 @@ class Site:
         }[mode]()
         services, slices, nodes = Followed(), Followed(), Followed()
         self.proxy = ServiceProxy(services, slices, [backend], node_name="node-1", clock=clock)  # type: ignore[arg-type]
+        InformerDirectory(services, slices)  # type: ignore[arg-type]
         NodeAddressWatcher(
             "node-1", nodes, self.proxy.changes.set_other_node_address, self.proxy.changes.set_own_addresses
         )  # type: ignore[arg-type]
@@ -248,6 +253,12 @@ def crowded_pod(count: int) -> SlimPod:
     return made
 
 
+def crowded_slice(count: int) -> discovery_v1.EndpointSlice:
+    made = slice_of("large", endpoint("10.244.1.240"))
+    made.endpoints[0].addresses = addresses(count, "10.244")
+    return made
+
+
 LARGE: dict[str, Callable[[int], list[Any]]] = {
     "Service ports": lambda n: [
         service("large", "10.96.5.1", *many_ports(n)),
@@ -271,6 +282,11 @@ LARGE: dict[str, Callable[[int], list[Any]]] = {
         slice_of("large", *addresses(n, "10.244")),
     ],
     "EndpointSlice endpoints": lambda n: [service("large", "10.96.5.1"), slice_of("large", *addresses(n, "10.244"))],
+    "EndpointSlice repeated addresses": lambda n: [
+        service("large", "10.96.5.1"),
+        slice_of("large", *["10.244.1.240"] * n, ports=numbered(3)),
+    ],
+    "EndpointSlice addresses of an endpoint": lambda n: [service("large", "None"), crowded_slice(n)],
     "EndpointSlice ports": lambda n: [
         service("large", "10.96.5.1"),
         slice_of("large", "10.244.1.240", ports=numbered(n)),
@@ -314,6 +330,14 @@ LARGE: dict[str, Callable[[int], list[Any]]] = {
     "NetworkPolicy requirements of namespaces": lambda n: ingress(
         {"namespaceSelector": {"matchExpressions": expressions(n)}}
     ),
+    "NetworkPolicies": lambda n: [
+        *ingress(),
+        *(policy(f"large-{m}", podSelector={"matchLabels": {f"l{m}": "x"}}, ingress=[]) for m in range(n)),
+    ],
+    "NetworkPolicies that allow nothing": lambda n: [
+        *ingress(),
+        *(policy(f"large-{m}", podSelector={}, ingress=[]) for m in range(n)),
+    ],
     "Pod ports": lambda n: [crowded_pod(n), *ingress(ports=[{"port": "p1"}])[1:]],
     "Pod labels": lambda n: [with_labels(each, n) for each in ingress({"podSelector": {"matchLabels": {"l1": "x"}}})],
     "Namespace labels": lambda n: [

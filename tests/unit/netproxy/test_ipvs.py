@@ -182,12 +182,12 @@ async def test_what_others_remove_is_put_back_and_their_virtual_servers_stay() -
     kernel.table.servers[theirs] = ServerConfig("wlc", 0, frozenset())
     proxy = backend(kernel, writer, clock)
     await proxy.start({"default/web": web("10.244.1.2")})
-    whole = kernel.servers().servers
+    whole = (await kernel.servers()).servers
     assert theirs in whole
     del kernel.table.servers[Server("tcp", IP, 80)]
     await clock.advance(5)
     assert await proxy.verify()
-    assert kernel.servers().servers == whole
+    assert (await kernel.servers()).servers == whole
     kernel.held.clear()
     kernel.bound.clear()
     await clock.advance(30)
@@ -336,21 +336,21 @@ async def test_a_device_that_is_not_there_has_no_addresses(monkeypatch: pytest.M
     assert await RealKernel().addresses() == set()
 
 
-def test_a_kernels_file_that_cannot_be_read_is_an_error_and_one_that_is_not_there_is_not(
+async def test_a_kernels_file_that_cannot_be_read_is_an_error_and_one_that_is_not_there_is_not(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(ipvs_kernel, "PROC", tmp_path)
     with pytest.raises(WriteError):
-        RealKernel().servers()
+        await RealKernel().servers()
     monkeypatch.setattr(ipvs_kernel, "PROC", tmp_path / "absent")
-    assert RealKernel().servers().servers == {}
+    assert (await RealKernel().servers()).servers == {}
 
 
 async def test_virtual_servers_stay_while_addresses_cannot_be_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel = MemoryKernel()
     proxy = backend(kernel, RecordingWriter())
     await proxy.start({"default/web": web("10.244.1.2")})
-    servers, bound = kernel.servers().servers, set(kernel.bound)
+    servers, bound = (await kernel.servers()).servers, set(kernel.bound)
     assert servers and bound
 
     failing_commands(monkeypatch)
@@ -358,4 +358,4 @@ async def test_virtual_servers_stay_while_addresses_cannot_be_listed(monkeypatch
     monkeypatch.setattr(kernel, "node_addresses", RealKernel().node_addresses)
     with pytest.raises(WriteError):
         await proxy.verify()
-    assert kernel.servers().servers == servers and kernel.bound == bound
+    assert (await kernel.servers()).servers == servers and kernel.bound == bound
