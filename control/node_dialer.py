@@ -12,7 +12,9 @@ import ipaddress
 import os
 import socket
 import ssl
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from control.config import ControlConfig
@@ -24,6 +26,11 @@ from kube.tls_files import TlsFiles
 Object = dict[str, Any]
 PREFERRED = ("InternalIP", "ExternalIP", "InternalDNS", "ExternalDNS", "Hostname")
 DEFAULT_PORT = 10250
+LOOKUP_SECONDS = 10.0
+LOOKUPS = 4
+"""Names of nodes that are looked up at once. A name server that never answers blocks the thread that asks it, and the node
+chooses the name, so these are no threads that others need."""
+_lookups = ThreadPoolExecutor(LOOKUPS, "node-lookups")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +111,14 @@ async def address_of(endpoint: Endpoint) -> str:
     try:
         ipaddress.ip_address(endpoint.host)
     except ValueError:
-        loop = asyncio.get_running_loop()
+        look_up = partial(socket.getaddrinfo, endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
         try:
             if len(endpoint.host) > urls.LONGEST_HOST:
                 raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
-            found = await loop.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
+            async with asyncio.timeout(LOOKUP_SECONDS):
+                found = await asyncio.get_running_loop().run_in_executor(_lookups, look_up)
+        except TimeoutError as error:
+            raise _unreachable(endpoint, f"lookup {endpoint.host}: i/o timeout") from error
         except (OSError, UnicodeError) as error:
             raise _unreachable(endpoint, f"lookup {endpoint.host}: no such host") from error
         return check_address(str(found[0][4][0]))

@@ -124,6 +124,10 @@ class Informer(Generic[T]):
         """Return the objects for which the index function gave this value."""
         return builtins.list(self._indexes[index].get(value, {}).values())
 
+    def count(self, index: str, value: str) -> int:
+        """Return for how many objects the index function gave this value."""
+        return len(self._indexes[index].get(value, ()))
+
     def has_index(self, index: str, value: str) -> bool:
         """Say whether the index function gave this value for any object."""
         return value in self._indexes[index]

@@ -25,8 +25,9 @@ def amounts(resources: dict[str, str | int | float]) -> Amounts:
 
 
 def pod_requests(pod: core_v1.Pod, defaults: Amounts | None = None) -> Amounts:
-    """Return the pod's requests; `defaults` stand in for what a container does not ask for (for scoring).
+    """Return the pod's requests.
 
+    With `defaults` (for scoring) they are of those resources alone, which stand in for what a container does not ask for.
     Of a pod that is being resized the most counts: what it asks for, what it was promised, and what it has; but not what it
     asks for where its node can never give it (upstream: PodRequests with UseStatusResources).
     """
@@ -53,8 +54,10 @@ def _of(container: core_v1.Container, defaults: Amounts, limits: bool) -> Amount
     resources = container.resources
     if resources is None:
         return defaults
-    found = amounts(resources.limits if limits else resources.requests)
-    return {**defaults, **found} if defaults else found
+    given = resources.limits if limits else resources.requests
+    if defaults:
+        return {name: amount(name, given[name]) if name in given else usual for name, usual in defaults.items()}
+    return amounts(given)
 
 
 def _resized(pod: core_v1.Pod, defaults: Amounts) -> dict[str, Amounts]:
@@ -69,7 +72,7 @@ def _resized(pod: core_v1.Pod, defaults: Amounts) -> dict[str, Amounts]:
         wish = wishes.get(status.name)
         if wish is not None and wish.resources is not None:
             _raise(most, amounts(wish.resources.requests))
-        found[status.name] = {**defaults, **most}
+        found[status.name] = {name: most.get(name, usual) for name, usual in defaults.items()} if defaults else most
     return found
 
 
@@ -87,9 +90,9 @@ def _total(pod: core_v1.Pod, defaults: Amounts, *, limits: bool) -> Amounts:
             if container.restart_policy == "Always":
                 add(total, own)
                 add(sidecars, own)
-                _raise(peak, sidecars)
             else:
-                _raise(peak, {k: own.get(k, 0) + sidecars.get(k, 0) for k in own.keys() | sidecars.keys()})
+                # Of what it does not name itself the sidecars have no more now than in the end, which is in the total.
+                _raise(peak, {k: value + sidecars.get(k, 0) for k, value in own.items()})
         _raise(total, peak)
     if spec.resources is not None:
         total.update(amounts(spec.resources.limits if limits else spec.resources.requests))

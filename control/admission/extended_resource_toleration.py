@@ -26,6 +26,7 @@ class ExtendedResourceToleration(Plugin):
         }
         fresh = [{"key": name, "operator": "Exists", "effect": "NoSchedule"} for name in sorted(wanted)]
         present = spec.get("tolerations") or []
-        missing = [each for each in fresh if each not in present]
+        there = {frozenset(each.items()) for each in present}
+        missing = [each for each in fresh if frozenset(each.items()) not in there]
         if missing:
             spec["tolerations"] = [*present, *missing]

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from typing import Any, Protocol
 
 from control import default_class
@@ -24,6 +24,17 @@ class Objects(Protocol):
 
     def list(self, target: str, namespace: str = "") -> Iterable[Object]:
         """Return all objects of a namespace ("": of all) from memory."""
+        ...
+
+    def count(self, target: str, namespace: str) -> int:
+        """Return how many objects a namespace has."""
+        ...
+
+    def each(self, target: str, namespace: str) -> AsyncGenerator[tuple[Object, int]]:
+        """Give the objects of a namespace with their bytes, with turns of others in between.
+
+        Parts of a large one are decoded when they are asked for by name.
+        """
         ...
 
     def indexed(self, target: str, namespace: str, value: str) -> AsyncIterator[Object]:

@@ -36,11 +36,11 @@ def _total(spec: Object, kind: str) -> dict[str, Decimal]:
         if container.get("restartPolicy") == "Always":
             _add(total, mine)
             _add(beside, mine)
-            mine = dict(beside)
-        else:
-            _add(mine, beside)
+            continue
+        # Of what it does not name itself the sidecars have no more now than in the end, which is in the total.
         for name, value in mine.items():
-            highest[name] = max(highest.get(name, value), value)
+            together = value + beside.get(name, Decimal(0))
+            highest[name] = max(highest.get(name, together), together)
     for name, value in highest.items():
         total[name] = max(total.get(name, value), value)
     return total | _of(spec, kind)

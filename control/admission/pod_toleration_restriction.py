@@ -8,7 +8,8 @@ pressure, as their nodes' kubelets would have it.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from control.admission.configuration import of_kind
@@ -57,7 +58,8 @@ class PodTolerationRestriction(Plugin):
         whitelist, scope = await self._of_namespace(attributes, WHITELIST), "namespace"
         if whitelist is None:
             whitelist, scope = self._whitelist, "cluster"
-        if whitelist and not all(any(covers(allowed, each) for allowed in whitelist) for each in tolerations):
+        allowed = Tolerated(whitelist)
+        if whitelist and not all(allowed.cover(each) for each in tolerations):
             raise refuse(
                 attributes,
                 "pod tolerations (possibly merged with namespace default tolerations) conflict with its "
@@ -74,22 +76,72 @@ class PodTolerationRestriction(Plugin):
             return None if text is None else []
         try:
             found = json.loads(text)
-            if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+            if not isinstance(found, list) or not all(map(_is_toleration, found)):
                 raise ValueError("it is no list of tolerations")
         except ValueError as error:
             raise StatusError(500, "InternalError", f"{annotation}: {error}") from error
         return found
 
 
+def _is_toleration(value: object) -> bool:
+    return isinstance(value, dict) and all(isinstance(part, str | int | None) for part in value.values())
+
+
+class Tolerated:
+    """Tolerations by what they tolerate: a pod of 1 MiB has tens of thousands, and each is compared with all others.
+
+    Of those that differ only in their seconds the two widest are kept, of which at least one is unequal to any given one.
+    """
+
+    def __init__(self, tolerations: Iterable[Object] = ()) -> None:
+        self._widest: dict[tuple[str, ...], list[Object]] = {}
+        for each in tolerations:
+            self.add(each)
+
+    def add(self, toleration: Object) -> None:
+        known = self._widest.setdefault(_kind(toleration), [])
+        if toleration not in known:
+            known.append(toleration)
+            known.sort(key=_seconds, reverse=True)
+            del known[2:]
+
+    def cover(self, narrow: Object, *, unequal: bool = False) -> bool:
+        """Return whether one of them covers a toleration; `unequal`: one that is not the same."""
+        operator, value = narrow.get("operator") or "Equal", narrow.get("value", "")
+        return any(
+            covers(wide, narrow) and not (unequal and wide == narrow)
+            for key in {narrow.get("key", ""), ""}
+            for effect in {narrow.get("effect", ""), ""}
+            for kind in ((key, effect), (key, effect, operator, value))
+            for wide in self._widest.get(kind, ())
+        )
+
+
+def _kind(toleration: Object) -> tuple[str, ...]:
+    """Return what a toleration has in common with those that differ only in their seconds."""
+    place = toleration.get("key", ""), toleration.get("effect", "")
+    if toleration.get("operator") == "Exists":
+        return place
+    return (*place, toleration.get("operator") or "Equal", toleration.get("value", ""))
+
+
+def _seconds(toleration: Object) -> float:
+    """Return how long a taint is tolerated, where covering asks for it."""
+    seconds = toleration.get("tolerationSeconds")
+    return math.inf if seconds is None or toleration.get("effect") != "NoExecute" else seconds
+
+
 def merge(tolerations: Sequence[Object]) -> list[Object]:
     """Return tolerations without those that another one covers; of equal ones the first stays."""
-    merged: list[Object] = []
+    later, narrow = Tolerated(), [False] * len(tolerations)
+    for index, each in reversed(list(enumerate(tolerations))):
+        narrow[index] = later.cover(each, unequal=True)
+        later.add(each)
+    merged, before = list[Object](), Tolerated()
     for index, each in enumerate(tolerations):
-        if any(covers(other, each) for other in merged):
-            continue
-        if any(other != each and covers(other, each) for other in tolerations[index + 1 :]):
-            continue
-        merged.append(each)
+        if not narrow[index] and not before.cover(each):
+            merged.append(each)
+            before.add(each)
     return merged
 
 

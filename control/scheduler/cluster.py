@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 from control.scheduler.counts import NodeCounts, PodIndexes
 from control.scheduler.nodeinfo import NodeInfo
@@ -257,6 +257,10 @@ class Cluster:
                 self._claim_uses[key] = number
             else:
                 self._claim_uses.pop(key, None)
+
+    def comparison(self, question: Question) -> Callable[[], Awaitable[None]] | None:
+        """Return what is to be done before the pods that fit a question are counted; None if nothing is."""
+        return self._indexes.comparison(question, self.nodes.values())
 
     def count(self, question: Question) -> NodeCounts:
         """Return how many pods fit a question, by node and domain."""

@@ -8,9 +8,12 @@ dropped when it has not been asked for long; so no pod is placed by looking at a
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Set
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence, Set
+from functools import partial
 from typing import Protocol, TypeVar
 
+from control import offload
+from control.controllers.turns import Turn, selects
 from control.scheduler.nodeinfo import NodeInfo
 from control.scheduler.podinfo import PodInfo
 from control.scheduler.question import Question
@@ -111,6 +114,14 @@ class _Weighed:
 Found = TypeVar("Found", bound=_Index)
 
 
+COMPARED_AT_ONCE = 256
+"""Requirements of a selector up to which it is compared with all pods at once."""
+MOST_COMPARED = 16
+"""Larger selectors whose comparison has finished and that have not been counted yet."""
+_Verdicts = dict[str, tuple[Mapping[str, str], bool]]
+"""By the UID of a pod its labels, and whether a selector selects them."""
+
+
 class PodIndexes:
     """Recent terms, and the counts. `keys` are the labels that nodes have."""
 
@@ -118,11 +129,38 @@ class PodIndexes:
         self._labels_of, self._keys = labels_of, keys
         self._indexes: OrderedDict[Hashable, _Index] = OrderedDict()
         self._room = MOST_INDEXES
+        self._compared: OrderedDict[Question, _Verdicts] = OrderedDict()
+
+    def comparison(self, question: Question, nodes: Iterable[NodeInfo]) -> Callable[[], Awaitable[None]] | None:
+        """Return what compares a large selector with all pods in turns, before it is counted; None if it can be counted."""
+        if len(question.selector.requirements) <= COMPARED_AT_ONCE:
+            return None
+        if question in self._indexes or question in self._compared:
+            return None
+        pods = [pod for node in nodes for pod in node.pods.values() if pod.namespace == question.namespace]
+        return partial(self._compare, question, pods)
+
+    async def _compare(self, question: Question, pods: Sequence[PodInfo]) -> None:
+        await offload.apart(question.namespace, question.selector.prepare)
+        turn, found = Turn(), _Verdicts()
+        for pod in pods:
+            found[pod.uid] = pod.labels, await selects(question.selector, pod.labels, turn)
+        self._compared[question] = found
+        if len(self._compared) > MOST_COMPARED:
+            self._compared.popitem(last=False)
 
     def matching(self, question: Question, nodes: Iterable[NodeInfo]) -> NodeCounts:
         """Return the counts for a question, which stay up to date while it is asked now and then."""
         weight = 1 if len(question.selector.requirements) <= SIMPLE else LARGE
-        return self._get(question, lambda: _Matching(question.matches, weight), nodes).found
+        verdicts = self._compared.pop(question, {})
+
+        def matches(pod: PodInfo) -> bool:
+            labels, selected = verdicts.get(pod.uid, (None, False))
+            return question.concerns(pod) and selected if labels is pod.labels else question.matches(pod)
+
+        found = self._get(question, lambda: _Matching(matches if verdicts else question.matches, weight), nodes).found
+        verdicts.clear()
+        return found
 
     def all_matching(self, terms: TermSet, nodes: Iterable[NodeInfo]) -> NodeCounts:
         """Return the counts of the pods that all of the terms match."""

@@ -77,6 +77,8 @@ class PodInfo:
         self.selection.prepare()
         for name in ("tolerations", "ports", "claims", "disks", "images", "named_nodes", "signature", "spreads"):
             getattr(self, name)
+        for spread in (*self.spreads.hard, *self.spreads.soft):
+            spread.question(self.namespace)
 
     @cached_property
     def ports(self) -> Ports:

@@ -34,8 +34,10 @@ class Question:
         return self._hash
 
     def matches(self, pod: Pod) -> bool:
+        return self.concerns(pod) and self.selector.matches(pod.labels)
+
+    def concerns(self, pod: Pod) -> bool:
+        """Return whether a pod counts if the selector selects it."""
         if pod.namespace != self.namespace:
             return False
-        if not self.count_terminating and pod.pod.metadata.deletion_timestamp is not None:
-            return False
-        return self.selector.matches(pod.labels)
+        return self.count_terminating or pod.pod.metadata.deletion_timestamp is None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -49,6 +49,19 @@ class StoredObjects:
         resource = BY_TARGET[target]
         folder = f"{resource.storage_prefix}{namespace}/" if namespace and resource.namespaced else ""
         return [entry.obj for entry in self.registry.cached(resource).list(folder).entries]
+
+    def count(self, target: str, namespace: str) -> int:
+        """Return how many objects a namespace has."""
+        resource = BY_TARGET[target]
+        return self.registry.cached(resource).count(f"{resource.storage_prefix}{namespace}/")
+
+    async def each(self, target: str, namespace: str) -> AsyncGenerator[tuple[Object, int]]:
+        """Give the objects of a namespace with their bytes, with turns of others in between."""
+        resource = BY_TARGET[target]
+        pace = Pace()
+        for entry in self.registry.cached(resource).list(f"{resource.storage_prefix}{namespace}/").entries:
+            await pace.step(len(entry.data))
+            yield entry.parts(), len(entry.data)
 
     async def indexed(self, target: str, namespace: str, value: str) -> AsyncIterator[Object]:
         """Give the objects of a namespace that are indexed by a value, in random order, with turns of others in between."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
-from collections.abc import AsyncIterator, Iterable
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from typing import Any
 
 from control.admission.plugin import Attributes, Operation
@@ -42,6 +44,14 @@ class Objects:
 
     def list(self, target: str, namespace: str = "") -> Iterable[Object]:
         return [o for (t, ns, _), o in self._objects.items() if t == target and namespace in ("", ns)]
+
+    def count(self, target: str, namespace: str) -> int:
+        return sum(1 for _ in self.list(target, namespace))
+
+    async def each(self, target: str, namespace: str) -> AsyncGenerator[tuple[Object, int]]:
+        for obj in self.list(target, namespace):
+            await asyncio.sleep(0)
+            yield obj, len(json.dumps(obj))
 
     async def indexed(self, target: str, namespace: str, value: str) -> AsyncIterator[Object]:
         for obj in self.list(target, namespace):

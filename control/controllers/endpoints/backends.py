@@ -1,67 +1,56 @@
 """Selects the pods of a Service, with two look-ups: services of a pod, pods of a service.
 
-Both go by one label pair first (the rarest of a selector's pairs), so a change costs the same however many Services and
-pods a namespace has.
+Both go by one label pair first (the rarest of a selector's first pairs), so a change costs the same however many Services and
+pods a namespace has. A selector and a pod's labels may both be of 1 MiB: what is compared then is compared in turns
+(selecting.py), and a pod of many labels is not indexed by each of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 
+from control.controllers.selecting import MOST_DEMANDED, Selecting
+from control.controllers.turns import Turn, selects
 from kube.api import core_v1
 from kube.informer import Change, Informer
 
 PAIR = "label-pair"
 """Name of the pods index by namespace and label."""
+MANY = 256
+"""Labels of a pod beyond which it is in the index of its namespace's pods of many labels only."""
 
 
 def by_label_pair(pod: core_v1.Pod) -> Iterable[str]:
-    """Index function: "namespace/key=value" for each label."""
-    return [f"{pod.metadata.namespace}/{key}={value}" for key, value in pod.metadata.labels.items()]
+    """Index function: "namespace/key=value" for each label, or "namespace/" for a pod of many."""
+    namespace, labels = pod.metadata.namespace, pod.metadata.labels
+    return [f"{namespace}/{key}={value}" for key, value in labels.items()] if len(labels) <= MANY else [f"{namespace}/"]
 
 
-def pods_of(service: core_v1.Service, pods: Informer[core_v1.Pod]) -> list[core_v1.Pod]:
+def selecting_services(services: Informer[core_v1.Service]) -> Selecting[core_v1.Service]:
+    """Return the selectors of Services; one without a selector selects nothing."""
+    return Selecting(services, lambda service: service.spec.selector or None)
+
+
+async def pods_of(
+    service: core_v1.Service, pods: Informer[core_v1.Pod], selecting: Selecting[core_v1.Service]
+) -> list[core_v1.Pod]:
     """Return the pods that a Service's selector matches; the informer has the index above."""
-    wanted = service.spec.selector.items()
-    candidates = [pods.by_index(PAIR, f"{service.metadata.namespace}/{key}={value}") for key, value in wanted]
-    if not candidates:
+    folder = f"{service.metadata.namespace}/"
+    pairs = [f"{folder}{key}={value}" for key, value in islice(service.spec.selector.items(), MOST_DEMANDED)]
+    if not pairs:
         return []
-    return [pod for pod in min(candidates, key=len) if wanted <= pod.metadata.labels.items()]
+    selector, turn, found = await selecting.of(service), Turn(), list[core_v1.Pod]()
+    rarest = min(pairs, key=lambda pair: pods.count(PAIR, pair))
+    for pod in (*pods.by_index(PAIR, rarest), *pods.by_index(PAIR, folder)):
+        if await selects(selector, pod.metadata.labels, turn):
+            found.append(pod)
+    return found
 
 
-class ServicesOfPods:
-    """Find the Services that select a pod, from what the informer tells."""
-
-    def __init__(self, services: Informer[core_v1.Service]) -> None:
-        self._by_pair: dict[str, dict[str, dict[str, str]]] = {}
-        self._pair_of: dict[str, str] = {}
-        services.subscribe(self._changed)
-
-    def _changed(self, change: Change[core_v1.Service]) -> None:
-        key, service = change.key, change.new
-        old = self._pair_of.pop(key, None)
-        if old is not None:
-            self._by_pair[old].pop(key, None)
-            if not self._by_pair[old]:
-                del self._by_pair[old]
-        if change.type != "DELETED" and service.spec.selector:
-            name, value = next(iter(service.spec.selector.items()))
-            pair = f"{service.metadata.namespace}/{name}={value}"
-            self._pair_of[key] = pair
-            self._by_pair.setdefault(pair, {})[key] = service.spec.selector
-
-    def of(self, pod: core_v1.Pod) -> set[str]:
-        """Return the keys of the Services that select a pod."""
-        labels = pod.metadata.labels
-        return {
-            key
-            for pair in by_label_pair(pod)
-            for key, selector in self._by_pair.get(pair, {}).items()
-            if selector.items() <= labels.items()
-        }
-
-
-def follow_pods(pods: Informer[core_v1.Pod], services: ServicesOfPods, enqueue: Callable[[str], None]) -> None:
+def follow_pods(
+    pods: Informer[core_v1.Pod], services: Selecting[core_v1.Service], enqueue: Callable[[str], None]
+) -> None:
     """Call `enqueue` with every Service whose endpoints a pod's change may touch."""
 
     def changed(change: Change[core_v1.Pod]) -> None:
@@ -70,11 +59,9 @@ def follow_pods(pods: Informer[core_v1.Pod], services: ServicesOfPods, enqueue: 
             moved = old.metadata.labels != new.metadata.labels
             if not moved and facts(old) == facts(new):
                 return
-            keys = services.of(new) | services.of(old) if moved else services.of(new)
-        else:
-            keys = services.of(new)
-        for key in keys:
-            enqueue(key)
+            if moved:
+                services.each(old.metadata.namespace or "", old.metadata.labels, enqueue)
+        services.each(new.metadata.namespace or "", new.metadata.labels, enqueue)
 
     pods.subscribe(changed)
 

@@ -12,7 +12,6 @@ import msgspec
 from control.controllers.context import Context
 from control.controllers.endpoints.backends import (
     PAIR,
-    ServicesOfPods,
     addresses,
     by_label_pair,
     follow_pods,
@@ -21,6 +20,7 @@ from control.controllers.endpoints.backends import (
     is_headless,
     is_ready,
     pods_of,
+    selecting_services,
     target_of,
 )
 from control.controllers.endpoints.slice_plan import HEADLESS
@@ -108,6 +108,7 @@ class EndpointsController:
         self._services = context.informers.of(core_v1.Service)
         self._pods = context.informers.of(core_v1.Pod)
         self._endpoints = context.informers.of(core_v1.Endpoints)
+        self._selecting = selecting_services(self._services)
         self._pods.add_index(PAIR, by_label_pair)
         self._latest = Overlay(self._endpoints, context.clock)
         self._trigger_times = TriggerTimes()
@@ -116,7 +117,7 @@ class EndpointsController:
         self._services.subscribe(lambda change: self.controller.enqueue(change.key))
         follow_pods(
             self._pods,
-            ServicesOfPods(self._services),
+            self._selecting,
             lambda key: self.controller.enqueue_after(key, self._pace.wait(key)),
         )
         self._endpoints.subscribe(lambda change: self.controller.enqueue_after(change.key, self._pace.wait(change.key)))
@@ -136,7 +137,7 @@ class EndpointsController:
             return
         if service.spec.type == "ExternalName" or not service.spec.selector:
             return
-        pods = pods_of(service, self._pods)
+        pods = await pods_of(service, self._pods, self._selecting)
         ports = TargetPorts(service)
         await ports.read(pods)
         existing = self._latest.get(key)

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from control.controllers.at_once import for_each
 from control.controllers.context import Context
-from control.controllers.endpoints.backends import PAIR, ServicesOfPods, by_label_pair, follow_pods, pods_of
+from control.controllers.endpoints.backends import PAIR, by_label_pair, follow_pods, pods_of, selecting_services
 from control.controllers.endpoints.slice_plan import MANAGED_BY, MANAGER, SERVICE_NAME, ZONE, plan
 from control.controllers.endpoints.target_ports import TargetPorts
 from control.controllers.endpoints.trigger_time import TriggerTimes
@@ -45,6 +45,7 @@ class EndpointSliceController:
         self._pods = context.informers.of(core_v1.Pod)
         self._nodes = context.informers.of(core_v1.Node)
         self._slices = context.informers.of(discovery_v1.EndpointSlice)
+        self._selecting = selecting_services(self._services)
         self._pods.add_index(PAIR, by_label_pair)
         self._slices.add_index(SERVICE, by_managed_service)
         self._latest = Overlay(self._slices, context.clock)
@@ -54,7 +55,7 @@ class EndpointSliceController:
         self._services.subscribe(lambda change: self.controller.enqueue(change.key))
         follow_pods(
             self._pods,
-            ServicesOfPods(self._services),
+            self._selecting,
             lambda key: self.controller.enqueue_after(key, self._pace.wait(key)),
         )
         self._nodes.subscribe(self._node_changed)
@@ -86,7 +87,7 @@ class EndpointSliceController:
             return  # what there is stays, as upstream leaves it: the slices of a Service that is gone go with their owner
         if service.metadata.deletion_timestamp is not None:
             return
-        pods = pods_of(service, self._pods)
+        pods = await pods_of(service, self._pods, self._selecting)
         ports = TargetPorts(service)
         await ports.read(pods)
         existing = self._latest.current(self._slices.by_index(SERVICE, key), f"{key}-")

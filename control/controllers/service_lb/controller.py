@@ -22,6 +22,7 @@ from control.controllers.service_lb.ports import (
     node_ports_of,
     ports_of,
 )
+from control.controllers.turns import Turn
 from kube.api import core_v1, discovery_v1
 from kube.client import key_of, name_of, namespace_of
 from kube.controller import Controller
@@ -88,7 +89,7 @@ class ServiceLoadBalancerController:
         for service in sorted(known, key=lambda each: (each.metadata.creation_timestamp or "", key_of(each))):
             if plan.wanted(service) and plan.given(service):
                 try:
-                    self._claim(key_of(service), service, again=True)
+                    await self._claim(key_of(service), service, again=True)
                 except NoLoadBalancer as error:
                     log.info("%s: %s", key_of(service), error)
         await self.controller.run()
@@ -151,22 +152,28 @@ class ServiceLoadBalancerController:
             for waiting in self._told:
                 self.controller.enqueue(waiting)
 
-    def _claim(self, key: str, service: core_v1.Service, *, again: bool = False) -> None:
+    async def _claim(self, key: str, service: core_v1.Service, *, again: bool = False) -> None:
         """Claim a Service's ports; `again` where it had them before this process began, so that no pod takes them from it."""
-        ports = ports_of(service)
+        ports, turn = ports_of(service), Turn()
+        pods, behind = dict[Port, list[str]](), dict[str, bool]()
+        for port in () if again else ports:
+            pods[port] = []
+            for pod in self._pods.by_index(HOST_PORT, f"{port[0]}/{port[1]}"):
+                user = key_of(pod)
+                if user not in behind:
+                    await turn.took(1 + (len(service.spec.selector) >> 2))
+                    behind[user] = _selects(service, pod)
+                if not behind[user]:
+                    pods[port].append(user)
         others = {
             port: [key_of(each) for each in self._services.by_index(NODE_PORT, f"{port[0]}/{port[1]}")]
             for port in ports
         }
-        pods: dict[Port, list[str]] = {}
-        for port in () if again else ports:
-            users = self._pods.by_index(HOST_PORT, f"{port[0]}/{port[1]}")
-            pods[port] = [key_of(each) for each in users if not _selects(service, each)]
         self._ports.claim(key, ports, others, pods)
 
     async def _ensure(self, key: str, service: core_v1.Service) -> None:
         try:
-            self._claim(key, service)
+            await self._claim(key, service)
             slices = self._slices.by_index(OF_SERVICE, key)
             addresses = plan.balancer_addresses(service, self._nodes.list(), slices)
         except NoLoadBalancer as error:
@@ -236,7 +243,7 @@ def _selects(service: core_v1.Service, pod: core_v1.Pod) -> bool:
     """Tell whether a pod is behind a Service: its host port may then be the Service's too."""
     wanted, labels = service.spec.selector, pod.metadata.labels
     same = service.metadata.namespace == pod.metadata.namespace
-    return same and bool(wanted) and all(labels.get(name) == value for name, value in wanted.items())
+    return same and bool(wanted) and wanted.items() <= labels.items()
 
 
 def _facts(node: core_v1.Node) -> tuple[bool, tuple[str, ...]]:

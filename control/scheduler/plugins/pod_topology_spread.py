@@ -16,7 +16,7 @@ import msgspec
 
 from control.scheduler.cluster import Cluster
 from control.scheduler.configuration import ConfigurationError
-from control.scheduler.framework import MAX_SCORE, Constraint, Rejection
+from control.scheduler.framework import MAX_SCORE, Constraint, Rejection, Unfinished
 from control.scheduler.nodeinfo import NodeInfo
 from control.scheduler.podinfo import PodInfo
 from control.scheduler.spreads import Spread
@@ -111,7 +111,10 @@ class PodTopologySpread:
         if not eligible.domains:
             return {}, set()
         domains = eligible.domains[constraint.key]
-        found = cluster.count(constraint.question(spread.pod.namespace))
+        question = constraint.question(spread.pod.namespace)
+        if (compare := cluster.comparison(question)) is not None:
+            raise Unfinished(compare)
+        found = cluster.count(question)
         if eligible.nodes is None:
             return found.domains(constraint.key, cluster.nodes), domains
         counts: dict[str, int] = {}

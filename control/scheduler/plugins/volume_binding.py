@@ -8,20 +8,22 @@ volume names the claim, or the claim names the node) and the binding waited for.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from control import offload
 from control.scheduler.cluster import Cluster
-from control.scheduler.framework import BindingFailed, Constraint, PreFilterRejected, Rejection
+from control.scheduler.framework import BindingFailed, Constraint, PreFilterRejected, Rejection, Unfinished
 from control.scheduler.nodeinfo import NodeInfo
-from control.scheduler.plugins.volume_choice import Choice, Reaches
+from control.scheduler.plugins.volume_choice import Choice, Reaches, is_large
 from control.scheduler.plugins.volume_provisioning import Provisioning, Room
 from control.scheduler.podinfo import PodInfo
 from control.scheduler.steps import OutOfSteps, Steps
-from kube.api import core_v1, storage_v1
+from kube.api import core_v1, meta_v1, storage_v1
 from kube.client import Client, key_of
 from kube.informer import Informer
+from kube.selectors import LabelSelector, from_label_selector
 from kube.volume_binding import (
     BOUND_BY_CONTROLLER,
     SELECTED_NODE,
@@ -32,6 +34,7 @@ from kube.volume_binding import (
     waits_for_pod,
 )
 
+Selector = meta_v1.LabelSelector
 NAME = "VolumeBinding"
 BIND_SECONDS = 600.0
 _UNREACHABLE = Rejection(NAME, ("node(s) didn't match PersistentVolume's node affinity",), unresolvable=True)
@@ -98,17 +101,38 @@ class VolumeBinding:
             else:
                 raise PreFilterRejected(NAME, "pod has unbound immediate PersistentVolumeClaims")
         try:
-            return _Check(self, bound, waiting, self.choice(pod.uid, waiting) if waiting else None)
+            return _Check(self, bound, waiting, self.choice(pod, waiting) if waiting else None)
         except OutOfSteps as error:
             raise PreFilterRejected(NAME, _TOO_MANY) from error
 
-    def choice(self, uid: str, claims: Sequence[core_v1.PersistentVolumeClaim]) -> Choice:
-        """Sort the volumes for a pod's claims; raises OutOfSteps."""
+    def choice(self, pod: PodInfo, claims: Sequence[core_v1.PersistentVolumeClaim]) -> Choice:
+        """Sort the volumes for a pod's claims; raises OutOfSteps, and Unfinished where large selectors are not compiled yet."""
 
         def taken(name: str) -> bool:
-            return bool(self._taken.get(name, set()) - {uid})
+            return bool(self._taken.get(name, set()) - {pod.uid})
 
-        return Choice(claims, self._volumes.list(), self.reaches, taken, Steps(MOST_STEPS))
+        return Choice(claims, self._volumes.list(), self.reaches, taken, Steps(MOST_STEPS), self._compiled(pod, claims))
+
+    def _compiled(self, pod: PodInfo, claims: Sequence[core_v1.PersistentVolumeClaim]) -> Mapping[str, LabelSelector]:
+        """Return the large selectors of claims by key: the thread compiles them, for as long as the attempt lasts."""
+        state = pod.cycle_state.get(NAME)
+        known: dict[str, tuple[Selector, LabelSelector]] = state if isinstance(state, dict) else {}
+        missing = [
+            (key_of(claim), selector)
+            for claim in claims
+            if (selector := claim.spec.selector) is not None
+            and is_large(selector)
+            and (key_of(claim) not in known or known[key_of(claim)][0] is not selector)
+        ]
+        if missing:
+
+            async def compile_them() -> None:
+                found = await offload.apart(pod.namespace, lambda: [from_label_selector(each) for _, each in missing])
+                made = {key: (source, each) for (key, source), each in zip(missing, found, strict=True)}
+                pod.cycle_state[NAME] = known | made
+
+            raise Unfinished(compile_them)
+        return {key: selector for key, (_, selector) in known.items()}
 
     def choose(
         self, choice: Choice, claims: Sequence[core_v1.PersistentVolumeClaim], node: core_v1.Node
@@ -133,7 +157,7 @@ class VolumeBinding:
         if waiting:
             self.unreserve(pod)
             try:
-                chosen = self.choose(self.choice(pod.uid, waiting), waiting, node) or {}
+                chosen = self.choose(self.choice(pod, waiting), waiting, node) or {}
             except OutOfSteps as error:
                 raise BindingFailed(_TOO_MANY) from error
             self._reserved[pod.uid] = chosen

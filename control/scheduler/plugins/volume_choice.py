@@ -13,12 +13,13 @@ from functools import cached_property
 
 import msgspec
 
-from control.scheduler.node_selection import NodeTerms, is_large
+from control.scheduler.node_selection import NodeTerms
+from control.scheduler.node_selection import is_large as has_many_terms
 from control.scheduler.steps import Steps
-from kube.api import core_v1
+from kube.api import core_v1, meta_v1
 from kube.client import key_of
 from kube.informer import Change
-from kube.selectors import from_label_selector
+from kube.selectors import LabelSelector, from_label_selector
 from kube.volume_binding import class_of, meant_for, node_fits, other_mode, size_of, wanted_size
 
 Claim = core_v1.PersistentVolumeClaim
@@ -26,8 +27,16 @@ Volume = core_v1.PersistentVolume
 Place = tuple[str, str]
 MOST_PLACES = 16
 """Labels that one volume is looked up by."""
+LARGE = 256
+"""Labels, expressions and values of a claim's selector up to which it is compiled at once."""
 _NAME = ":name"
 """What the node's name is found by; a colon is in no label's key."""
+
+
+def is_large(selector: meta_v1.LabelSelector) -> bool:
+    """Return whether it takes a millisecond and more to compile a selector."""
+    terms = len(selector.match_labels) + len(selector.match_expressions)
+    return terms > LARGE or terms + sum(len(each.values) for each in selector.match_expressions) > LARGE
 
 
 class Reach:
@@ -37,7 +46,7 @@ class Reach:
         self.volume = volume
         required = volume.spec.node_affinity.required if volume.spec.node_affinity else None
         self.terms = required.node_selector_terms if required is not None else None
-        self._many = NodeTerms(self.terms) if self.terms is not None and is_large(self.terms) else None
+        self._many = NodeTerms(self.terms) if self.terms is not None and has_many_terms(self.terms) else None
 
     def includes(self, node: core_v1.Node) -> bool:
         return self._many.matching(node) != 0 if self._many is not None else node_fits(self.volume, node)
@@ -83,8 +92,11 @@ class Choice:
         reaches: Reaches,
         taken: Callable[[str], bool],
         steps: Steps,
+        compiled: Mapping[str, LabelSelector] | None = None,
     ) -> None:
+        """`compiled` has selectors of claims by key, others are compiled here."""
         self._claims, self._reaches, self._taken, self._steps = claims, reaches, taken, steps
+        self._compiled = compiled or {}
         steps.take(len(volumes))
         self._named: dict[str, list[Volume]] = {}
         free: dict[str, list[Volume]] = {}
@@ -104,7 +116,10 @@ class Choice:
         kind = msgspec.json.encode((class_of(claim), spec.volume_mode, spec.access_modes, spec.selector))
         if kind not in self._pools:
             self._steps.take(len(free))
-            self._pools[kind] = _Pool(claim, free, self._reaches)
+            selector = self._compiled.get(key_of(claim))
+            if selector is None and claim.spec.selector is not None:
+                selector = from_label_selector(claim.spec.selector)
+            self._pools[kind] = _Pool(claim, free, self._reaches, selector, self._steps)
         return self._pools[kind]
 
     def on(self, node: core_v1.Node) -> dict[str, str]:
@@ -142,15 +157,17 @@ class Choice:
 class _Pool:
     """Volumes that are alike for a claim but for their size, the smallest first."""
 
-    def __init__(self, claim: Claim, free: Sequence[Volume], reaches: Reaches) -> None:
+    def __init__(
+        self, claim: Claim, free: Sequence[Volume], reaches: Reaches, selector: LabelSelector | None, steps: Steps
+    ) -> None:
         modes = set(claim.spec.access_modes)
         fitting = [
             (size_of(volume), volume)
             for volume in free
             if not other_mode(volume, claim) and modes <= set(volume.spec.access_modes)
         ]
-        if claim.spec.selector is not None and fitting:
-            selector = from_label_selector(claim.spec.selector)
+        if selector is not None:
+            steps.take(sum(selector.cost(volume.metadata.labels) for _, volume in fitting))
             fitting = [pair for pair in fitting if selector.matches(pair[1].metadata.labels)]
         fitting.sort(key=lambda pair: pair[0])
         self._sizes, self._volumes = [size for size, _ in fitting], [volume for _, volume in fitting]

@@ -54,6 +54,12 @@ def sized(number: int) -> dict[str, Any]:
     }
 
 
+def own(number: int) -> dict[str, Any]:
+    """Return a container with a resource that no other one asks for."""
+    amount = {f"example.org/r{number}": "1"}
+    return {"name": f"c{number}", "resources": {"requests": dict(amount), "limits": dict(amount)}}
+
+
 def numbered(count: int, make: Callable[[int], Any]) -> list[Any]:
     return [make(number) for number in range(count)]
 
@@ -85,6 +91,11 @@ LARGE: dict[str, Callable[[int], core_v1.Pod]] = {
     "containers": lambda n: pod(*numbered(n, sized)),
     "init containers": lambda n: pod(init=numbered(n, sized)),
     "sidecars": lambda n: pod(init=numbered(n, lambda i: {**sized(i), "restartPolicy": "Always"})),
+    "containers of own resources": lambda n: pod(*numbered(n, own)),
+    "sidecars of own resources": lambda n: pod(init=numbered(n, lambda i: {**own(i), "restartPolicy": "Always"})),
+    "init containers behind sidecars of own resources": lambda n: pod(
+        init=[*numbered(n, lambda i: {**own(i), "restartPolicy": "Always"}), *numbered(2 * n, own)[n:]]
+    ),
     "ephemeral containers": lambda n: pod(ephemeralContainers=numbered(n, lambda i: {"name": f"c{i}", "image": "i"})),
     "ports": lambda n: of_main(
         ports=numbered(n, lambda i: {"containerPort": i + 1, "hostPort": i + 1, "name": named(i)})

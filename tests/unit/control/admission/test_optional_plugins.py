@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from control.admission.always import AlwaysDeny
 from control.admission.always_pull_images import AlwaysPullImages
@@ -157,6 +159,28 @@ def test_one_toleration_covers_another(wide: Object, narrow: Object, is_wider: b
     assert covers(wide, narrow) is is_wider
     if is_wider:
         assert merge([narrow, wide]) in ([wide], [narrow])
+
+
+_TOLERATION = st.fixed_dictionaries(
+    {},
+    optional={
+        "key": st.sampled_from(["", "a", "b"]),
+        "operator": st.sampled_from(["", "Equal", "Exists", "Gt"]),
+        "value": st.sampled_from(["", "x", "y"]),
+        "effect": st.sampled_from(["", "NoSchedule", "NoExecute"]),
+        "tolerationSeconds": st.sampled_from([None, 0, 1, 2]),
+    },
+)
+
+
+@given(st.lists(_TOLERATION, max_size=7))
+def test_tolerations_that_others_cover_are_left_out_as_comparing_each_with_each_does(tolerations: list[Object]) -> None:
+    merged: list[Object] = []
+    for index, each in enumerate(tolerations):
+        later = tolerations[index + 1 :]
+        if not any(covers(other, each) for other in merged) and not any(o != each and covers(o, each) for o in later):
+            merged.append(each)
+    assert merge(tolerations) == merged
 
 
 async def test_a_pod_is_not_resized_past_its_node() -> None:

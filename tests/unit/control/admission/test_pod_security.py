@@ -1,9 +1,14 @@
 from __future__ import annotations
 
+import asyncio
+import threading
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
 
+from control import offload
+from control.admission import pod_security
 from control.admission.pod_security import PodSecurity
 from control.admission.pod_security_checks import violations
 from kube.errors import StatusError
@@ -223,3 +228,83 @@ async def test_another_version_warns_of_pods_that_it_refuses(
         if warned
         else []
     )
+
+
+class Unlisted(Objects):
+    """Pods that are never held all at once."""
+
+    given = 0
+
+    def list(self, target: str, namespace: str = "") -> Any:
+        assert target != "pods"
+        return super().list(target, namespace)
+
+    def count(self, target: str, namespace: str) -> int:
+        return sum(1 for _ in Objects.list(self, target, namespace))
+
+    async def each(self, target: str, namespace: str) -> AsyncGenerator[tuple[Object, int]]:
+        for obj in Objects.list(self, target, namespace):
+            await asyncio.sleep(0)
+            self.given += 1
+            yield obj, 1
+
+
+def existing(name: str, owner: str = "", **context: Any) -> tuple[str, Object]:
+    owners = [{"uid": owner, "controller": True}] if owner else []
+    made = pod(container(**SAFE | context))
+    return "pods", made | {"metadata": {"name": name, "namespace": "shop", "ownerReferences": owners}}
+
+
+async def stricter(objects: Objects, **more: Any) -> list[str]:
+    request = attributes("namespaces", "UPDATE", namespace(enforce="restricted"), namespace())
+    await PodSecurity(objects, **more).validate(request)
+    return request.warnings
+
+
+async def test_so_many_existing_pods_are_looked_at_one_of_each_controller_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pod_security, "MOST_PODS", 3)
+    replicas = [existing(f"a{n}", "set", runAsUser=0) for n in range(4)]
+    objects = Unlisted(*replicas, existing("b"), existing("c", "other", privileged=True))
+    assert await stricter(objects) == [
+        "new PodSecurity enforce level only checked against the first 3 of 6 existing pods",
+        'existing pods in namespace "shop" violate the new PodSecurity enforce level "restricted:latest"',
+        "a0: runAsUser=0",
+        "c: privileged",
+    ]
+    assert objects.given <= 2 * 6
+    monkeypatch.setattr(pod_security, "MOST_PODS", 6)
+    warnings = await stricter(objects)
+    assert warnings[1:] == ["a0 (and 3 other pods): runAsUser=0", "c: privileged"]
+
+
+async def test_existing_pods_are_looked_at_for_a_limited_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pod_security, "CHECK_SECONDS", 0)
+    cut = "new PodSecurity enforce level only checked against the first 0 of 2 existing pods"
+    assert await stricter(Unlisted(existing("a", runAsUser=0), existing("b"))) == [cut]
+
+
+async def test_a_large_existing_pod_is_looked_at_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Large(Unlisted):
+        async def each(self, target: str, namespace: str) -> AsyncGenerator[tuple[Object, int]]:
+            async for obj, _ in super().each(target, namespace):
+                yield obj, offload.LARGE
+
+    threads, judge = set[int](), pod_security.violations
+    monkeypatch.setattr(
+        pod_security, "violations", lambda *given: (threads.add(threading.get_ident()), judge(*given))[1]
+    )
+    assert len(await stricter(Large(existing("a", runAsUser=0)))) == 2
+    assert threads and threading.get_ident() not in threads
+
+
+async def test_existing_pods_of_an_exempt_runtime_class_are_passed_over() -> None:
+    configuration = {
+        "apiVersion": "pod-security.admission.config.k8s.io/v1",
+        "kind": "PodSecurityConfiguration",
+        "exemptions": {"runtimeClasses": ["vm"]},
+    }
+    target, made = existing("a", runAsUser=0)
+    made["spec"]["runtimeClassName"] = "vm"
+    assert await stricter(Unlisted((target, made)), configuration=configuration) == []

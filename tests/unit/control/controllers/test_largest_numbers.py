@@ -98,7 +98,7 @@ def test_replica_sets() -> None:
         todo = judged(replicaset.plan, wanted, members(), members(), NOW)
         assert todo.create + len(todo.delete) <= BURST
     found = made(apps_v1.ReplicaSet)
-    judged(replicaset.status_of, found, members(), MAX_INT32, None, NOW)
+    judged(replicaset.status_of, found, members(), MAX_INT32, MAX_INT32, None, NOW)
 
 
 @pytest.mark.parametrize("share", [MAX_INT32, f"{MAX_INT32}%", "100%", 0])

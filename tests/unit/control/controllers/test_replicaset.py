@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 
 import pytest
@@ -9,7 +10,9 @@ import pytest
 from control.controllers import pods as rules
 from control.controllers.expectations import EXPIRY_SECONDS, Expectations
 from control.controllers.pod_control import pods_prefix, slow_start
-from control.controllers.replicaset import plan, status_of
+from control.controllers.replicaset import fully_labeled, plan, status_of
+from control.controllers.turns import STEPS_A_TURN
+from kube.api import core_v1, meta_v1
 from kube.clock import FakeClock
 from kube.errors import StatusError, forbidden
 
@@ -81,19 +84,36 @@ def test_the_ranking_is_a_total_order() -> None:
 def test_status_counts_ready_and_available_apart() -> None:
     rs = replica_set("web-1", 3)
     rs.spec.min_ready_seconds = 30
-    found = status_of(rs, [pod("a", ready_for=60), pod("b", ready_for=10), pod("c", ready=False)], 1, None, NOW)
+    found = status_of(rs, [pod("a", ready_for=60), pod("b", ready_for=10), pod("c", ready=False)], 2, 1, None, NOW)
     assert (found.replicas, found.ready_replicas, found.available_replicas, found.terminating_replicas) == (3, 2, 1, 1)
+    assert found.fully_labeled_replicas == 2
+
+
+@pytest.mark.parametrize(("labels", "suspended"), [(3, 0), (4 * STEPS_A_TURN, 5)])
+async def test_the_labels_of_many_pods_are_compared_with_the_templates_in_turns(
+    monkeypatch: pytest.MonkeyPatch, labels: int, suspended: int
+) -> None:
+    found, sleep = list[float](), asyncio.sleep
+    monkeypatch.setattr(asyncio, "sleep", lambda seconds: (found.append(seconds), sleep(seconds))[1])
+    rs = replica_set("web-1", 5)
+    template = {f"k{number}": "" for number in range(labels)}
+    rs.spec.template = core_v1.PodTemplateSpec(metadata=meta_v1.ObjectMeta(labels=template))
+    pods = [pod(name) for name in "abcde"]
+    for each in pods[:3]:
+        each.metadata.labels = {**template, "more": ""}
+    assert await fully_labeled(rs, pods) == 3
+    assert len(found) == suspended
 
 
 def test_a_refused_creation_shows_as_replica_failure_and_goes_away_again() -> None:
     rs = replica_set("web-1", 3)
     refusal = forbidden("", "pods", "web-1-", "exceeded quota: q")
-    failed = status_of(rs, [], 0, refusal, NOW)
+    failed = status_of(rs, [], 0, 0, refusal, NOW)
     (condition,) = failed.conditions
     assert (condition.type, condition.status, condition.reason) == ("ReplicaFailure", "True", "FailedCreate")
     assert condition.message == 'pods "web-1-" is forbidden: exceeded quota: q'
     rs.status = failed
-    assert status_of(rs, [], 0, None, NOW).conditions == []
+    assert status_of(rs, [], 0, 0, None, NOW).conditions == []
 
 
 async def test_creation_starts_slowly_and_stops_at_the_first_failing_batch() -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from control.controllers.service_lb import plan
+from control.controllers.context import Context
+from control.controllers.service_lb import controller, plan
 from control.controllers.service_lb.plan import EXCLUDED, FINALIZER, NoLoadBalancer
 from control.controllers.service_lb.ports import PortLedger, host_ports_of, node_ports_of, ports_of
 from kube.api import core_v1, discovery_v1, meta_v1
+from kube.clock import FakeClock
 from kube.port_ranges import PortRanges
+from tests.support.lagging_api import LaggingAPI
 
 
 def node(name: str, *addresses: str, ready: str = "True", deleting: bool = False, **labels: str) -> core_v1.Node:
@@ -170,3 +173,26 @@ def test_a_services_ports_are_read() -> None:
     )
     assert ports_of(made) == [("UDP", 53), ("TCP", 80)]
     assert node_ports_of(made) == [("UDP", 30053), ("TCP", 30099)]
+
+
+async def test_a_pod_is_compared_once_with_a_service_whatever_the_number_of_its_ports(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compared: list[str] = []
+    monkeypatch.setattr(
+        controller, "_selects", lambda service, pod: (compared.append(pod.metadata.name), pod.metadata.name == "own")[1]
+    )
+    context = Context(LaggingAPI().client(), FakeClock())
+    balancer = controller.ServiceLoadBalancerController(context)
+    numbers = range(8000, 8004)
+    for name in ("own", "other"):
+        ports = [core_v1.ContainerPort(container_port=1, host_port=number) for number in numbers]
+        found = core_v1.Pod(
+            metadata=meta_v1.ObjectMeta(name=name, namespace="default"),
+            spec=core_v1.PodSpec(containers=[core_v1.Container(name="c", ports=ports)]),
+        )
+        context.informers.of(core_v1.Pod)._set(f"default/{name}", found)
+    wide = service(ports=[core_v1.ServicePort(port=number) for number in numbers], selector={"a": "b"})
+    with pytest.raises(NoLoadBalancer, match="default/other"):
+        await balancer._claim("default/web", wide)
+    assert sorted(compared) == ["other", "own"]

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import msgspec
 import pytest
 
+from control.scheduler.framework import Unfinished
+from control.scheduler.plugins import volume_binding, volume_choice
 from control.scheduler.plugins.volume_binding import VolumeBinding
 from control.scheduler.plugins.volume_provisioning import Provisioning, matches_topology
 from control.scheduler.podinfo import PodInfo
-from kube.api import core_v1, storage_v1
+from kube.api import core_v1, meta_v1, storage_v1
 from kube.client import Client
 from kube.informer import Informer
 from tests.support.memory_api import MemoryAPI
@@ -143,3 +146,63 @@ def test_one_term_has_to_fit_wholly(terms: list[dict[str, list[str]]], fits: boo
         for term in terms
     ]
     assert matches_topology(made, {"a": "1"}) is fits
+
+
+# -- selectors of claims ----------------------------------------------------------------------------------------------
+def selecting(world: World, terms: int) -> core_v1.PersistentVolumeClaim:
+    """Let the claim select volumes by so many expressions, which none but the volume "v" fits."""
+    claim = world.informers[core_v1.PersistentVolumeClaim].get("default/c")
+    assert claim is not None
+    expressions = [
+        meta_v1.LabelSelectorRequirement(key=f"k{number}", operator="NotIn", values=["z"]) for number in range(terms)
+    ]
+    claim.spec.selector = meta_v1.LabelSelector(match_labels={"kind": "own"}, match_expressions=expressions)
+    for name, labels in (("v", {"kind": "own"}), ("other", {"kind": "own", "k0": "z"})):
+        world.add(
+            core_v1.PersistentVolume,
+            {
+                "metadata": {"name": name, "labels": labels},
+                "spec": {"storageClassName": "fast", "accessModes": ["ReadWriteOnce"], "capacity": {"storage": "10Gi"}},
+                "status": {"phase": "Available"},
+            },
+        )
+    return claim
+
+
+def wish() -> PodInfo:
+    source = core_v1.PersistentVolumeClaimVolumeSource(claim_name="c")
+    return PodInfo(pod("p", volumes=[core_v1.Volume(name="v", persistent_volume_claim=source)]))
+
+
+async def test_a_large_selector_is_compiled_once_an_attempt_and_beside_the_event_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    threads, compile_selector = list[int](), volume_binding.from_label_selector
+
+    def compiled(selector: Any) -> Any:
+        threads.append(threading.get_ident())
+        return compile_selector(selector)
+
+    for module in (volume_binding, volume_choice):
+        monkeypatch.setattr(module, "from_label_selector", compiled)
+    world, asking, nodes = World(), wish(), cluster(node("a", zone="x"))
+    claim = selecting(world, volume_choice.LARGE)
+    with pytest.raises(Unfinished) as unfinished:
+        world.plugin.pre_filter(asking, nodes)
+    await unfinished.value.go_on()
+    check = world.plugin.pre_filter(asking, nodes)
+    assert check is not None and check.filter(nodes.nodes["a"]) is None
+    world.plugin.reserve(asking, nodes.nodes["a"].node)
+    assert world.plugin._reserved[asking.uid] == {"default/c": "v"}
+    assert len(threads) == 1 and threads[0] != threading.get_ident()
+    claim.spec.selector = meta_v1.LabelSelector(match_labels=dict.fromkeys(map(str, range(999)), "x"))
+    with pytest.raises(Unfinished):
+        world.plugin.pre_filter(asking, nodes)
+
+
+def test_a_small_selector_is_compiled_at_once() -> None:
+    world, asking, nodes = World(), wish(), cluster(node("a", zone="x"))
+    selecting(world, 2)
+    world.plugin.pre_filter(asking, nodes)
+    world.plugin.reserve(asking, nodes.nodes["a"].node)
+    assert world.plugin._reserved[asking.uid] == {"default/c": "v"}
