@@ -15,7 +15,7 @@ from typing import Any
 
 from control.auth import references
 from control.auth.bootstrap_policy import rule
-from control.auth.rbac import RuleSet
+from control.auth.rule_set import RuleSet
 from control.auth.user import AuthzAttributes, Decision, UserInfo
 from kube.selectors import SelectorError, parse_fields
 
