@@ -10,15 +10,19 @@ the garbage collector changes is let through (pkg/registry/rbac/helpers.go).
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
+from control import offload
 from control.admission.lookup import Object
 from control.admission.plugin import Attributes, Plugin
 from control.admission.refusal import refuse
 from control.auth.authorizers import allowed
-from control.auth.escalation import Rule, describe, uncovered
+from control.auth.escalation import describe, uncovered, work
 from control.auth.rbac import BINDINGS, CLUSTER_BINDINGS, CLUSTER_ROLES, GROUP, ROLES, RBACAuthorizer
+from control.auth.rule_set import Rule, count_values
 from control.auth.user import SYSTEM_MASTERS, Authorizer, AuthzAttributes
+from control.weight import VALUE
 from kube.errors import not_found
 
 _EVERYTHING: list[Rule] = [
@@ -26,6 +30,7 @@ _EVERYTHING: list[Rule] = [
     {"verbs": ["*"], "nonResourceURLs": ["*"]},
 ]
 _GC_FIELDS = frozenset({"ownerReferences", "finalizers", "selfLink", "managedFields", "resourceVersion"})
+_SUBJECT_FIELDS = ("kind", "apiGroup", "name", "namespace")
 _TARGETS = frozenset({ROLES, CLUSTER_ROLES, BINDINGS, CLUSTER_BINDINGS})
 
 
@@ -41,7 +46,7 @@ class RBACEscalation(Plugin):
 
     async def validate(self, attributes: Attributes) -> None:
         obj, old = attributes.obj or {}, attributes.old
-        if old is not None and _without_gc_fields(obj) == _without_gc_fields(old):
+        if old is not None and await offload.run(attributes.user.name, _size(obj) + _size(old), _same, obj, old):
             return
         if attributes.resource.target in (ROLES, CLUSTER_ROLES):
             await self._role(attributes, obj, old)
@@ -53,9 +58,9 @@ class RBACEscalation(Plugin):
         name = attributes.name if attributes.asked is None else attributes.asked.name
         if await self._may(attributes, "escalate", attributes.resource.plural, name):
             return
-        self._confirm(attributes, list(obj.get("rules") or ()))
+        await self._confirm(attributes, obj.get("rules") or ())
         aggregates = any((each or {}).get("aggregationRule") for each in (obj, old))
-        if aggregates and uncovered(self._held(attributes), _EVERYTHING):
+        if aggregates and await self._missing(attributes, _EVERYTHING):
             raise refuse(attributes, "must have cluster-admin privileges to use the aggregationRule")
 
     async def _binding(self, attributes: Attributes, obj: Object) -> None:
@@ -66,15 +71,17 @@ class RBACEscalation(Plugin):
         rules = self._rbac.role_rules(ref, attributes.namespace)
         if rules is None:
             raise not_found(GROUP, plural, ref.get("name", ""))
-        self._confirm(attributes, rules)
+        await self._confirm(attributes, rules)
 
-    def _confirm(self, attributes: Attributes, rules: list[Rule]) -> None:
-        missing = uncovered(self._held(attributes), rules)
+    async def _confirm(self, attributes: Attributes, rules: Sequence[Rule]) -> None:
+        missing = await self._missing(attributes, rules)
         if missing:
             raise refuse(attributes, self._message(attributes, missing))
 
-    def _held(self, attributes: Attributes) -> list[Rule]:
-        return self._rbac.rules_for(attributes.user, attributes.namespace)
+    async def _missing(self, attributes: Attributes, rules: Sequence[Rule]) -> list[Rule]:
+        held = self._rbac.held(attributes.user, attributes.namespace)
+        size = work(held, rules, offload.LARGE)
+        return await offload.run(attributes.user.name, size, uncovered, held, rules)
 
     def _message(self, attributes: Attributes, missing: list[Rule]) -> str:
         user = attributes.user
@@ -86,6 +93,14 @@ class RBACEscalation(Plugin):
     async def _may(self, attributes: Attributes, verb: str, plural: str, name: str) -> bool:
         asked = AuthzAttributes(attributes.user, verb, GROUP, "v1", plural, "", attributes.namespace, name)
         return await allowed(self._authorizer, asked)
+
+
+def _size(obj: Object) -> int:
+    return VALUE * (count_values(obj.get("rules") or ()) + len(_SUBJECT_FIELDS) * len(obj.get("subjects") or ()))
+
+
+def _same(obj: Object, old: Object) -> bool:
+    return bool(_without_gc_fields(obj) == _without_gc_fields(old))
 
 
 def _without_gc_fields(obj: Object) -> Any:

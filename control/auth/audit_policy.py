@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from control.auth.rbac import path_matches
+from control.auth.rule_set import path_matches
 from control.auth.user import AuthzAttributes
 
 LEVELS = ("None", "Metadata", "Request", "RequestResponse")

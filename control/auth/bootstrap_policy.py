@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from control.auth.escalation import uncovered
+from control.auth.rule_set import RuleSet
 
 GROUP = "rbac.authorization.k8s.io"
 AUTOUPDATE = "rbac.authorization.kubernetes.io/autoupdate"
@@ -77,7 +78,7 @@ def reconcile(wanted: Object, present: Object | None) -> Object | None:
             result["aggregationRule"], changed = {"clusterRoleSelectors": selectors + lacking}, True
     else:
         rules = list(present.get("rules") or ())
-        more = uncovered(rules, wanted["rules"])
+        more = uncovered(RuleSet(rules), wanted["rules"])
         if more:
             result, changed = result | {"rules": rules + more}, True
     return result if changed else None

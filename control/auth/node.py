@@ -9,13 +9,13 @@ selector (since v1.31).
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from typing import Any
 
 from control.auth import references
 from control.auth.bootstrap_policy import rule
-from control.auth.rbac import RuleSet
+from control.auth.rule_set import RuleSet
 from control.auth.user import AuthzAttributes, Decision, UserInfo
 from kube.selectors import SelectorError, parse_fields
 
@@ -66,7 +66,8 @@ class NodeAuthorizer:
 
     def __init__(self) -> None:
         self._pods: dict[tuple[str, str], tuple[tuple[Any, ...], str, frozenset[Thing]]] = {}
-        self._users: defaultdict[Thing, set[tuple[str, str]]] = defaultdict(set)
+        self._users: defaultdict[Thing, Counter[str]] = defaultdict(Counter)
+        """The number of pods that refer to an object, by node: many pods refer to the same account."""
         self._volumes: dict[str, tuple[tuple[str, str] | None, set[tuple[str, str]]]] = {}
         self._secret_volumes: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
         self._owners: dict[Thing, str] = {}
@@ -115,7 +116,9 @@ class NodeAuthorizer:
         if known:
             del self._pods[key]
             for thing in known[2]:
-                self._users[thing].discard(key)
+                self._users[thing][known[1]] -= 1
+                if not self._users[thing][known[1]]:
+                    del self._users[thing][known[1]]
                 if not self._users[thing]:
                     del self._users[thing]
         if gone or not node:
@@ -133,12 +136,14 @@ class NodeAuthorizer:
             things = {("pods", *key)}
         self._pods[key] = (state, node, frozenset(things))
         for thing in things:
-            self._users[thing].add(key)
+            self._users[thing][node] += 1
 
     def _volume(self, volume: Object, gone: bool) -> None:
         name = volume["metadata"]["name"]
         for secret in self._volumes.pop(name, (None, set[tuple[str, str]]()))[1]:
             self._secret_volumes[secret].discard(name)
+            if not self._secret_volumes[secret]:
+                del self._secret_volumes[secret]
         if gone:
             return
         ref = volume.get("spec", {}).get("claimRef")
@@ -150,7 +155,7 @@ class NodeAuthorizer:
 
     def reaches(self, node: str, resource: str, namespace: str, name: str) -> bool:
         """Say whether there is a path from an object to a node."""
-        if any(self._pods[pod][1] == node for pod in self._users.get((resource, namespace, name), ())):
+        if node in self._users.get((resource, namespace, name), ()):
             return True
         if resource == "persistentvolumes":
             claim = self._volumes.get(name, (None, None))[0]

@@ -5,16 +5,21 @@ Each takes what the request's spec says and returns the `status` to answer with;
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from control.auth.authenticators import with_authenticated
 from control.auth.authorizers import decide
 from control.auth.node import node_of
+from control.auth.rule_set import count_values
 from control.auth.setup import Auth
 from control.auth.user import SYSTEM_MASTERS, AuthzAttributes, Credentials, Decision, UserInfo, user_info
+from control.weight import VALUE
 from kube.errors import StatusError, bad_request
 
 Object = dict[str, Any]
+MOST_RULES_WEIGHT = 4 << 20
+"""Weight of the rules that a SelfSubjectRulesReview lists: 50 000 texts. There is no limit upstream."""
 
 
 async def token_review(auth: Auth, spec: Object) -> Object:
@@ -71,15 +76,21 @@ async def access(auth: Auth, attributes: AuthzAttributes) -> Object:
     return status
 
 
-def self_subject_rules_review(auth: Auth, user: UserInfo, namespace: str) -> Object:
-    """Return a SelfSubjectRulesReview's status: what `kubectl auth can-i --list` shows."""
+def self_subject_rules_review(auth: Auth, user: UserInfo, namespace: str) -> tuple[Object, int]:
+    """Return a SelfSubjectRulesReview's status, what `kubectl auth can-i --list` shows, and its weight (control/weight.py).
+
+    The first rules alone are listed of those that weigh more than MOST_RULES_WEIGHT together.
+    """
     if not namespace:
         raise bad_request("no namespace on request")
-    rules = auth.rbac.rules_for(user, namespace) if auth.authorizer.has("RBAC") else []
-    if auth.abac is not None and auth.authorizer.has("ABAC"):
-        rules = [*rules, *auth.abac.rules_for(user, namespace)]
-    if SYSTEM_MASTERS in user.groups or auth.authorizer.has("AlwaysAllow"):
-        rules = [*_EVERYTHING, *rules]
+    rules, weight = list[Object](), 0
+    problems = _unresolved(auth, user)
+    for rule in _rules_of(auth, user, namespace):
+        weight += _weight(rule, MOST_RULES_WEIGHT - weight)
+        if weight > MOST_RULES_WEIGHT:
+            problems.append("too many rules to list them all")
+            break
+        rules.append(rule)
     status: Object = {
         "resourceRules": [
             {k: r[k] for k in ("verbs", "apiGroups", "resources", "resourceNames") if r.get(k)}
@@ -89,17 +100,37 @@ def self_subject_rules_review(auth: Auth, user: UserInfo, namespace: str) -> Obj
         "nonResourceRules": [
             {"verbs": r["verbs"], "nonResourceURLs": r["nonResourceURLs"]} for r in rules if r.get("nonResourceURLs")
         ],
-        "incomplete": False,
+        "incomplete": bool(problems),
     }
-    # What a webhook allows nobody can list, and what a node may do depends on its pods.
-    unknown = ["webhook authorizer does not support user rule resolution"] if auth.authorizer.has("Webhook") else []
+    if problems:
+        status["evaluationError"] = problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]"
+    return status, weight
+
+
+def _rules_of(auth: Auth, user: UserInfo, namespace: str) -> Iterator[Object]:
+    if SYSTEM_MASTERS in user.groups or auth.authorizer.has("AlwaysAllow"):
+        yield from _EVERYTHING
+    if auth.authorizer.has("RBAC"):
+        yield from auth.rbac.rules_for(user, namespace)
+    if auth.abac is not None and auth.authorizer.has("ABAC"):
+        yield from auth.abac.rules_for(user, namespace)
+
+
+def _weight(rule: Object, most: int) -> int:
+    """Return the weight of a rule, or something more than `most`."""
+    found = VALUE * (1 + count_values((rule,)))
+    return found if found > most else found + sum(sum(map(len, texts or ())) for texts in rule.values())
+
+
+def _unresolved(auth: Auth, user: UserInfo) -> list[str]:
+    """Return why rules may be missing: what a webhook allows nobody can list, and what a node may do depends on its pods."""
+    found = []
     node = node_of(user)
     if node and auth.authorizer.has("Node"):
-        unknown.insert(0, f"node authorizer does not support user rule resolution: {node}")
-    if unknown:
-        status["incomplete"] = True
-        status["evaluationError"] = unknown[0] if len(unknown) == 1 else f"[{', '.join(unknown)}]"
-    return status
+        found.append(f"node authorizer does not support user rule resolution: {node}")
+    if auth.authorizer.has("Webhook"):
+        found.append("webhook authorizer does not support user rule resolution")
+    return found
 
 
 _EVERYTHING = (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from control.auth.rbac import RuleSet
+from control.auth.rule_set import RuleSet
 from wherry.security.facts import Facts, Object
 from wherry.security.rows import Check, Found, judge, listed, passed
 

@@ -106,7 +106,9 @@ async def self_rules(server: Verbs, auth: Auth, request: Request, resource: Reso
     """Return the user's own permissions (kubectl auth can-i --list)."""
     obj = await _asked(server, request, resource)
     namespace = (obj.get("spec") or {}).get("namespace", "")
-    return await _answer(request, resource, obj, reviews.self_subject_rules_review(auth, request.user, namespace))
+    status, size = reviews.self_subject_rules_review(auth, request.user, namespace)
+    answered = {**obj, "status": status}
+    return await _shown(request, _weight(request) + size, answered, resource.module, resource.kind)
 
 
 async def binding(server: Verbs, request: Request, resource: Resource) -> Answer:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from control import offload
 from control.admission.certificates import CertificateApproval, CertificateSigning, CertificateSubjectRestriction
 from control.admission.chain import Chain
 from control.admission.default_ingress_class import DefaultIngressClass
@@ -92,6 +93,27 @@ async def test_escalate_and_system_masters_are_the_ways_around() -> None:
     any_name = holding("escalate rbac.authorization.k8s.io roles")
     assert await refusal(RBACEscalation(any_name, any_name), attributes(ROLES, obj=other, user=JANE)) == ""
     assert await refusal(plugin, attributes(ROLES, obj=other, user=ADMIN)) == ""
+
+
+async def test_a_check_of_many_rules_leaves_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    run = offload.run
+
+    async def sized(user: str, size: int, work: Any, *args: Any) -> Any:
+        sizes.append(size)
+        return await run(user, size, work, *args)
+
+    monkeypatch.setattr(offload, "run", sized)
+    rbac = holding("get core pods")
+    plugin = RBACEscalation(rbac, rbac)
+    small, many = role("get core pods"), ["get core pods " + ",".join(map(str, range(100)))] * 400
+    assert await refusal(plugin, attributes(ROLES, obj=small, user=JANE)) == ""
+    assert await refusal(plugin, attributes(ROLES, obj=role(*many), user=JANE)) == ""
+    assert await refusal(plugin, attributes(ROLES, "UPDATE", role(*many), small, user=JANE)) == ""
+    held = {"metadata": {"name": "many"}, "rules": [rule(text) for text in many]}
+    rbac.changed(CLUSTER_ROLES, "ADDED", held)
+    assert await refusal(plugin, attributes(BINDINGS, obj=binding("ClusterRole", "many"), user=JANE)) == ""
+    assert [size >= offload.LARGE for size in sizes] == [False, True, True, True, True]
 
 
 def changed(obj: Object, **metadata: Any) -> Object:

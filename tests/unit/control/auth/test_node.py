@@ -250,3 +250,20 @@ def test_a_node_reads_the_claims_of_its_pods_however_they_came_to_them(
     found.changed("pods", "ADDED", user | {"status": status})
     assert may(found, "get resourceclaims.resource.k8s.io shop/gpus")
     assert not may(found, "get resourceclaims.resource.k8s.io shop/other")
+
+
+def test_what_many_pods_of_a_node_refer_to_is_found_without_a_step_for_each() -> None:
+    found = NodeAuthorizer()
+    many = [pod(f"p{n}", f"n{n % 3}", imagePullSecrets=[{"name": "pull"}]) for n in range(300)]
+    found.replaced("pods", many)
+    assert found._users["secrets", "shop", "pull"] == {"n0": 100, "n1": 100, "n2": 100}
+    for each in many:
+        if each["spec"]["nodeName"] != "n2":
+            assert may(found, "get secrets shop/pull")
+            found.changed("pods", "DELETED", each)
+    assert not may(found, "get secrets shop/pull") and found._users["secrets", "shop", "pull"] == {"n2": 100}
+    found.replaced("persistentvolumes", [volume("pv-1", "data")])
+    for each in many:
+        found.changed("pods", "DELETED", each)
+    found.changed("persistentvolumes", "DELETED", volume("pv-1", "data"))
+    assert not found._users and not found._secret_volumes

@@ -5,21 +5,23 @@ from typing import Any
 
 import pytest
 
-from control.auth import denial
+from control.auth import denial, granted
 from control.auth import rbac as rbac_module
 from control.auth.bootstrap_policy import default_policy, reconcile, rule
 from control.auth.escalation import describe, uncovered
+from control.auth.granted import NOTHING
 from control.auth.rbac import (
     BINDINGS,
     CLUSTER_BINDINGS,
     CLUSTER_ROLES,
     ROLES,
     RBACAuthorizer,
-    RuleSet,
     aggregate,
     subject_key,
 )
+from control.auth.rule_set import BLOCK, RuleSet
 from control.auth.user import AuthzAttributes, Decision, UserInfo
+from kube import remembering
 
 TARGETS = {
     "ClusterRole": CLUSTER_ROLES,
@@ -188,33 +190,85 @@ def test_a_change_forgets_what_was_gathered_in_its_namespace_and_no_role_is_comp
     for _ in range(3):
         assert may(rbac, "get", "pods", "a") and may(rbac, "get", "pods", "b") and may(rbac, "get", "secrets", "a")
     assert compiled == [1, 1]
-    kept = rbac._granted["b"]
+    kept = rbac._granted_to(JANE, "b")
     rbac.changed(BINDINGS, "ADDED", binding("c", "r", "User jane", namespace="a"))
-    assert may(rbac, "get", "pods", "a") and rbac._granted["b"] is kept and compiled == [1, 1]
+    assert may(rbac, "get", "pods", "a") and rbac._granted_to(JANE, "b") is kept and compiled == [1, 1]
     rbac.changed(ROLES, "MODIFIED", role("r", "get core events", namespace="a"))
     assert not may(rbac, "get", "secrets", "a") and may(rbac, "get", "events", "a")
-    assert rbac._granted["b"] is kept and compiled == [1, 1, 1]
+    assert rbac._granted_to(JANE, "b") is kept and compiled == [1, 1, 1]
 
 
-def test_a_role_of_many_rules_is_compiled_when_it_comes_and_not_by_a_question() -> None:
-    rules = [f"get core things{number}" for number in range(rbac_module.LARGE + 1)]
-    rbac = authorizer(role("small", "get core pods"), role("large", *rules, namespace="shop"))
-    assert list(rbac._compiled) == [(ROLES, "shop", "large")]
-    rbac.changed(ROLES, "DELETED", role("large", namespace="shop"))
+def test_a_role_is_compiled_when_it_comes_and_not_by_a_request() -> None:
+    rbac = authorizer(role("r", "get core pods", namespace="shop"))
+    assert list(rbac._compiled) == [(ROLES, "shop", "r")]
+    rbac.changed(ROLES, "DELETED", role("r", namespace="shop"))
     assert rbac._compiled == {}
 
 
 def test_what_is_gathered_is_bounded_and_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rbac_module, "_KEPT", 50)
+    monkeypatch.setattr(granted, "MOST_GRANTED", 50)
+    monkeypatch.setattr(granted, "MOST_ANSWERS", 30)
     rbac = authorizer(role("r", "get core pods"))
+    cache = rbac._granted
     for number in range(200):
         where = f"n{number % 7}"
         rbac.changed(BINDINGS, "ADDED", binding("b", "r", f"User u{number}", namespace=where))
         assert may(rbac, "get", "pods", where, user=UserInfo(f"u{number}"))
-        assert rbac._kept == sum(map(len, rbac._granted.values())) <= 50
+        assert cache._weight == sum(map(len, cache._granted.values())) <= 50
+        assert len(cache._answers) <= 30
     for number in range(7):
         rbac.changed(BINDINGS, "DELETED", binding("b", "r", namespace=f"n{number}"))
     assert rbac._bound == {} and not may(rbac, "get", "pods", "n3", user=UserInfo("u199"))
+
+
+def test_a_user_of_many_roles_counts_as_several() -> None:
+    roles = [role(f"r{number}", "get core pods") for number in range(100)]
+    rbac = authorizer(*roles, *(binding(f"b{n}", f"r{n}", "User jane") for n in range(100)))
+    assert may(rbac, "get", "pods") and rbac._granted._weight == 7
+    rbac.changed(CLUSTER_BINDINGS, "DELETED", binding("b0", "r0"))
+    assert rbac._granted._weight == 0
+
+
+def test_nothing_is_kept_of_namespaces_without_bindings_and_forgetting_drops_the_rest() -> None:
+    rbac = authorizer(role("r", "get core pods"), binding("b", "r", "User other", namespace="shop"))
+    for number in range(100):
+        assert not may(rbac, "get", f"x{number}", f"n{number}") and not may(rbac, "get", f"/x{number}")
+    assert not rbac._granted._granted and not rbac._granted._answers
+    assert not may(rbac, "get", "pods", "shop") and rbac._granted_to(JANE, "shop") is NOTHING
+    assert may(rbac, "get", "pods", "shop", user=UserInfo("other")) and len(rbac._granted._answers) == 1
+    remembering.forget_all()
+    assert not rbac._granted._granted and not rbac._granted._answers
+    assert may(rbac, "get", "pods", "shop", user=UserInfo("other"))
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_blocks_of_rules_allow_what_one_of_the_rules_does(seed: int) -> None:
+    draw = random.Random(seed)
+
+    def some(*texts: str) -> list[str]:
+        return draw.sample(texts, draw.randint(0, 2))
+
+    rules = [
+        {
+            "verbs": some("get", "list", "watch", "*", *("x", "y") * 5),
+            "apiGroups": some("", "apps", "*", "batch", "policy"),
+            "resources": some("pods", "pods/log", "*/log", "*", "jobs", "services"),
+            "resourceNames": some("a", "b", "c"),
+        }
+        for _ in range(draw.choice([1, 5, BLOCK + 5]))
+    ]
+    whole = RuleSet(rules)
+    alone = [RuleSet([each]) for each in rules]
+    both = RuleSet(rules[:3], [RuleSet(rules[3:]), RuleSet()])
+    for verb in ("get", "list", "create", "*"):
+        for group, resource in (("", "pods"), ("apps", "jobs"), ("none", "nodes")):
+            for subresource in ("", "log", "status"):
+                kind = (verb, group, resource, subresource)
+                by_name = [whole.allows(*kind, name) for name in ("a", "b", "", "z")]
+                assert by_name == [any(one.allows(*kind, n) for one in alone) for n in ("a", "b", "", "z")]
+                assert by_name == [both.allows(*kind, name) for name in ("a", "b", "", "z")]
+                any_name = whole.allows_any(*kind)
+                assert any_name is None or by_name == [any_name] * 4
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -366,7 +420,7 @@ def test_reconciliation_adds_what_is_missing_and_takes_nothing_away() -> None:
     less = wanted | {"rules": [rule("list core services"), rule("get core pods")]}
     found = reconcile(wanted, less)
     assert found is not None and found["rules"][:2] == less["rules"]
-    assert uncovered(found["rules"], wanted["rules"]) == []
+    assert uncovered(RuleSet(found["rules"]), wanted["rules"]) == []
     left_alone = less | {
         "metadata": less["metadata"] | {"annotations": {"rbac.authorization.kubernetes.io/autoupdate": "false"}}
     }
@@ -404,11 +458,14 @@ def test_reconciliation_adds_subjects() -> None:
     ],
 )
 def test_what_is_not_held_is_found(held: list[str], wanted: list[str], missing: list[str]) -> None:
-    assert describe(uncovered([rule(r) for r in held], [rule(r) for r in wanted])) == missing
+    assert describe(uncovered(RuleSet([rule(r) for r in held]), [rule(r) for r in wanted])) == missing
 
 
 def test_answers_do_not_pile_up_with_object_names() -> None:
-    rules = RuleSet([rule("get core pods")])
+    rbac = authorizer(role("r", "get core pods"), role("s", "get core secrets pod-7"))
+    for name in "rs":
+        rbac.changed(CLUSTER_BINDINGS, "ADDED", binding(name, name, "User jane"))
     for number in range(100):
-        assert rules.allows("get", "", "pods", "", f"pod-{number}")
-    assert len(rules._by_resource) == 1
+        assert may(rbac, "get", "pods", "shop", f"pod-{number}")
+        assert may(rbac, "get", "secrets", "shop", f"pod-{number}") is (number == 7)
+    assert len(rbac._granted._answers) == 2

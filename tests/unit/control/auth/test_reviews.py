@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from control.auth import review_validation, reviews, setup
@@ -170,10 +171,28 @@ async def test_who_one_is_and_what_one_may(auth: setup.Auth) -> None:
     assert reviews.self_subject_review(user) == {
         "userInfo": {"username": "jane", "uid": "u1", "groups": ["system:authenticated"], "extra": {"k": ["v"]}}
     }
-    rules = reviews.self_subject_rules_review(auth, user, "default")
+    rules, weight = reviews.self_subject_rules_review(auth, user, "default")
+    assert 0 < len(msgspec.json.encode(rules)) < 2 * weight
     assert rules["incomplete"] is False
     assert {"verbs": ["create"], "apiGroups": ["authentication.k8s.io"], "resources": ["selfsubjectreviews"]} in rules[
         "resourceRules"
     ]
-    everything = reviews.self_subject_rules_review(auth, ADMIN, "default")["resourceRules"]
+    everything = reviews.self_subject_rules_review(auth, ADMIN, "default")[0]["resourceRules"]
     assert {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]} in everything
+
+
+async def test_a_review_lists_the_first_of_too_many_rules(auth: setup.Auth, monkeypatch: pytest.MonkeyPatch) -> None:
+    user = UserInfo("many")
+    named = {"verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "resourceNames": ["a"] * 1000}
+    role = {"metadata": {"name": "many", "namespace": "shop"}, "rules": [named] * 100}
+    subjects = [{"kind": "User", "name": "many"}]
+    bound = {"metadata": role["metadata"], "roleRef": {"kind": "Role", "name": "many"}, "subjects": subjects}
+    auth.rbac.changed(ROLES, "ADDED", role)
+    auth.rbac.changed(BINDINGS, "ADDED", bound)
+    status, weight = reviews.self_subject_rules_review(auth, user, "shop")
+    assert status["incomplete"] and status["evaluationError"] == "too many rules to list them all"
+    assert 50 < len(status["resourceRules"]) < 70 and weight <= reviews.MOST_RULES_WEIGHT + 100_000
+    role["rules"] = [named, named | {"resourceNames": ["a" * reviews.MOST_RULES_WEIGHT]}]
+    auth.rbac.changed(ROLES, "MODIFIED", role)
+    status, _ = reviews.self_subject_rules_review(auth, user, "shop")
+    assert status["incomplete"] and status["resourceRules"] == [named]
