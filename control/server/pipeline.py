@@ -8,6 +8,7 @@ not timed; all others have a minute. Whatever goes wrong becomes a Status.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import re
 import time
@@ -25,12 +26,12 @@ from control.fairness.fairness import Fairness
 from control.http.exchange import Answer, Handler, Request, Upgrade, error_response
 from control.registry.storing import storage_error
 from control.requestinfo import RequestInfo, with_query
-from control.server import auditing, authorizing, warnings
-from control.server.listing import naming_selector
+from control.server import auditing, authorizing, query_selectors, warnings
 from control.server.metrics import RequestMetrics
 from control.storage.store import StoreError
 from kube import duration, errors
 from kube.errors import StatusError
+from kube.selectors import FieldSelector
 from kube.uid import new_uid
 
 log = logging.getLogger(__name__)
@@ -107,19 +108,21 @@ class Pipeline:
         headers = request.headers
         given = headers.get(b"audit-id")
         request.audit_id = given.decode("latin-1")[:64] if given else new_uid()
-        info = request.info
-        if request.query_string and info.is_resource and not info.name:
-            info = with_query(info, bool(request.flag("watch")), naming_selector(request))
-        request.info = info
         if user is None:
             try:
                 user = await self._authenticate(request, credentials)
             except StatusError:
-                auditing.begin(self.auditor, request, info, UserInfo(""))
+                # Selectors are not parsed for nobody: this event has no name from one.
+                with contextlib.suppress(StatusError):
+                    request.info = _queried(request, FieldSelector())
+                auditing.begin(self.auditor, request, request.info, UserInfo(""))
                 await auditing.settled(request)
                 raise
             if self._clearing.wanted:
                 _clear(request, self._clearing)
+        info = request.info
+        if request.query_string and info.verb == "list" and info.is_resource:
+            info = request.info = _queried(request, await query_selectors.naming(request, user.name))
         auditing.begin(self.auditor, request, info, user)
         if auditing.waits(request):
             await auditing.settled(request)
@@ -197,6 +200,12 @@ def _clear(request: Request, clearing: Clearing) -> None:
         request.extensions["headers"] = [(name, value) for name, value in pairs if not clearing.clears(name)]
     for name in [name for name in request.headers if clearing.clears(name)]:
         del request.headers[name]
+
+
+def _queried(request: Request, fields: FieldSelector) -> RequestInfo:
+    """Return a request's info with what its query says of it."""
+    info = request.info
+    return with_query(info, bool(request.flag("watch")), fields) if info.is_resource and info.verb == "list" else info
 
 
 def requested_timeout(request: Request, limit: float) -> float:
