@@ -14,6 +14,7 @@ import re
 import time
 from collections.abc import Callable
 
+from control import offload
 from control.auth import denial, impersonation
 from control.auth.audit import Auditor
 from control.auth.authenticators import HEALTH_PATHS
@@ -102,7 +103,12 @@ class Pipeline:
         except Exception as error:
             log.exception("%s %s (audit %s) failed", request.method, request.path, request.audit_id)
             refusal = errors.internal(f"{type(error).__name__} while serving the request")
-        return _finish(request, error_response(refusal, request.header(b"accept"), request.pretty))
+        told = refusal, request.header(b"accept"), request.pretty
+        if len(refusal.message) < offload.LARGE:
+            return _finish(request, error_response(*told))
+        # It repeats much of a body, which takes tens of milliseconds to write as YAML.
+        user = getattr(request, "user", None)
+        return _finish(request, await offload.apart(user.name if user is not None else "", error_response, *told))
 
     async def _answer(self, request: Request, credentials: Credentials, user: UserInfo | None) -> Answer:
         headers = request.headers
