@@ -69,7 +69,7 @@ def parse_path(method: str, path: str) -> RequestInfo:
     )
 
 
-def with_query(info: RequestInfo, watch: bool, field_selector: str) -> RequestInfo:
+def with_query(info: RequestInfo, watch: bool, fields: selectors.FieldSelector) -> RequestInfo:
     """Refine a GET of a collection by its query: a watch, and the one name that `metadata.name=x` asks for.
 
     A deletion of a collection and the old watch paths take no name from a selector, so a right to one name is not enough
@@ -78,14 +78,11 @@ def with_query(info: RequestInfo, watch: bool, field_selector: str) -> RequestIn
     if info.verb != "list":
         return info
     verb = "watch" if watch else "list"
-    name = _selected_name(field_selector) if field_selector else ""
+    name = "" if fields.empty else _selected_name(fields)
     return replace(info, verb=verb, name=name) if (verb, name) != (info.verb, info.name) else info
 
 
-def _selected_name(field_selector: str) -> str:
+def _selected_name(fields: selectors.FieldSelector) -> str:
     """Return the name that a field selector requires, "" where it requires none that a path could have."""
-    try:
-        name = selectors.parse_fields(field_selector).exact("metadata.name")
-    except selectors.SelectorError:
-        return ""  # refused when the list's options are read
+    name = fields.exact("metadata.name")
     return name if name and not names.path_segment(name) else ""

@@ -28,6 +28,8 @@ REJECTED = Counter("apiserver_audit_requests_rejected", "Requests refused becaus
 Object = dict[str, Any]
 Stamp = datetime | str
 MOST_USERS = 1024
+LONGEST_AGENT = 1024
+"""Characters of a User-Agent that an event shows."""
 CLOSING = 5.0
 """Seconds that the last stages may take to be written when the server ends."""
 log = logging.getLogger(__name__)
@@ -189,7 +191,7 @@ class Auditor:
             self._user(a.user),
             _stamp(self.clock.now()),
             source_ips=sources,
-            user_agent=user_agent,
+            user_agent=shown_agent(user_agent),
         )
         if a.is_resource:
             event.object_ref = Reference(a.resource, a.namespace, a.name, a.group, a.version, a.subresource)
@@ -208,6 +210,11 @@ class Auditor:
                     self._users.clear()
                 self._users[key] = found
         return found
+
+
+def shown_agent(text: str) -> str:
+    """Return a User-Agent as events show it, of bounded length as upstream's (apiserver/pkg/audit/request.go)."""
+    return text if len(text) <= LONGEST_AGENT else text[:LONGEST_AGENT] + "...TRUNCATED"
 
 
 def _stamp(moment: datetime) -> Stamp:

@@ -257,6 +257,8 @@ def _own(node: str, a: AuthzAttributes, what: str, which: str) -> str | None:
 
 def _selected(selector: str, field: str) -> str:
     """Return the value a field selector demands of a field, "" where it demands none."""
+    if field not in selector:
+        return ""
     try:
         return parse_fields(selector).exact(field) or ""
     except SelectorError:

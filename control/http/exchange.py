@@ -19,6 +19,7 @@ from control.auth.user import UserInfo
 from control.decoding.yaml_body import ReadBody, read_ahead
 from control.fairness.fairness import Flow
 from control.http import encodings, query
+from control.http.accept import LONGEST
 from control.http.negotiate import negotiate
 from control.http.pieces import Body
 from control.requestinfo import RequestInfo, parse_path
@@ -232,7 +233,7 @@ def error_response(error: errors.StatusError, accept: str = "", pretty: bool = F
 
 def wants_upgrade(request: Request) -> bool:
     """Say whether a request asks for another protocol on its connection."""
-    tokens = request.headers.get(b"connection", b"").lower().replace(b" ", b"").split(b",")
+    tokens = request.headers.get(b"connection", b"")[:LONGEST].lower().replace(b" ", b"").split(b",")
     return b"upgrade" in tokens and bool(request.headers.get(b"upgrade"))
 
 

@@ -56,6 +56,20 @@ _RAW = {
 }
 """Elements whose content is no markup: what ends it, and how long that is."""
 
+_UNCHANGED = re.compile(
+    rb"""(?:[^<]++
+    |<(?=[^a-zA-Z!]|![^-]|!-[^-])
+    |<(?!(?:%b)(?![a-zA-Z0-9]))[a-zA-Z][^"'>]*+(?:"[^"]*+"[^"'>]*+|'[^']*+'[^"'>]*+)*>
+    |<(?!%b)[a-zA-Z][^"'=>]*+>
+    )*"""
+    % (b"|".join((*_ADDRESSES, *_RAW)), b"|".join(_RAW)),
+    re.IGNORECASE | re.VERBOSE,
+)
+"""Text, and whole tags that go on as they are: of elements that have no addresses, and without any value.
+
+The outer repetitions are not possessive: CPython before 3.11.5 takes a failed part of such a group for a match.
+"""
+
 
 class Page:
     """HTML on its way; `lead` makes of an address the one to put in its place."""
@@ -81,7 +95,10 @@ class Page:
                 done, at = self._in_tag(text, at)
                 out.append(done)
             else:
-                at = self._skip(text, at, *self._until) if self._until else self._text(text, at)
+                if self._until:
+                    at = self._skip(text, at, *self._until)
+                elif (at := _UNCHANGED.match(text, at).end()) == before:  # type: ignore[union-attr]  # it matches nothing
+                    at = self._text(text, at)
                 out.append(bytes(text[before:at]))
             if at == before and not (self._tag and not self._reached):
                 break

@@ -16,12 +16,13 @@ from urllib.parse import quote, urlunsplit
 from control.http import relay
 from control.http.exchange import Request, Response, Stream
 from control.http.html_page import Page
+from control.pacing import turn
 from kube import errors, urls
 
 MOST_UNPACKED = 64 * 1024 * 1024
 """Bytes that a compressed page may unpack to. zlib makes a thousand of one."""
-PIECE = 64 * 1024
-"""Bytes that are unpacked at a time."""
+PIECE = 4 * 1024
+"""Bytes of a page that are unpacked and rewritten at a turn: if they are nothing but addresses, that takes milliseconds."""
 
 
 def prefix_of(request: Request) -> str:
@@ -103,7 +104,9 @@ def _bad_gateway() -> errors.StatusError:
 async def _pages(chunks: AsyncIterator[bytes], prefix: str, backend: str, asked: str) -> AsyncIterator[bytes]:
     page = Page(lambda url: lead_through(url, prefix, backend, asked))
     async for chunk in chunks:
-        if done := page.feed(chunk):
-            yield done
+        for start in range(0, len(chunk), PIECE):
+            await turn()
+            if done := page.feed(chunk[start : start + PIECE]):
+                yield done
     if rest := page.end():
         yield rest

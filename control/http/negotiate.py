@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from control.http.accept import by_preference, clauses
 from kube import errors
 from kube.remembering import remembered
 
@@ -18,8 +19,6 @@ OFFERED = f"{JSON}, {YAML}, {PROTOBUF}"
 OFFERED_CUSTOM = f"{JSON}, {YAML}"
 STREAMS = f"{JSON}, {JSON};stream=watch, {PROTOBUF};stream=watch"
 STREAMS_CUSTOM = f"{JSON}, {JSON};stream=watch"
-MOST_CLAUSES = 64
-"""Media types of an Accept header that are looked at; kubectl sends four."""
 Form = Literal["object", "table", "metadata"]
 _TYPES = {JSON: JSON, "*/*": JSON, "application/*": JSON, YAML: YAML, "text/yaml": YAML, PROTOBUF: PROTOBUF}
 
@@ -52,10 +51,8 @@ def negotiate(accept: str, transform: bool = True, protobuf: bool = True, stream
     """
     if not accept or accept in (JSON, "*/*"):
         return PLAIN
-    for clause in _by_preference(accept):
-        media, *rest = [part.strip() for part in clause.split(";")]
+    for media, parameters in by_preference(accept):
         kind = _TYPES.get(media.lower(), "")
-        parameters = dict(part.split("=", 1) for part in rest if "=" in part)
         if not kind or (stream and kind == YAML) or parameters.get("stream", "watch") != "watch":
             continue
         found = _transformed(kind, parameters, transform, protobuf, stream)
@@ -80,23 +77,6 @@ def _transformed(kind: str, parameters: dict[str, str], transform: bool, protobu
     return None
 
 
-def _by_preference(accept: str) -> list[str]:
-    # One more than is looked at: what is left of a header of nothing but commas is not split into a million parts.
-    clauses = [clause for clause in accept.split(",", MOST_CLAUSES)[:MOST_CLAUSES] if clause.strip()]
-    return sorted(clauses, key=lambda clause: -_quality(clause))
-
-
-def _quality(clause: str) -> float:
-    for part in clause.split(";")[1:]:
-        name, _, value = part.strip().partition("=")
-        if name == "q":
-            try:
-                return float(value)
-            except ValueError:
-                return 0.0
-    return 1.0
-
-
 class Aggregated(str):
     """A version of aggregated discovery ("v2", "v2beta1"; "" where it is not wanted) and the `media` type to show it in."""
 
@@ -105,9 +85,7 @@ class Aggregated(str):
 
 def aggregated_version(accept: str) -> Aggregated:
     """Return the version of aggregated discovery that an Accept header asks for first, "" for the plain documents."""
-    for clause in accept.split(","):
-        media = clause.split(";")[0].strip()
-        parameters = dict(p.strip().split("=", 1) for p in clause.split(";")[1:] if "=" in p)
+    for media, parameters in clauses(accept):
         if parameters.get("as") == "APIGroupDiscoveryList" and parameters.get("g") == "apidiscovery.k8s.io":
             if media in (JSON, YAML, PROTOBUF) and parameters.get("v") in ("v2", "v2beta1"):
                 found = Aggregated(parameters["v"])

@@ -45,6 +45,12 @@ _NOT_PASSED_ON = frozenset(
     }
 )
 _HOP_BY_HOP = frozenset({b"connection", b"transfer-encoding", b"keep-alive", b"upgrade", b"trailer", b"content-length"})
+_CROSS_ORIGIN = frozenset(
+    b"access-control-allow-" + what for what in (b"credentials", b"headers", b"methods", b"origin")
+)
+"""Headers with which a backend would let pages of other sites use the API server's address (upstream: removeCORSHeaders in
+apimachinery, util/proxy/upgradeaware.go)."""
+_NOT_RELAYED = _HOP_BY_HOP | _CROSS_ORIGIN | {b"content-type", b"date"}
 
 
 @dataclass(slots=True)
@@ -185,9 +191,9 @@ async def whole(head: Head, reader: asyncio.StreamReader, writer: asyncio.Stream
 
 
 def as_response(head: Head, body: bytes) -> Response:
-    """Turn an agent's answer into ours, without what belongs to the connection."""
+    """Turn an agent's answer into ours, without what belongs to the connection or to its own site."""
     kind = next((value for name, value in head.headers if name == b"content-type"), b"text/plain; charset=utf-8")
-    kept = [(n, v) for n, v in head.headers if n not in _HOP_BY_HOP and n not in (b"content-type", b"date")]
+    kept = [(n, v) for n, v in head.headers if n not in _NOT_RELAYED]
     return Response(head.status, body, kind, kept)
 
 

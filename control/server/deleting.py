@@ -60,7 +60,7 @@ class Deleting(Reading):
             raise errors.method_not_allowed()
         form = self.form(request, resource)
         options = await self.delete_options(request, resource)
-        chosen = self.list_options(request, resource)
+        chosen = await self.list_options(request, resource)
         context = self._context(request, options.dry_run, "", "DeleteOptions")
         context.options |= options.shown()
         served = conversion(resource)

@@ -7,6 +7,7 @@ from typing import Any
 from control import offload
 from control.auth.user import Authorizer
 from control.decoding.decode import Decoder, FieldValidation, directive
+from control.http.accept import LONGEST
 from control.http.exchange import Request
 from control.http.negotiate import negotiate
 from control.registry.context import Context
@@ -52,7 +53,7 @@ class HandlerSupport:
         if problems:
             raise errors.invalid("meta.k8s.io", options, "", problems)
         if not manager:
-            agent = request.header(b"user-agent").partition("/")[0]
+            agent = request.header(b"user-agent")[:LONGEST].partition("/")[0]
             manager = "".join(c for c in agent if c.isprintable())[:MANAGER_LIMIT]
         return self._context(request, bool(dry_run), manager, options)
 

@@ -16,6 +16,7 @@ from control.http.exchange import Request, Response, Stream
 from control.pacing import Pace
 from control.registry.registry import Registry
 from control.registry.storing import storage_error
+from control.server import query_selectors
 from control.server.converted import split
 from control.server.forms import Form
 from control.storage.entry import Entry, Predicate
@@ -67,14 +68,13 @@ class ListOptions:
         return lambda entry: labels.matches(entry.labels) and fields.matches(entry.fields)
 
 
-def read_options(request: Request, known: frozenset[str] | None) -> ListOptions:
+async def read_options(request: Request, known: frozenset[str] | None) -> ListOptions:
     """Read list options from a query; raises 400 for selectors and numbers that cannot be read.
 
     `known` names the selectable fields of the kind besides name and namespace; None: any.
     """
     try:
-        labels = selectors.parse_labels(request.option("labelSelector"))
-        fields = selectors.parse_fields(request.option("fieldSelector"))
+        labels, fields = await query_selectors.parsed(request, request.user.name)
     except selectors.SelectorError as error:
         raise errors.bad_request(str(error)) from error
     if known is not None:
@@ -93,22 +93,6 @@ def read_options(request: Request, known: frozenset[str] | None) -> ListOptions:
         bool(request.flag("allowWatchBookmarks")),
         request.flag("sendInitialEvents"),
     )
-
-
-def naming_selector(request: Request) -> str:
-    """Return the field selector that may name the one object that a list is for, "" beside options that cannot be read.
-
-    Upstream decodes all options of a list to find the name: where one of them is wrong, there is no name.
-    """
-    selector = request.option("fieldSelector")
-    if selector:
-        try:
-            request.number("limit")
-            request.number("timeoutSeconds")
-            selectors.parse_labels(request.option("labelSelector"))
-        except (errors.StatusError, selectors.SelectorError):
-            return ""
-    return selector
 
 
 def check(options: ListOptions) -> None:

@@ -8,11 +8,13 @@ not timed; all others have a minute. Whatever goes wrong becomes a Status.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import re
 import time
 from collections.abc import Callable
 
+from control import offload
 from control.auth import denial, impersonation
 from control.auth.audit import Auditor
 from control.auth.authenticators import HEALTH_PATHS
@@ -25,12 +27,12 @@ from control.fairness.fairness import Fairness
 from control.http.exchange import Answer, Handler, Request, Upgrade, error_response
 from control.registry.storing import storage_error
 from control.requestinfo import RequestInfo, with_query
-from control.server import auditing, authorizing, warnings
-from control.server.listing import naming_selector
+from control.server import auditing, authorizing, query_selectors, warnings
 from control.server.metrics import RequestMetrics
 from control.storage.store import StoreError
 from kube import duration, errors
 from kube.errors import StatusError
+from kube.selectors import FieldSelector
 from kube.uid import new_uid
 
 log = logging.getLogger(__name__)
@@ -78,7 +80,7 @@ class Pipeline:
             answer = await self._answer(request, credentials, user)
         except Exception as error:
             # Not a variable: with its traceback it would keep this frame, and the request, until a garbage collection.
-            answer = _refusal(request, _as_status_error(request, error))
+            answer = await _refusal(request, _as_status_error(request, error))
         auditing.end(request, answer)
         if auditing.waits(request):
             await auditing.settled(request)
@@ -94,19 +96,21 @@ class Pipeline:
         headers = request.headers
         given = headers.get(b"audit-id")
         request.audit_id = given.decode("latin-1")[:64] if given else new_uid()
-        info = request.info
-        if request.query_string and info.is_resource and not info.name:
-            info = with_query(info, bool(request.flag("watch")), naming_selector(request))
-        request.info = info
         if user is None:
             try:
                 user = await self._authenticate(request, credentials)
             except StatusError:
-                auditing.begin(self.auditor, request, info, UserInfo(""))
+                # Selectors are not parsed for nobody: this event has no name from one.
+                with contextlib.suppress(StatusError):
+                    request.info = _queried(request, FieldSelector())
+                auditing.begin(self.auditor, request, request.info, UserInfo(""))
                 await auditing.settled(request)
                 raise
             if self._clearing.wanted:
                 _clear(request, self._clearing)
+        info = request.info
+        if request.query_string and info.verb == "list" and info.is_resource:
+            info = request.info = _queried(request, await query_selectors.naming(request, user.name))
         auditing.begin(self.auditor, request, info, user)
         if auditing.waits(request):
             await auditing.settled(request)
@@ -190,8 +194,13 @@ def _as_status_error(request: Request, error: Exception) -> StatusError:
     return errors.internal(f"{type(error).__name__} while serving the request")
 
 
-def _refusal(request: Request, error: StatusError) -> Answer:
-    return _finish(request, error_response(error, request.header(b"accept"), request.pretty))
+async def _refusal(request: Request, error: StatusError) -> Answer:
+    arguments = error, request.header(b"accept"), request.pretty
+    if len(error.message) < offload.LARGE:
+        return _finish(request, error_response(*arguments))
+    # It repeats much of a body, which takes tens of milliseconds to write as YAML.
+    user = getattr(request, "user", None)
+    return _finish(request, await offload.apart(user.name if user is not None else "", error_response, *arguments))
 
 
 def _clear(request: Request, clearing: Clearing) -> None:
@@ -201,6 +210,12 @@ def _clear(request: Request, clearing: Clearing) -> None:
         request.extensions["headers"] = [(name, value) for name, value in pairs if not clearing.clears(name)]
     for name in [name for name in request.headers if clearing.clears(name)]:
         del request.headers[name]
+
+
+def _queried(request: Request, fields: FieldSelector) -> RequestInfo:
+    """Return a request's info with what its query says of it."""
+    info = request.info
+    return with_query(info, bool(request.flag("watch")), fields) if info.is_resource and info.verb == "list" else info
 
 
 def requested_timeout(request: Request, limit: float) -> float:

@@ -37,7 +37,7 @@ class Reading(HandlerSupport):
 
     async def list(self, request: Request, resource: Resource) -> Response:
         """Answer with a collection."""
-        options = self.list_options(request, resource)
+        options = await self.list_options(request, resource)
         form = self.form(request, resource)
         if resource.target == _VIRTUAL:
             chosen = options.predicate() or (lambda entry: True)
@@ -48,18 +48,18 @@ class Reading(HandlerSupport):
 
     async def watch(self, request: Request, resource: Resource) -> Answer:
         """Answer with a stream of changes."""
-        options = self.list_options(request, resource)
+        options = await self.list_options(request, resource)
         options.watch = True
         form = self.form(request, resource)
         return await self.listing.watch(resource, self._namespace(request, resource), options, form)
 
-    def list_options(self, request: Request, resource: Resource) -> ListOptions:
+    async def list_options(self, request: Request, resource: Resource) -> ListOptions:
         """Read a list's or a watch's options; raises 400.
 
         The name that was authorised is always a term of the selection: an old watch path names an object, and a field
         selector may not name another one.
         """
-        options = read_options(request, self.registry.served(resource).selectable)
+        options = await read_options(request, self.registry.served(resource).selectable)
         if name := request.info.name:
             if options.fields.empty:
                 options.fields = selectors.FieldSelector((("metadata.name", name, True),))

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import msgspec
 
 from control.http import relay
+from control.http.accept import LONGEST
 from control.http.exchange import Answer, Request, Response
 from control.http.negotiate import negotiate
 from control.node_dialer import NodeDialer, endpoint_of
@@ -56,9 +57,10 @@ class ResourceMetrics:
         if info.verb not in resource.verbs:
             raise errors.method_not_allowed()
         # These kinds have no protobuf form; clients that prefer it name JSON after it.
-        accept = ",".join(clause for clause in request.header(b"accept").split(",") if "protobuf" not in clause)
+        accept = request.header(b"accept")[:LONGEST]
+        accept = ",".join(clause for clause in accept.split(",") if "protobuf" not in clause)
         form = Form(negotiate(accept), strategy, request.option("includeObject"), self._registry.clock)
-        options = read_options(request, frozenset())
+        options = await read_options(request, frozenset())
         # A list's name is that of its field selector, which is applied as one.
         name = info.name if info.verb == "get" else ""
         objects = await self._measured(resource, info.namespace, name, options)

@@ -15,6 +15,7 @@ from websockets.frames import Frame, Opcode
 from websockets.http11 import Request as Handshake
 from websockets.server import ServerProtocol
 
+from control.http.accept import LONGEST
 from control.http.exchange import Request, Response, Stream, Upgrade
 from control.http.protocol import ApiProtocol
 from kube.serving.frames import FRAME_CHUNK, ControlFrames, SessionTurn, SessionTurns
@@ -27,7 +28,7 @@ _GOODBYE = 1.0
 
 def wants_socket(request: Request) -> bool:
     """Say whether a request asks for a WebSocket."""
-    tokens = request.headers.get(b"connection", b"").lower().replace(b" ", b"").split(b",")
+    tokens = request.headers.get(b"connection", b"")[:LONGEST].lower().replace(b" ", b"").split(b",")
     return b"upgrade" in tokens and request.headers.get(b"upgrade", b"").lower() == b"websocket"
 
 

@@ -19,6 +19,7 @@ from control.config import ControlConfig
 from control.features import GATES
 from control.flags.api_server import FLAGS
 from control.flags.kinds import GATES as GATES_KIND
+from control.http.accept import clauses
 from control.http.exchange import Request, Response
 from kube.build import GIT_VERSION, MAJOR, MINOR
 from kube.clock import Clock, format_time
@@ -97,10 +98,8 @@ def shown_flags(config: ControlConfig) -> Mapping[str, str]:
 
 def wanted_version(accept: str, kind: str) -> str:
     """Return the version of the structured form that is asked for, "" for text; raises 406."""
-    offers = [part.strip() for part in accept.split(",") if part.strip()]
-    for offer in offers:
-        media, *parameters = (part.strip() for part in offer.split(";"))
-        given = dict(parameter.partition("=")[::2] for parameter in parameters)
+    offers = clauses(accept)
+    for media, given in offers:
         if media in ("text/plain", "text/*", "*/*"):
             return ""
         if media in ("application/json", "application/*") and given.get("g") == GROUP and given.get("as") == kind:

@@ -48,7 +48,8 @@ class ServingLimits:
     """Connections in all; 0: seven eighths of the process's file descriptors."""
     large_head: int = 16 << 10
     """Bytes of a head that cost nothing. What is beyond them takes the server about 10 ms a megabyte, before it is known who
-    asks and what for: it is read at a rate, `head_rate` bytes a second of an address or a user, after `head_burst` at once."""
+    asks and what for: it is read at a rate, `head_rate` bytes a second of an address or a user, after `head_burst` at once.
+    It is charged as it arrives, and one request with such a head is begun in an iteration of the event loop."""
     head_burst: int = 2 << 20
     head_rate: int = 256 << 10
     heads_bytes: int = 32 << 20

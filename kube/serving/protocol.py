@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import cast
+from typing import Any, cast
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
@@ -42,7 +42,7 @@ class BoundedProtocol(SendingProtocol):
         self.upgrading = False
         self.early = b""
         self._in_head = self._in_body = False
-        self._fed = self._chunk = self._body = self._seen = 0
+        self._fed = self._chunk = self._body = self._seen = self._charged = 0
         self._progress: asyncio.TimerHandle | None = None
         self._slowed: asyncio.TimerHandle | None = None
 
@@ -113,7 +113,7 @@ class BoundedProtocol(SendingProtocol):
             self.table.hold_head(self.connection, self._fed)
             self._expect_head()
             if self._fed > self.limits.large_head:
-                self._slow_down()
+                self._charge(self._fed)
             return
         # Chunks' lengths, their extensions and trailers are no body; what there is of them is kept by the parser, or skipped.
         self._fed += size
@@ -174,29 +174,46 @@ class BoundedProtocol(SendingProtocol):
             raise _Refused(431)
 
     def on_headers_complete(self) -> None:
-        if self._fed + self._chunk > self._looked_at:
-            self._large_head()
+        app, large = self.app, self._fed + self._chunk > self._looked_at and self._large_head()
         if len(self.pipeline) >= self.limits.pipelined:
             raise _Refused(429)
         if self._fed:
             self.table.hold_head(self.connection, 0)
-        self._fed = self._body = 0
+        self._fed = self._body = self._charged = 0
         self._in_head, self._in_body = False, True
         if self._progress is not None:
             self._progress.cancel()
             self._progress = None
         self.connection.stage = Stage.REQUEST
+        if large:
+            self.app = self._in_turn(app)
         super().on_headers_complete()
+        self.app = app
 
-    def _large_head(self) -> None:
-        """Refuse a head that is too large, and read the next one when its sender may send another large one."""
+    def _large_head(self) -> bool:
+        """Say whether a head is large, and charge it; refuses one that is too large."""
         size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
         if size > self.limits.head_bytes:
             raise _Refused(431)
-        self.table.charge_head(self.connection, size)
-        self._slow_down()
+        self._charge(size)
+        return size > self.limits.large_head
 
-    def _slow_down(self) -> None:
+    def _in_turn(self, app: Any) -> Any:
+        """Return the application for a request with a large head, which begins at its owner's turn."""
+
+        async def run(scope: Any, receive: Any, send: Any) -> None:
+            await self.table.large_heads.take(self.connection.who)
+            await app(scope, receive, send)
+
+        return run
+
+    def _charge(self, size: int) -> None:
+        """Charge what has come of a large head, and read on when its sender may send more.
+
+        It is charged as it arrives: many heads could be held back and completed together otherwise.
+        """
+        self.table.charge_head(self.connection, size, self._charged)
+        self._charged = max(self._charged, size)
         delay = self.table.head_delay(self.connection)
         if delay and self._slowed is None:
             self.transport.pause_reading()

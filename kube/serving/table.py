@@ -68,6 +68,8 @@ class ConnectionTable:
         """Turns in which handshakes are begun."""
         self.handshake_steps = Slots(handshakes.QUEUED, newest=True)
         self._large_heads = Rate(limits.head_burst, limits.head_rate)
+        self.large_heads = Turns(1)
+        """Turns of requests with large heads, which take milliseconds each: one is begun in an iteration of the event loop."""
         self.unauthenticated = self.authenticated = 0
         self.closed = 0
         """Connections that were closed or refused because of these limits."""
@@ -134,9 +136,9 @@ class ConnectionTable:
         """Note how many bytes of an answer wait until the client reads; closes the one that holds most if it is too much."""
         self._note(self._answers, connection, size)
 
-    def charge_head(self, connection: Connection, size: int) -> None:
-        """Charge a connection's address or user with a head of so many bytes."""
-        more = size - self._limits.large_head
+    def charge_head(self, connection: Connection, size: int, charged: int = 0) -> None:
+        """Charge a connection's address or user with a head of so many bytes, of which some may have been charged before."""
+        more = size - max(charged, self._limits.large_head)
         if more > 0:
             self._large_heads.charge(connection.who, more, time.monotonic())
 

@@ -170,6 +170,44 @@ async def test_large_heads_beyond_a_rate_are_read_later_and_small_ones_at_once(s
         assert await answered(client, large) == b"HTTP/1.1 200 OK"
 
 
+async def test_a_head_that_is_kept_back_is_charged_as_it_arrives(site: Site) -> None:
+    part = GET[:-2] + b"A: " + b"x" * 2000
+    async with site.serving(large_head=1000, head_burst=0, head_rate=4000) as (port, server):
+        client = await site.connect(port, part)
+        async with asyncio.timeout(5):
+            while not any(isinstance(c, BoundedProtocol) and c._slowed for c in server.server_state.connections):
+                await asyncio.sleep(0.01)
+        assert await answered(client, b"\r\n\r\n") == b"HTTP/1.1 200 OK", "it is read when its sender may send more"
+
+
+async def test_one_request_with_a_large_head_begins_in_an_iteration_of_the_event_loop(site: Site) -> None:
+    begun, iterations = list[int](), 0
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        begun.append(iterations)
+        await site.app(scope, receive, send)
+
+    large = GET[:-2] + b"A: " + b"x" * 2000 + b"\r\n\r\n"
+    async with site.serving(app, large_head=1000) as (port, server):
+        clients = [await site.connect(port) for _ in range(8)]
+        await asyncio.gather(*(answered(client) for client in clients))
+
+        async def count() -> None:
+            nonlocal iterations
+            while True:
+                iterations += 1
+                await asyncio.sleep(0)
+
+        begun.clear()
+        counting = asyncio.create_task(count())
+        for connection in tuple(server.server_state.connections):
+            connection.data_received(large)  # type: ignore[union-attr]
+        for client in clients:
+            assert (await client.head()).startswith(b"HTTP/1.1 200 ")
+        counting.cancel()
+    assert len(set(begun)) == len(begun) == 8
+
+
 async def test_a_second_request_is_held_to_the_same_limits_as_the_first(site: Site) -> None:
     async with site.serving(headers=50) as (port, _):
         client = await site.connect(port)

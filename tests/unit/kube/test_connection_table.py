@@ -157,6 +157,16 @@ def test_large_heads_are_charged_to_the_user_and_before_that_to_the_address() ->
     assert peers.table.head_delay(first) == 0
 
 
+def test_a_large_head_is_charged_once_however_its_bytes_arrive() -> None:
+    peers = Peers(large_head=10, head_burst=100, head_rate=1)
+    at_once, in_parts = peers.add("1"), peers.add("2")
+    peers.table.charge_head(at_once, 150)
+    for size, charged in ((5, 0), (80, 5), (120, 80), (150, 120), (150, 150)):
+        peers.table.charge_head(in_parts, size, charged)
+    assert round(peers.table.head_delay(at_once)) == round(peers.table.head_delay(in_parts)) == 40 // 4 * 1
+    assert peers.table.head_delay(peers.add("3")) == 0
+
+
 def test_addresses_of_one_network_of_ipv6_are_one_peer() -> None:
     assert peer_of("2001:db8::1") == peer_of("2001:db8::2") != peer_of("2001:db8:0:1::1")
     assert peer_of("::ffff:10.0.0.1") == peer_of("10.0.0.1") == "10.0.0.1"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from control.auth import audit_log
-from control.auth.audit import ERRORS, MOST_USERS, Auditor
+from control.auth.audit import ERRORS, LONGEST_AGENT, MOST_USERS, Auditor, shown_agent
 from control.auth.audit_log import QUEUE, LogFile
 from control.auth.audit_policy import Policy, PolicyError
 from control.auth.user import AuthzAttributes, UserInfo
@@ -303,3 +303,10 @@ def test_users_are_written_as_they_are_however_many_there_are() -> None:
     for long in (UserInfo("ann", "u", groups), UserInfo("ann", "u", (), {"scopes": groups})):
         assert auditor.begin(AuthzAttributes(long, "get", path="/"), "id", "/", [], "") is not None
     assert auditor._users == known, "what is written of a user is as long as the provider of identities has it"
+
+
+def test_a_long_user_agent_is_shown_as_upstream_shows_it() -> None:
+    assert shown_agent("a" * LONGEST_AGENT) == "a" * 1024
+    assert shown_agent("a" * (LONGEST_AGENT + 1)) == "a" * 1024 + "...TRUNCATED"
+    note = Auditor(policy({"level": "Metadata"}), [], FakeClock()).begin(asked("get", "pods"), "", "/", [], "a" * 2000)
+    assert note is not None and len(note.event.user_agent) == 1024 + len("...TRUNCATED")

@@ -8,6 +8,7 @@ from control.auth.user import UserInfo
 from control.fairness import defaults
 from control.fairness.fairness import Fairness
 from control.requestinfo import parse_path, with_query
+from kube.selectors import FieldSelector
 
 AUTHENTICATED = "system:authenticated"
 
@@ -48,7 +49,7 @@ def test_the_first_schema_by_precedence_that_matches(
     who: UserInfo, method: str, path: str, schema: str, level: str
 ) -> None:
     fairness = Fairness(600, 15)
-    flow = fairness.flow(who, with_query(parse_path(method, path), False, ""))
+    flow = fairness.flow(who, with_query(parse_path(method, path), False, FieldSelector()))
     assert (flow.schema, flow.level.name) == (schema, level)
 
 

@@ -1,5 +1,6 @@
 """Links behind a proxy, whole and in pieces."""
 
+import random
 import zlib
 from collections.abc import AsyncIterator
 
@@ -10,7 +11,41 @@ from control.http.exchange import Request
 from control.http.html_page import LONGEST_TAG, Page
 from control.http.links import PIECE, lead_through, prefix_of, to_the_root, unpacked
 from kube.errors import StatusError
+from tests.support.cost import Case, steps
 
+RANDOM_PARTS = (
+    *(
+        b"<",
+        b">",
+        b"<a ",
+        b"<A",
+        b"href=",
+        b"href='/x'",
+        b'href="/y',
+        b"'",
+        b'"',
+        b"<!",
+        b"-",
+        b"<!--",
+        b"-->",
+        b"=",
+        b" ",
+    ),
+    *(
+        b"<script",
+        b"</script",
+        b"<title>",
+        b"<p ",
+        b"<pre>",
+        b"<abbr x=",
+        b"x",
+        b"/",
+        b"<q cite=/a>",
+        b"<base",
+        b"<b ",
+        b"\n",
+    ),
+)
 PREFIX = "/api/v1/namespaces/n/pods/p/proxy"
 WHERE = (PREFIX, "10.244.0.5:80", "api:6443")
 
@@ -135,3 +170,50 @@ async def test_a_page_that_unpacks_to_too_much_ends(monkeypatch: pytest.MonkeyPa
         async for _ in unpacked(_chunks(b"no gzip at all", 4)):
             pass
     assert refused.value.code == 502
+
+
+@pytest.mark.parametrize("packed", [False, True])
+async def test_a_page_is_rewritten_in_small_pieces_each_at_a_turn(
+    monkeypatch: pytest.MonkeyPatch, packed: bool
+) -> None:
+    began, feed, fed = 0, Page.feed, list[int]()
+
+    async def turn() -> None:
+        nonlocal began
+        began += 1
+
+    def counted(page: Page, data: bytes) -> bytes:
+        fed.append(len(data))
+        assert len(fed) == began
+        return feed(page, data)
+
+    monkeypatch.setattr(links, "turn", turn)
+    monkeypatch.setattr(Page, "feed", counted)
+    text = b"<a href=/x>" * 20_000
+    headers = [(b"content-type", b"text/html"), *([(b"content-encoding", b"deflate")] if packed else [])]
+    head = links.relay.Head(200, headers, b"")
+    request = Request("GET", f"{PREFIX}/", b"", {b"host": b"api"}, nothing)
+    chunks = _chunks(zlib.compress(text) if packed else text, 65536)
+    found = b"".join([chunk async for chunk in links.relink(request, head, chunks, "1.1.1.1:80").chunks])
+    assert found.count(f'href="{PREFIX}/x"'.encode()) == 20_000
+    assert max(fed) <= PIECE and sum(fed) == len(text)
+
+
+@pytest.mark.parametrize(
+    "text", [b"<p>", b"<a>", b"<p class='x' id=y>", b"</a>", b"<!doctype>", b"<<", b"<p '<a href=/x>'>", b"a < b"]
+)
+def test_tags_without_addresses_pass_together(text: bytes) -> None:
+    case = Case("tags", lambda size: text * size, Page(str.upper).feed)
+    assert steps(case, case.build(1000)) < 30
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_page_of_random_parts_is_the_same_in_whatever_pieces_it_comes(seed: int) -> None:
+    chosen, whole = random.Random(seed), list[bytes]()
+    for _ in range(100):
+        text = b"".join(chosen.choices(RANDOM_PARTS, k=chosen.randrange(1, 25)))
+        for step in (1, 3, len(text)):
+            page = Page(lambda url: "/led" + url)
+            pieces = [page.feed(text[at : at + step]) for at in range(0, len(text), step)]
+            whole.append(b"".join(pieces) + page.end())
+        assert whole[-1] == whole[-2] == whole[-3], text

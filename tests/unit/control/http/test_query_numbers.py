@@ -2,6 +2,7 @@
 
 import pytest
 
+from control.auth.user import UserInfo
 from control.http.exchange import Request
 from control.server.listing import MOST, read_options
 from kube.errors import StatusError
@@ -12,7 +13,9 @@ async def nothing(limit: int) -> bytes:
 
 
 def request(query: str) -> Request:
-    return Request("GET", "/api/v1/pods", query.encode(), {}, nothing)
+    found = Request("GET", "/api/v1/pods", query.encode(), {}, nothing)
+    found.user = UserInfo("jane")
+    return found
 
 
 @pytest.mark.parametrize(
@@ -34,5 +37,5 @@ def test_what_is_no_number_is_refused_in_gos_words(text: str, problem: str) -> N
 
 
 @pytest.mark.parametrize(("text", "limit"), [("5", 5), ("%2B5", 5), ("-1", 0), ("9223372036854775807", MOST)])
-def test_a_limit_below_zero_or_beyond_every_list_limits_nothing(text: str, limit: int) -> None:
-    assert read_options(request(f"limit={text}"), None).limit == limit
+async def test_a_limit_below_zero_or_beyond_every_list_limits_nothing(text: str, limit: int) -> None:
+    assert (await read_options(request(f"limit={text}"), None)).limit == limit

@@ -62,3 +62,12 @@ async def test_a_head_is_read_and_what_went_before_it_passed_over() -> None:
 def test_the_client_is_not_asked_to_wait_for_a_body_that_is_there() -> None:
     sent = relay.request_head("POST", "/", "h", [(b"Expect", b"100-continue"), (b"A", b"b")], False, 1)
     assert b"expect" not in sent.lower() and b"A: b" in sent
+
+
+def test_a_backend_does_not_let_other_sites_use_this_servers_address() -> None:
+    allowed = [
+        (f"access-control-allow-{what}".encode(), b"*") for what in ("origin", "credentials", "headers", "methods")
+    ]
+    head = relay.Head(200, [*allowed, (b"vary", b"Origin"), (b"content-type", b"text/css")], b"")
+    answer = relay.as_response(head, b"")
+    assert (answer.content_type, answer.headers) == (b"text/css", [(b"vary", b"Origin")])
