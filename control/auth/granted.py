@@ -42,7 +42,7 @@ NOTHING = Granted(RuleSet(), ())
 
 
 class GrantedCache:
-    """What was granted, by namespace ("" for the cluster) and user, and answers."""
+    """Grants by namespace ("" for the cluster) and user, and answers."""
 
     def __init__(self) -> None:
         self._granted: dict[str, dict[_Who, Granted]] = {}

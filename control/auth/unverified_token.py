@@ -16,7 +16,7 @@ LONGEST = 32 << 10
 
 
 class Unverified(NamedTuple):
-    """What a token says of itself."""
+    """Issuer and key of a token before its signature is verified."""
 
     header: dict[str, Any]
     claims: dict[str, Any]

@@ -16,7 +16,7 @@ from kube.selectors import LabelSelector, Requirement, from_label_selector, from
 
 MOST_REMEMBERED = 1024
 MOST_LABELS = 256
-"""Labels of a pod up to which its answer is remembered with them."""
+"""Labels of a pod up to which its answer is cached with them."""
 MOST_TERMS = 256
 """Labels, expressions and values of what selects a pod's kin."""
 KinOf = Callable[[core_v1.Pod], LabelSelector | None]

@@ -14,7 +14,7 @@ from kube import errors, selectors
 from kube.selectors import FieldSelector, LabelSelector
 
 TERM = 16
-"""What a term weighs in bytes (control/weight.py): 2000 terms take 5 ms, as an object does that is large."""
+"""Weight of a term in bytes (control/weight.py): 2000 terms take 5 ms, as an object does that is large."""
 _KEY = "selectors"
 
 

@@ -46,16 +46,16 @@ class RulesetBuilder:
     def prepare(self) -> Iterator[None]:
         """Make the elements of selections in slices, so that `build` has little to do."""
         self._forget_changed()
-        wanted = {
-            peer: None
-            for subject, _ in self.table.subjects_here()
-            for policy in self.table.subjects.allowing(subject).values()
-            for peer in policy.peers
-            if peer not in self._cached
-        }
+        changed = self.table.selections.changed_since(self._version)
+        wanted: set[Selector] = set()
+        for subject, _ in self.table.subjects_here():
+            for policy in self.table.subjects.allowing(subject).values():
+                for direction in policy.allowing:
+                    known = self._parts.get((direction, policy.key))
+                    wanted |= known.selections.keys() & changed if known and known.policy is policy else policy.peers
         count = 0
         for selector in wanted:
-            if selector in self.table.selections:
+            if selector in self.table.selections:  # its last policy may have gone meanwhile
                 count += len(self._addresses_of(selector)) + 1
             if count >= SLICE:
                 count = 0

@@ -1,7 +1,7 @@
 """Selects the pods of a Service, with two look-ups: services of a pod, pods of a service.
 
 Both go by one label pair first (the rarest of a selector's first pairs), so a change costs the same however many Services and
-pods a namespace has. A selector and a pod's labels may both be of 1 MiB: what is compared then is compared in turns
+pods a namespace has. A selector and a pod's labels may both be of 1 MiB: such comparisons yield to the event loop
 (selecting.py), and a pod of many labels is not indexed by each of them.
 """
 

@@ -1,4 +1,4 @@
-"""What is read back of the kernel is parsed and compared in threads: DNS answers in the same event loop meanwhile.
+"""Tables read back from the kernel are parsed and compared in threads: DNS answers in the same event loop meanwhile.
 
 Lines are counted that the event loop's thread executes while another does the work.
 """
@@ -66,7 +66,7 @@ def test_elements_are_decoded_one_by_one() -> None:
 
 
 async def comparison(mode: str, what: str, size: int) -> int:
-    """Return the lines that a comparison takes in the event loop's thread, after others changed something."""
+    """Return the lines that a comparison costs in the event loop's thread, after others changed something."""
     site = Site(mode)
     await site.start(LARGE[what](size))
     backend: Any = site.policies if what.startswith("NetworkPolicy") else site.proxy._writers[0].backend

@@ -1,4 +1,4 @@
-"""What the API server does to let a large pod in and to place it is in proportion to the pod.
+"""Admission and scheduling of a large pod cost time in proportion to the pod.
 
 The event loop does it for each pod that is created: every admission plugin that looks at pods, in a namespace where each of
 them has something to do, and what the scheduler works out of a pod before it compares it with nodes.

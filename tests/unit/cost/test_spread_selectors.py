@@ -1,4 +1,4 @@
-"""A spread constraint with a selector of tens of thousands of terms, and pods with as many labels, are compared in turns."""
+"""A spread constraint with a selector of tens of thousands of terms, and pods with as many labels, are compared in steps."""
 
 from __future__ import annotations
 

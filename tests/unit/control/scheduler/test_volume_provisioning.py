@@ -16,6 +16,7 @@ from control.scheduler.podinfo import PodInfo
 from kube.api import core_v1, meta_v1, storage_v1
 from kube.client import Client
 from kube.informer import Informer
+from kube.selectors import from_label_selector
 from tests.support.memory_api import MemoryAPI
 
 from .clusters import ZONE, node, pod
@@ -151,7 +152,7 @@ def test_one_term_has_to_fit_wholly(terms: list[dict[str, list[str]]], fits: boo
 # -- selectors of claims ----------------------------------------------------------------------------------------------
 def selecting(world: World, terms: int) -> core_v1.PersistentVolumeClaim:
     """Let the claim select volumes by so many expressions, which none but the volume "v" fits."""
-    claim = world.informers[core_v1.PersistentVolumeClaim].get("default/c")
+    claim: core_v1.PersistentVolumeClaim | None = world.informers[core_v1.PersistentVolumeClaim].get("default/c")
     assert claim is not None
     expressions = [
         meta_v1.LabelSelectorRequirement(key=f"k{number}", operator="NotIn", values=["z"]) for number in range(terms)
@@ -177,11 +178,11 @@ def wish() -> PodInfo:
 async def test_a_large_selector_is_compiled_once_an_attempt_and_beside_the_event_loop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    threads, compile_selector = list[int](), volume_binding.from_label_selector
+    threads = list[int]()
 
     def compiled(selector: Any) -> Any:
         threads.append(threading.get_ident())
-        return compile_selector(selector)
+        return from_label_selector(selector)
 
     for module in (volume_binding, volume_choice):
         monkeypatch.setattr(module, "from_label_selector", compiled)
