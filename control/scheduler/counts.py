@@ -132,7 +132,7 @@ class PodIndexes:
         self._compared: OrderedDict[Question, _Verdicts] = OrderedDict()
 
     def comparison(self, question: Question, nodes: Iterable[NodeInfo]) -> Callable[[], Awaitable[None]] | None:
-        """Return what compares a large selector with all pods, yielding to the event loop; None if it can be counted at once."""
+        """Return what compares a large selector with all pods in slices; None if it can be counted at once."""
         if len(question.selector.requirements) <= COMPARED_AT_ONCE:
             return None
         if question in self._indexes or question in self._compared:
