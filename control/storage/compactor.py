@@ -1,12 +1,16 @@
 """When history is forgotten: every five minutes, what is older than five minutes; sooner if there is very much of it.
 
 The rhythm is upstream's (--etcd-compaction-interval=5m): a client that was away for less can resume its watch and finish a
-paged list. Engine-neutral: it only records which revision was current when, and asks the store to compact.
+paged list. Engine-neutral: it only records which revision was current when, and asks the store to compact. The record is in
+the store: a server that is restarted more often than every five minutes would else never compact.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
+
+import msgspec
 
 from control.storage.store import Compacted, Store, StoreError
 from kube.clock import SYSTEM, Clock
@@ -18,6 +22,16 @@ CHECK_SECONDS = 30.0
 MAX_REVISIONS = 200_000
 """Revisions kept at most, whatever their age: some hundred MB of pods."""
 
+KEY = "/compaction"
+"""Place of the record in the store, beside the resources (/registry/)."""
+
+
+class Record(msgspec.Struct):
+    """Revision that was current at a time, in seconds since 1970."""
+
+    revision: int
+    at: float
+
 
 class Compactor:
     """Run it beside the store, in one process of those that share it (two only cost a refused request)."""
@@ -28,6 +42,10 @@ class Compactor:
     async def run(self) -> None:
         """Compact until cancelled."""
         then, since = await self._store.current_revision(), self._clock.monotonic()
+        try:
+            then, since = await self._resume(then, since)
+        except StoreError as error:
+            log.warning("the time of the next compaction is not known: %s", error)
         while True:
             await self._clock.sleep(CHECK_SECONDS)
             try:
@@ -35,10 +53,28 @@ class Compactor:
                 if self._clock.monotonic() - since >= INTERVAL_SECONDS:
                     await self._compact(then)
                     then, since = revision, self._clock.monotonic()
+                    await self._record(revision)
                 elif revision - await self._store.compacted_revision() > self._max:
                     await self._compact(revision - self._max // 2)
             except StoreError as error:
                 log.warning("compaction will be tried again: %s", error)
+
+    async def _resume(self, revision: int, now: float) -> tuple[int, float]:
+        """Return the recorded revision, and since when on this clock; `revision` and `now` without a record."""
+        found = await self._store.get(KEY)
+        if found is not None:
+            with contextlib.suppress(msgspec.DecodeError):
+                record = msgspec.json.decode(found.value, type=Record)
+                age = self._clock.now().timestamp() - record.at
+                # The wall clock may have been set, or the store restored, meanwhile.
+                return min(record.revision, revision), now - min(max(age, 0.0), INTERVAL_SECONDS)
+        await self._record(revision)
+        return revision, now
+
+    async def _record(self, revision: int) -> None:
+        value = msgspec.json.encode(Record(revision, self._clock.now().timestamp()))
+        found = await self._store.get(KEY)
+        await (self._store.create(KEY, value) if found is None else self._store.update(KEY, value, found.revision))
 
     async def _compact(self, revision: int) -> None:
         if revision > 0:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from control.storage import archive
+from control.storage import archive, compactor
 from control.storage.archive import Entry
 from control.storage.etcd.coordinates import Coordinates
 from control.storage.etcd.messages import Compare, PutRequest, RangeRequest, RequestOp, TxnRequest, TxnResponse
@@ -26,6 +26,7 @@ MOMENTARY = (
     SERVERS,
     "/registry/leases/kube-system/kube-controller-manager",
     "/registry/leases/kube-system/kube-scheduler",
+    compactor.KEY,
 )
 """Keys of servers that ran when the snapshot was taken; restored it would only keep the next one waiting."""
 FORGOTTEN_SECONDS = 18
