@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -24,6 +26,8 @@ from tests.support.cluster import Cluster
 from tests.support.netns import Namespace
 
 NAMESPACE = "default"
+LAST_WRITE_SECONDS = 120.0
+"""Time for the last write of each writer, when the faults are over."""
 
 
 class History:
@@ -43,6 +47,8 @@ class History:
         self._failure: BaseException | None = None
         self.acknowledged: list[tuple[str, int]] = []
         """Object and revision, of one writer after the other's."""
+        self._last: dict[str, int] = {}
+        """Highest acknowledged revision of each object."""
         self.watched: dict[str, list[int]] = {}
         self.pods: set[str] = set()
         """The uids of all pods that ever were."""
@@ -84,7 +90,9 @@ class History:
                 following = [group.create_task(each.run()) for each in (maps, pods)]
                 writers = [group.create_task(self._count(n, client)) for n, client in enumerate(clients)]
                 await asyncio.gather(*writers)
-                for name, revision in [(f"counted-{n}", self._last(f"counted-{n}")) for n in range(len(clients))]:
+                for name, revision in [
+                    (f"counted-{n}", self._last.get(f"counted-{n}", 0)) for n in range(len(clients))
+                ]:
                     async with asyncio.timeout(30):
                         while revision not in self.watched.get(name, ()):
                             await asyncio.sleep(0.05)
@@ -103,17 +111,23 @@ class History:
         """Count up in an object by compare-and-swap."""
         name = f"counted-{number}"
         held: core_v1.ConfigMap | None = None
+        end = math.inf
         while True:
             try:
                 if held is None:
                     held = await self._look(client, name)
                 held.data = {"n": str(int(held.data["n"]) + 1)}
                 held = await client.update(held)
-            except StatusError:
+            except StatusError as error:
                 held = None
+                if self._stop.is_set():
+                    end = min(end, time.monotonic() + LAST_WRITE_SECONDS)
+                assert time.monotonic() < end, f"no write in the last {LAST_WRITE_SECONDS:.0f} s: {error}"
                 await asyncio.sleep(0.1)
                 continue
-            self.acknowledged.append((name, int(held.metadata.resource_version or 0)))
+            revision = int(held.metadata.resource_version or 0)
+            self.acknowledged.append((name, revision))
+            self._last[name] = max(revision, self._last.get(name, 0))
             if self._stop.is_set():
                 return
             await asyncio.sleep(0.02)
@@ -126,12 +140,9 @@ class History:
                 raise
             meta = meta_v1.ObjectMeta(name=name, namespace=self._namespace, labels={"counted": "yes"})
             return await client.create(core_v1.ConfigMap(metadata=meta, data={"n": "0"}))
-        last = self._last(name)
+        last = self._last.get(name, 0)
         assert int(found.metadata.resource_version or 0) >= last, f"read {found.metadata.resource_version} after {last}"
         return found
-
-    def _last(self, name: str) -> int:
-        return max((revision for key, revision in self.acknowledged if key == name), default=0)
 
     def _seen(self, change: Change[Any]) -> None:
         metadata = change.new.metadata
@@ -149,14 +160,16 @@ class History:
         for name, revisions in self.watched.items():
             assert revisions == sorted(set(revisions)), f"{name}: each change once and in order"
         first = {name: revisions[0] for name, revisions in self.watched.items()}
+        watched = {name: set(revisions) for name, revisions in self.watched.items()}
         missing = [
             (name, revision)
             for name, revision in self.acknowledged
-            if revision > first[name] and revision not in self.watched[name]
+            if revision > first[name] and revision not in watched[name]
         ]
         assert missing == [], "what was acknowledged was also told"
         for name, revision in self.stored.items():
-            assert revision >= self._last(name), f"{name}: {self._last(name)} was acknowledged, {revision} is stored"
+            last = self._last.get(name, 0)
+            assert revision >= last, f"{name}: {last} was acknowledged, {revision} is stored"
 
     def progress(self) -> int:
         """Return the number of writes that every writer has done at least."""
