@@ -25,7 +25,7 @@ FAULTS = (
     ),
     Mutant(
         "a role whose rules stay the same is not looked at",
-        "control.admission.rbac_escalation:RBACEscalation.validate",
+        "control.admission.rbac_escalation:_same",
         "_without_gc_fields(obj) == _without_gc_fields(old)",
         'obj.get("rules") == old.get("rules") and obj.get("roleRef") == old.get("roleRef")',
         ("patch",),
