@@ -156,7 +156,7 @@ class Auditor:
     def __init__(self, policy: Policy, sinks: Sequence[Sink], clock: Clock) -> None:
         self.policy, self.sinks, self.clock = policy, tuple(sinks), clock
         self.writing: set[asyncio.Task[None]] = set()
-        """What writes the stages that are made outside the event loop."""
+        """Tasks that write the stages made outside the event loop."""
         self._users: dict[tuple[Any, ...], msgspec.Raw] = {}
         """How users are written, by all that is written of them."""
 

@@ -14,7 +14,7 @@ from kube.controller import Controller
 from kube.informer import Change
 
 AGAIN_SECONDS = 60.0
-"""How soon a node without a range is checked again, should none be given back meanwhile."""
+"""Seconds until a node without a range is checked again, if no range is released before."""
 MOST_BLOCKS = 2**16
 """So many blocks of a range are given, the first ones: each is kept in memory once a node has it, or says so."""
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network

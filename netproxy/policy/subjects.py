@@ -17,7 +17,7 @@ class Subjects:
 
     def __init__(self) -> None:
         self._isolating: dict[Selector, Counter[str]] = {}
-        """How many policies restrict each direction; "" stands for all policies."""
+        """Number of policies that restrict each direction; "" stands for all policies."""
         self._allowing: dict[Selector, dict[str, Policy]] = {}
 
     def put(self, policy: Policy) -> None:

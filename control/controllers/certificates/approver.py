@@ -28,7 +28,7 @@ from kube.serialize import to_dict
 log = logging.getLogger(__name__)
 Request = certificates_v1.CertificateSigningRequest
 LOOK_AGAIN_SECONDS, LOOK_SECONDS = 30.0, 15 * 60.0
-"""How often a serving request is checked again whose names are not the node's yet, and for how long."""
+"""Interval and limit, in seconds, of checks whether a serving request's names have become the node's."""
 
 
 def candidates(csr: Request, cluster_domain: str = "cluster.local") -> list[tuple[str, str]]:
