@@ -28,13 +28,13 @@ _HELP = {
     "kubeconfig": "how to reach the API server, and as whom",
     "bootstrap_kubeconfig": "used to ask for a certificate while there is no kubeconfig",
     "root_dir": "the agent's state: volumes, certificates",
-    "cert_dir": "certificates that were asked for",
+    "cert_dir": "requested certificates",
     "hostname_override": "the node's name",
     "node_ip": "the node's addresses, separated by commas",
     "node_labels": "labels to register with: key=value,...",
     "register_with_taints": "taints to register with: key=value:effect,...",
     "container_logs_dir": "links to containers' logs",
-    "image_credential_provider_config": "which plugins are asked for credentials of which images",
+    "image_credential_provider_config": "plugins that provide credentials, by image",
     "image_credential_provider_bin_dir": "where the plugins' programs are",
 }
 

@@ -15,9 +15,10 @@ from agent.config import AgentConfig
 from agent.eviction.thresholds import Threshold, ThresholdTracker
 from agent.images.credentials.node_credentials import load_finished_pulls
 from agent.managers import assembly as managers_assembly
+from agent.managers import claim_cleanup
 from agent.managers.assembly import Resources
 from agent.node.lease import NodeLease
-from agent.node.registration import Node
+from agent.node.registration import NodeRegistration
 from agent.plugins.handler import CSI
 from agent.pods import assembly as pods_assembly
 from agent.pods.assembly import Pods, runtime_handler
@@ -46,7 +47,7 @@ class Agent:
     base: Base
     resources: Resources
     volumes: Volumes
-    node: Node
+    node: NodeRegistration
     pods: Pods
     reclaim: Reclaim
 
@@ -68,7 +69,7 @@ class Agent:
         """Release what pods that are gone had; the first list of pods must be in."""
         managers, views = self.resources.managers, self.pods.manager.views
         tasks.loop("container manager", lambda: managers.run(self.base.runtime.client.runtime, views))
-        tasks.loop("claims of pods that are gone", lambda: managers.run_claims(views))
+        tasks.loop("claims of pods that are gone", lambda: claim_cleanup.run(managers, self.base.clock, views))
         self.reclaim.start(tasks)
 
     async def ready(self) -> None:
@@ -113,7 +114,7 @@ async def build(
         clock=clock,
     )
     relist = RelistHealth(clock)
-    node = Node(
+    node = NodeRegistration(
         config,
         client,
         heartbeat,
@@ -141,6 +142,6 @@ async def build(
         resources.plugins.add_handler(kind, handler)
     pods = await pods_assembly.assemble(base, resources, volumes, node, manager, references, classes, relist, users)
     reclaim = build_reclaim(base, volumes, pods, thresholds)
-    await load_finished_pulls(pods.image_records, runtime)
+    await load_finished_pulls(pods.image_access, runtime)
     await pods.workers.load()
     return Agent(base, resources, volumes, node, pods, reclaim)

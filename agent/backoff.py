@@ -1,7 +1,7 @@
 """Exponential back-off by key, in upstream's form (client-go flowcontrol.Backoff); the caller passes the time.
 
-The first failure only creates an entry. While an entry is younger than its delay the key waits; an entry that was not updated
-for twice the longest delay (10 minutes by default) counts as new.
+The first failure creates an entry without a wait; from the second on, the key waits for the entry's delay. An entry
+that was not updated for twice the longest delay (10 minutes by default) counts as new.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ class BackOff:
         self._entries: dict[str, _Entry] = {}
 
     def delay(self, key: str) -> float:
-        """Return the key's current delay in seconds, 0 where it has none."""
+        """Return the key's current delay in seconds, 0 if it has none."""
         entry = self._entries.get(key)
         return entry.delay if entry else 0.0
 
     def ready_at(self, key: str, failed_at: float) -> float:
-        """Return the moment from which the key may be retried after a failure at `failed_at`."""
+        """Return the time from which the key may be retried after a failure at `failed_at`."""
         entry = self._entries.get(key)
         if entry is None or self._expired(entry, failed_at):
             return failed_at
         return failed_at + entry.delay
 
     def ready_at_since_update(self, key: str, now: float) -> float:
-        """Return the moment from which the key may be retried, counted from its last failure."""
+        """Return the time from which the key may be retried, counted from its last failure."""
         entry = self._entries.get(key)
         if entry is None or self._expired(entry, now):
             return now
         return entry.updated + entry.delay
 
     def next(self, key: str, at: float) -> float:
-        """Count a failure at a moment; return the delay that now holds."""
+        """Count a failure at a time; return the new delay."""
         entry = self._entries.get(key)
         if entry is None or self._expired(entry, at):
             entry = self._entries[key] = _Entry(self._first, at)
@@ -55,7 +55,7 @@ class BackOff:
         self._entries.pop(key, None)
 
     def collect(self, now: float) -> None:
-        """Forget the keys that count as new anyway."""
+        """Remove expired keys."""
         for key in [key for key, entry in self._entries.items() if self._expired(entry, now)]:
             del self._entries[key]
 

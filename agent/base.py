@@ -20,6 +20,7 @@ from agent.threads import Threads
 from agent.usage.kubelet_metrics import KubeletMetrics
 from agent.usage.machine import boot_time, processes
 from agent.usage.operations import Operations
+from agent.volumes import cleanup
 from cri.client import Client as RuntimeClient
 from kube.client import Client
 from kube.clock import Clock
@@ -77,7 +78,9 @@ async def build_base(
         pressures=lambda: thresholds.conditions(clock.monotonic()),
     )
     await runtime_answers(runtime, clock)
-    bounded = Runtime(runtime, limit=max(4, 2 * (os.cpu_count() or 1)))
+    bounded = Runtime(
+        runtime, limit=max(4, 2 * (os.cpu_count() or 1)), folders=lambda: cleanup.orphans(config.pods_dir, set())
+    )
     metrics = KubeletMetrics(threads, bounded.limiter)
     metrics.before_agent.set(time.time() - boot_time())
     cgroups = Cgroups(config.cgroup_root, await cgroup_driver(config, runtime))

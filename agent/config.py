@@ -119,7 +119,7 @@ class AgentConfig:
     max_parallel_image_pulls: int = 0
     """0: without limit, where pulls are not serial"""
     image_verification: str = "NeverVerifyPreloadedImages"
-    """When a pod's right to use a present image is verified"""
+    """Kubelet setting imagePullCredentialsVerificationPolicy: the present images that a pod's credentials are verified for."""
     image_allowlist: tuple[str, ...] = ()
     credential_providers: Path | None = None
     """Their configuration: a file, or a folder of such"""

@@ -15,7 +15,7 @@ from agent.cgroups.swap import LIMITED_SWAP, NO_SWAP
 from agent.config import DEFAULT_EVICTION_HARD, AgentConfig
 from agent.configuration_files import load
 from agent.flags import Flags, labels, taints
-from agent.images.records import POLICIES
+from agent.images.image_access import POLICIES
 from agent.kubelet_configuration import ConfigError, KubeletConfiguration
 from agent.managers.options import read as read_manager_options
 from agent.node.allocatable import read as read_enforcement
@@ -34,27 +34,10 @@ def from_flags(flags: Flags) -> AgentConfig:
 
 def build(file: KubeletConfiguration, flags: Flags, not_acted_on: tuple[str, ...] = ()) -> AgentConfig:
     """Merge a decoded file and flags into the agent's settings. Raise ConfigError naming the field."""
+    _check(file, flags)
     root = Path(flags.root_dir)
     hostname = socket.gethostname().strip().lower()
-    if file.cgroup_driver not in ("cgroupfs", "systemd"):
-        raise ConfigError(f'cgroupDriver: expected "cgroupfs" or "systemd", found {file.cgroup_driver!r}')
-    if file.authorization.mode not in ("Webhook", "AlwaysAllow"):
-        raise ConfigError(f'authorization.mode: expected "Webhook" or "AlwaysAllow", found {file.authorization.mode!r}')
-    if file.image_gc_low_threshold_percent >= file.image_gc_high_threshold_percent:
-        raise ConfigError("imageGCLowThresholdPercent must be less than imageGCHighThresholdPercent")
-    if file.image_pull_credentials_verification_policy not in POLICIES:
-        raise ConfigError(f"imagePullCredentialsVerificationPolicy: expected one of {', '.join(POLICIES)}")
-    if file.user_namespaces.ids_per_pod % LENGTH or not LENGTH <= file.user_namespaces.ids_per_pod < 1 << 32:
-        raise ConfigError("userNamespaces.idsPerPod must be a multiple of 65536 and less than 2^32")
-    if bool(flags.image_credential_provider_config) != bool(flags.image_credential_provider_bin_dir):
-        raise ConfigError(
-            "both --image-credential-provider-config and --image-credential-provider-bin-dir need to be set"
-        )
-    try:
-        cipher_suites = tls_settings.check_suites(file.tls_cipher_suites)
-        tls_min_version = tls_settings.check_version(file.tls_min_version)
-    except ValueError as error:
-        raise ConfigError(f"tlsCipherSuites, tlsMinVersion: {error}") from error
+    cipher_suites, tls_min_version = _tls(file)
     given = flags.register_with_taints
     registered_with = taints(given) if given else tuple(file.register_with_taints)
     x509 = file.authentication.x509
@@ -158,6 +141,32 @@ def build(file: KubeletConfiguration, flags: Flags, not_acted_on: tuple[str, ...
         file=file,
         not_acted_on=not_acted_on,
     )
+
+
+def _check(file: KubeletConfiguration, flags: Flags) -> None:
+    """Raise ConfigError for the first setting that is invalid, or contradicts another."""
+    if file.cgroup_driver not in ("cgroupfs", "systemd"):
+        raise ConfigError(f'cgroupDriver: expected "cgroupfs" or "systemd", found {file.cgroup_driver!r}')
+    if file.authorization.mode not in ("Webhook", "AlwaysAllow"):
+        raise ConfigError(f'authorization.mode: expected "Webhook" or "AlwaysAllow", found {file.authorization.mode!r}')
+    if file.image_gc_low_threshold_percent >= file.image_gc_high_threshold_percent:
+        raise ConfigError("imageGCLowThresholdPercent must be less than imageGCHighThresholdPercent")
+    if file.image_pull_credentials_verification_policy not in POLICIES:
+        raise ConfigError(f"imagePullCredentialsVerificationPolicy: expected one of {', '.join(POLICIES)}")
+    if file.user_namespaces.ids_per_pod % LENGTH or not LENGTH <= file.user_namespaces.ids_per_pod < 1 << 32:
+        raise ConfigError("userNamespaces.idsPerPod must be a multiple of 65536 and less than 2^32")
+    if bool(flags.image_credential_provider_config) != bool(flags.image_credential_provider_bin_dir):
+        raise ConfigError(
+            "both --image-credential-provider-config and --image-credential-provider-bin-dir need to be set"
+        )
+
+
+def _tls(file: KubeletConfiguration) -> tuple[tuple[str, ...], str]:
+    """Read the cipher suites and the minimum version of the kubelet port. Raise ConfigError."""
+    try:
+        return tls_settings.check_suites(file.tls_cipher_suites), tls_settings.check_version(file.tls_min_version)
+    except ValueError as error:
+        raise ConfigError(f"tlsCipherSuites, tlsMinVersion: {error}") from error
 
 
 def _shutdown_periods(file: KubeletConfiguration) -> tuple[Period, ...]:

@@ -3,7 +3,7 @@
 Whoever answers is not trusted: without limits on what is read at once, and on what is read without giving anything, one pod's
 server occupies the event loop for all. A read is of `READ_BYTES`; an answer's head has `HEAD_BYTES` in `HEAD_LINES` (those of
 informational answers before it, five at most, count as well; Go's transport takes 1 MiB), and of its body `body_bytes` are
-read, in `http_answer.PIECES` at most. The connection is then closed; none is used twice. Certificates are what the caller's
+read, in `http_response.PIECES` at most. The connection is then closed; none is used twice. Certificates are what the caller's
 `tls` checks. What fails has the words of Go's client, for users know and search for those.
 """
 
@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from typing import cast
 
 from agent import host_lookups
-from agent.http_answer import BROKEN, AnswerError, Body, BodyError, headers_of, status_of
 from agent.http_request import Request
+from agent.http_response import BROKEN, Body, BodyError, ResponseError, headers_of, status_of
 from agent.threads import Owner
-from kube.tls_records import Records
+from kube.client_handshakes import ClientHandshake
 
 READ_BYTES = 16 << 10
 HEAD_BYTES, HEAD_LINES = 64 << 10, 256
@@ -38,7 +38,7 @@ class BodyTimeoutError(TimeoutError):
 
 
 class ConnectError(Exception):
-    """No connection was made; `error` says why: an OSError, or a UnicodeError of a name that is none."""
+    """The connection failed with `error`: an OSError, or a UnicodeError of an invalid name."""
 
     def __init__(self, error: OSError | UnicodeError) -> None:
         super().__init__(str(error))
@@ -46,7 +46,7 @@ class ConnectError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Response:
     """The received part of a response."""
 
     status: int
@@ -54,10 +54,10 @@ class Answer:
     body: bytes = b""
 
 
-async def get(request: Request, owner: Owner, tls: ssl.SSLContext, deadline: float, body_bytes: int) -> Answer:
+async def get(request: Request, owner: Owner, tls: ssl.SSLContext, deadline: float, body_bytes: int) -> Response:
     """Send a request, for a pod, and read its answer until a time of the event loop's clock.
 
-    Raise TimeoutError, ConnectError, EOFError for no answer at all, other OSErrors (ssl.SSLError too) and AnswerError.
+    Raise TimeoutError, ConnectError, EOFError for no answer at all, other OSErrors (ssl.SSLError too) and ResponseError.
     """
     late, opened, whole = AWAITING_HEADERS, None, False
     try:
@@ -68,17 +68,17 @@ async def get(request: Request, owner: Owner, tls: ssl.SSLContext, deadline: flo
             connection.transport.write(request.head)
             status, head, rest = await _head(connection)
             if status == 101:
-                return Answer(status)
+                return Response(status)
             headers = headers_of(head)
             body = Body(status, headers, body_bytes)
             late = READING_BODY
             if body_bytes:
                 await _read_body(connection, body, rest)
             whole = not body_bytes or body.done
-            return Answer(status, headers.get(b"location", [b""])[0], body.content)
+            return Response(status, headers.get(b"location", [b""])[0], body.content)
     except TimeoutError as error:
         if error.errno is not None:  # the kernel's ETIMEDOUT
-            raise AnswerError(os.strerror(error.errno).lower()) from error
+            raise ResponseError(os.strerror(error.errno).lower()) from error
         raise (TimeoutError if late is AWAITING_HEADERS else BodyTimeoutError)(late) from error
     finally:
         if opened is not None:
@@ -98,13 +98,13 @@ async def _head(connection: _Connection) -> tuple[int, bytes, bytes]:
                 status_of(bytes(read[: read.find(b"\n")]))
                 checked = True
             if len(read) > left:
-                raise AnswerError(f"net/http: server response headers exceeded {HEAD_BYTES} bytes; aborted")
+                raise ResponseError(f"net/http: server response headers exceeded {HEAD_BYTES} bytes; aborted")
             if breaks > lines:
-                raise AnswerError(f"net/http: server response headers exceeded {HEAD_LINES} lines; aborted")
+                raise ResponseError(f"net/http: server response headers exceeded {HEAD_LINES} lines; aborted")
             data = await connection.read()
             if not data:
                 if read:
-                    raise AnswerError(f"{BROKEN}unexpected EOF")
+                    raise ResponseError(f"{BROKEN}unexpected EOF")
                 raise EOFError("EOF")
             read += data
             breaks += data.count(b"\n")
@@ -114,15 +114,15 @@ async def _head(connection: _Connection) -> tuple[int, bytes, bytes]:
         left -= len(head)
         lines -= head.count(b"\n")
         if left < 0:
-            raise AnswerError(f"net/http: server response headers exceeded {HEAD_BYTES} bytes; aborted")
+            raise ResponseError(f"net/http: server response headers exceeded {HEAD_BYTES} bytes; aborted")
         if lines < 0:
-            raise AnswerError(f"net/http: server response headers exceeded {HEAD_LINES} lines; aborted")
+            raise ResponseError(f"net/http: server response headers exceeded {HEAD_LINES} lines; aborted")
         if status == 101 or not 100 <= status < 200:
             return status, head, bytes(read)
         headers_of(head)
         informational += 1
         if informational > INFORMATIONAL:
-            raise AnswerError("net/http: too many 1xx informational responses")
+            raise ResponseError("net/http: too many 1xx informational responses")
 
 
 async def _read_body(connection: _Connection, body: Body, data: bytes) -> None:
@@ -205,7 +205,7 @@ async def _connect(
         connection = _Connection()
         if tls is None:
             return connection
-        return Records(connection, tls, server_side=False, server_hostname=host.partition("%")[0])
+        return ClientHandshake(connection, tls, host.partition("%")[0], owner.namespace or owner.pod)
 
     try:
         transport, protocol = await host_lookups.dial(made, host, port, owner)
@@ -213,15 +213,9 @@ async def _connect(
         raise ConnectError(error) from error
     if isinstance(protocol, _Connection):
         return protocol, transport
-    records = cast(Records, protocol)
+    shake = cast(ClientHandshake, protocol)
     try:
-        if records.done is None:
-            raise EOFError("EOF")
-        await records.done
+        await shake.finish(transport)
     except ConnectionResetError as error:  # asyncio's word for an end in the midst of a handshake
-        transport.abort()
         raise EOFError("EOF") from error
-    except BaseException:
-        transport.abort()
-        raise
-    return cast(_Connection, records.protocol), transport
+    return cast(_Connection, shake.records.protocol), transport

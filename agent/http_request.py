@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from urllib.parse import SplitResult, quote
 
@@ -18,7 +18,9 @@ from kube.api import core_v1
 URL_LENGTH = 8 << 10
 """Characters of a URL, also of one that a redirect leads to: as many as nginx and Apache take of a request's first line."""
 HEADERS_LENGTH = 64 << 10
-"""Characters of the headers' names and values together."""
+"""Characters of the headers' names and values together, and `HEADER_SPACE` for each: also of those that repeat a name."""
+HEADER_SPACE = 4
+"""Characters of a header's line beside its name and value."""
 _NAME = re.compile(r"[-!#$%&'*+.^_`|~0-9a-zA-Z]+")
 _VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f]*")
 _NOT_SENT = ("host", "content-length", "transfer-encoding", "trailer")
@@ -30,6 +32,15 @@ _ESCAPED_IN_HOST = re.compile(r"[\x00-\x20/?#@\\^`{|}\x7f]")
 
 
 @dataclass(frozen=True, slots=True)
+class Headers:
+    """A request's headers, checked and joined once for all redirects."""
+
+    host: str
+    """Of the Host header; "" if the URL's is sent."""
+    lines: str
+
+
+@dataclass(frozen=True, slots=True)
 class Request:
     """A request that can be sent any number of times."""
 
@@ -38,6 +49,16 @@ class Request:
     host: str
     port: int
     head: bytes
+    headers: Headers
+
+
+def check_length(headers: Iterable[core_v1.HTTPHeader]) -> None:
+    """Raise ValueError for headers of a probe or hook that are too long to be joined."""
+    length = 0
+    for header in headers:
+        length += len(header.name) + len(header.value) + HEADER_SPACE
+        if length > HEADERS_LENGTH:
+            raise ValueError(f"the headers have more than {HEADERS_LENGTH} characters")
 
 
 def url_of(action: core_v1.HTTPGetAction, host: str, port: int) -> str:
@@ -56,8 +77,11 @@ def url_of(action: core_v1.HTTPGetAction, host: str, port: int) -> str:
     return url
 
 
-def form(url: str, headers: Mapping[str, str]) -> Request:
-    """Form a request. Raise ValueError for a URL that cannot be requested, or a header that cannot be sent, as Go does."""
+def form(url: str, headers: Mapping[str, str] | Headers) -> Request:
+    """Form a request; a redirect's has the headers of the one before.
+
+    Raise ValueError for a URL that cannot be requested, or a header that cannot be sent, as Go does.
+    """
     if len(url) > URL_LENGTH:
         raise ValueError(f"the URL has more than {URL_LENGTH} characters")
     parts = urls.split(url)
@@ -68,27 +92,34 @@ def form(url: str, headers: Mapping[str, str]) -> Request:
     port = parts.port or (443 if parts.scheme == "https" else 80)
     path = quote(_BROKEN_ESCAPE.sub("%25", parts.path), safe=_SAFE) or "/"
     query = quote(_BROKEN_ESCAPE.sub("%25", parts.query), safe=_SAFE + "?[]")
-    lines = [f"GET {path}?{query} HTTP/1.1" if query else f"GET {path} HTTP/1.1", *_header_lines(parts, headers)]
-    return Request(url, parts.scheme, parts.hostname, port, "\r\n".join([*lines, "", ""]).encode(errors="replace"))
+    joined = headers if isinstance(headers, Headers) else _joined(headers)
+    host = joined.host or _checked("Host", _host(parts))
+    first = f"GET {path}?{query} HTTP/1.1" if query else f"GET {path} HTTP/1.1"
+    head = f"{first}\r\nHost: {host}\r\n{joined.lines}\r\n".encode(errors="replace")
+    return Request(url, parts.scheme, parts.hostname, port, head, joined)
 
 
-def _header_lines(parts: SplitResult, headers: Mapping[str, str]) -> list[str]:
+def _joined(headers: Mapping[str, str]) -> Headers:
     if sum(len(name) + len(value) for name, value in headers.items()) > HEADERS_LENGTH:
         raise ValueError(f"the headers have more than {HEADERS_LENGTH} characters")
-    host = next((value for name, value in headers.items() if name.lower() == "host" and value), "") or _host(parts)
-    lines, connection = [], "close"
-    for name, value in {**headers, "Host": host}.items():
-        if not _NAME.fullmatch(name):
-            raise ValueError(f"net/http: invalid header field name {json.dumps(name)}")
-        if not _VALUE.fullmatch(value):
-            raise ValueError(f"net/http: invalid header field value for {json.dumps(name)}")
-        value = value.strip(" \t")
+    lines, connection, host = [], "close", ""
+    for name, value in headers.items():
+        value = _checked(name, value)
+        if name.lower() == "host":
+            host = host or value
         if name.lower() == "connection":
             connection = value
         elif name.lower() not in _NOT_SENT:
             lines.append(f"{name}: {value}")
-    host = host.strip(" \t")
-    return [f"Host: {host}", *lines, f"Connection: {connection}"]
+    return Headers(host, "".join(f"{line}\r\n" for line in (*lines, f"Connection: {connection}")))
+
+
+def _checked(name: str, value: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"net/http: invalid header field name {json.dumps(name)}")
+    if not _VALUE.fullmatch(value):
+        raise ValueError(f"net/http: invalid header field value for {json.dumps(name)}")
+    return value.strip(" \t")
 
 
 def _host(parts: SplitResult) -> str:

@@ -1,6 +1,6 @@
 """Interfaces between the parts of the agent: the prober, the hook runner, the pods' view for the server.
 
-Each is the smallest interface that its user needs; `agent.assembly` joins them to their implementations.
+Each is the smallest interface that its user needs; `agent.assembly` connects them with their implementations.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from agent.records import ContainerRecord, SandboxRecord
+from agent.runtime_records import ContainerRecord, SandboxRecord
 from kube.api import core_v1
 
 
@@ -46,12 +46,16 @@ class Prober(Protocol):
         """Probe exactly these containers of the pod: begin with new ones, stop with the others."""
         ...
 
+    def end(self, uid: str) -> None:
+        """Make only readiness probes of a pod from now on: its containers are being stopped."""
+        ...
+
     def stop(self, uid: str) -> None:
-        """Stop everything for a pod; what was going on is cancelled."""
+        """Stop everything for a pod; what was in progress is cancelled."""
         ...
 
     def outcome(self, container_id: str) -> ProbeOutcome | None:
-        """Return what is known of a container; None where it is not probed."""
+        """Return what is known of a container; None if it is not probed."""
         ...
 
 

@@ -1,6 +1,6 @@
-"""Tasks by key: work that may take long, at most once at a time for each key, beside that of other keys.
+"""Tasks by key: for each key at most one task at a time, concurrently with those of other keys.
 
-A driver that does not answer blocks what is done with it for minutes. Under a key of its own that blocks nothing else.
+Calls to a driver that does not answer block for minutes. With a key for each driver they block nothing else.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ import msgspec
 from agent.assembly import Agent
 from agent.config import AgentConfig
 from agent.kubelet_configuration import shown
-from agent.node.registration import Node
+from agent.node.registration import NodeRegistration
 from agent.server.app import ServerDependencies, build
 from agent.server.authentication import Authenticator
 from agent.server.authorization import Authorizer
@@ -24,6 +24,7 @@ from agent.volumes.local_path import LocalPathVolumes
 from kube import certificates, pki
 from kube.client import Client
 from kube.clock import Clock
+from kube.loops import Loops
 
 log = logging.getLogger(__name__)
 
@@ -100,7 +101,7 @@ def _listener(config: AgentConfig, cert: Path, key: Path) -> Listener:
     )
 
 
-async def _serve_signed(app: Any, config: AgentConfig, client: Client, node: Node, clock: Clock) -> None:
+async def _serve_signed(app: Any, config: AgentConfig, client: Client, node: NodeRegistration, clock: Clock) -> None:
     """Serve with a certificate that the cluster signs, from the moment it is there."""
     renewed = asyncio.Event()
 
@@ -119,13 +120,13 @@ async def _serve_signed(app: Any, config: AgentConfig, client: Client, node: Nod
     )
     await node.registered.wait()
     async with asyncio.TaskGroup() as group:
-        group.create_task(rotation.run(), name="serving certificate")
+        group.create_task(Loops(clock).run("serving certificate", rotation.run), name="serving certificate")
         if not await asyncio.to_thread(rotation.file.exists):
             await renewed.wait()
         await serve_tls(app, _listener(config, rotation.file, rotation.file))
 
 
-def _certificate(config: AgentConfig, node: Node, clock: Clock) -> tuple[Path, Path]:
+def _certificate(config: AgentConfig, node: NodeRegistration, clock: Clock) -> tuple[Path, Path]:
     """Return the serving certificate's files: those of the configuration, or a self-signed pair made here."""
     if config.tls_cert_file is not None and config.tls_private_key_file is not None:
         return config.tls_cert_file, config.tls_private_key_file

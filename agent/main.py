@@ -1,8 +1,8 @@
 """The agent as one coroutine: builds its parts (assembly.py), starts them in stages, runs until SIGTERM.
 
-Everything lives in one task group. Stopping it stops no container: they run on without the agent, and the next agent finds them
-by their labels. A loop that can start anew at any time is restarted after an error (kube/loops.py); an error of any other part
-ends the agent, which is then started again.
+All parts run in one task group. Stopping it stops no container: containers keep running without the agent, and the next agent
+finds them by their labels. A loop that can start again at any time is restarted after an error (kube/loops.py); an error of
+any other part ends the agent, which is then started again.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 async def run(config: AgentConfig, *, ready: Callable[[], None] | None = None, clock: Clock = SYSTEM) -> None:
     """Run the agent until cancelled or SIGTERM; `ready` is called when the node is Ready.
 
-    Raise ConfigError where the configuration contradicts itself or the machine.
+    Raise ConfigError if the configuration contradicts itself or the machine.
     """
     if config.kubeconfig is None:
         raise ConfigError("--kubeconfig is required")

@@ -1,4 +1,4 @@
-"""Passes a change on to whoever subscribed, so that its source need not know them."""
+"""Observer list: passes changes to the subscribed functions, so that the source does not depend on them."""
 
 from __future__ import annotations
 

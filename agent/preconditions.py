@@ -22,7 +22,7 @@ RUNTIME_RETRY_SECONDS = 0.25
 
 
 async def user_namespaces(config: AgentConfig) -> UserNamespaces:
-    """Raise ConfigError where the IDs that the node has for pods cannot be used."""
+    """Raise ConfigError if the IDs that the node has for pods cannot be used."""
     try:
         room = await subordinate_ids.usable(config.ids_per_pod, config.max_pods)
     except subordinate_ids.SubordinateIdsError as error:
@@ -33,7 +33,7 @@ async def user_namespaces(config: AgentConfig) -> UserNamespaces:
 
 
 def eviction_thresholds(config: AgentConfig) -> tuple[Threshold, ...]:
-    """Raise ConfigError where the eviction thresholds do not fit together."""
+    """Raise ConfigError if the eviction thresholds do not fit together."""
     try:
         return thresholds(
             config.eviction_hard,

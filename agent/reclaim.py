@@ -1,4 +1,4 @@
-"""Builds what measures usage and reclaims resources: image garbage collection, eviction, housekeeping."""
+"""Builds the components that measure usage and reclaim resources: image garbage collection, eviction, housekeeping."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from agent.base import Base
 from agent.eviction import Eviction, signals
+from agent.eviction.image_filesystem import ImageFilesystem
 from agent.eviction.thresholds import ThresholdTracker
 from agent.images.garbage_collection import ImageGC
 from agent.node.housekeeping import Housekeeping
@@ -19,7 +20,7 @@ from agent.volumes.assembly import Volumes
 
 @dataclass(frozen=True, slots=True)
 class Reclaim:
-    """Measures usage, and reclaims what is short or has no owner."""
+    """Components that measure usage and reclaim scarce resources and those without an owner."""
 
     collector: Collector
     image_gc: ImageGC
@@ -33,7 +34,7 @@ class Reclaim:
 
 
 def build_reclaim(base: Base, volumes: Volumes, pods: Pods, thresholds: ThresholdTracker) -> Reclaim:
-    """Build the parts; nothing runs yet."""
+    """Build the components without starting them."""
     config, state, clock, manager = base.config, base.state, base.clock, pods.manager
     collector = Collector(
         base.runtime.client,
@@ -49,7 +50,7 @@ def build_reclaim(base: Base, volumes: Volumes, pods: Pods, thresholds: Threshol
     image_gc = ImageGC(
         base.runtime.client,
         clock,
-        seen=pods.image_records.prune,
+        seen=pods.image_access.prune,
         mounted=lambda: [id for view in manager.views() for c in view.containers for id in c.mounted_images],
         high=config.image_gc_high_percent,
         low=config.image_gc_low_percent,
@@ -62,13 +63,15 @@ def build_reclaim(base: Base, volumes: Volumes, pods: Pods, thresholds: Threshol
         tree = base.pod_cgroups
         return cgroup.memory_of(tree.fs.mount, tree.kubepods()) if tree is not None else None
 
+    images = ImageFilesystem(base.runtime.client, config.root_dir)
     eviction = Eviction(
         manager,
         thresholds,
-        signals.reader(config.root_dir, state.memory_capacity, pods_memory),
+        signals.reader(config.root_dir, state.memory_capacity, pods_memory, lambda: images.folder),
         collector.snapshot,
         image_gc.free,
         state.request_report,
+        images,
         clock=clock,
         most_grace=config.eviction_max_pod_grace,
         metrics=base.metrics,

@@ -1,7 +1,7 @@
 """The container runtime as the pods' steps use it: records in and out, heavy calls limited, no call abandoned on cancel.
 
 A pod's sync may be cancelled at any moment because the pod is to terminate. A sandbox or container that is just being created
-would be leaked then, so such calls run to their end before the cancellation goes on.
+would be leaked then, so such calls run to their end before the cancellation continues.
 """
 
 from __future__ import annotations
@@ -9,16 +9,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from agent import records
+from agent import runtime_records
 from agent.limiter import Limiter
-from agent.records import ContainerRecord, PodRuntime, SandboxRecord
+from agent.list_budget import CONTAINER_BYTES, CONTAINER_PARTS, SANDBOX_BYTES, SANDBOX_PARTS, ListBudget
+from agent.runtime_records import ContainerRecord, PodRuntime, SandboxRecord
 from cri.client import Client
-from cri.errors import NotFoundError
-from cri.messages import ContainerConfig, PodSandboxConfig
+from cri.errors import MessageTooLargeError, NotFoundError
+from cri.messages import Container, ContainerConfig, PodSandbox, PodSandboxConfig
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -37,22 +38,42 @@ class RuntimePod:
     runtime: PodRuntime = field(default_factory=PodRuntime)
 
 
-class Runtime:
-    """One runtime, its calls bounded to `limit` at a time."""
+class _ListedPod:
+    """A pod while the runtime's lists are read, and its records from before."""
 
-    def __init__(self, client: Client, limit: int = 4) -> None:
+    def __init__(self, pod: RuntimePod, old: PodRuntime) -> None:
+        self.old = old
+        self.old_sandboxes = {sandbox.id: sandbox for sandbox in old.sandboxes}
+        self.sandboxes: list[SandboxRecord] = []
+        self.containers: list[ContainerRecord] = []
+        self._pod = pod
+
+    def whole(self) -> RuntimePod:
+        self._pod.runtime = PodRuntime.of(self.sandboxes, self.containers)
+        return self._pod
+
+
+class Runtime:
+    """One runtime, its calls bounded to `limit` at a time; `folders` returns the UIDs of the pods that have folders."""
+
+    def __init__(self, client: Client, limit: int = 4, folders: Callable[[], Iterable[str]] = tuple) -> None:
         self.client = client
         self.limiter = Limiter(limit)
+        self.sandbox_list = ListBudget(SANDBOX_BYTES, SANDBOX_PARTS)
+        self.container_list = ListBudget(CONTAINER_BYTES, CONTAINER_PARTS)
+        self._folders = folders
 
     async def run_sandbox(self, config: PodSandboxConfig, handler: str) -> SandboxRecord:
         """Make a sandbox and return it with its addresses. Raise CRIError."""
         async with self.limiter.slot(SANDBOX):
+            self.sandbox_list.created(config.labels, config.annotations)
             sandbox_id = await whole(self.client.runtime.run_pod_sandbox(config, handler))
-        return records.sandbox_record(await self.client.runtime.pod_sandbox_status(sandbox_id))
+        return runtime_records.sandbox_record(await self.client.runtime.pod_sandbox_status(sandbox_id))
 
     async def create(self, sandbox_id: str, config: ContainerConfig, sandbox: PodSandboxConfig) -> str:
         """Create a container and return its ID. Raise CRIError."""
         async with self.limiter.slot(START):
+            self.container_list.created(config.labels, config.annotations)
             return await whole(self.client.runtime.create_container(sandbox_id, config, sandbox))
 
     async def start(self, container_id: str) -> None:
@@ -83,75 +104,92 @@ class Runtime:
             await self.client.runtime.remove_container(container_id)
 
     async def container(self, container_id: str, sandbox_id: str = "") -> ContainerRecord | None:
-        """Read one container; None where it is gone. Raise CRIError."""
+        """Read one container; None if it is gone. Raise CRIError."""
         try:
             status = await self.client.runtime.container_status(container_id)
         except NotFoundError:
             return None
-        return records.container_record(status, sandbox_id)
+        return runtime_records.container_record(status, sandbox_id)
 
     async def sandbox(self, sandbox_id: str) -> SandboxRecord | None:
-        """Read one sandbox; None where it is gone. Raise CRIError."""
+        """Read one sandbox; None if it is gone. Raise CRIError."""
         try:
-            return records.sandbox_record(await self.client.runtime.pod_sandbox_status(sandbox_id))
+            return runtime_records.sandbox_record(await self.client.runtime.pod_sandbox_status(sandbox_id))
         except NotFoundError:
             return None
 
     async def of_pod(self, uid: str) -> PodRuntime:
         """List what there is of one pod. Raise CRIError."""
-        labels = {records.POD_UID: uid}
+        labels = {runtime_records.POD_UID: uid}
         sandboxes, containers = await asyncio.gather(
             self.client.runtime.list_pod_sandboxes(labels=labels), self.client.runtime.list_containers(labels=labels)
         )
-        runtime = PodRuntime()
+        known_sandboxes, known_containers = [], []
         for sandbox in sandboxes:
-            known: SandboxRecord | None = records.listed_sandbox(sandbox)
+            known: SandboxRecord | None = runtime_records.listed_sandbox(sandbox)
             if known is not None and known.ready:
                 known = await self.sandbox(known.id)
             if known is not None:
-                runtime = runtime.with_sandbox(known)
+                known_sandboxes.append(known)
         for listed in containers:
             record = await self.container(listed.id, listed.pod_sandbox_id)
             if record is not None:
-                runtime = runtime.with_container(record)
-        return runtime
+                known_containers.append(record)
+        return PodRuntime.of(known_sandboxes, known_containers)
 
     async def pods(self, known: dict[str, PodRuntime] | None = None) -> dict[str, RuntimePod]:
         """List everything, by pod UID; the status of what has the same state as in `known` is not read again."""
-        sandboxes, containers = await asyncio.gather(
-            self.client.runtime.list_pod_sandboxes(), self.client.runtime.list_containers()
-        )
-        found: dict[str, RuntimePod] = {}
-        before = known or {}
+        before, nothing = known or {}, PodRuntime()
+        sandboxes, containers = await self._listed(before)
+        self.sandbox_list.listed(sandboxes)
+        self.container_list.listed(containers)
+        found: dict[str, _ListedPod] = {}
 
-        def pod(labels: Any) -> RuntimePod | None:
-            uid = labels.get(records.POD_UID, "")
+        def pod(labels: Any) -> _ListedPod | None:
+            uid = labels.get(runtime_records.POD_UID, "")
             if not uid:
                 return None  # not a pod of a kubelet's
-            return found.setdefault(
-                uid, RuntimePod(uid, labels.get(records.POD_NAMESPACE, ""), labels.get(records.POD_NAME, ""))
-            )
+            if uid not in found:
+                listed = RuntimePod(
+                    uid, labels.get(runtime_records.POD_NAMESPACE, ""), labels.get(runtime_records.POD_NAME, "")
+                )
+                found[uid] = _ListedPod(listed, before.get(uid, nothing))
+            return found[uid]
 
         for sandbox in sandboxes:
             if (owner := pod(sandbox.labels)) is None:
                 continue
-            listed = records.listed_sandbox(sandbox)
-            old = next((s for s in before.get(owner.uid, PodRuntime()).sandboxes if s.id == listed.id), None)
+            listed = runtime_records.listed_sandbox(sandbox)
+            old = owner.old_sandboxes.get(listed.id)
             if old is not None and (old.ready == listed.ready or not listed.ready):
                 record: SandboxRecord | None = replace(old, ready=listed.ready)
             else:
                 record = await self.sandbox(listed.id) if listed.ready else listed
             if record is not None:
-                owner.runtime = owner.runtime.with_sandbox(record)
+                owner.sandboxes.append(record)
         for container in containers:
             if (owner := pod(container.labels)) is None:
                 continue
-            seen = before.get(owner.uid, PodRuntime()).find(container.id)
-            if seen is None or seen.state is not records.listed_state(container):
+            seen = owner.old.find(container.id)
+            if seen is None or seen.state is not runtime_records.listed_state(container):
                 seen = await self.container(container.id, container.pod_sandbox_id)
             if seen is not None:
-                owner.runtime = owner.runtime.with_container(seen)
-        return found
+                owner.containers.append(seen)
+        return {uid: each.whole() for uid, each in found.items()}
+
+    async def _listed(self, known: Iterable[str]) -> tuple[list[PodSandbox], list[Container]]:
+        """List everything; if it is too large for a message, pod by pod: those of the UIDs, and those with folders."""
+        runtime = self.client.runtime
+        try:
+            return await asyncio.gather(runtime.list_pod_sandboxes(), runtime.list_containers())
+        except MessageTooLargeError as error:
+            log.warning("the runtime's list is too large, each pod is listed: %s", error)
+        sandboxes, containers = list[PodSandbox](), list[Container]()
+        for uid in {*known, *await asyncio.to_thread(self._folders)}:
+            labels = {runtime_records.POD_UID: uid}
+            sandboxes += await runtime.list_pod_sandboxes(labels=labels)
+            containers += await runtime.list_containers(labels=labels)
+        return sandboxes, containers
 
 
 async def whole(call: Coroutine[Any, Any, T]) -> T:

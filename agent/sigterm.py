@@ -33,7 +33,7 @@ class SigtermHandler:
         self._limit: asyncio.Task[None] | None = None
 
     async def until_stopped(self) -> None:
-        """Wait for SIGTERM, then raise Stopped; begin the limit when the agent ends, for whatever reason."""
+        """Wait for SIGTERM, then raise Terminated; begin the limit when the agent ends, for whatever reason."""
         stopped = asyncio.Event()
         loop = asyncio.get_running_loop()
         with contextlib.suppress(ValueError, RuntimeError):  # signals reach the main thread alone

@@ -10,7 +10,7 @@ from kube.loops import Loops
 
 
 class Tasks:
-    """`start` runs a task whose error ends the agent, `loop` one that is started again after an error."""
+    """`start` runs a task whose error ends the agent, `loop` one that is restarted after an error."""
 
     def __init__(self, group: asyncio.TaskGroup, loops: Loops) -> None:
         self._group, self._loops = group, loops

@@ -2,9 +2,9 @@
 
 A call to a file system whose server is gone (NFS, a hung driver's mount) blocks its thread for as long as that lasts. In a pool
 a few such calls would block the files of all pods. So calls that touch a volume run in daemon threads of their own: calls with
-the same key (a pod's, a volume's) one after another, reads with the same key shared, and no more than `LIMIT` in all. Calls
-that have not returned for a while count against the same pod, server or namespace (`Owner`), so that a hung file system of one
-leaves threads for others.
+the same key (a pod's, a volume's) one after another, reads with the same key shared, and no more than `LIMIT` in all. Few run
+at a time (thread_slots.py): the others wait without a thread. Calls that have not returned for a while count against the same
+pod, server or namespace (`Owner`), so that a hung file system of one leaves threads for others.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 from weakref import WeakKeyDictionary
 
+from agent import null_bytes, thread_slots
+from agent.thread_slots import Work
 from agent.usage.exposition import Text
 from kube.api import core_v1
 
@@ -26,9 +28,11 @@ T = TypeVar("T")
 FILES = 16
 """Threads for the agent's own files: a disk answers, however slowly."""
 LIMIT = 512
-"""Most concurrent calls to volumes."""
+"""Most concurrent calls to volumes, those that wait for a slot not counted."""
+WAIT_SECONDS = 30.0
+"""Most time that a call with a time limit waits for its slot."""
 HUNG_SECONDS = 2.0
-"""A call that has not returned by then counts as one that hangs."""
+"""A call that has neither returned nor paused by then counts as one that hangs."""
 POD, SERVER, NAMESPACE = 4, 64, 256
 """Calls of a pod, of the pods of a namespace that use one server, and of a namespace that may hang before no more are begun."""
 
@@ -70,7 +74,16 @@ class Owner:
 class _Call:
     future: asyncio.Future[Any]
     owner: Owner
-    began: float
+    work: Work
+    begun: asyncio.Event
+
+    async def result(self, seconds: float | None) -> Any:
+        """Wait for the result, for so many seconds from the call's begin. Raise TimeoutError."""
+        if seconds is not None:
+            async with asyncio.timeout(WAIT_SECONDS):
+                await self.begun.wait()
+        async with asyncio.timeout(seconds):
+            return await asyncio.shield(self.future)
 
 
 _running: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, _Call]] = WeakKeyDictionary()
@@ -83,24 +96,26 @@ def _calls() -> dict[str, _Call]:
 async def call(key: str, function: Callable[..., T], *args: Any, owner: Owner | None = None) -> T:
     """Return what a function returns that may block for ever, once earlier calls with the same key have returned.
 
-    Cancelling the wait does not end the thread. Raise OSError (EAGAIN) where too many calls do not return. Without an owner
-    the key is that of a pod.
+    Cancelling the wait does not end the thread. Raise OSError: EAGAIN where too many calls do not return, EINVAL where a path
+    contains a NUL. All calls without an owner, whose namespace is not known, have the slots of one namespace together.
     """
     running = _calls()
     while (earlier := running.get(key)) is not None:
         await asyncio.wait((earlier.future,))
-    result: T = await asyncio.shield(_start(running, key, owner or Owner(key), function, *args))
+    result: T = await _start(running, key, owner or Owner(key), function, *args).result(None)
     return result
 
 
-async def call_shared(key: str, function: Callable[..., T], *args: Any, owner: Owner | None = None) -> T:
-    """Return the result of a function that only reads; concurrent calls with the same key share one."""
+async def call_shared(
+    key: str, function: Callable[..., T], *args: Any, owner: Owner | None = None, seconds: float | None = None
+) -> T:
+    """Return the result of a function that only reads; concurrent calls with the same key share one.
+
+    Raise TimeoutError where it takes more than `seconds`, the wait for a slot not counted, which is limited by itself.
+    """
     running = _calls()
-    under_way = running.get(key)
-    if under_way is not None:
-        shared: T = await asyncio.shield(under_way.future)
-        return shared
-    result: T = await asyncio.shield(_start(running, key, owner or Owner(key), function, *args))
+    under_way = running.get(key) or _start(running, key, owner or Owner(key), function, *args)
+    result: T = await under_way.result(seconds)
     return result
 
 
@@ -109,46 +124,89 @@ def under_way(key: str) -> bool:
     return key in _calls()
 
 
-def _start(
-    running: dict[str, _Call], key: str, owner: Owner, function: Callable[..., T], *args: Any
-) -> asyncio.Future[T]:
-    loop = asyncio.get_running_loop()
-    if len(running) >= LIMIT:
-        raise OSError(errno.EAGAIN, f"{LIMIT} calls to file systems have not returned yet")
-    hung = [call.owner for call in running.values() if loop.time() - call.began > HUNG_SECONDS]
-    if refusal := owner.refusal(hung):
+def _start(running: dict[str, _Call], key: str, owner: Owner, function: Callable[..., T], *args: Any) -> _Call:
+    if refusal := _refusal(running, owner):
         raise OSError(errno.EAGAIN, refusal)
-    future = begin(f"volume {key}", function, *args, ended=lambda: running.pop(key, None))
-    running[key] = _Call(future, owner, loop.time())
-    return future
+    slots = thread_slots.of_loop()
+
+    def ended() -> None:
+        running.pop(key, None)
+        slots.leave(work)
+
+    thread = _Thread(f"volume {key}", function, args, ended)
+
+    def start() -> None:
+        started.begun.set()
+        # Calls may have begun to hang while this one waited.
+        if refusal := _refusal(running, owner, work):
+            thread.loop.call_soon(thread.settle, None, OSError(errno.EAGAIN, refusal))
+        else:
+            thread.start(work.enter_thread)
+
+    work = Work(slots, owner.namespace, start)
+    started = running[key] = _Call(thread.future, owner, work, asyncio.Event())
+    slots.enter(work)
+    return started
+
+
+def _refusal(running: dict[str, _Call], owner: Owner, apart: Work | None = None) -> str:
+    """Return why a call of an owner may not begin now, "" where it may."""
+    begun = [call for call in running.values() if call.work.begun and call.work is not apart]
+    if len(begun) >= LIMIT:
+        return f"{LIMIT} calls to file systems have not returned yet"
+    return owner.refusal([call.owner for call in begun if call.work.hangs(HUNG_SECONDS)])
 
 
 def begin(name: str, function: Callable[..., T], *args: Any, ended: Callable[[], object]) -> asyncio.Future[T]:
     """Run a function in a daemon thread of its own; `ended` is called on the loop when it has returned."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[T] = loop.create_future()
+    thread = _Thread(name, function, args, ended)
+    thread.start()
+    return thread.future
 
-    def settle(result: T | None, error: BaseException | None) -> None:
-        ended()
-        if future.cancelled():
+
+class _Thread(Generic[T]):
+    """A function that runs in a daemon thread of its own, and its result."""
+
+    def __init__(
+        self, name: str, function: Callable[..., T], args: tuple[Any, ...], ended: Callable[[], object]
+    ) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[T] = self.loop.create_future()
+        self._name, self._function, self._args, self._ended = name, function, args, ended
+
+    def start(self, first: Callable[[], None] = lambda: None) -> None:
+        """Start the thread, which calls `first` before the function."""
+        try:
+            threading.Thread(target=self._work, args=(first,), name=self._name, daemon=True).start()
+        except Exception as error:  # RuntimeError where the process may have no more threads, MemoryError
+            self.loop.call_soon(self.settle, None, OSError(errno.EAGAIN, str(error) or type(error).__name__))
+
+    def settle(self, result: T | None, error: BaseException | None) -> None:
+        """Record the result or the error."""
+        try:
+            self._ended()
+        finally:
+            self._record(result, error)
+
+    def _record(self, result: T | None, error: BaseException | None) -> None:
+        if self.future.cancelled():
             return
         if error is None:
-            future.set_result(result)  # type: ignore[arg-type]
+            self.future.set_result(result)  # type: ignore[arg-type]
         else:
-            future.set_exception(error)
-            future.exception()  # whoever waited may have gone
+            self.future.set_exception(error)
+            self.future.exception()  # whoever waited may have gone
 
-    def work() -> None:
+    def _work(self, first: Callable[[], None]) -> None:
         result, error = None, None
         try:
-            result = function(*args)
+            first()
+            with null_bytes.as_os_error():
+                result = self._function(*self._args)
         except BaseException as raised:
             error = raised
         with contextlib.suppress(RuntimeError):  # the loop is closed: there is no waiter any more
-            loop.call_soon_threadsafe(settle, result, error)
-
-    threading.Thread(target=work, name=name, daemon=True).start()
-    return future
+            self.loop.call_soon_threadsafe(self.settle, result, error)
 
 
 class Threads:
@@ -157,12 +215,13 @@ class Threads:
     def __init__(self) -> None:
         self._pool: ThreadPoolExecutor | None = None
         self._volumes: dict[str, _Call] = {}
+        self._slots: thread_slots.ThreadSlots | None = None
 
     def install(self) -> None:
         """Make the pool the running loop's default executor."""
         self._pool = ThreadPoolExecutor(FILES, thread_name_prefix="files")
         asyncio.get_running_loop().set_default_executor(self._pool)
-        self._volumes = _calls()
+        self._volumes, self._slots = _calls(), thread_slots.of_loop()
 
     def write(self, text: Text) -> None:
         """Add the families to a text."""
@@ -177,5 +236,11 @@ class Threads:
             "wherry_volume_calls",
             "gauge",
             f"Number of calls to volumes under way, of at most {LIMIT}: one that stays belongs to a hung file system",
-            [({}, float(len(self._volumes)), 0.0)],
+            [({}, float(sum(call.work.begun for call in self._volumes.values())), 0.0)],
+        )
+        text.family(
+            "wherry_volume_calls_waiting",
+            "gauge",
+            f"Number of calls to volumes that wait for one of the {thread_slots.NODE} slots of those that run",
+            [({}, float(self._slots.waiting if self._slots is not None else 0), 0.0)],
         )

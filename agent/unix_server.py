@@ -1,6 +1,6 @@
-"""A gRPC service on a unix socket, whose messages stay bytes until the first call.
+"""A gRPC service on a unix socket that imports its protobuf messages at the first call.
 
-So an agent that nobody calls has not loaded the protocol. A path longer than the kernel accepts for a socket (107 bytes) is
+So an agent without callers does not load the protocol. A path longer than the kernel accepts for a socket (107 bytes) is
 bound through the directory's descriptor.
 """
 

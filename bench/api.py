@@ -26,7 +26,7 @@ from pathlib import Path
 import uvloop
 
 from bench import signals
-from control.config import ControlConfig
+from bench.server import SERVER
 from kube import pki_layout, process
 from kube.api import authentication_v1, core_v1, meta_v1, rbac_v1
 from kube.client import Client
@@ -37,8 +37,6 @@ from wherry import defaults
 
 OBJECTS = 500
 WATCHERS = 100
-SERVER = (sys.executable, "-m", "wherry.allocator", "bench.api")
-"""The server's command line, with the allocator that the control plane is started with."""
 UPDATES = 60
 CREATE = """
 local id = {id}
@@ -68,33 +66,6 @@ def free_port() -> int:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
         return port
-
-
-def configuration(directory: Path, port: int, etcd: str = "") -> ControlConfig:
-    keys, policy = directory / "pki", directory / "audit.yaml"
-    return ControlConfig(
-        data_dir=directory / "data",
-        cert_file=keys / "apiserver.crt",
-        key_file=keys / "apiserver.key",
-        client_ca_file=keys / "ca.crt",
-        ca_key_file=keys / "ca.key",
-        service_account_key_file=keys / "sa.key",
-        bind_address="127.0.0.1",
-        port=port,
-        store="etcd" if etcd else "sqlite",
-        etcd_servers=(etcd,) if etcd else (),
-        audit_policy_file=policy if policy.exists() else None,
-    )
-
-
-def serve(directory: Path, port: int, etcd: str) -> None:
-    """Be the server; its process identifier is left in a file for those who measure it."""
-    import gc
-
-    from control.main import run
-
-    (directory / "pid").write_text(str(os.getpid()))
-    uvloop.run(run(configuration(directory, port, etcd), ready=gc.freeze))
 
 
 class Bench:
@@ -201,19 +172,19 @@ class Bench:
         return round(int(found.group(1)) / 1024, 1)
 
 
-async def measure(seconds: int, on_etcd: bool, audited: bool) -> dict[str, object]:
+async def measure(seconds: int, *, on_etcd: bool, audited: bool) -> dict[str, object]:
     with tempfile.TemporaryDirectory(prefix="wherry-bench-") as name:
         directory = Path(name)
         if audited:
             (directory / "audit.yaml").write_bytes(defaults.AUDIT_POLICY.read_bytes())
         bench = Bench(directory, seconds)
-        argv = [*SERVER, "--serve", str(directory), "--port", str(bench.port)]
+        argv = [*SERVER, str(directory), str(bench.port)]
         if not on_etcd:
             return await measure_server(bench, argv)
         from tests.support.etcd import etcd
 
         async with etcd(directory / "etcd") as cluster:
-            return await measure_server(bench, [*argv, "--server", cluster.servers[0]])
+            return await measure_server(bench, [*argv, cluster.servers[0]])
 
 
 async def measure_server(bench: Bench, argv: list[str]) -> dict[str, object]:
@@ -250,17 +221,11 @@ async def measure_server(bench: Bench, argv: list[str]) -> dict[str, object]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=int, default=4)
-    parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("--port", type=int, help=argparse.SUPPRESS)
-    parser.add_argument("--server", default="", help=argparse.SUPPRESS)
     parser.add_argument("--etcd", action="store_true", help="measure with the objects in etcd")
     parser.add_argument("--no-audit", action="store_true", help="measure without an audit log")
     arguments = parser.parse_args()
-    if arguments.serve:
-        serve(arguments.serve, arguments.port, arguments.server)
-    else:
-        signals.end_in_order()
-        print(json.dumps(uvloop.run(measure(arguments.seconds, arguments.etcd, not arguments.no_audit))))
+    signals.end_in_order()
+    print(json.dumps(uvloop.run(measure(arguments.seconds, on_etcd=arguments.etcd, audited=not arguments.no_audit))))
 
 
 if __name__ == "__main__":

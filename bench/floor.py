@@ -2,8 +2,8 @@
 
     python -m bench.floor unix:///run/wherry/containerd.sock IMAGE        prints one JSON object; medians, seconds
 
-The same calls that the agent makes, by the same client, without anything of ours around them: a pod cannot start faster here.
-The burst is made four pods at a time: containerd and runc do not get through more, and with more each pod waits for all others.
+These are the agent's calls, by the same client, without the agent: the minimum time to start a pod on this machine. The burst
+starts four pods at a time: containerd and runc do not process more in parallel, and with more each pod waits for all others.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A large cluster simulated: hollow nodes that hold leases and run pods, and the control plane that has them.
+"""Simulates a large cluster: hollow nodes that renew leases and run pods, and the control plane.
 
 `python -m bench.hollow [--nodes 5000] [--pods 5000] [--idle 10]`. The control plane (server, controllers, scheduler, SQLite) is
 a process of its own, reached over HTTPS; the nodes are in this one. Measured: how fast nodes register, how fast a
-Deployment's pods are made, bound and Ready, and what the control plane costs while nothing happens but leases.
+Deployment's pods are created, bound and Ready, and the CPU time of the control plane with only lease renewals.
 Prints one JSON object; memory is resident MiB, CPU a share of one core, or milliseconds of the control plane for one node,
 one pod (from the Deployment to Ready) and one lease's renewal, which other work on the machine changes least.
 """

@@ -4,7 +4,7 @@
 
 The attacks (bench/hostile_attacks.py) come from one client without credentials, or from one with few rights, on the same
 address as everybody else. For each: the 99th percentile of what clients wait for (bench/hostile_probes.py) while it is quiet
-and while the attack goes on, in milliseconds; and the attacked daemon's memory (proportional set size, MiB) before, at most,
+and while the attack continues, in milliseconds; and the attacked daemon's memory (proportional set size, MiB) before, at most,
 and after, when the attacker has gone and the limits' times are over. `over` lists what is beyond the bounds: thrice the quiet
 time, 20 % more memory.
 """

@@ -59,12 +59,12 @@ def unchecked() -> ssl.SSLContext:
 TLS = unchecked()
 
 
-async def opened(place: tuple[str, int], tls: bool = True) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def opened(place: tuple[str, int], *, tls: bool = True) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     return await asyncio.open_connection(*place, ssl=TLS if tls else None)
 
 
 async def many(one: Callable[[int], Awaitable[None]], count: int, a_second: float) -> None:
-    """Keep `count` of them going, begun at this rate; one that ends begins anew at its turn."""
+    """Keep `count` of them going, begun at this rate; one that ends begins again at its turn."""
 
     async def again(number: int) -> None:
         while True:
@@ -80,9 +80,9 @@ async def many(one: Callable[[int], Awaitable[None]], count: int, a_second: floa
     await asyncio.gather(*tasks)
 
 
-async def hold(place: tuple[str, int], first: bytes, more: bytes = b"", tls: bool = True) -> None:
+async def hold(place: tuple[str, int], first: bytes, more: bytes = b"", *, tls: bool = True) -> None:
     """Send the beginning of something and then `more` every second, until the server closes the connection."""
-    reader, writer = await opened(place, tls)
+    reader, writer = await opened(place, tls=tls)
     try:
         writer.write(first)
         while True:

@@ -1,14 +1,14 @@
-"""Latency probes: time the requests of well-behaved clients while an attack of bench/hostile.py goes on.
+"""Latency probes: time the requests of well-behaved clients while an attack of bench/hostile.py continues.
 
 python -m bench.hostile_probes KUBECONFIG SECONDS TARGETS IMAGE PROBE...        prints each probe's times in seconds
 
-livez       GET /livez on a new connection, as those who manage the server ask
+livez       GET /livez on a new connection, as systemd or a load balancer sends it
 lease       a node's lease is renewed
 pod         a pod, from the call that creates it until it is Ready
 healthz     GET /healthz of the kubelet on a new connection
 proxy       GET /healthz of the proxy on a new connection
-dns         a Service's name is asked for over UDP
-dns_tcp     and over TCP, on a new connection
+dns         a query for a Service's name over UDP
+dns_tcp     the same over TCP, on a new connection
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class Probes:
 
 
 async def repeat(once: Callable[[], Awaitable[None]], pause: float, seconds: float) -> list[float]:
-    """Return how long each took; one that fails is retried, as its client would, and its time goes on."""
+    """Return how long each took; one that fails is retried, as its client would, and its time continues."""
     taken: list[float] = []
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:

@@ -25,14 +25,14 @@ from netproxy.main import GC_THRESHOLDS
 from netproxy.model import ServicePort, plan_service
 from netproxy.nft.writer import NftWriter
 from netproxy.nftables.backend import NFTablesBackend
-from netproxy.settings import RuleSettings, StaticSettings
+from netproxy.settings import FixedChainSettings, RuleSettings
 from netproxy.xtables.writer import RestoreWriter
 from tests.support import services
 from tests.support.netns import Namespace, namespaces
 
 CHANGES = 7
 RULES = RuleSettings(local_cidrs=("10.244.0.0/16",))
-FIXED = StaticSettings(service_cidrs=("10.96.0.0/12",), cluster_cidrs=("10.244.0.0/16",))
+FIXED = FixedChainSettings(service_cidrs=("10.96.0.0/12",), cluster_cidrs=("10.244.0.0/16",))
 
 
 @dataclass
@@ -42,7 +42,7 @@ class Texts:
     given: list[str] = field(default_factory=list)
 
 
-def backend(flavour: str, texts: Texts) -> tuple[Backend, list[str]]:
+def backend(flavour: str, texts: Texts, *, in_process: bool) -> tuple[Backend, list[str]]:
     """Return the mode's backend, which notes each text, and the tool's command."""
     if flavour == "nftables":
 
@@ -51,7 +51,7 @@ def backend(flavour: str, texts: Texts) -> tuple[Backend, list[str]]:
                 texts.given.append(text)
                 await super().apply(text)
 
-        return NFTablesBackend(Nft(), RULES, FIXED), ["nft", "-f", "-"]
+        return NFTablesBackend(Nft(in_process=in_process), RULES, FIXED), ["nft", "-f", "-"]
 
     class Restore(RestoreWriter):
         async def apply(self, text: str) -> None:
@@ -65,16 +65,16 @@ def planned(name: str, ip: str, *endpoints: str) -> tuple[ServicePort, ...]:
     return plan_service(services.service(name, ip), [services.slice_of(name, *endpoints)])
 
 
-Figures = dict[str, list[tuple[float, float]]]
+Measurements = dict[str, list[tuple[float, float]]]
 
 
-async def ours(proxy: Backend, texts: Texts, count: int) -> tuple[Figures, dict[str, list[str]]]:
+async def ours(proxy: Backend, texts: Texts, count: int) -> tuple[Measurements, dict[str, list[str]]]:
     """Return (wall, processor) of each step, and the texts that each step wrote."""
     objects = [
         (services.service(f"other-{n}", address(n)), [services.slice_of(f"other-{n}", endpoint_address(n))])
         for n in range(count)
     ]
-    figures: Figures = {"cold": [], "change": [], "endpoint": []}
+    measured: Measurements = {"cold": [], "change": [], "endpoint": []}
     written: dict[str, list[str]] = {"cold": [], "change": [], "endpoint": []}
 
     async def step(kind: str, make: Callable[[], dict[str, tuple[ServicePort, ...]]]) -> None:
@@ -82,7 +82,7 @@ async def ours(proxy: Backend, texts: Texts, count: int) -> tuple[Figures, dict[
         watch = Stopwatch()
         changed = make()
         await (proxy.start(changed) if kind == "cold" else proxy.apply(changed))
-        figures[kind].append(watch.read())
+        measured[kind].append(watch.read())
         written[kind].append("".join(texts.given))
 
     await step("cold", lambda: {f"default/other-{n}": plan_service(*each) for n, each in enumerate(objects)})
@@ -91,40 +91,40 @@ async def ours(proxy: Backend, texts: Texts, count: int) -> tuple[Figures, dict[
         await step("change", lambda name=name, ip=ip: {f"default/{name}": planned(name, ip, POD)})  # type: ignore[misc]
         more = (POD, f"10.244.1.{n + 3}")
         await step("endpoint", lambda name=name, ip=ip, more=more: {f"default/{name}": planned(name, ip, *more)})  # type: ignore[misc]
-    return figures, written
+    return measured, written
 
 
-def alone(namespace: Namespace, command: list[str], written: dict[str, list[str]]) -> Figures:
+def alone(namespace: Namespace, command: list[str], written: dict[str, list[str]]) -> Measurements:
     """Give the tool the same texts in the same order in a namespace that holds nothing."""
     entered = ["nsenter", f"--net={namespace.path}", *command]
-    figures: Figures = {"cold": [], "change": [], "endpoint": []}
+    measured: Measurements = {"cold": [], "change": [], "endpoint": []}
     order = [("cold", written["cold"][0])]
     for pair in zip(written["change"], written["endpoint"], strict=True):
         order += list(zip(("change", "endpoint"), pair, strict=True))
     for kind, text in order:
         watch = Stopwatch()
         subprocess.run(entered, input=text, text=True, check=True, capture_output=True)
-        figures[kind].append(watch.read())
-    return figures
+        measured[kind].append(watch.read())
+    return measured
 
 
-def one_size(flavour: str, count: int) -> dict[str, object]:
+def one_size(flavour: str, count: int, *, in_process: bool) -> dict[str, object]:
     with namespaces(f"np-o{os.getpid()}", f"np-t{os.getpid()}") as (first, second):
         texts = Texts()
-        proxy, command = backend(flavour, texts)
+        proxy, command = backend(flavour, texts, in_process=in_process)
         mine, written = first.inside(lambda: ours(proxy, texts, count), timeout=120)
         tool = alone(second, command, written)
     result: dict[str, object] = {"mode": flavour, "services": count}
     for kind in mine:
-        for who, figures in (("ours", mine), ("tool", tool)):
-            result[f"{kind}_{who}_s"] = round(statistics.median(wall for wall, _ in figures[kind]), 4)
-            result[f"{kind}_{who}_cpu_s"] = round(statistics.mean(cpu for _, cpu in figures[kind]), 4)
+        for who, measured in (("ours", mine), ("tool", tool)):
+            result[f"{kind}_{who}_s"] = round(statistics.median(wall for wall, _ in measured[kind]), 4)
+            result[f"{kind}_{who}_cpu_s"] = round(statistics.mean(cpu for _, cpu in measured[kind]), 4)
     return result
 
 
-def run(counts: list[int], flavours: list[str]) -> dict[str, object]:
+def run(counts: list[int], flavours: list[str], *, in_process: bool = True) -> dict[str, object]:
     gc.set_threshold(*GC_THRESHOLDS)  # as the role does
-    results = [one_size(flavour, count) for flavour in flavours for count in counts]
+    results = [one_size(flavour, count, in_process=in_process) for flavour in flavours for count in counts]
     return {"benchmark": "proxy", "results": results}
 
 
@@ -132,6 +132,9 @@ if __name__ == "__main__":
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("--services", type=int, nargs="+", default=[0, 1000, 5000, 10000])
     arguments.add_argument("--flavours", nargs="+", choices=FLAVOURS, default=list(FLAVOURS))
+    arguments.add_argument(
+        "--without-library", action="store_true", help="make all changes of nftables with the program"
+    )
     given = arguments.parse_args()
     signals.end_in_order()
-    print(json.dumps(run(given.services, given.flavours), indent=1))
+    print(json.dumps(run(given.services, given.flavours, in_process=not given.without_library), indent=1))

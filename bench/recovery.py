@@ -21,7 +21,8 @@ from pathlib import Path
 import uvloop
 
 from bench import signals
-from bench.api import SERVER, Bench, configuration
+from bench.api import Bench
+from bench.server import SERVER, configuration
 from control.storage import codec
 from control.storage.sqlite import SqliteStore
 from kube.api import core_v1, meta_v1
@@ -62,7 +63,7 @@ async def fill(path: Path, number: int) -> None:
 @contextlib.asynccontextmanager
 async def served(bench: Bench) -> AsyncIterator[subprocess.Popen[bytes]]:
     """Run the server until the block ends; it is ready inside."""
-    argv = [*SERVER, "--serve", str(bench.directory), "--port", str(bench.port)]
+    argv = [*SERVER, str(bench.directory), str(bench.port)]
     with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:  # noqa: ASYNC220 - nothing else runs meanwhile
         try:
             await bench.until_ready()
@@ -113,6 +114,15 @@ def service(name: str) -> core_v1.Service:
     return core_v1.Service(metadata=meta_v1.ObjectMeta(name=name, namespace="default"), spec=spec)
 
 
+async def remove(bench: Bench, name: str) -> None:
+    """Delete a Service, which a deletion of all that timed out may delete meanwhile."""
+    try:
+        await bench.client.delete(core_v1.Service, name, "default")
+    except StatusError as error:
+        if not error.not_found:
+            raise
+
+
 def pss(server: subprocess.Popen[bytes]) -> float:
     """Return a process's proportional set size in MiB."""
     lines = Path(f"/proc/{server.pid}/smaps_rollup").read_text().splitlines()
@@ -129,17 +139,14 @@ async def emptied(bench: Bench) -> dict[str, float]:
         await each(lambda n=n: client.create(service(f"s-{n}")) for n in range(SERVICES))  # type: ignore[misc]
         full = pss(server)
         for kind in ("configmaps", "services"):
-            with contextlib.suppress(StatusError):  # one that takes a minute goes on until all are gone
+            with contextlib.suppress(StatusError):  # one that takes a minute continues until all are gone
                 await client.call("DELETE", f"/api/v1/namespaces/default/{kind}")
         names = [f"s-{n}" for n in range(SERVICES)]
         left = {s.metadata.name for s in (await client.list(core_v1.Service, "default")).items}
-        await each(
-            lambda name=name: client.delete(core_v1.Service, name, "default")  # type: ignore[misc]
-            for name in names
-            if name in left
-        )
+        await each(lambda name=name: remove(bench, name) for name in names if name in left)  # type: ignore[misc]
         while len((await client.list(core_v1.ConfigMap, "default")).items) > 2:  # the root CA's is recreated
-            await client.call("DELETE", "/api/v1/namespaces/default/configmaps")
+            with contextlib.suppress(StatusError):
+                await client.call("DELETE", "/api/v1/namespaces/default/configmaps")
         found = {"fresh": fresh, "full": full, "emptied": pss(server)}
         for seconds in SETTLE_SECONDS:
             await asyncio.sleep(seconds)

@@ -84,7 +84,7 @@ async def each(count: int, act: object, width: int = 32) -> None:
     await asyncio.gather(*(worker() for _ in range(width)))
 
 
-async def measure(nodes: int, pods: int, kind: str, latency: bool = False) -> dict[str, object]:
+async def measure(nodes: int, pods: int, kind: str, *, latency: bool = False) -> dict[str, object]:
     with tempfile.TemporaryDirectory(prefix="wherry-bench-") as directory:
         async with api_server(Path(directory), enable_controllers=False, enable_scheduler=False) as server:
             admin = server.api.client(UserInfo("kubernetes-admin", groups=(SYSTEM_MASTERS,)))
@@ -196,7 +196,7 @@ def main() -> None:
     parser.add_argument("--latency", action="store_true")
     options = parser.parse_args()
     signals.end_in_order()
-    print(json.dumps(uvloop.run(measure(options.nodes, options.pods, options.kind, options.latency))))
+    print(json.dumps(uvloop.run(measure(options.nodes, options.pods, options.kind, latency=options.latency))))
 
 
 if __name__ == "__main__":

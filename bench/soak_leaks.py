@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 from bench.soak_faults import DAEMONS
+from kube import process_files
 from tests.support.cluster import Cluster
 from tests.support.pod_churn import traces
 
@@ -16,7 +17,7 @@ CLEAN_SECONDS = 180.0
 GROWTH_SECONDS = 120.0
 """Time that a daemon has to give back what its last work took."""
 MORE_THREADS, MORE_FILES = 16, 24
-"""What a daemon may have more than at the beginning: pools that fill, connections of the last minute."""
+"""Threads and files that a daemon may have more than at the start: pools that fill, connections of the last minute."""
 Sizes = dict[str, dict[str, int]]
 
 
@@ -74,8 +75,8 @@ def _grown(before: Sizes, after: Sizes) -> list[str]:
 def _name(pid: int) -> str:
     """Return a process's program; a shim's with the sandbox that it is of."""
     try:
-        arguments = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
-        name = Path(f"/proc/{pid}/comm").read_text().strip()
-    except OSError:
+        arguments = process_files.command_line(Path(f"/proc/{pid}")).decode(errors="replace").split("\0")
+        name = process_files.name(Path(f"/proc/{pid}")).decode(errors="replace")
+    except (OSError, ValueError):
         return "that has just ended"
     return f"{name} {arguments[arguments.index('-id') + 1]}" if "-id" in arguments else name

@@ -1,14 +1,13 @@
-"""Dependencies of a soak's cluster that can fail: the store's disk, a key management plugin, a file server.
+"""Dependencies of a soak's cluster that can fail: disks, a library in the daemons, a key management plugin, a file server.
 
-All three are made before the cluster and are real: ext4 on a loop device, a gRPC server on a unix socket that holds the key of
-the Secrets and ConfigMaps, a FUSE mount that a pod of the cluster uses as a hostPath volume.
+They are made before the cluster. The plugin is a gRPC server on a unix socket that holds the key of the Secrets and ConfigMaps;
+the file server is a FUSE mount that a pod of the cluster uses as a hostPath volume.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import subprocess
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -17,29 +16,23 @@ from pathlib import Path
 
 import yaml
 
-from tests.support.disks import MI, SmallDisk, ext4_disk
+from bench.soak_disks import Disk, disks
+from bench.soak_preloaded import Preloaded, preloaded
 from tests.support.hung_mount import HungMount, hung_mount
 from tests.support.kms import Kms, kms
 
-DISK_BYTES = 192 * MI
 START_SECONDS = 10.0
 
 
 @dataclass
 class Site:
-    """The parts, each with the call that makes it fail and the one that mends it."""
+    """The dependencies, each with the call that makes it fail and the one that mends it."""
 
-    disk: SmallDisk
+    disks: dict[str, Disk]
     plugin: Kms
     files: HungMount
-
-    def freeze(self) -> None:
-        """Have every write and fsync of the store's disk wait."""
-        subprocess.run(["fsfreeze", "--freeze", str(self.disk.path)], check=True, timeout=60)
-
-    def thaw(self) -> None:
-        """Let them go on; one that is not frozen is no error."""
-        subprocess.run(["fsfreeze", "--unfreeze", str(self.disk.path)], check=False, capture_output=True, timeout=60)
+    preloaded: Preloaded | None
+    """None where there is no C compiler."""
 
 
 @contextlib.contextmanager
@@ -48,20 +41,13 @@ def site(prefix: Path) -> Iterator[Site]:
     with contextlib.ExitStack() as stack:
         # Not below it: `wherry reset` unmounts what is there.
         parts = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="wherry-parts-")))
-        disk = stack.enter_context(ext4_disk(parts / "store", DISK_BYTES))
-        state = prefix / "var/lib/wherry/control"
-        state.mkdir(parents=True)
-        subprocess.run(["mount", "--bind", str(disk.path), str(state)], check=True, timeout=60)
-        stack.callback(subprocess.run, ["umount", "--lazy", str(state)], check=False, capture_output=True, timeout=60)
+        made = stack.enter_context(disks(parts, prefix))
         plugin = stack.enter_context(_plugin(parts))
         settings = prefix / "etc/wherry"
-        settings.mkdir(parents=True)
         (settings / "encryption.yaml").write_text(yaml.safe_dump(_encryption(plugin.endpoint)))
         shared = parts / "files"
         shared.mkdir()
-        made = Site(disk, plugin, stack.enter_context(hung_mount(shared)))
-        stack.callback(made.thaw)
-        yield made
+        yield Site(made, plugin, stack.enter_context(hung_mount(shared)), preloaded(parts))
 
 
 def _encryption(endpoint: str) -> dict[str, object]:

@@ -136,7 +136,7 @@ async def measure(opener: Callable[[], Awaitable[Store]], seconds: float) -> dic
     return result
 
 
-async def main(folder: Path, seconds: float, on_etcd: bool) -> None:
+async def main(folder: Path, seconds: float, *, on_etcd: bool) -> None:
     if on_etcd:
         from tests.support.etcd import etcd, open_etcd
 
@@ -155,4 +155,4 @@ if __name__ == "__main__":
     options = parser.parse_args()
     signals.end_in_order()
     with tempfile.TemporaryDirectory(dir=options.directory) as made:
-        asyncio.run(main(Path(made), options.seconds, options.etcd))
+        asyncio.run(main(Path(made), options.seconds, on_etcd=options.etcd))

@@ -1,4 +1,5 @@
-"""Upstream's daemons and Wherry's, one after the other on the same machine, by the same client: ratios hold elsewhere too.
+"""Upstream's daemons and Wherry's, one after the other on the same machine, by the same client: the ratios are comparable
+between machines.
 
     python -m bench.upstream [PART...]        prints one JSON object
 
@@ -8,7 +9,7 @@ Parts, as in bench/cluster.py: rss idle pod burst churn services; and api, as be
 Upstream is Kubernetes v1.20.2 with Debian's etcd, as `scripts/test --conformance` builds it: the newest that can be built from
 a package index; with WHERRY_KUBERNETES the version in that folder (tests/conformance/upstream.py).
 TLS, RBAC, the node authorizer, containerd, images, CNI plugins and pods are the same on both sides.
-`ratios` are Wherry / upstream: below 1 is better for seconds, MiB and percent, above 1 for what is a second.
+`ratios` are Wherry / upstream: below 1 is better for seconds, MiB and percent, above 1 for rates.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`python -m control kube-apiserver|kube-controller-manager|kube-scheduler FLAGS`: upstream's command lines, daemon by daemon.
 
 For machines whose units or manifests were written for upstream's. Flags that mean the same are taken; one that is not known,
-or that asks for what is not available here, ends the daemon with one sentence. `--data-dir` is Wherry's own: the folder of
+or that requests what is not available here, ends the daemon with one sentence. `--data-dir` is Wherry's own: the folder of
 kube-apiserver's SQLite database, where no `--etcd-servers` are named.
 """
 

@@ -1,12 +1,13 @@
 """Authentication and authorization as the configuration files define them, reloaded when they change.
 
 A file that cannot be used stops the server when it starts. One that is changed into such a file while the server runs changes
-nothing: what held goes on, the log says what is wrong, and a counter tells.
+nothing: what held continues, the log says what is wrong, and a counter tells.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,27 +19,27 @@ from control.auth import abac, authorization_modes, oidc_flags, setup
 from control.auth.authenticators import HEALTH_PATHS, AnonymousPolicy
 from control.auth.authorization_configuration import Entry
 from control.auth.authorization_configuration import parse as parse_authorization
-from control.auth.authorizers import Asking
+from control.auth.authorizers import AsyncAuthorizer
 from control.auth.configuration import Authentication, ConfigurationError
 from control.auth.configuration import parse as parse_authentication
 from control.auth.request_header import RequestHeaderAuthenticator, request_headers
-from control.auth.service_account import Lookup
+from control.auth.service_account_tokens import Lookup
 from control.auth.webhooks.access import WebhookAuthorizer
 from control.auth.webhooks.client import ReviewClient
 from control.auth.webhooks.token import TokenWebhook
 from control.config import ControlConfig
 from control.reloading import Reloaded
-from kube import pki
+from kube import cancellation, pki
 from kube.clock import Clock
 from kube.tls_files import FromFiles
 
 log = logging.getLogger(__name__)
 GRACE = 60.0
-"""Seconds that a webhook which is not asked any more keeps its connections, for questions under way."""
+"""Seconds that a replaced webhook client keeps its connections, for requests in flight."""
 
 
 class Access:
-    """`auth` is what the server asks; `run` keeps it current until cancelled."""
+    """`auth` is the server's interface; `run` reloads its files until cancelled."""
 
     def __init__(
         self,
@@ -81,18 +82,18 @@ class Access:
 
     # -- reading --------------------------------------------------------------------------------------------------
     def _read_authentication(self, text: bytes | None) -> Authentication:
-        closed = AnonymousPolicy(True, None if self._open_to_anybody() else HEALTH_PATHS)
+        default = AnonymousPolicy(True, None if self._allows_anonymous() else HEALTH_PATHS)
         if text is None:
-            return Authentication(oidc_flags.authentication(self._config).issuers, closed)
+            return Authentication(oidc_flags.authentication(self._config).issuers, default)
         oidc_flags.authentication(self._config)
         try:
             found = parse_authentication(text)
         except ConfigurationError as error:
             raise ConfigurationError(f"{self._config.authentication_config_file}: {error}") from error
-        return Authentication(found.issuers, found.anonymous or closed)
+        return Authentication(found.issuers, found.anonymous or default)
 
-    def _open_to_anybody(self) -> bool:
-        """Say whether requests without credentials go on to authorization, which must not allow everything then.
+    def _allows_anonymous(self) -> bool:
+        """Return whether requests without credentials go on to authorization, which must not allow everything then.
 
         Upstream: BuiltInAuthenticationOptions.ApplyAuthorization (pkg/kubeapiserver/options).
         """
@@ -136,7 +137,8 @@ class Access:
             every = self._config.configuration_check
             for file, take in ((self._authentication, self._authenticate), (self._authorization, self._authorize)):
                 if file.path is not None:
-                    group.create_task(file.follow(take, self._clock, every), name=f"follows {file.path.name}")
+                    work = functools.partial(file.follow, take, self._clock, every)
+                    cancellation.start(group, work, f"follows {file.path.name}")
 
     async def _authenticate(self, text: bytes) -> None:
         found = self._read_authentication(text)
@@ -148,7 +150,7 @@ class Access:
         before = self.auth.ask(self._read_authorization(text), self._client)
         asyncio.get_running_loop().call_later(GRACE, self._let_go, before)
 
-    def _let_go(self, authorizers: Sequence[Asking]) -> None:
+    def _let_go(self, authorizers: Sequence[AsyncAuthorizer]) -> None:
         for authorizer in authorizers:
             if isinstance(authorizer, WebhookAuthorizer):
                 task = asyncio.ensure_future(authorizer.close())
@@ -164,7 +166,7 @@ class Access:
 
 
 def _authorities(path: Path) -> Callable[[], Sequence[x509.Certificate]]:
-    """Return a function for the authorities that a file has now. Raises OSError and ValueError where it has none at first."""
+    """Return a function for the authorities that a file has now. Raises OSError and ValueError if it has none at first."""
     found = FromFiles(lambda: x509.load_pem_x509_certificates(path.read_bytes()), [path])
     found.current()
     return found.current

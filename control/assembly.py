@@ -1,7 +1,7 @@
-"""All parts of the API server put together in the order they need each other.
+"""Builds the API server in the order of its dependencies.
 
-Nothing here decides anything: it makes the store, the watch cache, the registry, authentication, admission, the pipeline and
-the listener, runs their tasks, and takes them down in the reverse order.
+It creates the store, the watch cache, the registry, authentication, admission, the pipeline and the listener, runs their tasks,
+and stops them in the reverse order.
 """
 
 from __future__ import annotations
@@ -14,20 +14,21 @@ from collections.abc import AsyncIterator, Awaitable, Coroutine
 from typing import Any
 
 from control import offload, service_repair, start_steps
-from control.aggregation.keeper import Keeper as Aggregation
+from control.aggregation.api_service_controller import APIServiceController
 from control.aggregation.remote import FrontProxy
 from control.auth.user import UserInfo
 from control.background import Background
 from control.bootstrap import Bootstrap
-from control.companions import companions
 from control.config import ControlConfig
 from control.controllers.identities import POLICY_CHECKER, account_user
-from control.custom.keeper import Keeper
-from control.fairness.keeper import Keeper as FlowControl
+from control.custom.definition_controller import DefinitionController
+from control.embedded_components import embedded_components
+from control.encryption_at_rest import EncryptionAtRest
+from control.fairness.flow_schema_controller import FlowSchemaController
 from control.groups import NAMES, Resources, Serving
+from control.imports import HEAD_START_SECONDS
 from control.policy_checking import TypeChecking
 from control.registry.context import SERVER
-from control.sealing import Sealing
 from control.server.health import Health
 from control.server.inprocess import InProcessTransport
 from control.server.lookup import follow_auth
@@ -64,7 +65,7 @@ class ApiServer:
         self.registry, self.admission = self.resources.registry, self.resources.admission
         self.access, self.auth = self.resources.access, self.resources.access.auth
         self.pipeline, self.listener = self.serving.pipeline, self.serving.listener
-        self.listing, self.aggregator = self.serving.listing, self.serving.aggregator
+        self.watches, self.aggregator = self.serving.watches, self.serving.aggregator
 
     def _checks(self) -> Health:
         health, engine = Health(), self.engine
@@ -83,16 +84,16 @@ class ApiServer:
         """Start everything; when the block is left, stop everything. `opening` is the engine where it is being opened."""
         engine = await (opening or open_engine(config, clock))
         store: Store = MeasuredStore(engine.store, NAMES)
-        sealing: Sealing | None = None
+        encryption: EncryptionAtRest | None = None
         try:
             if config.encryption_config_file is not None:
-                sealing = Sealing(config.encryption_config_file, store)
-                await sealing.start()
-                store = sealing.store
+                encryption = EncryptionAtRest(config.encryption_config_file, store)
+                await encryption.start()
+                store = encryption.store
             server = cls(config, clock, store, engine)
             server.listener.bind()
             try:
-                await server._follow_store(sealing)
+                await server._follow_store(encryption)
                 await server._follow_authorization()
                 bootstrap = Bootstrap(server.registry, config, server.listener.port, server.health.done)
                 await server.background.until(bootstrap.run())
@@ -110,29 +111,29 @@ class ApiServer:
                 await offload.close()
         finally:
             await store.close()
-            if sealing is not None:
-                await sealing.close()
+            if encryption is not None:
+                await encryption.close()
 
     # -- the stages of the start, in order ------------------------------------------------------------------------
-    async def _follow_store(self, sealing: Sealing | None) -> None:
+    async def _follow_store(self, encryption: EncryptionAtRest | None) -> None:
         """Fill the watch cache."""
         background, health = self.background, self.health
-        if sealing is not None:
-            health.add("kms-providers", sealing.check, live=True)
+        if encryption is not None:
+            health.add("kms-providers", encryption.check, live=True)
             health.add("encryption-at-rest", self.cache.check_readable)
-            check = functools.partial(sealing.run, self.clock, self.config.configuration_check)
+            check = functools.partial(encryption.run, self.clock, self.config.configuration_check)
             background.keep(check, "encryption configuration")
         background.start(self.cache.run(), "the watch cache")
         background.keep(self.catching_up.run, "watch cache catching up")
         background.keep(self.engine.compact, "compaction")
         await background.until(self.cache.wait_ready())
         health.done(start_steps.INFORMERS, start_steps.DEFINITION_INFORMERS, start_steps.DEFINITIONS_SYNCED)
-        health.done(start_steps.ADMISSION, start_steps.DEFINITIONS)
+        health.done(start_steps.ADMISSION, start_steps.STORAGE, start_steps.DEFINITIONS)
 
     async def _follow_authorization(self) -> None:
         """Read who may do what, and manage definitions meanwhile."""
         background, followed = self.background, asyncio.Event()
-        background.keep(Keeper(self.registry, self.resources.custom).run, "looking after definitions")
+        background.keep(DefinitionController(self.registry, self.resources.custom).run, "definitions")
         background.keep(self.serving.auditing.run, "audit webhook")
         background.keep(self.access.run, "authentication and authorization configuration")
         background.start(follow_auth(self.auth, self.registry, followed), "following roles and pods")
@@ -143,14 +144,15 @@ class ApiServer:
         config, clock, registry = self.config, self.clock, self.registry
         keep, done = self.background.keep, self.health.done
         front_proxy = FrontProxy(config.proxy_client_cert_file, config.proxy_client_key_file)
-        keep(Aggregation(registry, self.aggregator, front_proxy, done).run, "looking after APIServices")
+        keep(APIServiceController(registry, self.aggregator, front_proxy, done).run, "APIServices")
         client = self.client(SERVER, user_agent("kube-apiserver"))
         keep(functools.partial(self.resources.token_use.run, client), "use of legacy tokens")
-        keep(functools.partial(service_repair.run, registry, clock), "repair of Service addresses")
+        repaired = functools.partial(done, start_steps.SERVICE_REPAIR)
+        keep(functools.partial(service_repair.run, registry, clock, repaired), "repair of Service addresses")
         checker = account_user(POLICY_CHECKER)
         client = self.client(checker, user_agent("kube-controller-manager", checker.name))
         keep(TypeChecking(registry, self.resources.custom, client).run, "type checking of policies")
-        keep(FlowControl(registry, self.pipeline.fairness, done).run, "flow control")
+        keep(FlowSchemaController(registry, self.pipeline.fairness, done).run, "flow control")
         renewed = functools.partial(done, start_steps.IDENTITY)
         collected = functools.partial(done, start_steps.IDENTITY_COLLECTOR)
         keep(functools.partial(ServerIdentity(registry, clock).run, renewed, collected), "identity leases")
@@ -158,9 +160,14 @@ class ApiServer:
     async def _serve(self) -> None:
         """Accept connections, and wait until everything else has started."""
         await self.listener.start()
-        self.background.start(self.serving.mounted.load(), "loading the finite routes", may_end=True)
         log.info("serving on %s:%d", self.config.bind_address, self.listener.port)
         await self.background.until(self.health.finished.wait())
+        self.background.start(self._load_finite_routes(), "loading the finite routes", may_end=True)
+
+    async def _load_finite_routes(self) -> None:
+        """Import the finite routes after the controllers and the scheduler, unless a request for one comes before."""
+        await asyncio.sleep(2 * HEAD_START_SECONDS)
+        await self.serving.mounted.load()
 
     @contextlib.asynccontextmanager
     async def _among_servers(self, bootstrap: Bootstrap) -> AsyncIterator[None]:
@@ -179,7 +186,7 @@ class ApiServer:
             await asyncio.gather(task, return_exceptions=True)
 
     async def drain(self) -> None:
-        """Say that the server is going, and go on serving for as long as load balancers need to hear of it."""
+        """Say that the server is going, and continue serving for as long as load balancers need to hear of it."""
         self.stopping = True
         await self.clock.sleep(self.config.shutdown_delay)
 
@@ -195,6 +202,6 @@ class ApiServer:
         """Return a client inside this process that acts as a user."""
         return Client(InProcessTransport(self.pipeline, user, user_agent))
 
-    def companions(self) -> list[tuple[str, Coroutine[Any, Any, None]]]:
+    def embedded_components(self) -> list[tuple[str, Coroutine[Any, Any, None]]]:
         """Return what is to run beside the server, by name: controllers and scheduler, where they are enabled."""
-        return companions(self.config, self.client, self.clock)
+        return embedded_components(self.config, self.client, self.clock)

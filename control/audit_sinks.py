@@ -14,7 +14,7 @@ from kube.clock import Clock
 
 
 class Auditing:
-    """`auditor` notes requests, None where there is no policy; `run` delivers what is sent in batches."""
+    """`auditor` notes requests, None if there is no policy; `run` delivers what is sent in batches."""
 
     def __init__(self, config: ControlConfig, clock: Clock) -> None:
         self._log: LogFile | None = None
@@ -56,9 +56,9 @@ def _webhook(config: ControlConfig, clock: Clock) -> BatchWebhook | BlockingWebh
     if config.audit_webhook_mode not in MODES:
         raise PolicyError(f"audit webhook mode {config.audit_webhook_mode!r}: it is one of {', '.join(MODES)}")
     pause = config.audit_webhook_initial_backoff
-    client = ReviewClient(config.audit_webhook_file, clock, first_pause=pause, patient=True)
+    client = ReviewClient(config.audit_webhook_file, clock, first_pause=pause, retry_unreachable=True)
     if config.audit_webhook_mode != "batch":
-        return BlockingWebhook(client, config.audit_webhook_mode == "blocking-strict")
+        return BlockingWebhook(client, strict=config.audit_webhook_mode == "blocking-strict")
     batching = Batching(
         config.audit_webhook_batch_buffer_size,
         config.audit_webhook_batch_max_size,

@@ -1,7 +1,7 @@
 """The server's tasks. Those it cannot do without end it when they fail; the others start again by themselves.
 
-A server whose watch cache has died would go on answering with what it last saw; that is worse than no answer: whoever
-supervises it starts it anew. Compaction, audit webhooks, looking at files and the like begin again after a pause.
+A server whose watch cache has died would continue answering with what it last saw; that is worse than no answer: whoever
+supervises it starts it again. Compaction, audit webhooks, looking at files and the like begin again after a pause.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kube.loops import Loops
 
 
 class BackgroundFailed(Exception):
-    """A task that had to go on has ended."""
+    """A task that had to continue has ended."""
 
 
 class Background:

@@ -20,15 +20,15 @@ from control import start_steps
 from control.auth import bootstrap_policy
 from control.auth.joining_policy import joining_policy
 from control.config import ControlConfig
-from control.registry import creation, removal, updating
+from control.registry import creation, deletion, updating
 from control.registry.context import SERVER, Context
 from control.registry.registry import Registry
 from control.server.lookup import BY_TARGET
 from kube.errors import StatusError
+from kube.json_object import Object
 from kube.resources import by_kind
 
 log = logging.getLogger(__name__)
-Object = dict[str, Any]
 ATTEMPTS = 50
 NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 _PRIORITIES = (
@@ -244,14 +244,14 @@ class Bootstrap:
             if error.code != 409:
                 raise
             # Another server that starts at the same time has just written it.
-            log.info("%s %s was written by somebody else", resource.kind, meta["name"])
+            log.info("%s %s was changed by another client", resource.kind, meta["name"])
 
     async def _delete(self, obj: Object) -> None:
-        from control.registry.deletion import DeleteOptions
+        from control.registry.deletion_plan import DeleteOptions
 
         resource, meta = by_kind(obj["apiVersion"], obj["kind"]), obj["metadata"]
         assert resource is not None
-        await removal.delete(
+        await deletion.delete(
             self.registry,
             Context(SERVER),
             resource,

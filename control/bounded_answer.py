@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 async def read(answer: aiohttp.ClientResponse, limit: int) -> bytes:
-    """Return an answer's body; raises ValueError where it is longer than `limit` bytes, of which no more are read."""
+    """Return an answer's body; raises ValueError if it is longer than `limit` bytes, of which no more are read."""
     found = bytearray()
     while len(found) <= limit and (more := await answer.content.read(limit + 1 - len(found))):
         found += more

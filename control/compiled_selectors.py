@@ -1,8 +1,7 @@
 """Label selectors of stored objects, compiled once for each generation of their object.
 
-Evictions and admission compare with them at each request, and to compile one of 1 MiB takes a second: that is done
-outside the event loop. Kept are those that were asked for last, up to a number and a size; a new generation takes
-the old one's place.
+Evictions and admission compare with them at each request, and compiling one of 1 MiB takes a second, outside of the event
+loop. The least recently used are evicted above a number and a size; a new generation replaces the old one.
 """
 
 from __future__ import annotations
@@ -15,13 +14,13 @@ from typing import Any
 import msgspec
 
 from control import offload
-from kube import remembering
+from kube import bounded_cache
 from kube.selectors import LabelSelector, from_label_selector
 
 MOST, MOST_BYTES = 4096, 4 << 20
-"""Selectors that are kept, and bytes of their JSON. Compiled they take several times as much."""
+"""Maximum number of cached selectors, and bytes of their JSON. Compiled they need several times as much."""
 _Place = tuple[str, str]
-"""The UID of an object, and where in it a selector stands."""
+"""The UID of an object, and the field of a selector in it."""
 _Kept = tuple[int, LabelSelector, int]
 """The generation of the object, its selector, and the bytes of that as JSON."""
 
@@ -37,9 +36,9 @@ class CompiledSelectors:
     async def of(
         self, user: str, metadata: dict[str, Any], place: str, read: Callable[[], Any], size: int | None = None
     ) -> LabelSelector:
-        """Return the selector that stands at a place of an object; `read` returns it as it is written.
+        """Return the compiled selector in a field of an object; `read` returns the selector's JSON form.
 
-        To read it is work on `size` bytes. Raises SelectorError.
+        Compiling it processes `size` bytes. Raises SelectorError.
         """
         key, generation = (metadata.get("uid") or "", place), metadata.get("generation") or 0
         found = self._known(key, generation)
@@ -83,4 +82,4 @@ class CompiledSelectors:
 
 
 kept = CompiledSelectors()
-remembering.on_forget(kept.forget)
+bounded_cache.on_forget(kept.forget)

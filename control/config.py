@@ -1,4 +1,4 @@
-"""The control plane's configuration: one value, made at the entry and passed down, never changed."""
+"""The control plane's configuration: one immutable value, created at the entry point and passed to all parts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class ControlConfig:
     cert_file: Path
     key_file: Path
     client_ca_file: Path
-    """Whose client certificates are believed."""
+    """Certificate authorities of client certificates."""
     service_account_key_file: Path
     """The private key that signs service account tokens; its public half checks them."""
     service_account_public_key_file: Path | None = None
@@ -26,26 +26,26 @@ class ControlConfig:
     ca_file: Path | None = None
     """The CA that clients and pods check the server with (kube-root-ca.crt); None: the client CA."""
     ca_key_file: Path | None = None
-    """Signs certificate requests (controllers); None: nobody does."""
+    """Signs certificate requests (controllers); None: they are not signed."""
     bind_address: str = "0.0.0.0"
     port: int = 6443
     tls_cipher_suites: tuple[str, ...] = ()
     """Those of TLS 1.2, by Go's names (kube.tls_settings); empty: those with forward secrecy and authentication."""
     tls_min_version: str = "VersionTLS12"
     advertise_address: str = ""
-    """What the `kubernetes` Service leads to; empty: the bind address where that is one, else none."""
+    """Endpoint of the `kubernetes` Service; empty: the bind address where that is one, else none."""
     kubelet_client_cert_file: Path | None = None
     kubelet_client_key_file: Path | None = None
     kubelet_ca_file: Path | None = None
     """Checks the serving certificates of nodes; None: the client CA."""
     kubelet_timeout: float = 10.0
     proxy_client_cert_file: Path | None = None
-    """Shown to extension API servers, which believe who asks by it; None: they cannot tell."""
+    """Client certificate for extension API servers, which then trust the user headers; None: they cannot authenticate users."""
     proxy_client_key_file: Path | None = None
     requestheader_client_ca_file: Path | None = None
     """Signs that certificate; published for extension servers to check it, and believed by this server of other proxies."""
     requestheader_allowed_names: tuple[str, ...] = ("front-proxy-client",)
-    """Common names of proxies whose word is taken for who asks; empty: all that the authority signed."""
+    """Common names of trusted front proxies; empty: all that the authority signed."""
     requestheader_username_headers: tuple[str, ...] = ("X-Remote-User",)
     requestheader_uid_headers: tuple[str, ...] = ("X-Remote-Uid",)
     requestheader_group_headers: tuple[str, ...] = ("X-Remote-Group",)
@@ -74,16 +74,16 @@ class ControlConfig:
     token_file: Path | None = None
     """Static tokens, a line `token,user,uid,"group1,group2"` each; None: none."""
     authentication_webhook_file: Path | None = None
-    """A kubeconfig of the program that is asked whose a token is (TokenReview); None: none is."""
+    """Kubeconfig of the token webhook (TokenReview); None: there is none."""
     authentication_webhook_version: str = "v1"
     authentication_webhook_cache_ttl: float = 120.0
     authorization_config_file: Path | None = None
-    """Which authorizers are asked (AuthorizationConfiguration); None: those of `authorization_modes`."""
+    """The authorizers (AuthorizationConfiguration); None: those of `authorization_modes`."""
     authorization_modes: tuple[str, ...] = ("Node", "RBAC")
     authorization_policy_file: Path | None = None
-    """What the mode ABAC allows, a policy in JSON on each line."""
+    """Policy of the authorization mode ABAC, a rule in JSON on each line."""
     authorization_webhook_file: Path | None = None
-    """A kubeconfig of the program that the mode Webhook asks."""
+    """Kubeconfig of the webhook of the mode Webhook."""
     authorization_webhook_version: str = "v1beta1"
     authorization_webhook_authorized_ttl: float = 300.0
     authorization_webhook_unauthorized_ttl: float = 30.0
@@ -119,11 +119,11 @@ class ControlConfig:
     not_ready_toleration_seconds: int = 300
     unreachable_toleration_seconds: int = 300
     encryption_config_file: Path | None = None
-    """Which resources are encrypted in the store (EncryptionConfiguration); None: none are."""
+    """EncryptionConfiguration: the resources that are encrypted in the store; None: none are."""
     audit_policy_file: Path | None = None
-    """What the audit log notes (audit.k8s.io/v1 Policy); None: there is none."""
+    """Audit policy (audit.k8s.io/v1 Policy); None: there is no audit log."""
     audit_log_file: Path | None = None
-    """Where it is written; None: audit.log in the data directory."""
+    """Path of the audit log; None: audit.log in the data directory."""
     audit_log_max_bytes: int = 100 * 1024 * 1024
     audit_log_backups: int = 10
     audit_log_max_age: int = 0

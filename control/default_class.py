@@ -9,7 +9,7 @@ INGRESS_MARKS = ("ingressclass.kubernetes.io/is-default-class",)
 
 
 def marked(annotations: Mapping[str, str] | None, marks: Iterable[str]) -> bool:
-    """Say whether a class with these annotations is marked as default."""
+    """Return whether a class with these annotations is marked as default."""
     return annotations is not None and any(annotations.get(mark) == "true" for mark in marks)
 
 

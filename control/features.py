@@ -44,7 +44,9 @@ GATES: dict[str, tuple[str, bool]] = {
     "PodLogsQuerySplitStreams": (ALPHA, False),
     "PodSchedulingReadiness": (GA, True),
     "RecoverVolumeExpansionFailure": (GA, True),
+    "RelaxedDNSSearchValidation": (GA, True),
     "RelaxedEnvironmentVariableValidation": (GA, True),
+    "RelaxedServiceNameValidation": (BETA, True),
     "RemoteRequestHeaderUID": (BETA, True),
     "ResilientWatchCacheInitialization": (GA, True),
     "ResourceHealthStatus": (BETA, True),
@@ -54,6 +56,7 @@ GATES: dict[str, tuple[str, bool]] = {
     "ServiceAccountTokenPodNodeInfo": (GA, True),
     "SidecarContainers": (GA, True),
     "StreamingCollectionEncodingToJSON": (GA, True),
+    "StrictIPCIDRValidation": (BETA, True),
     "StructuredAuthenticationConfiguration": (GA, True),
     "StructuredAuthorizationConfiguration": (GA, True),
     "TranslateStreamCloseWebsocketRequests": (BETA, True),
@@ -72,5 +75,5 @@ def check(wanted: dict[str, bool]) -> None:
         if name not in GATES:
             raise ValueError(f"unrecognized feature gate: {name}")
         if GATES[name][1] != on:
-            told, is_ = str(on).lower(), str(not on).lower()
-            raise ValueError(f"cannot set feature gate {name} to {told}, feature is locked to {is_}")
+            given, is_ = str(on).lower(), str(not on).lower()
+            raise ValueError(f"cannot set feature gate {name} to {given}, feature is locked to {is_}")

@@ -9,23 +9,22 @@ from control.access import Access
 from control.admission import configuration as admission_configuration
 from control.admission import plugins
 from control.admission.chain import Chain
-from control.admission.webhooks.asking import Asker
 from control.admission.webhooks.caller import Caller
+from control.admission.webhooks.invoker import WebhookInvoker
 from control.aggregation.aggregator import Aggregator, Extensions
 from control.audit_sinks import Auditing
 from control.auth.legacy_use import LegacyTokenUse
 from control.config import ControlConfig
 from control.custom.definitions import Definitions
 from control.fairness import debug as fairness_debug
-from control.fairness.keeper import list_size
+from control.fairness.flow_schema_controller import list_size
 from control.http.exchange import Request
 from control.node_dialer import NodeDialer
 from control.registry.registry import Registry
-from control.registry.strategy import Settings
+from control.registry.strategy_context import Settings
 from control.server.discovery import Discovery
 from control.server.edge import Edge
 from control.server.health import Health
-from control.server.listing import Listing
 from control.server.lookup import Lookup, StoredObjects
 from control.server.metrics import RequestMetrics
 from control.server.mounted import Mounted
@@ -34,6 +33,7 @@ from control.server.resources import ResourceServer
 from control.server.serve import Listener
 from control.server.subresources.table import handlers
 from control.server.verbs import Verbs
+from control.server.watch_streams import WatchStreams
 from control.server.zpages import ZPages
 from control.storage.cache import WatchCache
 from control.storage.store import Store
@@ -59,23 +59,23 @@ class Resources:
         objects = StoredObjects(self.registry)
         self.token_use = LegacyTokenUse(clock)
         self.access = Access(config, objects.get, clock, self.token_use.used)
-        told = admission_configuration.load(config.admission_config_file)
-        plugins.check(told, config.enabled_admission, config.disabled_admission)
-        self.webhooks = Caller(objects, plugins.webhook_credentials(told))
+        configurations = admission_configuration.load(config.admission_config_file)
+        plugins.check(configurations, config.enabled_admission, config.disabled_admission)
+        self.webhooks = Caller(objects, plugins.webhook_credentials(configurations))
         self.custom = Definitions(self.registry, self.webhooks)
         self.lookup = Lookup(self.registry, self.custom)
         auth = self.access.auth
-        surroundings = plugins.Surroundings(
+        plugin_context = plugins.PluginContext(
             self.lookup,
             auth.authorizer,
             auth.rbac,
-            Asker(self.lookup, self.webhooks, auth.authorizer),
-            told,
+            WebhookInvoker(self.lookup, self.webhooks, auth.authorizer),
+            configurations,
             clock,
             (config.not_ready_toleration_seconds, config.unreachable_toleration_seconds),
         )
         enabled, disabled = config.enabled_admission, config.disabled_admission
-        self.admission.install(plugins.make(surroundings, enabled, disabled, config.default_admission))
+        self.admission.install(plugins.make(plugin_context, enabled, disabled, config.default_admission))
 
     async def close(self) -> None:
         """Release connections to webhooks."""
@@ -89,8 +89,8 @@ class Serving:
 
     def __init__(self, config: ControlConfig, clock: Clock, health: Health, resources: Resources) -> None:
         registry, auth = resources.registry, resources.access.auth
-        self.listing = Listing(registry, config.min_watch_timeout)
-        verbs = Verbs(registry, self.listing, config.max_body_bytes, auth.authorizer)
+        self.watches = WatchStreams(registry, config.min_watch_timeout)
+        verbs = Verbs(registry, self.watches, config.max_body_bytes, auth.authorizer)
         served = ResourceServer(verbs, handlers(verbs, auth, NodeDialer(config)), resources.custom)
         fairness, metrics = fairness_of(config), RequestMetrics()
         extensions = Extensions()
@@ -100,12 +100,14 @@ class Serving:
             from control.server.finite import build
 
             database = config.database if config.store == "sqlite" else None
-            told = Exposition(metrics, fairness, health, registry.caches, NAMES, extensions.availability, database)
-            documents = {"/metrics": told.metrics, "/metrics/slis": told.slis}
+            exposition = Exposition(
+                metrics, fairness, health, registry.caches, NAMES, extensions.availability, database
+            )
+            documents = {"/metrics": exposition.metrics, "/metrics/slis": exposition.slis}
             return build(health, Discovery(custom=resources.custom), auth.signer, documents)
 
         def debug(request: Request) -> str | None:
-            return fairness_debug.dump(request.path, fairness, bool(request.option("includeRequestDetails")))
+            return fairness_debug.dump(request.path, fairness, details=bool(request.option("includeRequestDetails")))
 
         self.mounted = Mounted(health, finite_routes, debug, ZPages(config, clock).answer)
         self.aggregator = Aggregator(resources.lookup, served, self.mounted, extensions)

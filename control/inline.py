@@ -1,15 +1,16 @@
-"""Limit on the cost of work on the event loop. Work that turns out to cost more is done again beside it.
+"""Limit on the cost of work on the event loop. Work that exceeds it is repeated in a thread.
 
-What an expression costs is known only when it is evaluated: upstream's limits let one policy, or the rules of one object, cost
-ten million units, which are seconds. A unit is mostly between 50 and 500 ns (a call that parses an address 2.5 µs).
+The cost of an expression is known only when it is evaluated: upstream's limits allow one policy, or the rules of one object,
+ten million units, which take seconds. A unit is mostly between 50 and 500 ns (a call that parses an address 2.5 µs).
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
+P = ParamSpec("P")
 T = TypeVar("T")
 MOST = 5000
 """Units of cost on the event loop at once: about 2 ms."""
@@ -26,12 +27,18 @@ class _Here(threading.local):
 _here = _Here()
 
 
-def limited(work: Callable[[], T]) -> T:
-    """Return what `work` returns; raises TooMuchHere where its expressions together cost more than MOST.
+def limited(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Return what `work` returns; raises TooMuchHere if its expressions together cost more than MOST.
 
     Work inside of other limited work spends what that has left.
     """
-    return work() if _here.left is not None else Allowance().limit(work)
+    if _here.left is not None:
+        return work(*args, **kwargs)
+    _here.left = MOST
+    try:
+        return work(*args, **kwargs)
+    finally:
+        _here.left = None
 
 
 class Allowance:
@@ -41,7 +48,7 @@ class Allowance:
         self._left = MOST
 
     def limit(self, work: Callable[[], T]) -> T:
-        """Return what `work` returns; raises TooMuchHere where it costs more than is left."""
+        """Return what `work` returns; raises TooMuchHere if it costs more than is left."""
         outside = _here.left
         _here.left = self._left
         try:
@@ -51,12 +58,12 @@ class Allowance:
 
 
 def left() -> int | None:
-    """Return what may still be spent here, None where there is no limit."""
+    """Return what may still be spent here, None if there is no limit."""
     return _here.left
 
 
 def spent(cost: int) -> None:
-    """Take a cost off what is left; raises TooMuchHere where that was less."""
+    """Take a cost off what is left; raises TooMuchHere if that was less."""
     if _here.left is not None:
         if cost > _here.left:
             raise TooMuchHere

@@ -15,15 +15,14 @@ import ssl
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from control.config import ControlConfig
-from kube import errors, tls_settings, urls
+from kube import client_handshakes, errors, tls_settings, urls
 from kube.errors import StatusError
 from kube.ip_addresses import reached
+from kube.json_object import Object
 from kube.tls_files import TlsFiles
 
-Object = dict[str, Any]
 PREFERRED = ("InternalIP", "ExternalIP", "InternalDNS", "ExternalDNS", "Hostname")
 DEFAULT_PORT = 10250
 LOOKUP_SECONDS = 10.0
@@ -44,7 +43,7 @@ class Endpoint:
 
 
 def endpoint_of(node: Object) -> Endpoint:
-    """Return where a node says its agent is; raises 500 where it says nothing."""
+    """Return the address of a node's agent from its status; raises 500 if there is none."""
     name, status = node["metadata"]["name"], node.get("status") or {}
     by_type: dict[str, str] = {}
     for address in status.get("addresses") or []:
@@ -57,7 +56,7 @@ def endpoint_of(node: Object) -> Endpoint:
 
 
 def check_address(text: str) -> str:
-    """Return an IP address in its plain form if it may be dialled; raises 400 where it may not."""
+    """Return an IP address in its plain form if it may be dialled; raises 400 if it may not."""
     try:
         address = reached(text.partition("%")[0])
     except ValueError as error:
@@ -90,12 +89,17 @@ class NodeDialer:
         return context
 
     async def dial(self, endpoint: Endpoint) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """Connect to an agent; raises 400 for a forbidden address and 500 where nobody answers, as upstream words it."""
+        """Connect to an agent; raises 400 for a forbidden address and 500 without an answer, with upstream's messages."""
         address = await address_of(endpoint)
         try:
             async with asyncio.timeout(self._config.kubelet_timeout):
-                return await asyncio.open_connection(
-                    address, endpoint.port, ssl=self._tls.current(), server_hostname=endpoint.host, limit=256 * 1024
+                return await client_handshakes.open_connection(
+                    address,
+                    endpoint.port,
+                    self._tls.current(),
+                    f"node {endpoint.node}",
+                    server_hostname=endpoint.host,
+                    limit=256 * 1024,
                 )
         except TimeoutError as error:
             raise _unreachable(endpoint, f"dial tcp {_joined(address, endpoint.port)}: i/o timeout") from error

@@ -3,16 +3,13 @@
 Decoding, comparing and validating an object of some hundred kilobytes takes up to half a second, during which the loop would
 answer nobody: no health check, no node's lease. What needs nothing but bytes is done by the helper (control/helper). The
 thread does what needs objects of this process; it shares the interpreter's lock with the loop, so a request on a new
-connection takes some times longer while it works. A thread gives the lock up after 5 ms by default, and the loop takes it a
-dozen times for such a request, so the interval is shorter meanwhile. Whoever has had much time waits behind those who had less;
-the reads of one user, which are done in pieces, wait behind their writes.
+connection takes some times longer while it works, with a short switch interval (switch_interval.py). Whoever has had much time
+waits behind those who had less; the reads of one user, which are done in pieces, wait behind their writes.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import sys
 import time
 import weakref
 from collections import deque
@@ -24,16 +21,19 @@ from typing import Any, ParamSpec, TypeVar
 from control import inline, weight
 from control.helper import client
 from control.helper.client import Helper, HelperMissing
-from control.pacing import turn
+from control.pacing import yield_to_loop
+from control.switch_interval import switching
 from control.time_limit import Limited
 from kube import errors
+from kube.owners import owner_of
 
 P = ParamSpec("P")
 T = TypeVar("T")
 _Job = tuple[asyncio.Future[Any], Callable[[], asyncio.Future[Any]]]
 LARGE = weight.LARGE
-TURN = 8 * 1024
-"""Weight of an object that is worked on here at a turn (control/pacing.py): work on many requests' objects does not add up."""
+YIELD_WEIGHT = 8 * 1024
+"""Weight of an object from which on work on it here yields first (control/pacing.py): work on many requests' objects does not
+add up."""
 HUGE = 1 << 20
 """Bytes of a list from which on it is written by the helper, which may have to start: that takes a quarter of a second."""
 PIECE = 512 * 1024
@@ -43,24 +43,24 @@ WRITES_IN_A_ROW = 4
 JOB_SECONDS = client.JOB_SECONDS
 """The longest that the thread works on an object for a request: as long as the helper."""
 LEFT_SECONDS = 1.0
-"""Time that the helper goes on with a job that nobody waits for any more."""
+"""Time that the helper continues with an abandoned job."""
 STOP_SECONDS = 0.5
-"""What a job that was ended costs its user besides its own time: the next one waits until there is a new process."""
+"""Seconds that an aborted job costs its user besides its own time: the next one waits until there is a new process."""
 MOST_USERS = 1024
 """Users whose time is kept although they wait for nothing."""
-SWITCH_SECONDS = 0.0002
-"""Time that the thread may keep the interpreter's lock while the event loop wants it."""
 _thread = ThreadPoolExecutor(1, "large-objects")
 
 
 async def run(user: str, size: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Return what `work` returns: called here for an object of little weight, by the thread at the user's turn for a large one.
 
-    Work goes on to its end where the caller is cancelled meanwhile, and is not begun where it had to wait. Raises 504 where it
+    Work goes on to its end where the caller is cancelled meanwhile, and is not begun where it had to wait. Raises 504 if it
     takes longer than JOB_SECONDS; so `work` changes nothing that others see before it is done.
     """
+    if size < YIELD_WEIGHT:
+        return work(*args, **kwargs)
     if size < LARGE:
-        await _here(size)
+        await yield_to_loop()
         return work(*args, **kwargs)
     return await _limited(user, partial(work, *args, **kwargs))
 
@@ -71,43 +71,52 @@ async def evaluate(user: str, size: int, work: Callable[P, T], *args: P.args, **
     So `work` changes nothing until all is evaluated, or the same each time.
     """
     if size < LARGE:
-        await _here(size)
-        with contextlib.suppress(inline.TooMuchHere):
-            return inline.limited(partial(work, *args, **kwargs))
+        if size >= YIELD_WEIGHT:
+            await yield_to_loop()
+        try:
+            return inline.limited(work, *args, **kwargs)
+        except inline.TooMuchHere:
+            pass
     return await _limited(user, partial(work, *args, **kwargs))
 
 
-async def _here(size: int) -> None:
-    if size >= TURN:
-        await turn()
-
-
 async def apart(user: str, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Return what `work` returns when the thread has called it."""
-    return await _by_thread(user, False, partial(work, *args, **kwargs))
+    """Return what `work` returns when the thread has called it; raises 504, as `run`, where it takes too long."""
+    return await _limited(user, partial(work, *args, **kwargs))
 
 
 async def read(user: str, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Return what `work`, a piece of what a read takes, returns when the thread has called it: the user's writes go first."""
-    return await _by_thread(user, True, partial(work, *args, **kwargs))
+    """Return what `work`, a piece of what a read takes, returns when the thread has called it: the user's writes go first.
+
+    Raises 504, as `run`, where it takes too long.
+    """
+    return await _limited(user, partial(work, *args, **kwargs), reading=True)
 
 
-async def _limited(user: str, work: Callable[[], T]) -> T:
+async def complete(user: str, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Return what `work` returns when the thread has called it, however long it takes.
+
+    For work that changes an object in several steps or whose result nobody would request again, and whose cost is linear.
+    """
+    return await _by_thread(user, reading=False, work=partial(work, *args, **kwargs))
+
+
+async def _limited(user: str, work: Callable[[], T], *, reading: bool = False) -> T:
     limited = Limited(work)
-    return await _by_thread(user, False, limited, limited.stop)
+    return await _by_thread(user, reading=reading, work=limited, stop=limited.stop)
 
 
-async def _by_thread(user: str, reading: bool, work: Callable[[], T], stop: Callable[[], None] | None = None) -> T:
+async def _by_thread(user: str, *, reading: bool, work: Callable[[], T], stop: Callable[[], None] | None = None) -> T:
     loop = asyncio.get_running_loop()
 
     def begin() -> asyncio.Future[Any]:
-        running = loop.run_in_executor(_thread, _switching, work)
+        running = loop.run_in_executor(_thread, switching, work)
         if stop is not None:
             timer = loop.call_later(JOB_SECONDS, stop)
             running.add_done_callback(lambda _: timer.cancel())
         return running
 
-    result: T = await _places().thread.run(user, begin, reading)
+    result: T = await _workers().thread_queue.run(user, begin, reading=reading)
     return result
 
 
@@ -120,10 +129,10 @@ async def by_helper(
     caller is cancelled is not begun; one that has begun ends with the process where it takes a second more. Where no process
     can be started the thread calls `instead`.
     """
-    places = _places()
+    workers = _workers()
     try:
-        return await places.helper_turns.run(
-            user, lambda: asyncio.ensure_future(places.helper.call(job, *args)), reading
+        return await workers.helper_queue.run(
+            user, lambda: asyncio.ensure_future(workers.helper.call(job, *args)), reading=reading
         )
     except HelperMissing:
         if instead is None:
@@ -135,28 +144,30 @@ async def by_helper(
 
 async def close() -> None:
     """End the helper process of this event loop."""
-    places = _loops.get(asyncio.get_running_loop())
-    if places is not None:
-        await places.helper.close()
+    workers = _loops.get(asyncio.get_running_loop())
+    if workers is not None:
+        await workers.helper.close()
 
 
-class _Turns:
+class _FairQueue:
     """Work that is done one at a time: the user first whose work has taken the least time so far, reads and writes together.
 
-    A user's reads wait while there are writes of theirs, or of users who have taken the same, but now and then one has a turn.
+    The service accounts of a namespace count as one user. A user's reads wait while there are writes of theirs, or of
+    users who have taken the same, but now and then one is next.
     """
 
-    def __init__(self, cancels: bool) -> None:
+    def __init__(self, *, cancels: bool) -> None:
         self._waiting = tuple(dict[str, deque[_Job]]() for _ in ("writes", "reads"))
         self._busy = False
         self._cancels = cancels
-        """True if work ends when nobody waits for it any more."""
+        """True if abandoned work is stopped."""
         self._taken: dict[str, float] = {}
-        """Seconds by user. Who comes anew begins with the least of all: what was not used before is no credit."""
+        """Seconds by user. Who comes again begins with the least of all: what was not used before is no credit."""
         self._least = 0.0
         self._writes_in_a_row = 0
 
-    async def run(self, user: str, work: Callable[[], asyncio.Future[Any]], reading: bool = False) -> Any:
+    async def run(self, user: str, work: Callable[[], asyncio.Future[Any]], *, reading: bool = False) -> Any:
+        user = owner_of(user)
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting[reading].setdefault(user, deque()).append((future, work))
         self._taken[user] = max(self._taken.get(user, 0.0), self._least)
@@ -229,29 +240,20 @@ def _cancel_too(running: asyncio.Future[Any], future: asyncio.Future[Any]) -> No
         running.add_done_callback(lambda _: stop.cancel())
 
 
-class _Places:
+class _Workers:
     """Thread and helper process of one event loop."""
 
     def __init__(self) -> None:
-        self.thread, self.helper_turns = _Turns(cancels=False), _Turns(cancels=True)
+        self.thread_queue, self.helper_queue = _FairQueue(cancels=False), _FairQueue(cancels=True)
         self.helper = Helper()
 
 
-_loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Places] = weakref.WeakKeyDictionary()
+_loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Workers] = weakref.WeakKeyDictionary()
 
 
-def _places() -> _Places:
+def _workers() -> _Workers:
     loop = asyncio.get_running_loop()
     found = _loops.get(loop)
     if found is None:
-        found = _loops[loop] = _Places()
+        found = _loops[loop] = _Workers()
     return found
-
-
-def _switching(work: Callable[[], Any]) -> Any:
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(SWITCH_SECONDS)
-    try:
-        return work()
-    finally:
-        sys.setswitchinterval(before)

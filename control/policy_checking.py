@@ -8,6 +8,7 @@ observed has nothing to do, so all of them may look. MutatingAdmissionPolicies h
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
 import logging
 from collections.abc import Iterator
@@ -15,21 +16,22 @@ from collections.abc import Iterator
 import msgspec
 
 from control.admission.policies import typing
-from control.admission.policies.compiled import Object
 from control.admission.policies.environment import declarations
 from control.cel import CompileError, Declarations
 from control.cel import compile as compile_cel
 from control.cel.types import DYN, Type
 from control.custom.definitions import Definitions
-from control.registry import tending
+from control.registry import controller_support
 from control.registry.registry import Registry
+from kube import cancellation
 from kube.client import Client
 from kube.errors import StatusError
+from kube.json_object import Object
 from kube.resources import RESOURCES, Resource, by_path
 
 log = logging.getLogger(__name__)
 RETRY_SECONDS = 1.0
-"""After a write that failed for another reason than somebody else's."""
+"""Delay after a write that failed for another reason than a conflict."""
 MOST_TYPES = 10
 """Kinds that a rule's expressions are checked against (maxTypesToCheck)."""
 _found = by_path("admissionregistration.k8s.io", "v1", "validatingadmissionpolicies")
@@ -48,8 +50,9 @@ class TypeChecking:
     async def run(self) -> None:
         """Work until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(tending.follow(self.registry, POLICIES, self._heard), name="type-checking-follows")
-            group.create_task(self._work(), name="type-checking")
+            follow = functools.partial(controller_support.follow, self.registry, POLICIES, self._heard)
+            cancellation.start(group, follow, "type-checking-follows")
+            cancellation.start(group, self._work, "type-checking")
 
     def _heard(self, policy: Object) -> None:
         if not _observed(policy):
@@ -64,7 +67,7 @@ class TypeChecking:
                 await self._look(self._waiting.pop())
 
     async def _look(self, name: str) -> None:
-        policy = tending.stored(self.registry, POLICIES).get(name)
+        policy = controller_support.stored(self.registry, POLICIES).get(name)
         if policy is None or _observed(policy):
             return
         status: Object = {**(policy.get("status") or {}), "observedGeneration": policy["metadata"].get("generation", 0)}
@@ -90,9 +93,9 @@ class TypeChecking:
         found = []
         for index, rule in enumerate(spec.get("validations") or ()):
             for part in ("expression", "messageExpression"):
-                told = "\n".join(_told(rule[part], environments)) if rule.get(part) else ""
-                if told:
-                    found.append({"fieldRef": f"spec.validations[{index}].{part}", "warning": told})
+                warning = "\n".join(_warnings(rule[part], environments)) if rule.get(part) else ""
+                if warning:
+                    found.append({"fieldRef": f"spec.validations[{index}].{part}", "warning": warning})
             await asyncio.sleep(0)
         return found
 
@@ -133,20 +136,20 @@ def _environment(spec: Object, kind: Type, params: Type) -> Declarations:
     typed = {"object": kind, "oldObject": kind} | ({"params": params} if spec.get("paramKind") else {})
     known: dict[str, Type] = {}
     for variable in spec.get("variables") or ():
-        base = declarations(bool(spec.get("paramKind")), dict(known))
+        base = declarations(params=bool(spec.get("paramKind")), variables=dict(known))
         try:
             program = compile_cel(variable.get("expression") or "", _with(base, typed))
             known[variable.get("name") or ""] = program.result
         except CompileError:
             known[variable.get("name") or ""] = DYN
-    return _with(declarations(bool(spec.get("paramKind")), known), typed)
+    return _with(declarations(params=bool(spec.get("paramKind")), variables=known), typed)
 
 
 def _with(base: Declarations, typed: dict[str, Type]) -> Declarations:
     return Declarations({**base.variables, **typed}, base.signatures, base.functions, base.types)
 
 
-def _told(expression: str, environments: list[tuple[str, Declarations]]) -> Iterator[str]:
+def _warnings(expression: str, environments: list[tuple[str, Declarations]]) -> Iterator[str]:
     for shown, declared in environments:
         try:
             compile_cel(expression, declared)

@@ -43,7 +43,7 @@ class Reloaded:
                     continue
                 log.info("%s has changed", self.path)
                 await take(text)
-            except Exception as error:  # whatever a file can provoke: the server goes on with what it has
+            except Exception as error:  # whatever a file can provoke: the server continues with what it has
                 log.error("the new %s configuration is not used: %s", self.what, error)
                 self._count("failure")
             else:

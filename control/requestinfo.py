@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from kube import names, selectors
-from kube.remembering import remembered
+from kube.bounded_cache import bounded_cache
 
 _VERBS = {"POST": "create", "GET": "get", "HEAD": "get", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _NAMESPACE_SUBRESOURCES = frozenset({"status", "finalize"})
@@ -32,9 +32,9 @@ class RequestInfo:
     deprecated_watch: bool = False
 
 
-@remembered(8192)
+@bounded_cache(8192)
 def parse_path(method: str, path: str) -> RequestInfo:
-    """Return what the path says; whether a get of a collection is a list or a watch, the query says."""
+    """Parse the path; the query determines whether a GET of a collection is a list or a watch."""
     outside = RequestInfo(path, method.lower())
     parts = [part for part in path.split("/") if part]
     if len(parts) < 3 or parts[0] not in ("api", "apis"):
@@ -69,8 +69,8 @@ def parse_path(method: str, path: str) -> RequestInfo:
     )
 
 
-def with_query(info: RequestInfo, watch: bool, fields: selectors.FieldSelector) -> RequestInfo:
-    """Refine a GET of a collection by its query: a watch, and the one name that `metadata.name=x` asks for.
+def with_query(info: RequestInfo, *, watch: bool, fields: selectors.FieldSelector) -> RequestInfo:
+    """Refine a GET of a collection by its query: a watch, and the one name that `metadata.name=x` requests.
 
     A deletion of a collection and the old watch paths take no name from a selector, so a right to one name is not enough
     for them.

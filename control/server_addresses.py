@@ -1,9 +1,9 @@
 """Endpoints of the Service `kubernetes`: the API servers that share a store.
 
-As upstream's servers do, each keeps a key of its own, `/registry/masterleases/<address>`, that lives 15 s and is written anew
-every 10 s; the endpoints are made the addresses whose keys are there. A server that ends takes its key with it; one that
-dies is out of the endpoints within 25 s. Key and endpoints are kept by a loop each: what is wrong with the endpoints does not
-let the key run out.
+Like upstream's servers, each has a key `/registry/masterleases/<address>` with a time to live of 15 s, which it writes every
+10 s; the endpoints are the addresses with a key. A server that stops deletes its key; one that crashes is removed from the
+endpoints within 25 s. Key and endpoints are maintained by separate loops, so errors of the endpoints do not let the key
+expire.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ RENEW_SECONDS = 10.0
 
 
 class ServerAddresses:
-    """Keeps one server's key and, with the others, the endpoints."""
+    """Maintains one server's key and, together with the other servers, the endpoints."""
 
     def __init__(self, store: Store, bootstrap: Bootstrap, address: str, clock: Clock) -> None:
         self._store, self._bootstrap, self._address, self._clock = store, bootstrap, address, clock
@@ -36,7 +36,7 @@ class ServerAddresses:
         self.loops = Loops(clock)
 
     async def run(self) -> None:
-        """Be among the servers until cancelled."""
+        """Maintain key and endpoints until cancelled."""
         try:
             async with asyncio.TaskGroup() as group:
                 for name, work in (("this server's key", self._keep_key), ("the servers' endpoints", self._follow)):
@@ -63,7 +63,7 @@ class ServerAddresses:
             try:
                 await self._reconcile()
             except (StoreError, StatusError) as error:
-                log.warning("the servers' addresses will be looked at again: %s", error)
+                log.warning("updating the servers' addresses failed and will be retried: %s", error)
             await self._clock.sleep(RENEW_SECONDS)
 
     async def _renew(self) -> None:
@@ -89,7 +89,7 @@ class ServerAddresses:
 
 
 def _address(text: str) -> tuple[int, str] | None:
-    """Return an address with the number it is sorted by; None for the key of something else."""
+    """Return an address with its sort key; None if the key is not an address."""
     try:
         return int(ipaddress.ip_address(text)), text
     except ValueError:

@@ -1,7 +1,7 @@
 """This server's identity lease: `apiserver-<hash of the host's name>` in kube-system, by which clients count the servers.
 
-As upstream has it (KEP-1965): an hour long, renewed every 10 s, kept when the server ends. Every hour each server deletes
-those that nobody has renewed for as long as they say. A server of the same host takes the lease over as it stands.
+As upstream (KEP-1965): the lease has a duration of an hour, is renewed every 10 s and remains when the server stops. Every hour
+each server deletes expired leases. Another server on the same host takes over the existing lease.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-from control.registry import creation, removal, updating
+from control.registry import creation, deletion, updating
 from control.registry.context import SERVER, Context
-from control.registry.deletion import DeleteOptions
+from control.registry.deletion_plan import DeleteOptions
 from control.registry.registry import Registry
 from control.storage.store import StoreError
 from kube.clock import Clock, format_micro_time, parse_time
 from kube.errors import StatusError
+from kube.json_object import Object
 from kube.loops import Loops
 from kube.resources import by_path
 from kube.uid import new_uid
 
 log = logging.getLogger(__name__)
-Object = dict[str, Any]
 NAMESPACE, LABEL, COMPONENT = "kube-system", "apiserver.kubernetes.io/identity", "kube-apiserver"
 SECONDS = 3600
 RENEW_SECONDS = 10.0
@@ -55,7 +55,7 @@ class ServerIdentity:
         self.loops = Loops(clock)
 
     async def run(self, renewed: Callable[[], None], collected: Callable[[], None]) -> None:
-        """Work until cancelled; the two are called after each renewal and each collection that went well."""
+        """Work until cancelled; the two are called after each attempt: upstream's start does not wait for success either."""
         async with asyncio.TaskGroup() as group:
             for name, work, seconds, done in (
                 ("identity lease", self.renew, RENEW_SECONDS, renewed),
@@ -64,13 +64,13 @@ class ServerIdentity:
                 repeated = functools.partial(self._repeat, work, seconds, done)
                 group.create_task(self.loops.run(name, repeated), name=name)
 
-    async def _repeat(self, work: Callable[[], Any], seconds: float, told: Callable[[], None]) -> None:
+    async def _repeat(self, work: Callable[[], Any], seconds: float, tried: Callable[[], None]) -> None:
         while True:
             try:
                 await work()
-                told()
             except (StatusError, StoreError) as error:
-                log.warning("identity leases will be looked at again: %s", error)
+                log.warning("updating identity leases failed and will be retried: %s", error)
+            tried()
             await self._clock.sleep(seconds)
 
     async def renew(self) -> None:
@@ -110,11 +110,11 @@ class ServerIdentity:
             metadata, spec = entry.obj["metadata"], entry.obj.get("spec") or {}
             if (metadata.get("labels") or {}).get(LABEL) != COMPONENT or not self._over(spec):
                 continue
-            log.info("nobody renews the identity lease %s any more", metadata["name"])
+            log.info("deleting the expired identity lease %s", metadata["name"])
             try:
                 seen = {"resourceVersion": str(entry.revision)}
                 options = DeleteOptions(grace_period=0, preconditions=seen)
-                await removal.delete(
+                await deletion.delete(
                     self._registry,
                     Context(SERVER, field_manager=COMPONENT),
                     LEASES,

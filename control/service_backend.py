@@ -6,12 +6,11 @@ The server dials endpoints and not the cluster IP, so it needs no proxy on its m
 from __future__ import annotations
 
 import random
-from typing import Any
 
 from control.admission.lookup import Objects
 from kube import errors
+from kube.json_object import Object
 
-Object = dict[str, Any]
 SLICES = "endpointslices.discovery.k8s.io"
 SERVICE_NAME = "kubernetes.io/service-name"
 
@@ -19,7 +18,7 @@ SERVICE_NAME = "kubernetes.io/service-name"
 async def backend(lookup: Objects, namespace: str, name: str, port: str, *, only_pods: bool = False) -> tuple[str, int]:
     """Return address and port for a Service's port, named by its name or number ("": its only one).
 
-    Raises 404 where there is no such Service, and 503 where it has no such port or nobody to answer, or is an
+    Raises 404 if there is no such Service, and 503 where it has no such port or nobody to answer, or is an
     ExternalName, which would lead anywhere that its author likes. `only_pods` goes to the namespace's pods alone, for
     callers who choose the Service (upstream: pkg/registry/core/service/storage, isValidAddress).
     """
@@ -59,7 +58,7 @@ def _endpoints(found: Object, port_name: str) -> list[tuple[Object, str, int]]:
 
 
 def _is_pods(lookup: Objects, namespace: str, endpoint: Object, address: str) -> bool:
-    """Say whether an endpoint's address is that of the pod it names, in the Service's namespace."""
+    """Return whether an endpoint's address is that of the pod it names, in the Service's namespace."""
     target = endpoint.get("targetRef") or {}
     if target.get("kind") != "Pod" or target.get("namespace") != namespace:
         return False

@@ -80,7 +80,7 @@ def options(name: str, port: int, given: dict[str, Any]) -> Options:
             plain[path] = value
     found = dataclasses.replace(Options(name, port), **plain, sections=sections)
     if found.kubeconfig is None:
-        raise FlagError("--kubeconfig is required: it says where the API server is, and who this daemon is there")
+        raise FlagError("--kubeconfig is required: it contains the API server's address and this daemon's credentials")
     try:
         features.check(found.feature_gates)
     except ValueError as error:
@@ -90,7 +90,7 @@ def options(name: str, port: int, given: dict[str, Any]) -> Options:
 
 @daemon
 async def run(chosen: Options, stop: asyncio.Event, clock: Clock = SYSTEM) -> None:
-    """Work, while holding the lease, until told to stop. Raises KubeconfigError, OSError, and what a file provokes."""
+    """Work, while holding the lease, until stopped. Raises KubeconfigError, OSError, and what a file provokes."""
     work = _controllers(chosen, clock) if chosen.name == MANAGER else _scheduler(chosen, clock)
     assert chosen.kubeconfig is not None
     transport = HttpsTransport(kubeconfig.load(chosen.kubeconfig), user_agent(chosen.name))
@@ -210,7 +210,7 @@ async def _health(chosen: Options) -> AsyncIterator[None]:
 
 
 def serving(chosen: Options) -> TlsFiles:
-    """Return the settings of the given files, or of a certificate made here; raises OSError where they cannot be used."""
+    """Return the settings of the given files, or of a certificate made here; raises OSError if they cannot be used."""
     if chosen.cert_file is not None and chosen.key_file is not None:
         files = TlsFiles(lambda: _tls(chosen), [chosen.cert_file, chosen.key_file])
         files.current()

@@ -1,7 +1,7 @@
 """The steps of the start that the health endpoints report, with the names that upstream gives the same steps.
 
-Each is named where it happens: bootstrap.py, the keepers of aggregation and of flow control, server_identity.py. A step
-that upstream has and this server does not take (its OpenAPI aggregation, its token tracker) is not reported.
+Each is named where it happens: bootstrap.py, service_repair.py, the controllers of APIServices and FlowSchemas,
+server_identity.py. A step that upstream has and this server does not take (its token tracker) is not reported.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ HOOK = "poststarthook/"
 
 ADMISSION = HOOK + "start-apiserver-admission-initializer"
 INFORMERS = HOOK + "generic-apiserver-start-informers"
+STORAGE = HOOK + "storage-readiness"
 DEFINITION_INFORMERS = HOOK + "start-apiextensions-informers"
 DEFINITIONS_SYNCED = HOOK + "crd-informer-synced"
 DEFINITIONS = HOOK + "start-apiextensions-controllers"
@@ -18,6 +19,7 @@ ROLES = HOOK + "rbac/bootstrap-roles"
 PRIORITY_CLASSES = HOOK + "scheduling/bootstrap-system-priority-classes"
 SERVICE_RANGE = HOOK + "start-kubernetes-service-cidr-controller"
 AUTHORITIES = HOOK + "start-cluster-authentication-info-controller"
+SERVICE_REPAIR = HOOK + "start-service-ip-repair-controllers"
 KUBERNETES_SERVICE = HOOK + "bootstrap-controller"
 IDENTITY = HOOK + "start-kube-apiserver-identity-lease-controller"
 IDENTITY_COLLECTOR = HOOK + "start-kube-apiserver-identity-lease-garbage-collector"
@@ -30,10 +32,17 @@ LOCAL_AVAILABLE = HOOK + "apiservice-status-local-available-controller"
 REMOTE_AVAILABLE = HOOK + "apiservice-status-remote-available-controller"
 AUTOREGISTRATION = HOOK + "kube-apiserver-autoregistration"
 AUTOREGISTERED = "autoregister-completion"
+AGGREGATED_DOCUMENTS = (
+    HOOK + "apiservice-discovery-controller",
+    HOOK + "apiservice-openapi-controller",
+    HOOK + "apiservice-openapiv3-controller",
+)
+"""The documents of this server and its extensions together."""
 
 STEPS = (
     ADMISSION,
     INFORMERS,
+    STORAGE,
     FAIRNESS_CONSUMER,
     FAIRNESS_FILTER,
     DEFINITION_INFORMERS,
@@ -44,6 +53,7 @@ STEPS = (
     IDENTITY,
     IDENTITY_COLLECTOR,
     SERVICE_RANGE,
+    SERVICE_REPAIR,
     ROLES,
     PRIORITY_CLASSES,
     FAIRNESS_PRODUCER,
@@ -54,5 +64,6 @@ STEPS = (
     REMOTE_AVAILABLE,
     AUTOREGISTRATION,
     AUTOREGISTERED,
+    *AGGREGATED_DOCUMENTS,
 )
 """In upstream's order."""

@@ -18,7 +18,7 @@ _raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
 
 
 class _TooLong(BaseException):
-    """Raised in the work; no Exception, which the work might go on after."""
+    """Raised in the work; no Exception, which the work might continue after."""
 
 
 class Limited:
@@ -30,20 +30,20 @@ class Limited:
         self._thread = 0
 
     def __call__(self) -> Any:
-        """Return what the work returns; raises 504 where it was stopped."""
+        """Return what the work returns; raises 504 if it was stopped."""
         try:
             self._thread = threading.get_ident()
             try:
                 return self._work()
             finally:
-                with self._lock:  # from here on nothing is raised in this thread, which goes on with other work
+                with self._lock:  # from here on nothing is raised in this thread, which continues with other work
                     self._thread = 0
         except _TooLong:
             gc.enable()  # it may have come where collections were to be turned on again
             raise errors.timeout("request did not complete within the allotted timeout") from None
 
     def stop(self) -> None:
-        """End the work if it goes on."""
+        """End the work if it continues."""
         with self._lock:
             if self._thread:
                 _raise_in(ctypes.c_ulong(self._thread), ctypes.py_object(_TooLong))

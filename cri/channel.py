@@ -4,6 +4,9 @@ Calls do not wait for a runtime that is away: they fail at once with `Unavailabl
 own back-off decides, while the channel redials by itself every 0.1 s, slowing to 1 s. So a restarted
 containerd is in use again within a second, and nothing hangs for a deadline of minutes meanwhile.
 
+A message is received as soon as it arrives, except with `unary_in_turn`: there the caller decides when. Until then gRPC holds
+no more of it than the window of its stream, 64 KiB with `FIXED_WINDOW`.
+
 Closing a channel fails the calls under way with `UnavailableError`. grpc.aio raises CancelledError there, with which a task
 ends as if it had been cancelled; a CancelledError is passed on only where the task was cancelled.
 """
@@ -11,7 +14,8 @@ ends as if it had been cancelled; a CancelledError is passed on only where the t
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any, TypeVar
 
 import grpc
@@ -36,7 +40,14 @@ _OPTIONS = [
     ("grpc.default_authority", "localhost"),
 ]
 
+TURN_SECONDS = 10.0
+"""Seconds in which an answer is received, so that no runtime keeps the turn of others."""
+FIXED_WINDOW = [("grpc.http2.bdp_probe", 0)]
+"""Options of a channel whose streams have a window of 64 KiB until their messages are read: gRPC estimates no larger one."""
+
 R = TypeVar("R", bound=Message)
+T = TypeVar("T")
+Options = Sequence[tuple[str, Any]]
 Metadata = tuple[tuple[str, str], ...]
 Observe = Callable[[str, float, str], None]
 """Called after a call: with its name as RunPodSandbox, how many seconds it took, and the gRPC code, "" for success."""
@@ -45,10 +56,10 @@ Observe = Callable[[str, float, str], None]
 class Channel:
     """A lazily dialled connection to a runtime's socket; use from one event loop."""
 
-    def __init__(self, endpoint: str, observe: Observe | None = None) -> None:
+    def __init__(self, endpoint: str, observe: Observe | None = None, options: Options = ()) -> None:
         self.endpoint = endpoint
         self._observe = observe
-        self._channel = grpc.aio.insecure_channel(_target(endpoint), options=_OPTIONS)
+        self._channel = grpc.aio.insecure_channel(_target(endpoint), options=[*_OPTIONS, *options])
         self._calls: dict[str, Any] = {}
 
     async def unary(
@@ -60,13 +71,56 @@ class Channel:
             call = self._calls[path] = self._channel.unary_unary(
                 path, request_serializer=_serialize, response_deserializer=answer.FromString
             )
+        return await self._observed(path, lambda: call(request, timeout=deadline, metadata=metadata))
+
+    async def unary_in_turn(
+        self,
+        path: str,
+        request: Message,
+        answer: type[R],
+        deadline: float | None,
+        turn: AbstractAsyncContextManager[object],
+        shorten: Callable[[R], T],
+    ) -> T:
+        """Make one call whose answer may be large: receive it inside `turn` and return what `shorten` makes of it there.
+
+        `turn` is entered when the runtime has begun to answer; until then the deadline counts, and inside of the turn
+        TURN_SECONDS. Raise CRIError, DeadlineExceededError only for the deadline.
+        """
+        begin = self._channel.unary_stream(path, request_serializer=_serialize, response_deserializer=answer.FromString)
+
+        async def receive() -> T:
+            call = begin(request)
+            try:
+                try:
+                    async with asyncio.timeout(deadline):
+                        await call.initial_metadata()  # a runtime sends it with the answer
+                except TimeoutError:
+                    raise errors.DeadlineExceededError("Deadline Exceeded", code="DEADLINE_EXCEEDED") from None
+                try:
+                    async with turn, asyncio.timeout(TURN_SECONDS):
+                        result = shorten(await _message(call, answer))
+                        await call.read()  # the status
+                except TimeoutError:
+                    message = f"the runtime began to answer and did not finish within {TURN_SECONDS:g} s"
+                    raise errors.CRIError(message, code="INTERNAL") from None
+            finally:
+                call.cancel()
+            return result
+
+        return await self._observed(path, receive)
+
+    async def _observed(self, path: str, call: Callable[[], Awaitable[T]]) -> T:
         began, rpc = time.monotonic(), path.rpartition("/")[2]
         try:
-            result: R = await call(request, timeout=deadline, metadata=metadata)
-        except _FAILURES as error:
-            failure = _translate(error, rpc)
+            result = await call()
+        except (*_FAILURES, errors.CRIError) as error:
+            failure = error if isinstance(error, errors.CRIError) else _translate(error, rpc)
+            failure.method = rpc
             if self._observe is not None:
                 self._observe(rpc, time.monotonic() - began, failure.code)
+            if failure is error:
+                raise
             raise failure from error
         if self._observe is not None:
             self._observe(rpc, time.monotonic() - began, "")
@@ -104,8 +158,16 @@ class Channel:
 _FAILURES = (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.CancelledError)
 
 
+async def _message(call: Any, answer: type[R]) -> R:
+    """Return the one message of a call. Raise CRIError if it has none."""
+    message = await call.read()
+    if not isinstance(message, answer):  # the end of the stream
+        raise errors.CRIError("the runtime answered without a message", code="INTERNAL")
+    return message
+
+
 def _translate(error: BaseException, rpc: str) -> errors.CRIError:
-    """Return the error for one of `_FAILURES`. Raise CancelledError where the running task was cancelled."""
+    """Return the error for one of `_FAILURES`. Raise CancelledError if the running task was cancelled."""
     if isinstance(error, grpc.aio.AioRpcError):
         return errors.translate(error, rpc)
     task = asyncio.current_task()

@@ -1,14 +1,14 @@
-"""The container runtime, as the agent holds it: one object with the two CRI services and the event stream.
+"""Client of the container runtime: the two CRI services and the event stream.
 
-Upstream's kubelet can be configured to find images behind another socket than containers
-(imageServiceEndpoint); by default both are one channel.
+The image service may have another socket (imageServiceEndpoint); by default both services share one channel. The output of
+commands has a channel of its own, so that it delays no other calls and waits in the runtime until it is its turn.
 """
 
 from collections.abc import AsyncIterator
 from types import TracebackType
 
 from cri import events
-from cri.channel import Channel, Observe
+from cri.channel import FIXED_WINDOW, Channel, Observe
 from cri.containerd_service import ContainerdService
 from cri.image_service import ImageService
 from cri.runtime_service import RuntimeService
@@ -32,7 +32,8 @@ class Client:
         self._channel = Channel(endpoint, observe)
         separate = image_endpoint and image_endpoint != endpoint
         self._image_channel = Channel(image_endpoint, observe) if separate else self._channel
-        self.runtime = RuntimeService(self._channel, request_timeout)
+        self._commands = Channel(endpoint, observe, FIXED_WINDOW)
+        self.runtime = RuntimeService(self._channel, request_timeout, self._commands)
         self.images = ImageService(self._image_channel, request_timeout)
         self.containerd = ContainerdService(self._channel)
 
@@ -41,7 +42,7 @@ class Client:
 
         Without `settled`, an exit is reported at once, some milliseconds before the runtime's own answers show it.
         """
-        return events.container_events(self._channel, self.runtime, settled)
+        return events.container_events(self._channel, self.runtime, settled=settled)
 
     async def ready(self) -> None:
         """Return once the runtime's socket answers; bound it with asyncio.timeout."""
@@ -51,6 +52,7 @@ class Client:
     async def close(self) -> None:
         """Close the connections."""
         await self._channel.close()
+        await self._commands.close()
         if self._image_channel is not self._channel:
             await self._image_channel.close()
 

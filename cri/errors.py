@@ -51,6 +51,13 @@ class UnauthenticatedError(CRIError):
     """A registry refused the credentials."""
 
 
+class MessageTooLargeError(CRIError):
+    """A list of the runtime is larger than a gRPC message may be, on its side or ours."""
+
+
+_TOO_LARGE = "larger than max"
+"""Part of gRPC's message for it, in Go and here; RESOURCE_EXHAUSTED has other meanings, too."""
+
 _CLASSES: dict[grpc.StatusCode, type[CRIError]] = {
     grpc.StatusCode.NOT_FOUND: NotFoundError,
     grpc.StatusCode.ALREADY_EXISTS: AlreadyExistsError,
@@ -90,4 +97,6 @@ def translate(error: grpc.aio.AioRpcError, method: str) -> CRIError:
     code = error.code()
     if error.details() == _LOADING:
         code = grpc.StatusCode.UNAVAILABLE
+    if code is grpc.StatusCode.RESOURCE_EXHAUSTED and _TOO_LARGE in (error.details() or ""):
+        return MessageTooLargeError(error.details() or "", code=code.name, method=method)
     return _CLASSES.get(code, CRIError)(error.details() or code.name, code=code.name, method=method)

@@ -43,7 +43,7 @@ class ContainerEvent:
 
     kind: Kind
     container_id: str = ""
-    sandbox_id: str = ""  # only where the runtime tells
+    sandbox_id: str = ""  # only if the runtime reports it
 
 
 _CRI_KINDS = {
@@ -71,14 +71,14 @@ _SETTLE_SECONDS = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256
 
 
 async def container_events(
-    channel: Channel, runtime: RuntimeService, settled: bool = True
+    channel: Channel, runtime: RuntimeService, *, settled: bool = True
 ) -> AsyncIterator[ContainerEvent]:
     """Yield events until the connection breaks; then raise UnavailableError, for the caller to subscribe again.
 
     Without `settled`, STOPPED is passed on at once, for a caller who looks until CRI says the same: holding back
     costs calls, also for those exits that the caller itself brought about and waits for elsewhere.
 
-    Raise UnimplementedError where the runtime has neither kind of event stream: the caller is left with listing.
+    Raise UnimplementedError if the runtime has neither kind of event stream: the caller is left with listing.
     """
     path = "/runtime.v1.RuntimeService/GetContainerEvents"
     try:

@@ -1,7 +1,7 @@
-"""CRI's ImageService, one method a call.
+"""CRI's ImageService, one method for each call.
 
-A pull has no deadline, as upstream's has none: a large image on a slow line takes as long as it takes, and
-the caller decides what waits for it, and cancels. Everything else has the runtime request timeout.
+A pull has no deadline, as upstream: the time for a large image on a slow line is unlimited, and the caller decides what waits
+for it, and cancels. Everything else has the runtime request timeout.
 """
 
 from cri.channel import Channel
@@ -33,7 +33,7 @@ class ImageService:
         return list(answer.images)
 
     async def image_status(self, image: ImageSpec | str) -> Image | None:
-        """Look an image up by ID or reference; None where the node does not have it."""
+        """Look an image up by ID or reference; None if the node does not have it."""
         request = api.ImageStatusRequest(image=_spec(image))
         answer = await self._channel.unary(_SERVICE + "ImageStatus", request, api.ImageStatusResponse, self._timeout)
         return answer.image if answer.HasField("image") and answer.image.id else None

@@ -1,14 +1,16 @@
-"""CRI's RuntimeService, one method a call: the useful arguments in, the useful field out.
+"""CRI's RuntimeService, one method for each call, with the arguments and the result field that the agent uses.
 
 Deadlines are those of upstream's kubelet (pkg cri-client/remote_runtime): runtimeRequestTimeout for every
 call, twice that for RunPodSandbox (the sandbox image may have to be pulled), the grace period on top for
 StopContainer, the command's own timeout on top for ExecSync.
 
-Stopping and removing what is not there succeeds: CRI promises that, containerd 1.6 keeps it only for removal.
+Stopping and removing a missing sandbox or container succeeds, as CRI specifies; containerd 1.6 implements that only for
+removal.
 """
 
 import contextlib
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import TypeVar
 
 from google.protobuf.message import Message
@@ -41,15 +43,17 @@ R = TypeVar("R", bound=Message)
 class RuntimeService:
     """Pod sandboxes and containers of one runtime; `request_timeout` is in seconds."""
 
-    def __init__(self, channel: Channel, request_timeout: float = 120.0) -> None:
+    def __init__(self, channel: Channel, request_timeout: float = 120.0, commands: Channel | None = None) -> None:
+        """`commands`: another channel for the output of commands."""
         self._channel = channel
+        self._commands = commands or channel
         self._timeout = request_timeout
 
     async def version(self) -> VersionResponse:
-        """Ask for the runtime's name and versions."""
+        """Request the runtime's name and versions."""
         return await self._call("Version", api.VersionRequest(version="0.1.0"), api.VersionResponse)
 
-    async def status(self, verbose: bool = False) -> StatusResponse:
+    async def status(self, *, verbose: bool = False) -> StatusResponse:
         """Read the RuntimeReady and NetworkReady conditions, handlers and features."""
         return await self._call("Status", api.StatusRequest(verbose=verbose), api.StatusResponse)
 
@@ -178,11 +182,32 @@ class RuntimeService:
         deadline = self._timeout + timeout_seconds
         await self._call("CheckpointContainer", request, api.CheckpointContainerResponse, deadline)
 
-    async def exec_sync(self, container_id: str, command: Sequence[str], timeout_seconds: int = 0) -> ExecSyncResponse:
-        """Run a command to its end; 0 waits for ever. Raise DeadlineExceededError when it takes longer."""
+    async def exec_sync(
+        self,
+        container_id: str,
+        command: Sequence[str],
+        timeout_seconds: int = 0,
+        *,
+        most: int | None = None,
+        turn: AbstractAsyncContextManager[object] | None = None,
+    ) -> ExecSyncResponse:
+        """Run a command to its end; 0 waits for ever. Raise DeadlineExceededError when it takes longer.
+
+        The output is received inside `turn`, which is entered after the command's end: a runtime sends up to 16 MiB. `most`:
+        bytes that are returned of either stream.
+        """
         request = api.ExecSyncRequest(container_id=container_id, cmd=command, timeout=timeout_seconds)
         deadline = self._timeout + timeout_seconds if timeout_seconds else None
-        return await self._call("ExecSync", request, api.ExecSyncResponse, deadline)
+
+        def shorten(answer: ExecSyncResponse) -> ExecSyncResponse:
+            if most is None or len(answer.stdout) + len(answer.stderr) <= most:
+                return answer
+            stdout, stderr = answer.stdout[:most], answer.stderr[:most]
+            return ExecSyncResponse(stdout=stdout, stderr=stderr, exit_code=answer.exit_code)
+
+        turn = turn or contextlib.nullcontext()
+        path = "/runtime.v1.RuntimeService/ExecSync"
+        return await self._commands.unary_in_turn(path, request, ExecSyncResponse, deadline, turn, shorten)
 
     async def exec_url(
         self,

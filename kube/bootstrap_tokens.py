@@ -19,9 +19,9 @@ SECRET_TYPE = "bootstrap.kubernetes.io/token"
 SECRET_PREFIX = "bootstrap-token-"
 SECRET_NAMESPACE = "kube-system"
 NODE_GROUP = "system:bootstrappers:wherry:default-node-token"
-"""Who holds a token that nodes join with; the roles of joining are bound to it."""
+"""Group of the holders of node join tokens; the roles of joining are bound to it."""
 CONTROL_PLANE_GROUP = "system:bootstrappers:wherry:control-plane"
-"""Who holds a token that members of the control plane join with."""
+"""Group of the holders of control-plane join tokens."""
 CLUSTER_INFO, CLUSTER_INFO_NAMESPACE = "cluster-info", "kube-public"
 KUBECONFIG_KEY, SIGNATURE_PREFIX = "kubeconfig", "jws-kubeconfig-"
 
@@ -50,7 +50,7 @@ class Token:
 
 
 def parse(text: str) -> Token:
-    """Read a token; raise TokenError where its form is wrong."""
+    """Read a token; raise TokenError if its form is wrong."""
     match = _FORM.fullmatch(text.strip())
     if match is None:
         raise TokenError(
@@ -60,7 +60,7 @@ def parse(text: str) -> Token:
 
 
 def is_id(text: str) -> bool:
-    """Say whether a text is a token's public half."""
+    """Return whether a text is a token's public half."""
     return _ID.fullmatch(text) is not None
 
 
@@ -78,7 +78,7 @@ def sign(content: str, token: Token) -> str:
 
 
 def verify(content: str, signature: str, token: Token) -> bool:
-    """Say whether a detached signature is this token's, of this text."""
+    """Return whether a detached signature is this token's, of this text."""
     return hmac.compare_digest(sign(content, token).encode(), signature.encode())
 
 

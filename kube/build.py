@@ -1,7 +1,7 @@
 """Build information: the API's version, and the commit and date of the running code.
 
 `scripts/install` writes `build.json` beside this file into the copy that a machine runs. A source tree that runs as it
-stands has no such file: there the last line of git's own log of HEAD tells commit and time, and the tree counts as
+stands has no such file: there the last line of git's reflog of HEAD has commit and time, and the tree counts as
 "dirty", since what is edited is what runs. Where there is neither (an unpacked archive), the package's version and the
 age of this file stand in.
 """
@@ -63,8 +63,8 @@ def _source_tree(root: Path) -> Build | None:
         if git.is_file():  # a further work tree: its folder is elsewhere
             git = root / git.read_text().removeprefix("gitdir:").strip()
         line = (git / "logs" / "HEAD").read_text().splitlines()[-1]
-        told = line.partition("\t")[0].split()
-        return Build(told[1], format_time(datetime.fromtimestamp(int(told[-2]), UTC)), "dirty")
+        fields = line.partition("\t")[0].split()
+        return Build(fields[1], format_time(datetime.fromtimestamp(int(fields[-2]), UTC)), "dirty")
     except (OSError, ValueError, IndexError):
         return None
 

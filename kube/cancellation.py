@@ -7,7 +7,7 @@ had been cancelled, and a task group takes such an end for none: what should hav
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -18,7 +18,7 @@ class AwaitedCancelled(Exception):
 
 
 def requested() -> bool:
-    """Tell whether the running task was cancelled; otherwise a CancelledError is that of something it awaits."""
+    """Return whether the running task was cancelled; otherwise a CancelledError is that of something it awaits."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
@@ -31,3 +31,12 @@ async def as_error(work: Awaitable[T]) -> T:
         if requested():
             raise
         raise AwaitedCancelled("something that was waited for was cancelled") from error
+
+
+def start(group: asyncio.TaskGroup, work: Callable[[], Awaitable[T]], name: str) -> asyncio.Task[T]:
+    """Start a task of a group that fails, and the group with it, where something that it awaits is cancelled."""
+
+    async def run() -> T:
+        return await as_error(work())
+
+    return group.create_task(run(), name=name)

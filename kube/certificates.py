@@ -1,4 +1,4 @@
-"""A node's own certificates: asked for with a bootstrap token, renewed before they end (KEP-266, KEP-267).
+"""A node's own certificates: requested with a bootstrap token, renewed before they expire (KEP-266, KEP-267).
 
 The daemon makes the key and a CertificateSigningRequest; a controller or an administrator approves; the signed certificate
 and its key go into one file, and the name `...-current.pem` is a link to it that is swapped by rename, so that a reader
@@ -50,7 +50,7 @@ CLIENT = Kind(CLIENT_SIGNER, "client auth", "kubelet-client-current.pem")
 SERVING = Kind(SERVING_SIGNER, "server auth", "kubelet-server-current.pem")
 PROXY = Kind("kubernetes.io/kube-apiserver-client", "client auth", "kube-proxy-client-current.pem")
 PROXY_USER = "system:kube-proxy"
-"""Who the service proxy is, on every node."""
+"""User name of the service proxy, on every node."""
 
 
 async def request(client: Client, kind: Kind, key: pki.PrivateKey, pem: bytes, *, clock: Clock) -> bytes:
@@ -66,7 +66,7 @@ async def request(client: Client, kind: Kind, key: pki.PrivateKey, pem: bytes, *
         )
     )
     name = made.metadata.name or ""
-    log.info("asked %s for a certificate: %s", kind.signer, name)
+    log.info("requested a certificate from %s: %s", kind.signer, name)
     deadline, pause = clock.monotonic() + APPROVAL_SECONDS, FIRST_POLL_SECONDS
     while True:
         for condition in made.status.conditions:

@@ -7,7 +7,7 @@ client adds types: it fills in apiVersion and kind, encodes Structs, decodes ans
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
@@ -17,7 +17,8 @@ import msgspec
 from kube import resources, serialize
 from kube.api import meta_v1
 from kube.errors import StatusError
-from kube.turn import Turns
+from kube.object_names import name_of, namespace_of
+from kube.yielding import LoopYield
 
 T = TypeVar("T", bound=msgspec.Struct)
 R = TypeVar("R")
@@ -31,7 +32,7 @@ TURN_BYTES = 256 << 10
 """Bytes of objects that are decoded before others have their turn: to decode as many takes 3 ms, 30 where fields are tiny."""
 FIRST_PAGE, MOST_OF_A_PAGE, PAGE_BYTES = 8, 32, 1 << 20
 """Objects of the first page where a collection is gone through, of any page, and the bytes that the next should have."""
-_turns = Turns()
+_loop_yield = LoopYield()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,9 +82,17 @@ class WatchEvent(Generic[R]):
     object: R
 
 
+Unreadable = Callable[[meta_v1.ObjectMeta, str], None]
+"""Receives the metadata of an object that does not fit its type, and what does not."""
+
+
 class _Watched(msgspec.Struct):
     type: str
     object: msgspec.Raw
+
+
+class _Named(msgspec.Struct):
+    metadata: meta_v1.ObjectMeta
 
 
 class _ListEnvelope(msgspec.Struct):
@@ -91,8 +100,8 @@ class _ListEnvelope(msgspec.Struct):
     metadata: dict[str, Any] = {}
 
 
-class _Pace:
-    """Lets others have their turn between objects that are decoded."""
+class _TimeSlice:
+    """Yields to the event loop between objects that are decoded."""
 
     __slots__ = ("_bytes",)
 
@@ -100,13 +109,13 @@ class _Pace:
         self._bytes = 0
 
     def over(self, size: int) -> bool:
-        """Count an object of so many bytes; say whether a turn is due before it."""
+        """Count an object of so many bytes; return whether to yield before it."""
         self._bytes += size
         return self._bytes > TURN_BYTES
 
-    async def turn(self, size: int) -> None:
-        """Wait for a turn and begin with an object."""
-        await _turns.next()
+    async def yield_to_loop(self, size: int) -> None:
+        """Yield and begin with an object."""
+        await _loop_yield.wait()
         self._bytes = size
 
 
@@ -135,7 +144,9 @@ class Client:
         resource_version: str = "",
         limit: int = 0,
         continue_: str = "",
+        unreadable: Unreadable | None = None,
     ) -> ListResult[T]:
+        """List objects. One that does not fit its type fails the list, or is passed to `unreadable` and left out."""
         query = _query(
             labelSelector=label_selector,
             fieldSelector=field_selector,
@@ -145,21 +156,26 @@ class Client:
         )
         data = await self.call("GET", resources.of(kind).path(namespace), query=query)
         envelope = serialize.decode(data, _ListEnvelope)
-        items, pace = [], _Pace()
+        items, time_slice = [], _TimeSlice()
         for raw in envelope.items or ():
             body = bytes(raw)
-            if pace.over(len(body)):
-                await pace.turn(len(body))
-            items.append(serialize.decode(body, kind))
+            if time_slice.over(len(body)):
+                await time_slice.yield_to_loop(len(body))
+            try:
+                items.append(serialize.decode(body, kind))
+            except msgspec.ValidationError as error:
+                if unreadable is None:
+                    raise
+                unreadable(serialize.decode(body, _Named).metadata, str(error))
         metadata = envelope.metadata
         return ListResult(items, metadata.get("resourceVersion", ""), metadata.get("continue", ""))
 
     async def each(self, path: str, shape: type[R], *, accept: str = JSON) -> AsyncIterator[R]:
         """Yield every object of a collection's path, of each what `shape` has: the rest is passed over.
 
-        Asks for a page after the other, which all show one state; raises StatusError 410 where that is no longer kept.
+        Requests a page after the other, which all show one state; raises StatusError 410 where that is no longer kept.
         """
-        token, limit, pace = "", FIRST_PAGE, _Pace()
+        token, limit, time_slice = "", FIRST_PAGE, _TimeSlice()
         while True:
             query = _query(limit=limit, **{"continue": token})
             data = await self.call("GET", path, query=query, accept=accept)
@@ -167,8 +183,8 @@ class Client:
             items = envelope.items or ()
             for raw in items:
                 body = bytes(raw)
-                if pace.over(len(body)):
-                    await pace.turn(len(body))
+                if time_slice.over(len(body)):
+                    await time_slice.yield_to_loop(len(body))
                 yield serialize.decode(body, shape)
             token = envelope.metadata.get("continue", "")
             if not token:
@@ -184,8 +200,12 @@ class Client:
         label_selector: str = "",
         field_selector: str = "",
         timeout_seconds: int = 0,
+        unreadable: Unreadable | None = None,
     ) -> AsyncIterator[WatchEvent[T]]:
-        """Yield changes after `resource_version` until the server ends the watch; 410 raises StatusError (expired)."""
+        """Yield changes after `resource_version` until the server ends the watch; 410 raises StatusError (expired).
+
+        An object that does not fit its type ends it too, or is passed to `unreadable` and counts as deleted.
+        """
         query = _query(
             watch="true",
             allowWatchBookmarks="true",
@@ -194,15 +214,24 @@ class Client:
             fieldSelector=field_selector,
             timeoutSeconds=timeout_seconds,
         )
-        pace = _Pace()
+        time_slice = _TimeSlice()
         async with self.transport.stream(resources.of(kind).path(namespace), query=query) as chunks:
             async for line in lines(chunks):
-                if pace.over(len(line)):
-                    await pace.turn(len(line))
+                if time_slice.over(len(line)):
+                    await time_slice.yield_to_loop(len(line))
                 event = serialize.decode(line, _Watched)
                 if event.type == "ERROR":
                     raise StatusError.from_status(msgspec.json.decode(event.object))
-                yield WatchEvent(event.type, serialize.decode(bytes(event.object), kind))
+                body = bytes(event.object)
+                try:
+                    change = WatchEvent(event.type, serialize.decode(body, kind))
+                except msgspec.ValidationError as error:
+                    if unreadable is None:
+                        raise
+                    metadata = serialize.decode(body, _Named).metadata
+                    unreadable(metadata, str(error))
+                    change = WatchEvent("DELETED", kind(metadata=metadata))
+                yield change
 
     # -- writes ---------------------------------------------------------------------------------------------------
     async def create(self, obj: T, *, dry_run: bool = False, field_manager: str = "") -> T:
@@ -307,31 +336,6 @@ def identify(obj: msgspec.Struct) -> resources.Resource:
     resource = resources.of(type(obj))
     obj.api_version, obj.kind = resource.api_version, resource.kind  # type: ignore[attr-defined]
     return resource
-
-
-def metadata_of(obj: Any) -> meta_v1.ObjectMeta:
-    found: meta_v1.ObjectMeta = obj.metadata
-    return found
-
-
-def name_of(obj: Any) -> str:
-    return metadata_of(obj).name or ""
-
-
-def namespace_of(obj: Any) -> str:
-    return metadata_of(obj).namespace or ""
-
-
-def key_of(obj: Any) -> str:
-    """Return "namespace/name", or "name" for what has no namespace."""
-    metadata = metadata_of(obj)
-    return f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name or ""
-
-
-def split_key(key: str) -> tuple[str, str]:
-    """Return (namespace, name) of a key; the namespace is "" for what has none."""
-    namespace, _, name = key.rpartition("/")
-    return namespace, name
 
 
 def _query(**options: Any) -> dict[str, str]:

@@ -12,7 +12,7 @@ from typing import Protocol
 class Clock(Protocol):
     """A source of time: `now` is the wall clock (UTC), `monotonic` and `boottime` count seconds for intervals.
 
-    While the machine is suspended `boottime` goes on, and `monotonic` and sleepers stand still.
+    While the machine is suspended `boottime` continues, and `monotonic` and sleepers stand still.
     """
 
     def now(self) -> datetime: ...
@@ -38,7 +38,7 @@ class SystemClock:
 
 
 class FakeClock:
-    """A clock that moves only when told; sleepers wake in order as `advance` passes them."""
+    """A clock that moves only in `advance`, which wakes sleepers in order."""
 
     def __init__(self, start: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> None:
         self._start, self._elapsed, self._suspended = start, 0.0, 0.0
@@ -59,6 +59,10 @@ class FakeClock:
         """Let time pass as a suspended machine does."""
         self._suspended += seconds
 
+    def step(self, seconds: float) -> None:
+        """Set the wall clock forward or back, as an administrator or NTP does."""
+        self._start += timedelta(seconds=seconds)
+
     async def sleep(self, seconds: float) -> None:
         if seconds <= 0:
             await asyncio.sleep(0)
@@ -70,7 +74,7 @@ class FakeClock:
         await future
 
     async def sleeping(self) -> None:
-        """Return when somebody sleeps: for tests whose sleepers come back from real work first."""
+        """Return when a task sleeps: for tests whose tasks do real work first."""
         while not self._sleepers:
             self._asleep.clear()
             await self._asleep.wait()
@@ -96,6 +100,10 @@ async def settle(turns: int = 20) -> None:
 
 
 SYSTEM = SystemClock()
+
+
+MOST_SECONDS = 2**63 - 1
+"""Longest duration that the API accepts; objects of older versions may have longer ones, which no float holds."""
 
 
 def format_time(moment: datetime) -> str:

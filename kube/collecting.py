@@ -1,14 +1,29 @@
-"""Keeping the garbage collector away while one call makes very many objects, none of which is garbage.
+"""Disables the garbage collector while one call creates very many objects, none of which is garbage.
 
-A collection is begun after so many new objects, also in the middle of a call in C, and goes through all that are young: half of
-as long as the conversion of a large object, during which no other thread runs.
+Python starts a collection after a number of new objects, also within a call in C, and traverses all young objects: that takes
+half of the time of the conversion of a large object, and no other thread runs meanwhile.
 """
 
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def uncollected_call(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Return what `work` returns, without a collection meanwhile: as `uncollected`, with fewer calls for small objects."""
+    if not gc.isenabled():
+        return work(*args, **kwargs)
+    try:
+        gc.disable()
+        return work(*args, **kwargs)
+    finally:
+        gc.enable()
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from yarl import URL
 
 from kube import tls_buffers
 from kube.counters import Counter, Histogram
+from kube.http_connector import Connector
 from kube.kubeconfig import Access
 from kube.tls_files import TlsFiles
 
@@ -38,7 +39,7 @@ SECONDS = Histogram(
     buckets=(0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0),
 )
 ERRORS = (TimeoutError, aiohttp.ClientError, OSError)
-"""What a connection fails with."""
+"""Errors of a failed connection."""
 
 
 class Connections:
@@ -53,7 +54,7 @@ class Connections:
             self._tls = access.tls()
             self._tls.current()
         self._pools: dict[int, aiohttp.ClientSession] = {}
-        self._turns: dict[int, asyncio.Semaphore] = {}
+        self._request_slots: dict[int, asyncio.Semaphore] = {}
         self._waits: set[asyncio.Timeout] = set()
         self._left = False
 
@@ -74,7 +75,7 @@ class Connections:
         start, code = time.perf_counter(), "<error>"
         url = self._url(path, query)
         try:
-            async with self._wait(seconds), self._turns.setdefault(places, asyncio.Semaphore(places)):
+            async with self._wait(seconds), self._request_slots.setdefault(places, asyncio.Semaphore(places)):
                 async with self._pool(places).request(
                     method,
                     url,
@@ -157,7 +158,7 @@ class Connections:
         pool = self._pools.get(size)
         if pool is None:
             pool = self._pools[size] = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=size, keepalive_timeout=60, socket_factory=_probing_socket),
+                connector=Connector(limit=size, keepalive_timeout=60, socket_factory=_probing_socket),
                 headers={"User-Agent": self._agent},
                 auto_decompress=True,
             )

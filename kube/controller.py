@@ -1,20 +1,29 @@
-"""The loop around `reconcile(key)`: take a key, bring the world to what it says, and back off where that fails."""
+"""The loop around `reconcile(key)`: takes keys from the queue, reconciles them, and retries failures with a back-off."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from kube import cancellation
 from kube.clock import SYSTEM, Clock
 from kube.errors import StatusError
+from kube.step_limit import Limit, Shares, StepTooLong, limited
 from kube.workqueue import WorkQueue
 
 log = logging.getLogger(__name__)
 
-Reconcile = Callable[[str], Awaitable[float | None]]
+Reconcile = Callable[[str], Coroutine[Any, Any, float | None]]
 """Reconcile one key; a number returned is the seconds after which to look again."""
+
+STEP_SECONDS = 3.0
+"""CPU time that a step of reconciling may take; with twenty thousand pods one takes some tenths of a second."""
+SHARE, PAUSE = 0.5, 60.0
+"""Part of all time that long steps for one namespace may take, of all controllers together, and seconds until the next one
+after a step was stopped."""
+_shares = Shares("reconciling", STEP_SECONDS, SHARE, PAUSE)
 
 
 class Controller:
@@ -36,19 +45,28 @@ class Controller:
         try:
             async with asyncio.TaskGroup() as group:
                 for number in range(self._workers):
-                    group.create_task(self._work(), name=f"{self.name} worker {number}")
+                    cancellation.start(group, self._work, f"{self.name} worker {number}")
         finally:
             self.queue.shut_down()
 
     async def _work(self) -> None:
         while True:
             key = await self.queue.get()
+            owner = key.partition("/")[0]
+            if (delay := _shares.delay(owner)) > 0:
+                self.queue.done(key)
+                self.queue.add_after(key, delay)
+                await asyncio.sleep(0)
+                continue
             try:
-                again = await self._reconcile(key)
+                again = await limited(self._reconcile(key), Limit(_shares, owner))
             except StatusError as error:
                 # Conflicts and absences mean that our copy was behind; the next iteration sees the change.
                 level = logging.DEBUG if error.conflict or error.not_found else logging.WARNING
                 log.log(level, "%s: %s: %s", self.name, key, error)
+                self.queue.add_rate_limited(key)
+            except StepTooLong as error:
+                log.error("%s: %s: %s; all that is in %s waits for %.0f seconds", self.name, key, error, owner, PAUSE)
                 self.queue.add_rate_limited(key)
             except (Exception, asyncio.CancelledError) as error:
                 if isinstance(error, asyncio.CancelledError) and cancellation.requested():

@@ -1,7 +1,7 @@
-"""Counters and histograms of this process, for /metrics: an addition when something happens, and nothing else until asked.
+"""Counters and histograms of this process for /metrics. An observation is an addition; a scrape computes the rest.
 
-They are the process's and not a server's, as upstream's are. The client library of the exposition format, which costs
-40 ms to load, is imported when somebody first scrapes.
+They belong to the process and not to a server, as in upstream. The client library of the exposition format, which costs
+40 ms to load, is imported at the first scrape.
 """
 
 from __future__ import annotations
@@ -61,35 +61,42 @@ def _filled(family: Any, metric: Counter | Gauge) -> Any:
     return family
 
 
+class _Spread:
+    """The values under the same labels: how many in each bucket, and their sum."""
+
+    __slots__ = ("counts", "sum")
+
+    def __init__(self, buckets: int) -> None:
+        self.counts, self.sum = [0] * (buckets + 1), 0.0
+
+
 class Histogram:
     """Distribution of values by labels; buckets are upper bounds."""
 
     def __init__(self, name: str, text: str, *labels: str, buckets: Sequence[float] = SECONDS) -> None:
         self.name, self.text, self.labels, self.buckets = name, text, labels, tuple(buckets)
-        self.counts: dict[tuple[str, ...], list[int]] = {}
-        self.sums: dict[tuple[str, ...], float] = {}
+        self.spreads: dict[tuple[str, ...], _Spread] = {}
         _all.append(self)
 
     def observe(self, *given: Any) -> None:
         """Count a value, the last argument, under the labels before it."""
         labels, value = given[:-1], given[-1]
-        counts = self.counts.get(labels)
-        if counts is None:
-            counts = self.counts[labels] = [0] * (len(self.buckets) + 1)
-            self.sums[labels] = 0.0
-        counts[bisect_left(self.buckets, value)] += 1
-        self.sums[labels] += value
+        spread = self.spreads.get(labels)
+        if spread is None:
+            spread = self.spreads[labels] = _Spread(len(self.buckets))
+        spread.counts[bisect_left(self.buckets, value)] += 1
+        spread.sum += value
 
     def family(self) -> Any:
         from prometheus_client.core import HistogramMetricFamily
 
         family = HistogramMetricFamily(self.name, self.text, labels=self.labels)
-        for labels, counts in self.counts.items():
+        for labels, spread in self.spreads.items():
             rising, found = 0, []
-            for bound, count in zip((*map(str, self.buckets), "+Inf"), counts, strict=True):
+            for bound, count in zip((*map(str, self.buckets), "+Inf"), spread.counts, strict=True):
                 rising += count
                 found.append((bound, rising))
-            family.add_metric(labels, found, self.sums[labels])
+            family.add_metric(labels, found, spread.sum)
         return family
 
 

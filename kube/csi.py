@@ -15,7 +15,7 @@ def unique_name(driver: str, handle: str) -> str:
 
 
 def is_unique_name(name: str) -> bool:
-    """Tell whether a name in a node's status is a CSI volume's."""
+    """Return whether a name in a node's status is a CSI volume's."""
     return name.startswith(_PREFIX) and "^" in name
 
 
@@ -39,5 +39,5 @@ def attached_volume(attachment: str, node: str, volumes: Iterable[str]) -> str:
 
 
 def is_attachment_name(name: str) -> bool:
-    """Tell whether a VolumeAttachment's name is of the form that `attachment_name` gives."""
+    """Return whether a VolumeAttachment's name is of the form that `attachment_name` gives."""
     return re.fullmatch("csi-[0-9a-f]{64}", name) is not None

@@ -1,4 +1,4 @@
-"""Lengths of time as Go writes them: 1h30m, 15.012s, 250ms; the form of every duration in upstream's files and APIs."""
+"""Durations in Go's notation (1h30m, 15.012s, 250ms), which upstream's files and APIs use."""
 
 from __future__ import annotations
 

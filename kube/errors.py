@@ -1,7 +1,7 @@
 """The API's errors: a `Status` as an exception, and field errors in upstream's words.
 
 The server raises `StatusError` and its edge writes it as a `Status` object; the client reads a `Status` and raises the
-same class, so that code on either side tells errors apart by `reason`. Codes, reasons and message forms are those of
+same class, so that code on either side distinguishes errors by `reason`. Codes, reasons and message forms are those of
 apimachinery's pkg/api/errors and pkg/util/validation/field.
 """
 
@@ -12,6 +12,8 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
+
+_LARGEST_INT32 = (1 << 31) - 1
 
 
 class StatusError(Exception):
@@ -35,14 +37,20 @@ class StatusError(Exception):
 
     @property
     def expired(self) -> bool:
-        """The resource version asked for is no longer kept: list again (410, reasons Expired and Gone)."""
+        """The requested resource version has been compacted: list again (410, reasons Expired and Gone)."""
         return self.reason in ("Expired", "Gone")
 
     @property
     def revision_too_large(self) -> bool:
-        """The resource version asked for lies ahead of the server (504, cause ResourceVersionTooLarge)."""
+        """The server has not reached the requested resource version (504, cause ResourceVersionTooLarge)."""
         causes = self.details.get("causes") or ()
         return any(cause.get("reason") == "ResourceVersionTooLarge" for cause in causes)
+
+    @property
+    def retry_after(self) -> int:
+        """Seconds after which the client may repeat the request, 0 if the details have no positive 32-bit integer."""
+        seconds = self.details.get("retryAfterSeconds")
+        return seconds if seconds.__class__ is int and 0 < seconds <= _LARGEST_INT32 else 0
 
     def to_status(self) -> dict[str, Any]:
         status: dict[str, Any] = {
@@ -61,15 +69,27 @@ class StatusError(Exception):
 
     @classmethod
     def from_status(cls, status: dict[str, Any], code: int = 500) -> StatusError:
+        """Read another server's Status; what has another type than in meta.k8s.io/v1 is ignored."""
+        given, reason, message = status.get("code"), status.get("reason"), status.get("message")
+        details = status.get("details")
+        if isinstance(details, dict):
+            causes = details.get("causes")
+            wrong = {"retryAfterSeconds"} if details.get("retryAfterSeconds").__class__ is not int else set()
+            if not isinstance(causes, list) or not all(isinstance(cause, dict) for cause in causes):
+                wrong.add("causes")
+            details = {key: value for key, value in details.items() if key not in wrong}
         return cls(
-            status.get("code") or code, status.get("reason", ""), status.get("message", ""), status.get("details")
+            given if given.__class__ is int and 100 <= given < 600 else code,
+            reason if isinstance(reason, str) else "",
+            message if isinstance(message, str) else "",
+            details if isinstance(details, dict) else None,
         )
 
 
 MOST_SHOWN = 10 * 1024
 """Characters of a value that an error shows: clients choose how long it is, and how many errors show it."""
 OMITTED: Any = object()
-"""As a field error's value: it is not shown, because it is large or says nothing."""
+"""As a field error's value: the value is omitted, because it is large or meaningless."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +276,7 @@ def too_large(limit: int) -> StatusError:
 
 
 def too_much(why: str) -> StatusError:
-    """413 for a body that asks for too much work."""
+    """413 for a body that requests too much work."""
     return StatusError(413, "RequestEntityTooLarge", f"Request entity too large: {why}")
 
 

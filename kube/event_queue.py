@@ -1,7 +1,7 @@
-"""Events that wait to be sent: a queue for each namespace, and the namespaces in turn.
+"""Queue of events to send: one queue for each namespace, served round robin.
 
 An event that the server rejects for now is requeued, and the rest of its namespace waits behind it, so that the
-order stays. Other namespaces go on: a namespace whose limit is reached (429) blocks nobody else's events.
+order stays. Other namespaces continue: a namespace whose limit is reached (429) blocks no events of others.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Queued:
 class _Namespace:
     events: deque[Queued] = field(default_factory=deque)
     due: float = 0.0
-    """When, by the monotonic clock, the next one may be sent."""
+    """Time from which the next event may be sent, by the monotonic clock."""
 
 
 class EventQueue:
@@ -62,7 +62,7 @@ class EventQueue:
             self._queued += 1
 
     def take(self) -> Queued | None:
-        """Take the first event of the namespace whose turn it is; None where none may be sent now."""
+        """Take the first event of the namespace whose turn it is; None if none may be sent now."""
         now = self._clock.monotonic()
         for name, namespace in list(self._namespaces.items()):
             if namespace.due > now:

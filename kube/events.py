@@ -1,4 +1,4 @@
-"""Events: what happened to which object, told to the API without holding anybody up.
+"""Events about objects, sent to the API in the background.
 
 A recorder queues; one task sends, the namespaces in turn (event_queue.py). What happens again is counted on the event that is
 already there (same source, object, reason, message), many of a kind with different messages are folded into one "(combined
@@ -18,10 +18,11 @@ import msgspec
 
 from kube import cancellation, resources
 from kube.api import core_v1, meta_v1
-from kube.client import Client, metadata_of
+from kube.client import Client
 from kube.clock import SYSTEM, Clock, format_micro_time, format_time
 from kube.errors import StatusError
 from kube.event_queue import EventQueue, Queued
+from kube.object_names import metadata_of
 from kube.serialize import readable
 
 log = logging.getLogger(__name__)
@@ -144,7 +145,7 @@ class EventRecorder:
                 await self._send_or_drop(queue, queued)
 
     async def _send_or_drop(self, queue: EventQueue, queued: Queued) -> None:
-        """Send one event; an error that nobody foresaw is the end of that event, not of those behind it."""
+        """Send one event; an unexpected error drops this event, not those behind it."""
         event = queued.event
         try:
             if queued.tries == 0:
@@ -171,7 +172,7 @@ class EventRecorder:
                 known.count += 1
                 return
             except StatusError as error:
-                if not error.not_found:  # it has lived its hour: begin anew
+                if not error.not_found:  # it has lived its hour: begin again
                     raise
         await self._client.create(event)
         self._known[key] = _Known(

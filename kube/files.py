@@ -8,12 +8,16 @@ import tempfile
 from pathlib import Path
 
 
-def write_file(path: Path, data: bytes, mode: int) -> None:
-    """Write a file so that it is there whole or not at all, never readable by more than `mode` allows."""
+def write_file(path: Path, data: bytes, mode: int, group: int = -1) -> None:
+    """Write a file so that it is there whole or not at all, never readable by more than `mode` allows.
+
+    `group` is the number of the group that it gets; -1 leaves the process's own.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
+            os.fchown(file.fileno(), -1, group)
             os.fchmod(file.fileno(), mode)
             file.write(data)
             file.flush()

@@ -1,4 +1,4 @@
-"""Requests by which a node tells that it lives: with places of their own on a client's connections, and a short limit.
+"""A node's heartbeats: requests with reserved places on a client's connections, and a short timeout.
 
 A cluster's node controller gives up on a node whose lease is late. Requests that wait (each for a webhook that hangs, up to
 30 s) would keep the lease waiting in line behind them, so it has places that no other request takes; upstream's kubelet has a

@@ -20,7 +20,7 @@ def by_number(ports: Iterable[HostPort]) -> Ports:
 
 
 def clash(wanted: Iterable[HostPort], taken: Mapping[tuple[str, int], Collection[str]]) -> bool:
-    """True where one of the ports is taken."""
+    """True if one of the ports is taken."""
     for address, protocol, port in wanted:
         addresses = taken.get((protocol, port))
         if addresses and (address == EVERY_ADDRESS or EVERY_ADDRESS in addresses or address in addresses):
@@ -29,7 +29,7 @@ def clash(wanted: Iterable[HostPort], taken: Mapping[tuple[str, int], Collection
 
 
 def overlap(some: Ports, others: Ports) -> bool:
-    """True where two pods want the same port; the cost is that of the one with fewer ports."""
+    """True if two pods want the same port; the cost is that of the one with fewer ports."""
     for key in some.keys() & others.keys():
         one, other = some[key], others[key]
         if EVERY_ADDRESS in one or EVERY_ADDRESS in other or not one.isdisjoint(other):

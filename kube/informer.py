@@ -3,6 +3,10 @@
 Handlers get every change in order, on the loop, without waiting: they put keys into queues. A broken watch is
 resumed from the last revision seen (bookmarks move it on); an expired one lists again, and the difference is reported as
 changes, so a handler never misses the end state. Objects handed out are shared: they are read-only by convention.
+
+An object that does not fit its type stops the informer, which keeps what it knew: one that is left out would count as
+deleted, and who follows pods, nodes, Services or policies deletes or allows what then seems to belong to nothing.
+`skip_unreadable` leaves such objects out, for kinds of which absence only means that nothing is done for them.
 """
 
 from __future__ import annotations
@@ -19,9 +23,12 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from kube.client import Client, key_of, metadata_of
+from kube.api import meta_v1
+from kube.client import Client
 from kube.clock import SYSTEM, Clock
 from kube.errors import StatusError
+from kube.indexer import Indexer, IndexFunction
+from kube.object_names import key_of, metadata_of
 
 log = logging.getLogger(__name__)
 T = TypeVar("T", bound=msgspec.Struct)
@@ -30,6 +37,9 @@ FIRST_RETRY, LAST_RETRY = 0.1, 5.0
 """Seconds before the first and the later tries to reach a server that is away."""
 REFUSED_RETRY = 30.0
 """Seconds between tries of what the server refuses (401, 403), in the end; as upstream's reflectors wait."""
+
+MOST_SKIPPED = 1000
+"""Objects that do not fit their type and of which it is known that they were logged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +56,6 @@ class Change(Generic[T]):
 
 
 Handler = Callable[[Change[Any]], None]
-IndexFunction = Callable[[Any], Iterable[str]]
 
 _subscriptions: ContextVar[list[tuple[Informer[Any], Handler]] | None] = ContextVar("subscriptions", default=None)
 
@@ -67,7 +76,7 @@ def temporary_subscriptions() -> Iterator[None]:
             informer.unsubscribe(handler)
 
 
-class Informer(Generic[T]):
+class Informer(Indexer[T]):
     """Follow the objects of a kind that match the selectors. `indexes` maps a name to object -> keys."""
 
     def __init__(
@@ -80,15 +89,17 @@ class Informer(Generic[T]):
         field_selector: str = "",
         indexes: dict[str, IndexFunction] | None = None,
         keep_managed_fields: bool = False,
+        skip_unreadable: bool = False,
         clock: Clock = SYSTEM,
     ) -> None:
+        super().__init__(indexes or {})
         self._client, self._kind, self._namespace = client, kind, namespace
         self._labels, self._fields = label_selector, field_selector
         self._keep_managed_fields = keep_managed_fields
         self._clock = clock
-        self._objects: dict[str, T] = {}
-        self._index_functions: dict[str, IndexFunction] = dict(indexes or {})
-        self._indexes: dict[str, dict[str, dict[str, T]]] = {name: {} for name in self._index_functions}
+        self._options: dict[str, Any] = {"unreadable": self._skip} if skip_unreadable else {}
+        self._skipped: dict[str, str] = {}
+        """Resource versions of the objects that were left out, by their keys."""
         self._handlers: builtins.list[Handler] = []
         self._synced = asyncio.Event()
         self._revision = ""
@@ -109,38 +120,6 @@ class Informer(Generic[T]):
     def kind(self) -> type[T]:
         """The kind of the objects."""
         return self._kind
-
-    def get(self, key: str) -> T | None:
-        """Return the object of a key ("namespace/name", or "name")."""
-        return self._objects.get(key)
-
-    def list(self) -> builtins.list[T]:
-        return builtins.list(self._objects.values())
-
-    def keys(self) -> Iterable[str]:
-        return self._objects.keys()
-
-    def by_index(self, index: str, value: str) -> builtins.list[T]:
-        """Return the objects for which the index function gave this value."""
-        return builtins.list(self._indexes[index].get(value, {}).values())
-
-    def count(self, index: str, value: str) -> int:
-        """Return for how many objects the index function gave this value."""
-        return len(self._indexes[index].get(value, ()))
-
-    def has_index(self, index: str, value: str) -> bool:
-        """Say whether the index function gave this value for any object."""
-        return value in self._indexes[index]
-
-    def add_index(self, name: str, function: IndexFunction) -> None:
-        """Add an index; what is already known is indexed at once."""
-        if name in self._index_functions:
-            return
-        self._index_functions[name] = function
-        self._indexes[name] = {}
-        for key, obj in self._objects.items():
-            for value in function(obj):
-                self._indexes[name].setdefault(value, {})[key] = obj
 
     def subscribe(self, handler: Handler) -> None:
         """Call `handler` with every change from now on, and at once with what is already there as ADDED."""
@@ -198,7 +177,7 @@ class Informer(Generic[T]):
 
     async def _list(self) -> None:
         result = await self._client.list(
-            self._kind, self._namespace, label_selector=self._labels, field_selector=self._fields
+            self._kind, self._namespace, label_selector=self._labels, field_selector=self._fields, **self._options
         )
         fresh = {key_of(obj): obj for obj in result.items}
         for key in self._objects.keys() - fresh.keys():
@@ -217,6 +196,7 @@ class Informer(Generic[T]):
             resource_version=self._revision,
             label_selector=self._labels,
             field_selector=self._fields,
+            **self._options,
         )
         async for event in watch:
             self._recovered()
@@ -227,6 +207,17 @@ class Informer(Generic[T]):
                 self._set(key_of(event.object), event.object)
             self._revision = metadata_of(event.object).resource_version or self._revision
 
+    def _skip(self, metadata: meta_v1.ObjectMeta, problem: str) -> None:
+        """Log an object that is left out, once for each of its versions."""
+        key = f"{metadata.namespace or ''}/{metadata.name}"
+        version = metadata.resource_version or ""
+        if self._skipped.get(key) == version:
+            return
+        if len(self._skipped) >= MOST_SKIPPED:
+            self._skipped.clear()
+        self._skipped[key] = version
+        log.warning("skipping %s %s, which cannot be read: %s", self._kind.__name__, key, problem)
+
     def _set(self, key: str, obj: T) -> None:
         old = self._objects.get(key)
         if old is not None and metadata_of(old).resource_version == metadata_of(obj).resource_version:
@@ -236,30 +227,14 @@ class Informer(Generic[T]):
         if old is not None and metadata_of(old).uid != metadata_of(obj).uid:
             self._remove(key, old)  # deleted and recreated between two observations
             old = None
-        self._objects[key] = obj
-        self._reindex(key, old, obj)
+        self._put(key, obj)
         self._publish(Change("ADDED" if old is None else "MODIFIED", old, obj))
 
     def _remove(self, key: str, last: T) -> None:
-        old = self._objects.pop(key, None)
+        old = self._drop(key)
         if old is None:
             return
-        self._reindex(key, old, None)
         self._publish(Change("DELETED", old, last))
-
-    def _reindex(self, key: str, old: T | None, new: T | None) -> None:
-        for name, function in self._index_functions.items():
-            index = self._indexes[name]
-            if old is not None:
-                for value in function(old):
-                    entries = index.get(value)
-                    if entries is not None:
-                        entries.pop(key, None)
-                        if not entries:
-                            del index[value]
-            if new is not None:
-                for value in function(new):
-                    index.setdefault(value, {})[key] = new
 
     def _publish(self, change: Change[T]) -> None:
         for handler in tuple(self._handlers):
@@ -288,13 +263,3 @@ async def wait_listed(informers: Iterable[Informer[Any]], clock: Clock, seconds:
         everything.cancel()
         await asyncio.gather(everything, return_exceptions=True)
     return [informer for informer in missing if not informer.synced]
-
-
-def by_namespace(obj: Any) -> Iterable[str]:
-    """Index function: the object's namespace."""
-    return (metadata_of(obj).namespace or "",)
-
-
-def by_controller(obj: Any) -> Iterable[str]:
-    """Index function: the uid of the owner that controls the object."""
-    return [ref.uid for ref in metadata_of(obj).owner_references if ref.controller]

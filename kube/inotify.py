@@ -33,7 +33,7 @@ _Entries = dict[str, tuple[int, int, int]]
 
 
 class _Instance:
-    """The inotify instance of an event loop. Raise OSError where the kernel gives none."""
+    """The inotify instance of an event loop. Raise OSError if the kernel gives none."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._fd = _libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -80,7 +80,7 @@ class _Instance:
         for watchers in self._watches.values() if watch < 0 else [self._watches.get(watch, {})]:
             for watcher, wanted in list(watchers.items()):
                 if mask & (wanted | _OF_THE_WATCH):
-                    watcher.tell(name, mask)
+                    watcher.notify(name, mask)
         if mask & _IGNORED:
             self._watches.pop(watch, None)
 
@@ -97,7 +97,7 @@ _shared: WeakKeyDictionary[asyncio.AbstractEventLoop, _Shared] = WeakKeyDictiona
 
 
 class Watcher:
-    """Reports events in directories as (name, mask); one consumer. Events of a name that nobody asked for yet are one."""
+    """Reports events in directories as (name, mask); one consumer. Events of a name that have not been read yet are merged."""
 
     def __init__(self) -> None:
         self._changed = asyncio.Event()
@@ -110,10 +110,10 @@ class Watcher:
         try:
             self._get_instance()
         except OSError as error:
-            log.warning("the kernel gives no inotify instance (%s): directories are looked at instead", error)
+            log.warning("the kernel gives no inotify instance (%s): directories are polled instead", error)
 
     def add(self, directory: Path, mask: int) -> None:
-        """Watch a directory's entries. Raise OSError where it cannot be read."""
+        """Watch a directory's entries. Raise OSError if it cannot be read."""
         try:
             if self._all.instance is not None:
                 self._all.instance.watch(self, directory, mask)
@@ -122,7 +122,7 @@ class Watcher:
             if error.errno not in _EXHAUSTED:
                 raise
             if directory not in self._polled:
-                log.warning("the kernel does not watch %s (%s): it is looked at instead", directory, error)
+                log.warning("the kernel does not watch %s (%s): it is polled instead", directory, error)
         if directory not in self._polled:
             self._polled[directory] = (mask, _entries(directory))
 
@@ -142,7 +142,7 @@ class Watcher:
         events, self._events = self._events, {}
         return list(events.items())
 
-    def tell(self, name: str, mask: int) -> None:
+    def notify(self, name: str, mask: int) -> None:
         """Process an event."""
         self._events[name] = self._events.get(name, 0) | mask
         self._changed.set()
@@ -161,13 +161,13 @@ class Watcher:
             except OSError as error:
                 if error.errno not in _EXHAUSTED:
                     del self._polled[directory]
-                    self.tell("", _IGNORED)
+                    self.notify("", _IGNORED)
                     continue
             try:
                 now = _entries(directory)
             except FileNotFoundError:
                 self._polled.pop(directory, None)
-                self.tell("", _IGNORED)
+                self.notify("", _IGNORED)
                 continue
             except OSError:
                 continue  # the next look finds no lack of descriptors any more
@@ -175,7 +175,7 @@ class Watcher:
                 self._polled[directory] = (mask, now)
             for name in before.keys() | now.keys():
                 if event := _event(before.get(name), now.get(name)) & mask:
-                    self.tell(name, event)
+                    self.notify(name, event)
 
     def __enter__(self) -> Watcher:
         return self

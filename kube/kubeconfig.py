@@ -19,7 +19,7 @@ from kube.tls_files import TlsFiles
 
 
 class KubeconfigError(Exception):
-    """A kubeconfig is missing, cannot be read or lacks a part; the message says which file and what."""
+    """A kubeconfig is missing, cannot be read or lacks a part; the message names the file and the problem."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Access:
     insecure: bool = False
     server_name: str = ""
     ca_file: str = ""
-    """Where `ca` was read."""
+    """Path of the file with the CA, which is read again when it changes; "" if the kubeconfig contains the CA."""
 
     def tls(self) -> TlsFiles:
         """Return the TLS settings for new connections; those of files follow their changes."""
@@ -163,7 +163,7 @@ def render(access: Access, *, cluster: str = "wherry", user: str = "admin") -> s
 
 
 def render_cluster(access: Access) -> str:
-    """Return the YAML of a kubeconfig that says where a cluster is and what its CA is, and names no user (cluster-info)."""
+    """Return the YAML of a kubeconfig with a cluster's address and CA, without a user (cluster-info)."""
     where = {"certificate-authority-data": base64.b64encode(access.ca or b"").decode(), "server": access.server}
     document = {
         "apiVersion": "v1",

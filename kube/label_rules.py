@@ -113,7 +113,7 @@ class Rules:
         return (compared >> _COMPARED) + min(len(self._rules), number)
 
     def parts(self, labels: Mapping[str, str], steps: int) -> Iterator[bool]:
-        """Do a match in parts of so many steps, each of which says whether it holds: the labels match where all do."""
+        """Match in parts of so many steps, each of which returns a result: the labels match if all do."""
         keys, pairs, most = labels.keys(), labels.items(), steps << _COMPARED
         yield not self._never and max(len(self._needed), len(self._equal)) <= len(keys)
         for needed in _chunks(self._needed, most):

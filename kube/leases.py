@@ -4,7 +4,7 @@ A candidate takes a lease whose holder has not renewed it for the lease's durati
 (clocks of different machines are never compared). Numbers as upstream's: 15 s lease, renewed within 10 s, tried every 2 s.
 
 A leader that was stopped for a while and wakes, or whose machine was suspended, would act on what it last saw before it learns
-that another one has its lease: `Fenced` refuses the writes of one that has not renewed in time. So the leader's time goes on
+that another one has its lease: `Fenced` refuses the writes of one that has not renewed in time. So the leader's time continues
 while its machine is suspended; the candidate's, who waits for the lease to run out, does not.
 """
 
@@ -44,7 +44,7 @@ class LeaderElector:
     ) -> None:
         self._client, self._name, self._namespace = client, name, namespace
         self._alone = alone
-        """True if nobody else can be a candidate."""
+        """True if there can be no other candidate."""
         self.identity = identity
         self._clock = clock
         self._seen: tuple[str, float] = ("", float("-inf"))
@@ -53,7 +53,7 @@ class LeaderElector:
 
     @property
     def in_time(self) -> bool:
-        """True while the lease is ours and was renewed so lately that nobody else can have taken it."""
+        """True while the lease is held and was renewed recently enough that it cannot have expired."""
         return self._held is not None and self._clock.boottime() - self._renewed < RENEW_SECONDS
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
@@ -106,7 +106,7 @@ class LeaderElector:
 
     async def _try(self) -> bool:
         """Take or renew the lease; True while it is ours."""
-        now, asked = format_micro_time(self._clock.now()), self._clock.boottime()
+        now, requested_at = format_micro_time(self._clock.now()), self._clock.boottime()
         try:
             try:
                 lease = await self._client.get(coordination_v1.Lease, self._name, self._namespace)
@@ -125,7 +125,7 @@ class LeaderElector:
                         ),
                     )
                 )
-                self._renewed = asked
+                self._renewed = requested_at
                 return True
             spec = lease.spec
             record = f"{spec.holder_identity} {spec.renew_time}"
@@ -144,7 +144,7 @@ class LeaderElector:
             lease.spec.lease_duration_seconds = LEASE_SECONDS
             lease.spec.renew_time = now
             self._held = await self._client.update(lease)
-            self._renewed = asked
+            self._renewed = requested_at
             return True
         except StatusError as error:
             log.info("%s: lease %s: %s", self.identity, self._name, error)

@@ -1,4 +1,4 @@
-"""A lock for each key, which is there as long as somebody holds it or waits for it."""
+"""A lock for each key, which exists while a task holds it or waits for it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from weakref import WeakValueDictionary
 
 
 class Locks:
-    """`async with locks.of(key)` keeps what is done for one key in order, and lets others go on."""
+    """`async with locks.of(key)` keeps what is done for one key in order, and lets others continue."""
 
     def __init__(self) -> None:
         self._locks: WeakValueDictionary[Hashable, asyncio.Lock] = WeakValueDictionary()

@@ -16,7 +16,7 @@ from kube.counters import Counter, Gauge
 log = logging.getLogger(__name__)
 
 FIRST_RETRY, LAST_RETRY = 1.0, 60.0
-"""Seconds before a loop that failed starts again: doubled with each failure, from the first one anew after a quiet time."""
+"""Seconds before a loop that failed starts again: doubled with each failure, from the first one again after a quiet time."""
 
 RUNNING = Gauge(
     "wherry_loop_running", "Whether a loop runs (0: it ended or waits to start again after a failure)", "loop"
@@ -47,5 +47,7 @@ class Loops:
                 log.exception("%s failed and starts again", name)
             finally:
                 RUNNING.set(name, value=0)
-            delay = FIRST_RETRY if self._clock.monotonic() - began > LAST_RETRY else min(delay * 2, LAST_RETRY)
+            if self._clock.monotonic() - began > LAST_RETRY:
+                delay = FIRST_RETRY
             await self._clock.sleep(delay)
+            delay = min(delay * 2, LAST_RETRY)

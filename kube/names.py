@@ -6,10 +6,10 @@ import functools
 import re
 from collections.abc import Callable
 
-from kube.remembering import remembered
+from kube.bounded_cache import on_forget
 
 Check = Callable[[str], list[str]]
-_LONGEST_REMEMBERED = 320
+_LONGEST_CACHED = 320
 
 _DNS1123_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _DNS1123_SUBDOMAIN = rf"{_DNS1123_LABEL}(\.{_DNS1123_LABEL})*"
@@ -38,9 +38,14 @@ _LABEL_VALUE_RULE = (
 )
 
 
+@functools.cache
 def _example(rule: str, examples: tuple[str, ...], pattern: str) -> str:
     shown = ",  or ".join(f"'{e}'" for e in examples)  # two spaces: upstream's RegexError puts them there
     return f"{rule} (e.g. {shown}, regex used for validation is '{pattern}')"
+
+
+_compiled = functools.cache(re.compile)
+"""The patterns of this module, found faster than `re` finds them in its own cache."""
 
 
 def _too_long(limit: int) -> str:
@@ -51,23 +56,25 @@ def _against(value: str, limit: int, pattern: str, message: str) -> list[str]:
     problems = []
     if len(value.encode()) > limit:
         problems.append(_too_long(limit))
-    if not re.fullmatch(pattern, value):
+    if not _compiled(pattern).fullmatch(value):
         problems.append(message)
     return problems
 
 
-def _remembered(check: Check) -> Check:
+def _cached(check: Check) -> Check:
     """Keep the answers for the names seen last: clients use the same few thousand again and again."""
-    answers = remembered(4096, _LONGEST_REMEMBERED)(lambda value: tuple(check(value)))
+    answers = functools.lru_cache(4096)(lambda value: tuple(check(value)))
+    on_forget(answers.cache_clear)
 
     @functools.wraps(check)
     def listed(value: str) -> list[str]:
-        return list(answers(value))
+        # Tested here and not by `bounded_cache`: that would be a second call for each name and label of an object.
+        return list(answers(value)) if len(value) <= _LONGEST_CACHED else check(value)
 
     return listed
 
 
-@_remembered
+@_cached
 def dns1123_label(value: str) -> list[str]:
     message = _example(_LABEL_RULE, ("my-name", "123-abc"), _DNS1123_LABEL)
     if re.fullmatch(_DNS1123_SUBDOMAIN, value):
@@ -75,7 +82,7 @@ def dns1123_label(value: str) -> list[str]:
     return _against(value, 63, _DNS1123_LABEL, message)
 
 
-@_remembered
+@_cached
 def dns1123_subdomain(value: str) -> list[str]:
     return _against(value, 253, _DNS1123_SUBDOMAIN, _example(_SUBDOMAIN_RULE, ("example.com",), _DNS1123_SUBDOMAIN))
 
@@ -84,14 +91,27 @@ def dns1123_subdomain_with_underscore(value: str) -> list[str]:
     """A search domain: as a subdomain, but underscores may stand where letters do (_tcp.example.com)."""
     label = "_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?"
     pattern = rf"{label}(\.{label})*"
-    return _against(value, 253, pattern, _example(_SUBDOMAIN_RULE, ("example.com",), pattern))
+    rule = _SUBDOMAIN_RULE.replace("characters, '-'", "characters, '_', '-'")
+    return _against(value, 253, pattern, _example(rule, ("example.com",), pattern))
 
 
 def dns1035_label(value: str) -> list[str]:
     return _against(value, 63, _DNS1035_LABEL, _example(_DNS1035_RULE, ("my-name", "abc-123"), _DNS1035_LABEL))
 
 
-@_remembered
+def c_identifier(value: str) -> list[str]:
+    if re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", value):
+        return []
+    return [
+        "a valid C identifier must start with alphabetic character or '_', followed by a string of alphanumeric characters "
+        "or '_' (e.g. 'my_name',  or 'MY_NAME',  or 'MyName', regex used for validation is '[A-Za-z_][A-Za-z0-9_]*')"
+    ]
+
+
+SUBDOMAIN_LENGTH = 253
+
+
+@_cached
 def qualified_name(value: str) -> list[str]:
     """A label or annotation key: an optional DNS prefix and a slash, then a name of at most 63 characters."""
     prefix, slash, name = value.rpartition("/")
@@ -117,7 +137,7 @@ def qualified_name(value: str) -> list[str]:
     return problems
 
 
-@_remembered
+@_cached
 def label_value(value: str) -> list[str]:
     examples = "'MyValue',  or 'my_value',  or '12345'"
     message = f"{_LABEL_VALUE_RULE} (e.g. {examples}, regex used for validation is '{_LABEL_VALUE}')"

@@ -7,12 +7,12 @@ from typing import Any
 from kube.value_count import structure
 
 DEEPEST = 400
-"""How deep JSON and YAML may nest; Go's decoders stop at 10 000, ours long before Python's stack does."""
+"""Maximum depth of JSON and YAML; Go's decoders stop at 10 000, ours long before Python's stack does."""
 _OPENING = b"[{"
 
 
 def too_deep(value: Any) -> bool:
-    """Say whether a JSON value nests deeper than DEEPEST."""
+    """Return whether a JSON value nests deeper than DEEPEST."""
     level = [value]
     for _ in range(DEEPEST + 1):
         below: list[Any] = []

@@ -12,7 +12,7 @@ from kube.api import core_v1
 
 
 def required_matches(spec: core_v1.PodSpec, node: core_v1.Node) -> bool:
-    """True where the node satisfies nodeSelector and the required node affinity."""
+    """True if the node satisfies nodeSelector and the required node affinity."""
     labels = node.metadata.labels
     if any(labels.get(key) != value for key, value in spec.node_selector.items()):
         return False
@@ -43,7 +43,7 @@ def term_matches(term: core_v1.NodeSelectorTerm, node: core_v1.Node) -> bool:
 
 
 def named_nodes(spec: core_v1.PodSpec) -> set[str] | None:
-    """Return the only nodes that the required affinity allows by name; None where it does not name them."""
+    """Return the only nodes that the required affinity allows by name; None if it does not name them."""
     affinity = spec.affinity.node_affinity if spec.affinity else None
     required = affinity.required_during_scheduling_ignored_during_execution if affinity else None
     if required is None or not required.node_selector_terms:

@@ -1,4 +1,4 @@
-"""Names that no machine may have, since a certificate for one would be believed in another's place.
+"""Reserved names that no node may have: a certificate for one of them would be valid for another server.
 
 The API server calls webhooks and extension servers as `SERVICE.NAMESPACE.svc`, pods call Services by names in the cluster's
 domain, and the same authority signs the certificates of nodes. A node chooses its name, so these must not be among them.

@@ -1,9 +1,9 @@
 """Certificates and keys: authorities, serving and client certificates, signing requests, the service-account key pair.
 
-Everything is made with `cryptography`, without an openssl process. Keys are ECDSA P-256: a key takes 0.1 ms where
-RSA 2048 takes 100 ms, and Go's TLS and upstream's token verifier take both. Private keys are PEM in the traditional form (EC
-PRIVATE KEY), as kubeadm writes them. The folder layout of a cluster is in `kube.pki_layout`; who may have a
-certificate is the signers' business (control.auth.certificates).
+They are created with `cryptography`, without an openssl process. Keys are ECDSA P-256: creating one takes 0.1 ms, an
+RSA 2048 key 100 ms, and Go's TLS and upstream's token verifier accept both. Private keys are PEM in the traditional form (EC
+PRIVATE KEY), as kubeadm writes them. The folder layout of a cluster is in `kube.pki_layout`; the signers
+(control.auth.certificates) decide who gets a certificate.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PublicKey = ec.EllipticCurvePublicKey | rsa.RSAPublicKey
 CA_LIFETIME = timedelta(days=3650)
 LEAF_LIFETIME = timedelta(days=365)
 BACKDATE = timedelta(minutes=5)
-"""How far NotBefore lies in the past, for clocks that are not quite right (upstream's signer does the same)."""
+"""Distance of NotBefore into the past, for clocks that are not quite right (upstream's signer does the same)."""
 
 CLIENT = ExtendedKeyUsageOID.CLIENT_AUTH
 SERVER = ExtendedKeyUsageOID.SERVER_AUTH
@@ -116,6 +116,7 @@ def sign(
     usages: Sequence[x509.ObjectIdentifier],
     now: datetime,
     not_after: datetime,
+    *,
     key_encipherment: bool = False,
 ) -> x509.Certificate:
     """Make a leaf certificate for a key; it never outlives its authority."""
@@ -187,7 +188,7 @@ def _name(common_name: str, organizations: Iterable[str]) -> x509.Name:
     return x509.Name([x509.NameAttribute(oid, value, _validate=False) for oid, value in parts])
 
 
-def _key_usage(sign_certificates: bool = False, encipher_keys: bool = False) -> x509.KeyUsage:
+def _key_usage(*, sign_certificates: bool = False, encipher_keys: bool = False) -> x509.KeyUsage:
     return x509.KeyUsage(
         digital_signature=True,
         content_commitment=False,
@@ -247,7 +248,7 @@ def decode_certificate(pem: bytes) -> x509.Certificate:
         raise PKIError(f"not a certificate: {error}") from error
 
 
-# -- asking -----------------------------------------------------------------------------------------------------------
+# -- requests ---------------------------------------------------------------------------------------------------------
 def rotation_time(certificate: x509.Certificate, jitter: float) -> datetime:
     """Return when to replace a certificate: at 70 % to 90 % of its life for a `jitter` of 0 to 1 (client-go's rule)."""
     start, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc

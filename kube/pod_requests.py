@@ -1,20 +1,20 @@
 """Effective resource requests and limits of a pod.
 
-Containers add up; init containers run one after another, so only the largest counts, together with the sidecars started
-before it; overhead comes on top, and pod-level resources replace the sum. Upstream: component-helpers/resource.
+Requests of containers are added; init containers run one after another, so only the largest counts, together with the
+sidecars started before it; overhead is added, and pod-level resources replace the sum. Upstream: component-helpers/resource.
 """
 
 from __future__ import annotations
 
 from kube import quantity
 from kube.api import core_v1
-from kube.remembering import remembered
+from kube.bounded_cache import bounded_cache
 
 Amounts = dict[str, int]
 """Resource name to amount: millicores for cpu, whole units (bytes, pieces) for the rest."""
 
 
-@remembered(8192)
+@bounded_cache(8192)
 def amount(name: str, value: str | int | float) -> int:
     """Return one quantity in the unit of its resource."""
     return quantity.milli(value) if name == "cpu" else quantity.value(value)
@@ -27,21 +27,30 @@ def amounts(resources: dict[str, str | int | float]) -> Amounts:
 def pod_requests(pod: core_v1.Pod, defaults: Amounts | None = None) -> Amounts:
     """Return the pod's requests.
 
-    With `defaults` (for scoring) they are of those resources alone, which stand in for what a container does not ask for.
-    Of a pod that is being resized the most counts: what it asks for, what it was promised, and what it has; but not what it
-    asks for where its node can never give it (upstream: PodRequests with UseStatusResources).
+    With `defaults` (for scoring) they contain only those resources, with the defaults for containers without a request.
+    During a resize they are the maximum of requested, allocated and actual resources; the requested ones do not count if the
+    resize is infeasible on the node (upstream: PodRequests with UseStatusResources).
     """
     return _total(pod, defaults or {}, limits=False)
 
 
-def held(pod: core_v1.Pod) -> dict[str, tuple[object, object]]:
-    """Return what the containers of a pod were promised and have, by name; empty until its node has told."""
-    statuses = [*pod.status.container_statuses, *pod.status.init_container_statuses]
-    return {s.name: (s.allocated_resources, s.resources) for s in statuses if s.resources is not None}
+def allocated_resources(pod: core_v1.Pod) -> dict[str, tuple[object, object]]:
+    """Return the allocated and actual resources of a pod's containers, by name; empty until the node has reported them.
+
+    Those of a pod that has resources as a whole are under "".
+    """
+    status = pod.status
+    statuses = [*status.container_statuses, *status.init_container_statuses]
+    found: dict[str, tuple[object, object]] = {
+        s.name: (s.allocated_resources, s.resources) for s in statuses if s.resources is not None
+    }
+    if pod.spec.resources is not None and status.resources is not None:
+        found[""] = status.allocated_resources, status.resources
+    return found
 
 
 def is_infeasible(pod: core_v1.Pod) -> bool:
-    """True where a pod asks for a resize that its node can never give it."""
+    """True if a pod requests a resize that its node can never give it."""
     return any(c.type == "PodResizePending" and c.reason == "Infeasible" for c in pod.status.conditions)
 
 
@@ -50,7 +59,14 @@ def pod_limits(pod: core_v1.Pod) -> Amounts:
     return _total(pod, {}, limits=True)
 
 
-def _of(container: core_v1.Container, defaults: Amounts, limits: bool) -> Amounts:
+def _named(resources: dict[str, str | int | float], defaults: Amounts) -> Amounts:
+    """Return amounts; with defaults only those of their resources, so that the others cost nothing."""
+    if defaults:
+        return {name: amount(name, resources[name]) for name in defaults if name in resources}
+    return amounts(resources)
+
+
+def _of(container: core_v1.Container, defaults: Amounts, *, limits: bool) -> Amounts:
     resources = container.resources
     if resources is None:
         return defaults
@@ -61,32 +77,45 @@ def _of(container: core_v1.Container, defaults: Amounts, limits: bool) -> Amount
 
 
 def _resized(pod: core_v1.Pod, defaults: Amounts) -> dict[str, Amounts]:
-    """Return the requests of those containers of which the node has told what they have."""
+    """Return the requests of the containers whose resources the node has reported."""
     found: dict[str, Amounts] = {}
-    wishes = {} if is_infeasible(pod) else {c.name: c for c in [*pod.spec.containers, *pod.spec.init_containers]}
+    containers = {} if is_infeasible(pod) else {c.name: c for c in [*pod.spec.containers, *pod.spec.init_containers]}
     for status in [*pod.status.container_statuses, *pod.status.init_container_statuses]:
         if status.resources is None:
             continue
-        most = amounts(status.resources.requests)
-        _raise(most, amounts(status.allocated_resources))
-        wish = wishes.get(status.name)
-        if wish is not None and wish.resources is not None:
-            _raise(most, amounts(wish.resources.requests))
+        most = _named(status.resources.requests, defaults)
+        _raise(most, _named(status.allocated_resources, defaults))
+        container = containers.get(status.name)
+        if container is not None and container.resources is not None:
+            _raise(most, _named(container.resources.requests, defaults))
         found[status.name] = {name: most.get(name, usual) for name, usual in defaults.items()} if defaults else most
     return found
+
+
+def _of_pod(pod: core_v1.Pod, defaults: Amounts) -> Amounts:
+    """Return the requests of the pod as a whole: during a resize the maximum of requested, allocated and actual ones."""
+    assert pod.spec.resources is not None
+    wished = _named(pod.spec.resources.requests, defaults)
+    if pod.status.resources is None:
+        return wished
+    most = _named(pod.status.resources.requests, defaults)
+    _raise(most, _named(pod.status.allocated_resources, defaults))
+    if not is_infeasible(pod):
+        _raise(most, wished)
+    return {name: most.get(name, 0) for name in wished}
 
 
 def _total(pod: core_v1.Pod, defaults: Amounts, *, limits: bool) -> Amounts:
     spec = pod.spec
     total: Amounts = {}
-    told = _resized(pod, defaults) if not limits and pod.status.container_statuses else {}
+    reported = _resized(pod, defaults) if not limits and pod.status.container_statuses else {}
     for container in spec.containers:
-        add(total, told.get(container.name) or _of(container, defaults, limits))
+        add(total, reported.get(container.name) or _of(container, defaults, limits=limits))
     if spec.init_containers:
         sidecars: Amounts = {}
         peak: Amounts = {}
         for container in spec.init_containers:
-            own = told.get(container.name) or _of(container, defaults, limits)
+            own = reported.get(container.name) or _of(container, defaults, limits=limits)
             if container.restart_policy == "Always":
                 add(total, own)
                 add(sidecars, own)
@@ -95,9 +124,9 @@ def _total(pod: core_v1.Pod, defaults: Amounts, *, limits: bool) -> Amounts:
                 _raise(peak, {k: value + sidecars.get(k, 0) for k, value in own.items()})
         _raise(total, peak)
     if spec.resources is not None:
-        total.update(amounts(spec.resources.limits if limits else spec.resources.requests))
+        total.update(amounts(spec.resources.limits) if limits else _of_pod(pod, defaults))
     if spec.overhead:
-        over = amounts(spec.overhead)
+        over = _named(spec.overhead, defaults)
         add(total, {k: v for k, v in over.items() if k in total} if limits else over)
     return total
 

@@ -24,7 +24,7 @@ class PortRanges:
 
     @classmethod
     def parse(cls, text: str) -> PortRanges:
-        """Read ports and ranges; ValueError says what is wrong with which."""
+        """Parse ports and ranges; raises ValueError with the invalid part."""
         found: list[tuple[int, int]] = []
         for part in text.split(","):
             first, dash, last = (piece.strip() for piece in part.partition("-"))

@@ -70,15 +70,15 @@ async def run(
         raise
     result = Result(process.returncode or 0, out.decode(errors="replace"), err.decode(errors="replace"))
     if check and result.returncode != 0:
-        said = (result.stderr or result.stdout).strip()[-2000:]
-        raise CommandError(argv, f"exit status {result.returncode}: {said}", result)
+        output = (result.stderr or result.stdout).strip()[-2000:]
+        raise CommandError(argv, f"exit status {result.returncode}: {output}", result)
     return result
 
 
 async def pieces(argv: Sequence[str], *, timeout: float) -> AsyncGenerator[bytes, None]:
     """Run a command and yield what it prints, errors too, as it comes: no more is kept than a piece of 128 KiB.
 
-    After `timeout` seconds, or when the generator is closed, the command's process group is killed. Raise CommandError where
+    After `timeout` seconds, or when the generator is closed, the command's process group is killed. Raise CommandError if
     it cannot be started or took too long; its exit status is not looked at.
     """
     try:

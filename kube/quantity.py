@@ -1,13 +1,17 @@
 """Resource quantities: exact arithmetic on "500m", "1Gi", "2e3", and upstream's canonical form.
 
 A quantity keeps the family of its suffix (binary, decimal, exponent) and is printed with the largest suffix that leaves no
-fraction; below a nano is rounded up (apimachinery's pkg/api/resource).
+fraction; below a nano is rounded up, and more than 2^63-1 with a binary suffix is 2^63-1 (apimachinery's pkg/api/resource).
+
+Quantities with other suffixes are limited to 10^1000 only, their whole units and thousandths to an int64: what computes with
+these may divide them, convert them to floats and put them into fields of 64 bits.
 """
 
 from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Sequence
 from decimal import ROUND_CEILING, Context, Decimal
 
 Quantity = str | int | float
@@ -17,7 +21,13 @@ _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "
 _PATTERN = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))(?:([KMGTPE]i)|([numkMGTPE])|[eE]([+-]?\d+))?")
 _NANO = Decimal("1e-9")
 _LONGEST = 1000
-"""Characters of a quantity, and the largest exponent: more than that is no amount of anything, only work."""
+"""Largest exponent, and digits of a quantity: more than that is no amount of anything, only work."""
+MOST = 2**63 - 1
+"""Largest number of whole units or thousandths, as in an int64."""
+LARGEST = Decimal(10) ** _LONGEST
+"""Largest amount with a suffix that is not binary."""
+_PRINTED = _LONGEST + 20
+"""Characters of the largest amount as it is printed, with its nanos and suffix: what was computed can be parsed again."""
 _EXACT = Context(prec=4 * _LONGEST, rounding=ROUND_CEILING)
 MESSAGE = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 
@@ -34,21 +44,27 @@ def parse(quantity: Quantity) -> Decimal:
 
 def _split(quantity: Quantity) -> tuple[Decimal, str]:
     text = str(quantity).strip() if not isinstance(quantity, str) else quantity
-    match = _PATTERN.fullmatch(text) if len(text) <= _LONGEST else None
+    match = _PATTERN.fullmatch(text) if len(text) <= _PRINTED else None
     if not match or int(match[4] or 0) > _LONGEST:
         raise QuantityError(MESSAGE)
     number, binary, decimal, exponent = match.groups()
     value = Decimal(number)
     family = "decimal"
     if binary:
-        value = _EXACT.multiply(value, Decimal(_BINARY[binary]))
+        value = min(max(_EXACT.multiply(value, Decimal(_BINARY[binary])), Decimal(-MOST)), Decimal(MOST))
         family = "binary"
     elif decimal:
         value = value.scaleb(_DECIMAL[decimal], _EXACT)
     elif exponent:
         value = value.scaleb(max(int(exponent), -3 * _LONGEST), _EXACT)
         family = "exponent"
+    if value.adjusted() >= LARGEST.adjusted():
+        value = _limited(value)
     return _nanos(value) if value.as_tuple().exponent < -9 else value, family  # type: ignore[operator]
+
+
+def _limited(number: Decimal) -> Decimal:
+    return min(max(number, -LARGEST), LARGEST)
 
 
 def _nanos(number: Decimal) -> Decimal:
@@ -56,13 +72,37 @@ def _nanos(number: Decimal) -> Decimal:
 
 
 def value(quantity: Quantity) -> int:
-    """Return the quantity in whole units, rounded up: bytes, pods."""
-    return int(parse(quantity).to_integral_value(ROUND_CEILING))
+    """Return the quantity in whole units, rounded up: bytes, pods. What no int64 holds is the largest or smallest one."""
+    return _whole(parse(quantity))
 
 
 def milli(quantity: Quantity) -> int:
-    """Return the quantity in thousandths, rounded up: millicores."""
-    return int(_EXACT.multiply(parse(quantity), Decimal(1000)).to_integral_value(ROUND_CEILING))
+    """Return the quantity in thousandths, rounded up: millicores. What no int64 holds is the largest or smallest one."""
+    return _whole(_EXACT.multiply(parse(quantity), Decimal(1000)))
+
+
+def _whole(number: Decimal) -> int:
+    if abs(number) >= MOST:
+        return MOST if number > 0 else -MOST
+    return int(number.to_integral_value(ROUND_CEILING))
+
+
+def plus(first: Decimal, second: Decimal) -> Decimal:
+    """Return an exact sum; `+` rounds to the digits of Decimal's context, 28."""
+    return _EXACT.add(first, second)
+
+
+def total(amounts: Sequence[Quantity]) -> Quantity:
+    """Return the sum of quantities in the family of the first that is not 0 (Go: Quantity.Add); of one, the quantity itself."""
+    if len(amounts) == 1:
+        return amounts[0]
+    number = functools.reduce(plus, map(parse, amounts), Decimal(0))
+    return render_like(number, next((amount for amount in amounts if parse(amount)), 0))
+
+
+def render_like(number: Decimal, model: Quantity) -> str:
+    """Print an exact number in the suffix family of a quantity."""
+    return render(number, _split(model)[1])
 
 
 def remainder(amount: Decimal, of: Decimal | int) -> Decimal:
@@ -78,7 +118,7 @@ def canonical(quantity: Quantity) -> str:
 
 def render(number: Decimal | int, family: str = "decimal") -> str:
     """Print an exact number in a suffix family: "decimal", "binary" or "exponent"."""
-    number = Decimal(number)
+    number = _limited(Decimal(number))
     if number == 0:
         return "0"
     if family == "binary" and abs(number) >= 1024 and number == number.to_integral_value():

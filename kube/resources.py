@@ -88,10 +88,10 @@ class Resource:
         """Return the URL path of the collection, an object or a subresource; 400 for a name that no path can contain."""
         parts = [self.root]
         if self.namespaced and namespace:
-            parts += ["namespaces", _segment(namespace)]
+            parts += ["namespaces", segment(namespace)]
         parts.append(self.plural)
         if name:
-            parts.append(_segment(name))
+            parts.append(segment(name))
         if subresource:
             parts.append(subresource)
         return "/".join(parts)
@@ -105,7 +105,7 @@ _PLAIN = re.compile(r"[A-Za-z0-9:@_~{}-][A-Za-z0-9:@_~{}.-]*")
 """Names that stand in a path as they are; braces, for templates of paths."""
 
 
-def _segment(name: str) -> str:
+def segment(name: str) -> str:
     """Return a name as one segment of a path, as client-go's Request: names in references are not always validated."""
     if _PLAIN.fullmatch(name):
         return name

@@ -25,9 +25,9 @@ NAMESPACE, NAME = "default", "kubernetes"
 """The endpoint slice that lists the servers."""
 
 CHECK_SECONDS = 5.0
-"""How often a server that nothing was heard of is asked whether it is ready."""
+"""Interval of readiness checks of a server without responses."""
 ANSWER_SECONDS = 3.0
-"""A server that has not said by then that it is ready is not."""
+"""Timeout of a readiness check."""
 RETURN_SECONDS = (30.0, 90.0)
 """A client goes back to the preferred server at a moment between these after it has left it, if that is ready then."""
 

@@ -1,6 +1,6 @@
-"""Dictionaries that need less room again when most of their entries have gone.
+"""Shrinks dictionaries after most of their entries have been deleted.
 
-Python keeps the room of the most entries that one ever had until others are put in: 2 MB of 30 000 deleted objects.
+Python keeps a dictionary's table at its maximum size until the next insertion resizes it: 2 MB after 30 000 deletions.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 SMALL = 32 << 10
-"""Bytes that are not worth the time."""
+"""Size below which a dictionary is not copied."""
 ENTRY = 400
-"""Bytes for each entry from which on there is too much room; right after growing there are about a hundred."""
+"""Bytes for each entry above which a dictionary is copied; right after it has grown there are about a hundred."""
 
 
 def shrunk(found: dict[K, V]) -> dict[K, V]:
-    """Return a dictionary as it is, or a copy where most of its room is empty; to be asked after each deletion."""
+    """Return a dictionary, or a smaller copy if most of its slots are empty; to be called after each deletion."""
     return dict(found) if sys.getsizeof(found) > max(SMALL, ENTRY * len(found)) else found

@@ -16,7 +16,7 @@ UID = x509.ObjectIdentifier("1.3.6.1.4.1.57683.2")
 
 
 class SubjectError(ValueError):
-    """A subject has a value that names nobody: not text, an empty uid, or several."""
+    """A subject has an invalid value: not text, an empty uid, or several."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ def read(subject: x509.Name) -> Subject:
 
 
 def ambiguous(subject: x509.Name) -> bool:
-    """Tell whether a subject has several common names, of which programs read different ones."""
+    """Return whether a subject has several common names, of which programs read different ones."""
     return len(subject.get_attributes_for_oid(NameOID.COMMON_NAME)) > 1
 
 

@@ -10,7 +10,7 @@ NO_SCHEDULE, PREFER_NO_SCHEDULE, NO_EXECUTE = "NoSchedule", "PreferNoSchedule", 
 
 
 def tolerates(toleration: core_v1.Toleration, taint: core_v1.Taint) -> bool:
-    """True where one toleration covers one taint; an empty key with Exists covers all, an empty effect every effect."""
+    """True if one toleration covers one taint; an empty key with Exists covers all, an empty effect every effect."""
     if toleration.effect and toleration.effect != taint.effect:
         return False
     if toleration.key and toleration.key != taint.key:
@@ -32,13 +32,13 @@ def tolerated(taint: core_v1.Taint, tolerations: Iterable[core_v1.Toleration]) -
 
 
 class Tolerations:
-    """A pod's tolerations, read once for many taints: to ask for one taint costs the same however many there are."""
+    """A pod's tolerations, read once for many taints: the cost of checking one taint does not depend on their number."""
 
     def __init__(self, tolerations: Iterable[core_v1.Toleration]) -> None:
         self._exact: set[tuple[str, str, str | None]] = set()
         """Key, effect and value; no value where the operator is Exists."""
         self._bounds: dict[tuple[str, str], tuple[int | None, int | None]] = {}
-        """What a number must be above, or below, by key and effect."""
+        """Exclusive lower and upper limit of a numeric value, by key and effect (operators Gt and Lt)."""
         for toleration in tolerations:
             self._add(toleration.key or "", toleration.effect or "", toleration)
 
@@ -55,7 +55,7 @@ class Tolerations:
             self._bounds[key, effect] = above, below
 
     def cover(self, taint: core_v1.Taint) -> bool:
-        """True where one of them tolerates a taint."""
+        """True if one of them tolerates a taint."""
         value = taint.value or ""
         for key in {taint.key, ""}:
             for effect in {taint.effect, ""}:

@@ -25,6 +25,10 @@ class FromFiles(Generic[T]):
         self._made: T | None = None
         self._stamps: list[Stamp | None] = []
 
+    def is_current(self) -> bool:
+        """Return whether `current` has nothing to make."""
+        return self._made is not None and [_stamp(file) for file in self._files] == self._stamps
+
     def current(self) -> T:
         """Return what the files give now; raises as `make` does where it never could be made."""
         stamps = [_stamp(file) for file in self._files]
@@ -48,7 +52,7 @@ TlsFiles = FromFiles[ssl.SSLContext]
 
 
 def _passing(error: Exception) -> bool:
-    """Say whether the files may be usable all the same, as where the process has no descriptor left."""
+    """Return whether the files may be usable all the same, as where the process has no descriptor left."""
     return isinstance(error, OSError) and not isinstance(error, (ssl.SSLError, FileNotFoundError))
 
 

@@ -1,14 +1,14 @@
 """Limits on TLS records that bring no application data: key updates, session tickets, empty or padded records.
 
-Any peer may send them without end once the handshake is done, and one of 27 bytes costs 12 µs. The event loop's SSLProtocol
-reads 256 KB at once and decrypts all of it, 0.1 s, before anybody above sees a byte. So `Records` stands between a transport
-and its SSLProtocol, finds the records by their headers, which are in clear, hands over 32 at a time, and aborts the connection
-when more came in a row without application data (Go's crypto/tls: 16). A read of one whole record, as requests are, costs one
-call more.
+Any peer may send them without limit after the handshake, and one of 27 bytes costs 12 µs. The event loop's SSLProtocol reads
+256 KB at once and decrypts all of it, 0.1 s, before the protocol above gets a byte. So `Records` is inserted between a
+transport and its SSLProtocol, finds the records by their headers, which are in clear, passes on 32 at a time, and aborts the
+connection after more consecutive records without application data (Go's crypto/tls: 16). A read of one whole record, as
+requests are, costs one call more.
 
-What kind a record is of is encrypted in TLS 1.3. So the protocol above says what reached it: `received` changes with each call
-of `data_received` or `buffer_updated`. While it does not read, nothing is decrypted: records wait, at most `WAITING` of them in
-the SSLProtocol, for they are decrypted all at once when it goes on.
+The type of a record is encrypted in TLS 1.3. So the protocol above counts the data that reaches it: `received` changes with
+each call of `data_received` or `buffer_updated`. While it does not read, nothing is decrypted: records wait, at most
+`WAITING` of them in the SSLProtocol, for they are decrypted all at once when it continues.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ class Records(asyncio.BufferedProtocol):
             self._check()
 
     def go_on(self) -> bool:
-        """Go on after a step of the handshake; returns whether more was handed over that waits for the next one."""
+        """Continue after a step of the handshake; returns whether more was handed over that waits for the next one."""
         self._updated(0)
         self._check()
         held, self._held = self._held, b""
@@ -199,7 +199,7 @@ class Records(asyncio.BufferedProtocol):
                 self._transport.abort()
 
     def _waits(self) -> bool:
-        """Tell whether the protocol above does not read, and enough is waiting for it."""
+        """Return whether the protocol above does not read, and enough is waiting for it."""
         above = self._above
         return self._count > WAITING and above is not None and not above.is_reading() and not above.is_closing()
 

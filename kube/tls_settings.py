@@ -14,7 +14,7 @@ import ssl
 from collections.abc import Sequence
 from pathlib import Path
 
-from kube import tls_groups
+from kube import peer_certificates, tls_groups
 
 TLS13 = frozenset({"TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384", "TLS_CHACHA20_POLY1305_SHA256"})
 STRONG = {
@@ -49,7 +49,7 @@ INSECURE = {
     "TLS_RSA_WITH_AES_256_GCM_SHA384": "AES256-GCM-SHA384",
     "TLS_RSA_WITH_RC4_128_SHA": "RC4-SHA",
 }
-"""What Go calls insecure: taken where the machine's OpenSSL still has it, with a warning in the log."""
+"""Cipher suites that Go calls insecure: used if the machine's OpenSSL still has them, with a warning in the log."""
 VERSIONS = {"VersionTLS12": ssl.TLSVersion.TLSv1_2, "VersionTLS13": ssl.TLSVersion.TLSv1_3}
 _TOO_OLD = ("VersionTLS10", "VersionTLS11")
 
@@ -100,15 +100,20 @@ def apply(context: ssl.SSLContext, suites: Sequence[str] = (), minimum: str = ""
     context.options |= ssl.OP_NO_RENEGOTIATION
     context.num_tickets = 0
     tls_groups.limit(context, tls_groups.SERVED)
+    peer_certificates.limit_clients(context)
 
 
-def _limit_client(context: ssl.SSLContext) -> None:
-    """Offer elliptic curves alone, as Go's clients: a server could choose a DHE group that takes seconds to compute."""
+def _limit_client(context: ssl.SSLContext, request: int = peer_certificates.REQUEST) -> None:
+    """Offer elliptic curves alone, as Go's clients: a server could choose a DHE group that takes seconds to compute.
+
+    `request`: bytes of a server's request for a certificate.
+    """
     context.set_ciphers(":".join(dict.fromkeys(SUITES.values())))
     tls_groups.limit(context, tls_groups.OFFERED)
+    peer_certificates.limit_servers(context, request)
 
 
-def verifying(cafile: str | Path | None = None, cadata: str | None = None) -> ssl.SSLContext:
+def verifying(cafile: str | Path | None = None, cadata: str | bytes | None = None) -> ssl.SSLContext:
     """Return the settings of a client that verifies servers by these authorities, or by the machine's without any.
 
     Raises ssl.SSLError and ValueError where the authorities cannot be read, OSError where the file cannot.
@@ -126,5 +131,5 @@ def unchecked() -> ssl.SSLContext:
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    _limit_client(context)
+    _limit_client(context, peer_certificates.OF_SERVERS)
     return context

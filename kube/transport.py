@@ -1,12 +1,12 @@
 """HTTPS to the API servers: pooled aiohttp sessions, client certificate or bearer token.
 
-One server is in use at a time (servers.py says which there are). It is left when a connection to it fails, or when it does
-not say that it is ready for some seconds; whatever waited there is sent again to the next one if that cannot do a thing
-twice, else its caller sees 503 and, being level-triggered, tries again. Watches end, and informers resume them from the
-revision they have, which means the same on every server.
+One server is in use at a time (servers.py lists them). The client switches to the next one when a connection fails, or when
+the server is not ready for some seconds. Pending requests that are idempotent are sent to the next server; for others the
+caller gets 503 and, being level-triggered, retries. Watches end, and informers resume them from their revision, which is valid
+on every server.
 
-The token may be a file that somebody rotates; it is read again at most once a minute, as client-go does, and the last one is
-used where it cannot be read.
+The token may be in a file that is rotated; it is read again at most once a minute, as in client-go, and the last token is used
+if the file cannot be read.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 TOKEN_LIFE = 60.0
 """Seconds that a token read from a file is used."""
 PAUSE_SECONDS = 0.5
-"""Where no server is ready, they are all asked again this long after the last time."""
+"""Interval of readiness checks of all servers while none is ready."""
 
 
 class HttpsTransport:
@@ -54,7 +54,7 @@ class HttpsTransport:
         self._choosing = asyncio.Lock()
         self._chosen = float("-inf")
         self._heard = float("-inf")
-        self._keeper: asyncio.Task[None] | None = None
+        self._server_checks: asyncio.Task[None] | None = None
         self._watched, self._return_at = "", 0.0
         self._closed = False
 
@@ -86,7 +86,7 @@ class HttpsTransport:
                 if places != REQUESTS and isinstance(error, TimeoutError):
                     again = self._connections.get(self.server) is not connections and not last
                 else:
-                    again = await self._go_on(connections, error) and not last
+                    again = await self._fail_over(connections, error) and not last
                 if not again or not _harmless(method, error):
                     raise _unreachable(connections.server, error) from error
                 continue
@@ -104,7 +104,7 @@ class HttpsTransport:
         try:
             answer = await connections.open(path, query or {}, sent)
         except ERRORS as error:
-            await self._go_on(connections, error)
+            await self._fail_over(connections, error)
             raise _unreachable(connections.server, error) from error
         try:
             if answer.status != 200:
@@ -118,7 +118,7 @@ class HttpsTransport:
             async for chunk in connections.chunks(answer):
                 yield chunk
         except ERRORS as error:
-            await self._go_on(connections, error)
+            await self._fail_over(connections, error)
             raise _unreachable(connections.server, error) from error
 
     def _headers(self, headers: Mapping[str, str] | None) -> dict[str, str]:
@@ -145,7 +145,7 @@ class HttpsTransport:
         return self._token
 
     def _to(self, server: str) -> Connections:
-        """Return the connections to a server. Raises StatusError where the client's own certificate cannot be read."""
+        """Return the connections to a server. Raises StatusError if the client's own certificate cannot be read."""
         found = self._connections.get(server)
         if found is None:
             if self._closed:
@@ -154,13 +154,15 @@ class HttpsTransport:
                 found = self._connections[server] = Connections(server, self._access, self._agent)
             except OSError as error:
                 raise _unreachable(server, error) from error
-        if self._keeper is None and self._several:
-            self._keeper = asyncio.create_task(Loops(self._clock).run("API servers", self._keep), name="API servers")
+        if self._server_checks is None and self._several:
+            self._server_checks = asyncio.create_task(
+                Loops(self._clock).run("API servers", self._check_servers), name="API servers"
+            )
         return found
 
     # -- which server ---------------------------------------------------------------------------------------------
-    async def _go_on(self, failed: Connections, why: BaseException | str) -> bool:
-        """Go on to another server that is ready, unless these were left already; False where there is none."""
+    async def _fail_over(self, failed: Connections, why: BaseException | str) -> bool:
+        """Go on to another server that is ready, unless these were left already; False if there is none."""
         async with self._choosing:
             if self._connections.get(self.server) is not failed:
                 return True
@@ -179,7 +181,7 @@ class HttpsTransport:
         if left is not None:
             await left.leave()
 
-    async def _keep(self) -> None:
+    async def _check_servers(self) -> None:
         """Leave a server that hangs and come back to the preferred one, until cancelled."""
         self._watched = self.server
         while True:
@@ -188,18 +190,18 @@ class HttpsTransport:
                 self._return_at = self._clock.monotonic() + random.uniform(*known.RETURN_SECONDS)
             await self._clock.sleep(known.CHECK_SECONDS * random.uniform(0.8, 1.2))
             try:
-                await self._look()
+                await self._check_server()
             except StatusError as error:
-                log.warning("the API servers cannot be looked at now: %s", error)
+                log.warning("the health of the API servers cannot be checked: %s", error)
 
-    async def _look(self) -> None:
-        """Ask a server that nothing was heard of. Raises StatusError where the client's certificate cannot be read."""
+    async def _check_server(self) -> None:
+        """Ask a server that nothing was heard of. Raises StatusError if the client's certificate cannot be read."""
         server, now = self.server, self._clock.monotonic()
         if not self._servers.others():
             return
         connections = self._to(server)
         if now - self._heard > known.CHECK_SECONDS and not await connections.ready(known.ANSWER_SECONDS):
-            await self._go_on(connections, f"not ready within {known.ANSWER_SECONDS:g} s")
+            await self._fail_over(connections, f"not ready within {known.ANSWER_SECONDS:g} s")
         elif server != self._servers.preferred and server == self._watched and now >= self._return_at:
             await self._return()
             self._return_at = now + random.uniform(*known.RETURN_SECONDS)
@@ -217,17 +219,17 @@ class HttpsTransport:
             await each.leave()
 
     async def close(self) -> None:
-        """End all that is under way, and refuse what comes after: nobody would close its connections."""
+        """Cancel pending requests, and refuse new ones: their connections would not be closed."""
         self._closed = True
-        if self._keeper is not None:
-            self._keeper.cancel()
-            await asyncio.gather(self._keeper, return_exceptions=True)
+        if self._server_checks is not None:
+            self._server_checks.cancel()
+            await asyncio.gather(self._server_checks, return_exceptions=True)
         while self._connections:
             await self._connections.popitem()[1].leave()
 
 
 def _harmless(method: str, error: BaseException) -> bool:
-    """True where the server that failed cannot have done what was asked, or doing it again changes nothing."""
+    """True if the failed server cannot have executed the request, or if the request is idempotent."""
     return method == "GET" or isinstance(error, aiohttp.ClientConnectorError)
 
 

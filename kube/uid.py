@@ -1,6 +1,6 @@
 """Random UUIDs, for objects and requests.
 
-The kernel is asked for randomness a few kilobytes at a time: one call a UUID costs more than all else there is to it.
+Random bytes are read from the kernel a few kilobytes at a time: one call a UUID would cost more than the rest.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Parsing of URLs that users, pods and servers write.
 
-urllib compares a host that is not ASCII with its normal form (NFKC). For combining characters that takes time with the square
-of the host's length: 60 KB stop the process for seconds. No host is that long, so one is refused before it is compared. urllib
-also caches the URLs that it parsed last, of any length; here only short ones are cached.
+urllib compares a host that is not ASCII with its normal form (NFKC). For combining characters that takes quadratic
+time: 60 KB block the process for seconds. No host name is that long, so a longer one is rejected before. urllib also caches
+recently parsed URLs of any length; here only short ones are cached.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable
 from urllib.parse import SplitResult, urljoin, urlsplit
 
-from kube.remembering import remembered
+from kube.bounded_cache import bounded_cache
 
 LONGEST_HOST = 253
 """Characters of a host's name (RFC 1035). To look one up that is not ASCII, Python forms its normal form, too."""
@@ -24,7 +24,7 @@ _AUTHORITY = re.compile("[^/?#]*")
 _split: Callable[[str], SplitResult] = inspect.unwrap(urlsplit)
 
 
-@remembered(256)
+@bounded_cache(256)
 def split(url: str) -> SplitResult:
     """Parse a URL as urlsplit() does. Raise ValueError, also for a long authority that is not ASCII."""
     _check_authority(url)

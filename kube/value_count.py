@@ -29,7 +29,7 @@ def marks(text: bytes) -> int:
 
 def check_count(body: bytes) -> None:
     """Raise TooManyValues for JSON text with more than MOST_VALUES values."""
-    if marks(body) >= MOST_VALUES and marks(structure(body)) >= MOST_VALUES:
+    if len(body) >= MOST_VALUES and marks(body) >= MOST_VALUES and marks(structure(body)) >= MOST_VALUES:
         raise TooManyValues
 
 

@@ -55,7 +55,7 @@ class WorkQueue(Generic[K]):
         if name:
             _named.add(self)
         self._since: dict[K, float] = {}
-        """When a key was added, or taken by a worker."""
+        """Time at which a key was added, or taken by a worker."""
         self._queue: deque[K] = deque()
         self._dirty: set[K] = set()
         self._processing: set[K] = set()

@@ -8,14 +8,18 @@ says reaches nft.
 
 from __future__ import annotations
 
+import itertools
 import socket
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 
 from kube.ip_addresses import network
+from netproxy.slices import run_to_end
 
 Range = tuple[int, int]
 """First and last address."""
 BITS = {4: 32, 6: 128}
+SLICE = 100
+"""Ranges that are read, or written as text, between suspensions."""
 _FAMILIES = {4: socket.AF_INET, 6: socket.AF_INET6}
 
 
@@ -24,15 +28,35 @@ def allowed(blocks: Iterable[tuple[str, Sequence[str]]]) -> tuple[str, ...]:
 
     A block of which any part cannot be read allows nothing.
     """
+    return run_to_end(allowed_in_slices(blocks))
+
+
+def allowed_in_slices(blocks: Iterable[tuple[str, Sequence[str]]]) -> Generator[None, None, tuple[str, ...]]:
+    """Do as `allowed`, in slices."""
     found: dict[int, list[Range]] = {4: [], 6: []}
+    count = itertools.count(1)
     for cidr, exceptions in blocks:
         try:
             family, whole = _bounds(cidr)
-            holes = [hole for other, hole in map(_bounds, exceptions) if other == family]
+            holes: list[Range] = []
+            for text in exceptions:
+                other, hole = _bounds(text)
+                if other == family:
+                    holes.append(hole)
+                if not next(count) % SLICE:
+                    yield
         except ValueError:
             continue
         found[family] += _without(whole, holes)
-    return tuple(_text(family, each) for family, ranges in found.items() for each in _joined(ranges))
+        if not next(count) % SLICE:
+            yield
+    texts: list[str] = []
+    for family, ranges in found.items():
+        for each in _joined(ranges):
+            texts.append(_text(family, each))
+            if not len(texts) % SLICE:
+                yield
+    return tuple(texts)
 
 
 def _bounds(cidr: str) -> tuple[int, Range]:

@@ -50,13 +50,13 @@ class Api:
         )
 
     def service_tasks(self) -> Iterator[Task]:
-        yield "follow services", self.services.run()
-        yield "follow endpoint slices", self.slices.run()
-        yield "send events", self.recorder.run()
+        yield Task("follow services", self.services.run)
+        yield Task("follow endpoint slices", self.slices.run)
+        yield Task("send events", self.recorder.run)
 
     def node_tasks(self) -> Iterator[Task]:
-        yield "follow the node", self.node.run()
-        yield "follow all nodes", self.nodes.run()
+        yield Task("follow the node", self.node.run)
+        yield Task("follow all nodes", self.nodes.run)
 
 
 @contextlib.asynccontextmanager
@@ -71,7 +71,7 @@ async def connected(
         yield Api.build(client, component, config.node_name, clock), []
         return
     if not config.kubeconfig:
-        raise ConfigError("clientConnection.kubeconfig: required: it says where the API server is")
+        raise ConfigError("clientConnection.kubeconfig: required: it contains the API server's address")
     access = kubeconfig.load(config.kubeconfig)
     known = Servers(access.server, servers.beside(config.kubeconfig))
     transport = HttpsTransport(access, "wherry-netproxy", known)
@@ -80,6 +80,6 @@ async def connected(
     api = Api.build(made, component, config.node_name, clock)
     api.slices.subscribe(known.changed)
     try:
-        yield api, [] if renewal is None else [("own certificate", renewal.run())]
+        yield api, [] if renewal is None else [Task("own certificate", renewal.run)]
     finally:
         await made.close()

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from netproxy.model import ServicePort
 from netproxy.service_limits import ModeCost
-from netproxy.settings import StaticSettings
+from netproxy.settings import FixedChainSettings
 
 Services = Mapping[str, tuple[ServicePort, ...]]
 """The desired state of some Services by key; an empty tuple for one that is gone."""
@@ -45,7 +45,7 @@ class Backend(Remover, Protocol):
         """Bring the Services named to their new desired state."""
         ...
 
-    async def set_static(self, settings: StaticSettings) -> None:
+    async def change_fixed_chains(self, settings: FixedChainSettings) -> None:
         """Change the settings of the fixed chains."""
         ...
 

@@ -9,11 +9,13 @@ from pathlib import Path
 from kube.process import CommandError
 from netproxy import iproute, localnet
 from netproxy.backend import Remover
-from netproxy.backends import removers
+from netproxy.backend_factory import removers
 from netproxy.config import ProxyConfig
 from netproxy.errors import WriteError
 from netproxy.nft.writer import NftWriter
 from netproxy.podnet import kernel_routes, network
+from netproxy.podnet.dns_guard import DNSGuard
+from netproxy.podnet.loopback_guard import LoopbackGuard
 from netproxy.podnet.masquerade import PodMasquerade
 from netproxy.podnet.source_guard import SourceGuard
 from netproxy.policy.backend import PolicyBackend
@@ -32,7 +34,13 @@ async def cleanup(config: ProxyConfig, *, everything: bool = False) -> None:
     pods = config.pod_network
     await remove_all(PolicyBackend(NftWriter(family, POLICY_TABLE), family) for family in FAMILIES)
     await remove_all(PodMasquerade(family, ()) for family in FAMILIES)
-    await remove_all([SourceGuard(Path(pods.cni_results_dir), pods.bridge)])
+    await remove_all(
+        [
+            SourceGuard(Path(pods.cni_results_dir), pods.bridge),
+            DNSGuard(config.dns.addresses, pods.bridge),
+            LoopbackGuard(pods.bridge),
+        ]
+    )
     if pods.enabled:
         await kernel_routes.remove()
     if everything:

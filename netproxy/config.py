@@ -40,7 +40,7 @@ class IPVSConfig:
     """ipvsadm's --sched-flags: what `sh` and `mh` hash and whether they skip endpoints of weight 0. None given: "mh-port" for
     `mh`, as upstream sets it."""
     exclude_cidrs: tuple[str, ...] = ()
-    """Virtual servers in these ranges are somebody else's."""
+    """Virtual servers in these ranges belong to other programs."""
     strict_arp: bool = False
     tcp_timeout: float = 0
     tcp_fin_timeout: float = 0
@@ -49,7 +49,7 @@ class IPVSConfig:
 
 @dataclass(frozen=True, slots=True)
 class DNSConfig:
-    """Cluster DNS on this node: the addresses it answers on, the domain it owns, where it asks for the rest."""
+    """Cluster DNS on this node: the addresses it answers on, the domain it owns, where it requests the rest."""
 
     enabled: bool = True
     addresses: tuple[str, ...] = ("10.96.0.10",)
@@ -70,7 +70,7 @@ class PodNetworkConfig:
     cni_conf_dir: str = "/etc/cni/net.d"
     cni_data_dir: str = "/var/lib/cni/networks"
     run_dir: str = "/run/wherry-pods"
-    """The folder of the file that says that pods may start; a boot must empty it."""
+    """The folder of the file that allows pods to start; a boot must empty it."""
     bridge: str = "cni0"
     mtu: int = 0
     host_ports: bool = True
@@ -94,7 +94,7 @@ class ProxyConfig:
     kubeconfig: str = ""
     hostname_override: str = ""
     services: bool = True
-    """True if Services are proxied; False where another proxy does it, and cluster DNS and pod network are left."""
+    """True if Services are proxied; False if another proxy does it, and cluster DNS and pod network are left."""
     mode: str = "iptables"
     bind_address: str = "0.0.0.0"
     healthz_bind_address: str = "0.0.0.0:10256"
@@ -131,7 +131,7 @@ class ProxyConfig:
 
     @property
     def masquerade_mark(self) -> str:
-        """The packet mark that asks for source NAT, as iptables prints it."""
+        """The packet mark that requests source NAT, as iptables prints it."""
         return f"{1 << self.masquerade_bit:#x}"
 
     @property

@@ -120,11 +120,11 @@ WITHOUT_EFFECT: dict[str, str] = {
     "windowsRunAsService": "",
     "winkernel.*": "",
 }
-"""Fields that upstream knows and that change nothing here -> why, for whoever sets one; "" is not worth a word."""
+"""Fields that upstream knows and that change nothing here -> why, for the log; "" is not logged."""
 
 
 def load(path: str | Path, base: ProxyConfig | None = None) -> ProxyConfig:
-    """Read a KubeProxyConfiguration file on top of `base`; ConfigError says what is wrong and where."""
+    """Read a KubeProxyConfiguration file on top of `base`; raises ConfigError with the field."""
     try:
         document = yaml.safe_load(Path(path).read_text())
     except OSError as error:
@@ -138,7 +138,7 @@ def load(path: str | Path, base: ProxyConfig | None = None) -> ProxyConfig:
 
 
 def parse(document: Any, base: ProxyConfig | None = None) -> ProxyConfig:
-    """Turn a decoded KubeProxyConfiguration into a ProxyConfig; fields left out keep what `base` says."""
+    """Turn a decoded KubeProxyConfiguration into a ProxyConfig; omitted fields keep the value of `base`."""
     config = base or ProxyConfig()
     if not isinstance(document, Mapping):
         raise ConfigError(f"expected a {KIND}, got {type(document).__name__}")
@@ -187,7 +187,7 @@ def dump(config: ProxyConfig) -> str:
 
 
 def section(setting: str, mode: str) -> str:
-    """Return the section of the file that says a setting of `OF_A_MODE` in a mode."""
+    """Return the section of the file with a setting of `OF_A_MODE` for a mode."""
     if mode == "nftables":
         return mode
     return mode if mode == "ipvs" and "sync" in setting else "iptables"

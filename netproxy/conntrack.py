@@ -9,13 +9,14 @@ a port that gains its first endpoint. Upstream's rule (pkg/proxy/conntrack) for 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from kube.process import CommandError, run
+from kube.process import CommandError, pieces, run
 from netproxy import metrics
 from netproxy.model import ServicePort
 
@@ -23,33 +24,56 @@ log = logging.getLogger(__name__)
 
 PROTOCOLS = ("UDP", "SCTP")
 """Protocols whose flows outlive their endpoint."""
+LIST_TIMEOUT = 30.0
+"""Seconds that listing the flows of a protocol may take."""
 
 
 def stale_flows(old: Iterable[ServicePort], new: Iterable[ServicePort]) -> list[list[str]]:
-    """Return the arguments of `conntrack -D` for each set of flows that a change makes stale."""
-    before = {(port.name, port.family, port.protocol): port for port in old if port.protocol in PROTOCOLS}
-    after = {(port.name, port.family, port.protocol): port for port in new if port.protocol in PROTOCOLS}
+    """Return the arguments of `conntrack -D` for each set of flows that a change makes stale.
+
+    Endpoints are compared by address and port. An address or node port that a Service gains is as one that gains its first
+    endpoint: nothing translated what was sent to it before.
+    """
+    before, after = _by_target(old), _by_target(new)
     result: list[list[str]] = []
-    for key, was in before.items():
-        now = after.get(key)
-        kept = {each.ip for each in (*now.endpoints, *now.local_endpoints)} if now else set()
-        lost = {each.ip for each in (*was.endpoints, *was.local_endpoints)} - kept
-        for ip in sorted(lost):
-            result += [[*target, "--dst-nat", ip] for target in _targets(was)]
-    for key, now in after.items():
-        earlier = before.get(key)
-        if now.has_endpoints and (earlier is None or not earlier.has_endpoints):
-            result += _targets(now)
+    for target, was in before.items():
+        lost = was.endpoints - after.get(target, _NOWHERE).endpoints
+        result += [[*target, "--reply-src", ip, "--reply-port-src", str(port)] for ip, port in sorted(lost)]
+    for target, now in after.items():
+        if now.translated and not before.get(target, _NOWHERE).translated:
+            result.append([*target])
     return result
 
 
-def _targets(port: ServicePort) -> list[list[str]]:
+class _Destination(NamedTuple):
+    """Translation of what is sent to an address and port: whether there is any, and to which endpoints."""
+
+    translated: bool
+    endpoints: frozenset[tuple[str, int]]
+
+
+_NOWHERE = _Destination(False, frozenset())
+
+
+def _by_target(ports: Iterable[ServicePort]) -> dict[tuple[str, ...], _Destination]:
+    found: dict[tuple[str, ...], _Destination] = {}
+    for port in ports:
+        if port.protocol in PROTOCOLS:
+            endpoints = frozenset((each.ip, each.port) for each in (*port.endpoints, *port.local_endpoints))
+            for target in _targets(port):
+                other = found.get(target, _NOWHERE)  # another port can have the same external IP
+                translated = other.translated or port.has_endpoints_anywhere
+                found[target] = _Destination(translated, other.endpoints | endpoints)
+    return found
+
+
+def _targets(port: ServicePort) -> list[tuple[str, ...]]:
     family = "ipv4" if port.family == 4 else "ipv6"
-    base = ["-f", family, "-p", port.protocol.lower()]
+    base = ("-f", family, "-p", port.protocol.lower())
     addresses = (port.cluster_ip, *port.external_ips, *port.load_balancer_ips)
-    targets = [[*base, "--orig-dst", ip, "--orig-port-dst", str(port.port)] for ip in addresses]
+    targets: list[tuple[str, ...]] = [(*base, "--orig-dst", ip, "--orig-port-dst", str(port.port)) for ip in addresses]
     if port.node_port:
-        targets.append([*base, "--orig-port-dst", str(port.node_port)])
+        targets.append((*base, "--orig-port-dst", str(port.node_port)))
     return targets
 
 
@@ -86,21 +110,33 @@ async def existing(flows: list[list[str]]) -> list[list[str]]:
     wanted, found = {tuple(each) for each in flows}, dict[tuple[str, ...], None]()
     for family, protocol in sorted({(each[1], each[3]) for each in flows}):
         try:
-            listed = await run(["conntrack", "-L", "-f", family, "-p", protocol], check=False, timeout=30)
+            async for lines in _listed(family, protocol):
+                found.update(dict.fromkeys(await asyncio.to_thread(_matched, lines, family, wanted)))
         except CommandError as error:
             log.warning("flows cannot be listed: %s", error)
             return flows
-        found.update(dict.fromkeys(await asyncio.to_thread(_matched, listed.stdout, family, wanted)))
     return [list(each) for each in found]
 
 
-def _matched(listed: str, family: str, wanted: set[tuple[str, ...]]) -> list[tuple[str, ...]]:
+async def _listed(family: str, protocol: str) -> AsyncIterator[bytes]:
+    """Iterate over `conntrack -L`'s output in whole lines, some 100 KB at a time: a full table's is 40 MB."""
+    rest = b""
+    async with contextlib.aclosing(
+        pieces(["conntrack", "-L", "-f", family, "-p", protocol], timeout=LIST_TIMEOUT)
+    ) as read:
+        async for piece in read:
+            lines, end, rest = (rest + piece).rpartition(b"\n")
+            yield lines + end
+    yield rest
+
+
+def _matched(listed: bytes, family: str, wanted: set[tuple[str, ...]]) -> list[tuple[str, ...]]:
     result = set()
     for flow in _flows(listed):
         base = ("-f", family, "-p", flow.protocol)
         for to in ((), ("--orig-dst", flow.to)):
-            for nat in ((), ("--dst-nat", flow.answering)):
-                result.add((*base, *to, "--orig-port-dst", flow.to_port, *nat))
+            for end in ((), ("--reply-src", flow.answering, "--reply-port-src", flow.answering_port)):
+                result.add((*base, *to, "--orig-port-dst", flow.to_port, *end))
     return sorted(result & wanted)
 
 
@@ -119,30 +155,39 @@ class Flow(NamedTuple):
     answering_port: str
 
 
-def _flows(listed: str) -> Iterator[Flow]:
+def _flows(listed: bytes) -> Iterator[Flow]:
     """Read `conntrack -L`'s output."""
-    for line in listed.splitlines():
+    for line in listed.decode(errors="replace").splitlines():
         tuples = _TUPLE.findall(line)
         if len(tuples) == 2:
             (source, to, source_port, to_port), (answering, _, answering_port, _) = tuples
             yield Flow(line.split(maxsplit=1)[0], source, to, source_port, to_port, answering, answering_port)
 
 
-def stale_entries(listed: str, ports: Iterable[ServicePort]) -> list[list[str]]:
-    """Return the arguments of `conntrack -D` for flows in `conntrack -L`'s output that lead to no endpoint of a Service.
+Wanted = dict[tuple[str, str, str], set[tuple[str, str]]]
+"""Protocol, address (or family) and port -> the endpoints (address and port) that flows to it may lead to."""
 
-    Those are flows to a Service's address and port, or to a node port, that were translated to something else than one of
-    its endpoints, or not at all though it has some. For the start: what changed while nobody followed.
-    """
-    wanted: dict[tuple[str, str, str], set[tuple[str, str]]] = {}
+
+def wanted_endpoints(ports: Iterable[ServicePort]) -> Wanted:
+    """Return the endpoints of Services by what flows to them are found by."""
+    wanted: Wanted = {}
     for port in ports:
-        if port.protocol in PROTOCOLS and port.has_endpoints:
+        if port.protocol in PROTOCOLS and port.has_endpoints_anywhere:
             protocol, family = port.protocol.lower(), str(port.family)
             endpoints = {(each.ip, str(each.port)) for each in (*port.endpoints, *port.local_endpoints)}
             for ip in (port.cluster_ip, *port.external_ips, *port.load_balancer_ips):
                 wanted.setdefault((protocol, ip, str(port.port)), set()).update(endpoints)
             if port.node_port:
                 wanted.setdefault((protocol, family, str(port.node_port)), set()).update(endpoints)
+    return wanted
+
+
+def stale_entries(listed: bytes, wanted: Wanted) -> list[list[str]]:
+    """Return the arguments of `conntrack -D` for flows in `conntrack -L`'s output that lead to no endpoint of a Service.
+
+    Those are flows to a Service's address and port, or to a node port, that were translated to something else than one of
+    its endpoints, or not at all though it has some. For the start: what changed while nobody followed.
+    """
     found = []
     for flow in _flows(listed):
         family = "6" if ":" in flow.to else "4"
@@ -159,10 +204,13 @@ def stale_entries(listed: str, ports: Iterable[ServicePort]) -> list[list[str]]:
 async def delete_leftovers(services: Mapping[str, tuple[ServicePort, ...]], concurrent: int = 1) -> None:
     """Delete the flows of UDP and SCTP, left by an earlier process, that do not lead to an endpoint of their Service."""
     ports = [port for each in services.values() for port in each if port.protocol in PROTOCOLS]
+    wanted = await asyncio.to_thread(wanted_endpoints, ports)
     for protocol, family in sorted({(port.protocol.lower(), f"ipv{port.family}") for port in ports}):
+        stale: list[list[str]] = []
         try:
-            listed = await run(["conntrack", "-L", "-f", family, "-p", protocol], check=False, timeout=30)
+            async for lines in _listed(family, protocol):
+                stale += await asyncio.to_thread(stale_entries, lines, wanted)
         except CommandError as error:
             log.warning("flows of an earlier process cannot be listed: %s", error)
             return
-        await delete_flows(await asyncio.to_thread(stale_entries, listed.stdout, ports), concurrent)
+        await delete_flows(stale, concurrent)

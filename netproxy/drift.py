@@ -1,12 +1,12 @@
-"""Decides when everything that was written has to be compared with what the kernel holds.
+"""Decides when the written rules have to be compared with those in the kernel.
 
-A delta is applied blind, against the shadow. Whether others changed anything is asked every few seconds with the writer's
-fingerprint, which lists no rule; where a fingerprint can miss a change (legacy iptables), everything is also compared each
-period. Comparisons take at most a twentieth of the time, but are put off for `MAX_DELAY` seconds at most.
+A delta is computed from the shadow, without reading the kernel. Changes by other programs are checked every few seconds with
+the writer's fingerprint, which lists no rule; where a fingerprint can miss a change (legacy iptables), everything is also
+compared each period. Comparisons take at most a twentieth of the time, but are delayed by `MAX_DELAY` seconds at most.
 
 Reading takes long with thousands of Services and blocks no write. A comparison begins when no write is under way and counts
 only if nothing was written meanwhile. If writes invalidate one comparison after the other, the next one needs the lock
-(`needs_lock`). What is being written is in the shadow already and not yet in the kernel: a repair would write it twice.
+(`needs_lock`). A write in progress is in the shadow and not yet in the kernel: a repair would write it twice.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class DriftDetector:
     """Knows whether the kernel still holds what was last written. Every write goes through `writing`."""
 
     def __init__(self, fingerprint: Callable[[], bytes], clock: Clock, period: float | None = None) -> None:
-        """`period` is the seconds between comparisons where the fingerprint can miss a change, None where it cannot."""
+        """`period` is the seconds between comparisons where the fingerprint can miss a change, None if it cannot."""
         self._read, self._clock, self._period = fingerprint, clock, period
         self._lock = asyncio.Lock()
         self._fingerprint = b""
@@ -50,7 +50,7 @@ class DriftDetector:
         self._was_unchanged = False
         """True if all was as last written when the last write began."""
         self._writes = 0
-        """Raised when a write is asked for and when it begins; that invalidates a comparison under way."""
+        """Incremented when a write is requested and when it starts, and by `wanted_changed`, which invalidates a comparison."""
 
     @asynccontextmanager
     async def writing(self, transactions: int, since: bytes | None = None) -> AsyncIterator[None]:
@@ -75,7 +75,7 @@ class DriftDetector:
     def nothing_written(self) -> bool:
         """Return whether a write that failed left all as it was, and all was as it should be; nothing is suspect then.
 
-        The caller must no longer want what that write was to bring about. False where the fingerprint can miss a change.
+        The caller must no longer want what that write was to bring about. False if the fingerprint can miss a change.
         """
         nothing = self._period is None and self._was_unchanged and self._read() == self._fingerprint
         if nothing:
@@ -84,7 +84,7 @@ class DriftDetector:
 
     @property
     def unchanged(self) -> bool:
-        """True if nothing says that the kernel holds anything else than what was last written."""
+        """True if there is no sign of a difference between the kernel and the last write."""
         found = self._read()
         return bool(found) and found == self._fingerprint and not self._suspect
 
@@ -106,6 +106,10 @@ class DriftDetector:
         """Wait until no write is under way; call before reading."""
         async with self._lock:
             return Comparison(self._writes, self._read(), self._clock.monotonic())
+
+    def wanted_changed(self) -> None:
+        """Invalidate the running comparison: the desired state changes before its write is requested."""
+        self._writes += 1
 
     def is_valid(self, comparison: Comparison) -> bool:
         """Return whether nothing was written since a comparison began."""

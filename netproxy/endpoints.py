@@ -1,10 +1,10 @@
 """Selects the endpoints that a service port may use, by traffic policy, conditions and topology hints. No I/O.
 
-Upstream's rule (pkg/proxy/topology.go): ready endpoints first; where a policy finds none, those that still serve while
-they terminate. Hints (topology aware routing, trafficDistribution) narrow the ready ones to this node or zone only when
-every ready endpoint carries a hint and at least one points here, for otherwise a part of the cluster would starve.
-An address that is loopback, link-local, multicast or unspecified is never an endpoint: whoever may write a slice could
-otherwise aim a Service at the node itself (CVE-2021-25737).
+Upstream's rule (pkg/proxy/topology.go): ready endpoints first; if the policy finds none, those that are serving and
+terminating. Hints (topology aware routing, trafficDistribution) narrow the ready ones to this node or zone only if every
+ready endpoint has a hint and at least one is for this node or zone, because otherwise some endpoints would get no traffic. An
+address that is loopback, link-local, multicast or unspecified is never an endpoint: a user who may write EndpointSlices could
+otherwise direct a Service to the node itself (CVE-2021-25737).
 """
 
 from __future__ import annotations
@@ -116,20 +116,20 @@ def collect(
 def cluster_endpoints(endpoints: Iterable[Endpoint], node: NodeView) -> tuple[Endpoint, ...]:
     """Return what the policy `Cluster` may use."""
     ready = tuple(endpoint for endpoint in endpoints if endpoint.ready)
-    return _narrow(ready, node) or _dying(endpoints)
+    return _with_hints(ready, node) or _serving_terminating(endpoints)
 
 
 def local_endpoints(endpoints: Iterable[Endpoint]) -> tuple[Endpoint, ...]:
     """Return what the policy `Local` may use."""
     local = tuple(endpoint for endpoint in endpoints if endpoint.local)
-    return tuple(endpoint for endpoint in local if endpoint.ready) or _dying(local)
+    return tuple(endpoint for endpoint in local if endpoint.ready) or _serving_terminating(local)
 
 
-def _dying(endpoints: Iterable[Endpoint]) -> tuple[Endpoint, ...]:
+def _serving_terminating(endpoints: Iterable[Endpoint]) -> tuple[Endpoint, ...]:
     return tuple(endpoint for endpoint in endpoints if endpoint.serving and endpoint.terminating)
 
 
-def _narrow(ready: tuple[Endpoint, ...], node: NodeView) -> tuple[Endpoint, ...]:
+def _with_hints(ready: tuple[Endpoint, ...], node: NodeView) -> tuple[Endpoint, ...]:
     if node.name and all(endpoint.nodes for endpoint in ready):
         here = tuple(endpoint for endpoint in ready if node.name in endpoint.nodes)
         if here:

@@ -1,14 +1,14 @@
-"""Exceptions of netproxy; everything else is translated into one of these at the edge where it arises."""
+"""Exceptions of netproxy; other exceptions are translated into these where they occur."""
 
 from __future__ import annotations
 
 
 class ConfigError(Exception):
-    """A configuration file or flag cannot be used; the message names the field and says what it should be."""
+    """A configuration file or flag cannot be used; the message contains the field and its valid values."""
 
 
 class UnsupportedModeError(Exception):
-    """The proxy mode asked for is not available; the message says why and what to choose instead."""
+    """The configured proxy mode is not available; the message contains the reason and an alternative."""
 
 
 class WriteError(Exception):
@@ -24,8 +24,8 @@ class WriteTimeout(UnansweredError):
 
 
 class ServiceError(Exception):
-    """A Service cannot be served as it is written; the message says why."""
+    """A Service cannot be served as specified; the message is the reason."""
 
 
 class PolicyError(Exception):
-    """A network policy cannot be enforced as it is written; the message says why."""
+    """A network policy cannot be enforced as specified; the message is the reason."""

@@ -21,6 +21,15 @@ def family_of(text: str) -> int:
         return 0
 
 
+def canonical_ranges(texts: Iterable[str]) -> tuple[str, ...]:
+    """Return ranges in their canonical form, without bits behind the prefix; those that are none are left out."""
+    found = []
+    for text in texts:
+        with contextlib.suppress(ValueError):
+            found.append(str(network(text.strip())))
+    return tuple(found)
+
+
 def of_family(texts: Iterable[str], family: int) -> tuple[str, ...]:
     """Return the addresses and ranges of a family; all must be valid."""
     return tuple(text for text in texts if (":" in text) == (family == 6))

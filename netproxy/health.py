@@ -1,8 +1,8 @@
 """Health of the proxy: /healthz and /livez as upstream's proxy serves them, beside /metrics and /proxyMode.
 
-Healthy is a proxy whose last write is not older than the oldest change still waiting by more than two minutes. /healthz
-is also unhealthy while the node is being deleted or tainted for it by the cluster autoscaler, so that load
-balancers drain it; /livez is not, for a restart would not help (KEP-3836).
+The proxy is healthy unless a change has waited for two minutes to be written. /healthz is also unhealthy while the node is
+being deleted, or tainted for deletion by the cluster autoscaler, so that load balancers drain it; /livez is not, because a
+restart would not help (KEP-3836).
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from kube.api import core_v1
 from kube.clock import SYSTEM, Clock
 from kube.serving.aiohttp_runner import FEW, BoundedRunner
 from kube.serving.limits import ServingLimits
+from kube.serving.table import ConnectionTable
 from netproxy import metrics
 from netproxy.config import ProxyConfig
 from netproxy.errors import ConfigError
@@ -92,10 +93,10 @@ def health_app(health: Health) -> web.Application:
     """Build the server of the health port."""
 
     async def healthz(_: web.Request) -> web.Response:
-        return _answer(health.healthy, health, metrics.HEALTHZ)
+        return _answer(good=health.healthy, health=health, counter=metrics.HEALTHZ)
 
     async def livez(_: web.Request) -> web.Response:
-        return _answer(health.live, health, metrics.LIVEZ)
+        return _answer(good=health.live, health=health, counter=metrics.LIVEZ)
 
     app = web.Application()
     app.router.add_get("/healthz", healthz)
@@ -103,7 +104,7 @@ def health_app(health: Health) -> web.Application:
     return app
 
 
-def _answer(good: bool, health: Health, counter: Counter) -> web.Response:
+def _answer(*, good: bool, health: Health, counter: Counter) -> web.Response:
     status = 200 if good else 503
     counter.labels(str(status)).inc()
     return web.Response(
@@ -140,9 +141,11 @@ async def exposition(_: web.Request) -> web.Response:
     return web.Response(body=metrics.exposition(), headers={"Content-Type": "text/plain; version=0.0.4"})
 
 
-async def serve(app: web.Application, host: str, port: int, limits: ServingLimits = FEW) -> BoundedRunner:
+async def serve(
+    app: web.Application, host: str, port: int, limits: ServingLimits = FEW, table: ConnectionTable | None = None
+) -> BoundedRunner:
     """Start serving; OSError where the address cannot be bound. The caller cleans the runner up."""
-    runner = BoundedRunner(app, limits)
+    runner = BoundedRunner(app, limits, table)
     await runner.setup()
     try:
         await runner.listen(host, port)
@@ -155,7 +158,7 @@ async def serve(app: web.Application, host: str, port: int, limits: ServingLimit
 async def serve_both(
     config: ProxyConfig, mode: str, state: Health, updates: Iterable[Update] = ()
 ) -> list[BoundedRunner]:
-    """Serve health and metrics where the configuration says; ConfigError where they cannot be and must."""
+    """Serve health and metrics at the configured addresses; raises ConfigError if that fails and is required."""
     runners = []
     for path, address, app in (
         ("healthzBindAddress", config.healthz_bind_address, health_app(state)),

@@ -2,21 +2,30 @@
 
 A load balancer asks each node whether it has endpoints of the Service: 200 and their number, or 503. It answers 503 also
 while the proxy itself is behind, so that traffic goes to nodes whose rules are right (upstream: pkg/proxy/healthcheck).
+
+Ports change within the sync of all Services, which must not wait for a client: a port that is removed closes its connections
+at once, and what is left of its server ends in a task.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from aiohttp import web
 
-from kube.serving.aiohttp_runner import BoundedRunner
+from kube.serving.aiohttp_runner import FEW, BoundedRunner
+from kube.serving.table import ConnectionTable
 from netproxy.health import Health, serve
 from netproxy.model import ServicePort
 
 log = logging.getLogger(__name__)
+CLEANUP_TIMEOUT = 10.0
+"""Seconds until the cleanup of a removed port is cancelled."""
+CLOSE_TIMEOUT = 2.0
+"""Seconds that `close` waits for cleanups."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +49,16 @@ def checks(services: Mapping[str, tuple[ServicePort, ...]]) -> dict[int, Check]:
 
 
 class HealthCheckPorts:
-    """Keeps a server on every health check node port that a Service asks for."""
+    """Keeps a server on every health check node port that a Service requests."""
 
     def __init__(self, health: Health, hosts: Sequence[str] = ("0.0.0.0",)) -> None:
         self._health, self._hosts = health, hosts
         self._checks: dict[int, Check] = {}
         self._numbers: dict[str, int] = {}
-        """Service -> its port, of those that ask for one."""
+        """Service -> its port, of those that request one."""
         self._runners: dict[int, list[BoundedRunner]] = {}
+        self._cleanups: set[asyncio.Task[None]] = set()
+        self._table = ConnectionTable(FEW)
 
     async def update(self, changed: Mapping[str, tuple[ServicePort, ...]]) -> None:
         """Open, close and change the ports of Services that changed; () for one that is gone.
@@ -59,27 +70,38 @@ class HealthCheckPorts:
             for number, check in checks({key: ports}).items():
                 self._checks[number], self._numbers[key] = check, number
         for number in self._runners.keys() - self._checks.keys():
-            await self._close(number)
+            self._close(number)
         for number in self._checks.keys() - self._runners.keys():
             runners = self._runners[number] = []
             try:
                 for host in self._hosts:
-                    runners.append(await serve(self._app(number), host, number))
+                    runners.append(await serve(self._app(number), host, number, FEW, self._table))
             except OSError as error:
                 log.error("health check node port %d: %s", number, error.strerror)
-                await self._close(number)
+                self._close(number)
 
-    async def _close(self, number: int) -> None:
+    def _close(self, number: int) -> None:
         for runner in self._runners.pop(number):
-            await runner.cleanup()
+            runner.abort()
+            task = asyncio.create_task(_clean_up(runner, number), name="cleanup of a health check node port")
+            self._cleanups.add(task)
+            task.add_done_callback(self._cleanups.discard)
 
     async def close(self) -> None:
-        """Close all ports."""
+        """Close all ports; what is not cleaned up after `CLOSE_TIMEOUT` seconds is cancelled."""
         await self.update(dict.fromkeys(self._numbers, ()))
+        if self._cleanups:
+            _, late = await asyncio.wait(set(self._cleanups), timeout=CLOSE_TIMEOUT)
+            for task in late:
+                task.cancel()
 
     def _app(self, number: int) -> web.Application:
         async def answer(_: web.Request) -> web.Response:
-            check = self._checks[number]
+            check = self._checks.get(number)
+            if check is None:  # the Service is gone
+                gone = web.Response(status=503)
+                gone.force_close()
+                return gone
             healthy = self._health.healthy
             body = {
                 "service": {"namespace": check.namespace, "name": check.name},
@@ -95,3 +117,11 @@ class HealthCheckPorts:
         app = web.Application()
         app.router.add_get("/{tail:.*}", answer)
         return app
+
+
+async def _clean_up(runner: BoundedRunner, number: int) -> None:
+    try:
+        async with asyncio.timeout(CLEANUP_TIMEOUT):
+            await runner.cleanup()
+    except Exception as error:
+        log.error("cleanup of health check node port %d: %r", number, error)

@@ -9,18 +9,42 @@ from typing import TypeVar
 from netproxy.model import ServicePort
 
 LARGE = 500
-"""Ports and endpoints of a change from which on a thread makes its rules."""
+"""Size of a change from which on a thread makes its rules."""
 T = TypeVar("T")
 
 
-async def compute(services: Mapping[str, tuple[ServicePort, ...]], function: Callable[[], T]) -> T:
-    """Return what `function` returns for a change of Services; it must read nothing that others change meanwhile."""
-    return await compute_sized(sum(len(ports) + count_endpoints(ports) for ports in services.values()), function)
+Services = Mapping[str, tuple[ServicePort, ...]]
+
+
+async def compute(before: Services | int, after: Services, function: Callable[[], T]) -> T:
+    """Return what `function` returns for a change of Services; it must read nothing that others change meanwhile.
+
+    `before` are these Services as they were, or their size: what goes costs as much as what comes.
+    """
+    old = before if isinstance(before, int) else _size(before)
+    return await compute_sized(old + _size(after), function)
 
 
 async def compute_sized(size: int, function: Callable[[], T]) -> T:
-    """Return what `function` returns of so many ports and endpoints."""
+    """Return what `function` returns of a change of this size."""
     return await asyncio.to_thread(function) if size > LARGE else function()
+
+
+def _size(services: Services) -> int:
+    return sum(map(size_of, services.values()))
+
+
+def size_of(ports: Iterable[ServicePort]) -> int:
+    """Return about how many rules a Service's ports take: pairs of an address and an endpoint, and source ranges.
+
+    The ranges are counted for each address of a load balancer and each port, as only the IPVS mode writes them.
+    """
+    return sum(
+        (1 + len(port.external_ips) + len(port.load_balancer_ips))
+        * max(1, len(port.endpoints) + len(port.local_endpoints))
+        + len(port.source_ranges) * max(1, len(port.load_balancer_ips))
+        for port in ports
+    )
 
 
 def count_endpoints(ports: Iterable[ServicePort]) -> int:

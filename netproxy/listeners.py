@@ -28,10 +28,10 @@ class Listeners:
 
     sockets: frozenset[tuple[str, str, int]] = frozenset()
 
-    def has(self, protocol: str, address: str, port: int) -> bool:
-        """Return whether a packet to an address and port would reach a program of the node."""
-        everywhere = ("::",) if ":" in address else ("0.0.0.0", "::")
-        return any((protocol, each, port) in self.sockets for each in (address, *everywhere))
+    def ports_at(self, address: str) -> set[tuple[str, int]]:
+        """Return the protocols and ports of an address whose packets would reach a program of the node."""
+        reached = (address, "::") if ":" in address else (address, "0.0.0.0", "::")
+        return {(protocol, port) for protocol, ip, port in self.sockets if ip in reached}
 
 
 def read_listeners(directory: Path = PROC) -> Listeners:

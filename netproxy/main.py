@@ -13,6 +13,7 @@ import contextlib
 import gc
 import logging
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from kube.client import Client
 from kube.clock import SYSTEM, Clock
@@ -25,7 +26,7 @@ from netproxy.config import ProxyConfig
 from netproxy.dns import cluster_dns
 from netproxy.node_controller import NodeController
 from netproxy.proxy import ServiceProxy
-from netproxy.tasks import start
+from netproxy.tasks import Task, start
 
 log = logging.getLogger(__name__)
 GC_THRESHOLDS = (20_000, 20, 50)
@@ -53,7 +54,7 @@ async def run(
         dns = cluster_dns.build(config, api, clock) if config.dns.enabled else None
         forget = dns.responder.forget if dns is not None else None
         services = await service_subsystem.build(config, mode, api, clock, forget)
-        pods = pod_subsystem.build(config, api, clock, ipvs=mode == "ipvs")
+        pods = pod_subsystem.build(config, api, clock, ipvs=mode == "ipvs", nftables=mode == "nftables")
         node = NodeController(api.node, clock, services.configure, pods.configure)
         api.events.starting()
         for runner in await services.serve_health():
@@ -61,16 +62,16 @@ async def run(
         stack.push_async_callback(services.check_ports.close)
         async with asyncio.TaskGroup() as group:
             # The first lists come in while the host is prepared; nothing answers and no rule is written before it is.
-            start(group, (*renewal, *api.service_tasks(), *api.node_tasks()))
+            start(group, (*renewal, *api.service_tasks(), *api.node_tasks()), clock)
             await pods.prepare()
             services.prepare()
             if dns is not None:
                 await dns.prepare()
-                start(group, dns.tasks())
-            start(group, services.tasks())
-            start(group, pods.tasks(clock))
-            stale = _remove_stale(config, mode, services.proxy, [*services.stale, *pods.stale])
-            start(group, (("configure this node", node.run()), ("remove stale rules", stale)))
+                start(group, dns.tasks(), clock)
+            start(group, services.tasks(), clock)
+            start(group, pods.tasks(clock), clock)
+            stale = partial(_remove_stale, config, mode, services.proxy, [*services.stale, *pods.stale])
+            start(group, (Task("configure this node", node.run), Task("remove stale rules", stale)), clock)
             await services.proxy.started.wait()
             ready()
 

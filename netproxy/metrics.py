@@ -6,8 +6,11 @@ from collections.abc import Iterable
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.exposition import generate_latest
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
 
 from kube.build import GIT_VERSION, MAJOR, MINOR, build
+from kube.loops import FAILURES, RUNNING
 
 REGISTRY = CollectorRegistry(auto_describe=False)
 _BUCKETS = tuple(0.001 * 2**power for power in range(15))
@@ -182,6 +185,16 @@ def initialize(families: Iterable[int]) -> None:
             each.labels(label)
         for policy in ("internal", "external"):
             NO_LOCAL_ENDPOINTS.labels(policy, label)
+
+
+class _LoopMetrics(Collector):
+    """The loops of this process, which kube.loops counts."""
+
+    def collect(self) -> Iterable[Metric]:
+        return RUNNING.family(), FAILURES.family()
+
+
+REGISTRY.register(_LoopMetrics())
 
 
 def exposition() -> bytes:

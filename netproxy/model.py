@@ -6,15 +6,17 @@ to listen on, endpoints for each traffic policy, what happens without any.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from kube.api import core_v1, discovery_v1
+from kube.ip_addresses import canonical
 from netproxy import endpoints as selection
 from netproxy.endpoints import Endpoint, NodeView
-from netproxy.families import family_of
+from netproxy.families import canonical_ranges, family_of
 from netproxy.service_limits import PAIRS, ModeCost, check_cost
+from netproxy.source_ranges import SourceRanges
 
 SERVICE_NAME_LABEL = "kubernetes.io/service-name"
 PROXY_NAME_LABEL = "service.kubernetes.io/service-proxy-name"
@@ -54,8 +56,11 @@ class ServicePort:
     """Those that the policy Cluster uses."""
     local_endpoints: tuple[Endpoint, ...] = ()
     """Those that the policy Local uses; empty where no policy of this port is Local."""
-    has_endpoints: bool = False
-    """True if any endpoint anywhere could answer: distinguishes "no endpoints" (reject) from "none here" (drop)."""
+    has_endpoints_anywhere: bool = False
+    """True if any endpoint anywhere could answer: distinguishes "no endpoints" (reject) from "none here" (drop).
+
+    The IPVS mode does not read it: a virtual server without endpoints rejects.
+    """
 
     @property
     def reachable_from_outside(self) -> bool:
@@ -64,7 +69,7 @@ class ServicePort:
     @property
     def answered(self) -> bool:
         """True if an endpoint is there for packets from outside or from pods."""
-        return self.has_endpoints and bool(self.endpoints or self.local_endpoints)
+        return self.has_endpoints_anywhere and bool(self.endpoints or self.local_endpoints)
 
     @property
     def internal_endpoints(self) -> tuple[Endpoint, ...]:
@@ -110,7 +115,7 @@ def plan_service(
     spec = service.spec
     slice_ports = selection.by_port(slices)
     result: list[ServicePort] = []
-    for cluster_ip in spec.cluster_ips or [spec.cluster_ip or ""]:
+    for cluster_ip in map(canonical, spec.cluster_ips or [spec.cluster_ip or ""]):
         family = family_of(cluster_ip)
         if family not in families or cluster_ip in local_cluster_ips:
             continue
@@ -154,9 +159,9 @@ def _shared(
     given = _load_balancer_ips(service, family) if balanced else ()
     return _Shared(
         family,
-        _same(known.external_ips if known else (), (ip for ip in spec.external_ips if family_of(ip) == family)),
+        _same(known.external_ips if known else (), _of_family(map(canonical, spec.external_ips), family)),
         _same(known.load_balancer_ips if known else (), (ip for ip in given if ip not in other_node_addresses)),
-        _same(known.source_ranges if known else (), _source_ranges(spec, family)),
+        SourceRanges.of(_same(known.source_ranges if known else (), _source_ranges(spec, family))),
     )
 
 
@@ -209,14 +214,19 @@ def _plan_port(
         health_check_node_port=(spec.health_check_node_port or 0) if external_local else 0,
         endpoints=cluster,
         local_endpoints=local,
-        has_endpoints=bool(cluster) or any(each.ready or (each.serving and each.terminating) for each in every),
+        has_endpoints_anywhere=bool(cluster)
+        or any(each.ready or (each.serving and each.terminating) for each in every),
     )
 
 
 def _source_ranges(spec: core_v1.ServiceSpec, family: int) -> tuple[str, ...]:
     if spec.type != "LoadBalancer":
         return ()
-    return tuple(cidr.strip() for cidr in spec.load_balancer_source_ranges if family_of(cidr.strip()) == family)
+    return tuple(_of_family(canonical_ranges(spec.load_balancer_source_ranges), family))
+
+
+def _of_family(texts: Iterable[str], family: int) -> Iterator[str]:
+    return (text for text in texts if family_of(text) == family)
 
 
 def _affinity_seconds(spec: core_v1.ServiceSpec) -> int:
@@ -228,12 +238,13 @@ def _affinity_seconds(spec: core_v1.ServiceSpec) -> int:
 
 def _load_balancer_ips(service: core_v1.Service, family: int) -> tuple[str, ...]:
     status = service.status.load_balancer
-    return tuple(
-        ingress.ip
+    found = (
+        canonical(ingress.ip)
         for ingress in (status.ingress if status else ())
         # ipMode Proxy: the balancer sends to node ports itself and its address must not be short-circuited.
-        if ingress.ip and (ingress.ip_mode or "VIP") == "VIP" and family_of(ingress.ip) == family
+        if ingress.ip and (ingress.ip_mode or "VIP") == "VIP"
     )
+    return tuple(_of_family(found, family))
 
 
 def owner_of(slice_: discovery_v1.EndpointSlice) -> str:

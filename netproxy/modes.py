@@ -1,8 +1,8 @@
-"""Chooses the proxy mode: the configured one where this machine has it, else an error that says what to choose.
+"""Chooses the proxy mode: the configured one if this machine supports it, otherwise an error with the available modes.
 
-`auto` is the fastest that lets pods' packets through here: nftables, unless its command or a kernel of upstream's least
-version is missing, or another table drops what is forwarded. Only the iptables mode, whose rules stand in the same chains
-as Docker's and ufw's, can let packets pass those.
+`auto` selects nftables, the fastest mode, unless its command is missing, the kernel is older than upstream's minimum version,
+or another table drops forwarded packets. Only rules of the iptables mode, in the same chains as Docker's and ufw's, can accept
+packets before those drop them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LEAST_KERNEL = (5, 13)
 
 
 async def choose(config: ProxyConfig) -> str:
-    """Return the mode to serve; UnsupportedModeError where the one asked for cannot be, with the reason."""
+    """Return the mode to serve; raises UnsupportedModeError, with the reason, if the configured one is not available."""
     if config.mode == "auto":
         reason = await against_nftables()
         mode = "iptables" if reason else "nftables"
@@ -45,7 +45,7 @@ async def load_ipvs(scheduler: str) -> None:
 
 
 def check(mode: str, scheduler: str = "rr") -> None:
-    """Raise UnsupportedModeError where a mode cannot be served on this machine."""
+    """Raise UnsupportedModeError if a mode cannot be served on this machine."""
     if mode == "nftables" and shutil.which("nft") is None:
         raise UnsupportedModeError("mode nftables: the command nft is not installed (Debian: package nftables)")
     if mode != "ipvs":

@@ -49,7 +49,7 @@ class NamespaceBudget:
         )
 
     def put(self, key: str, rules: int) -> list[str]:
-        """Store the cost of a Service, 0 where it is not served; return those not to serve, perhaps this one."""
+        """Store the cost of a Service, 0 if it is not served; return those not to serve, perhaps this one."""
         namespace = key.partition("/")[0]
         self._serve(key)
         self._change(key, max(0, rules - FREE_RULES))

@@ -1,20 +1,27 @@
 """Reports to the proxy which addresses are other nodes' own, and which are this node's.
 
-Load balancers of nodes' addresses (and whoever else publishes them) would otherwise have this node answer for its neighbours,
-and take ports from its own daemons. A Node's addresses are written by its kubelet, so none that is this node's is believed of
-another: it would take the load balancers from here.
+Load balancer addresses that are nodes' own would otherwise be answered by this node for other nodes, and take ports from its
+own daemons. A Node's addresses are written by its kubelet, so an address of this node is not accepted for another one, which
+could otherwise take over its load balancers.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import Protocol
 
 from kube.informer import Change, Informer
 from netproxy import metrics
 from netproxy.slim_objects import SlimNode
 
 log = logging.getLogger(__name__)
+
+
+class AddressChanged(Protocol):
+    """Receives an address of another node, and whether a node has it."""
+
+    def __call__(self, address: str, *, present: bool) -> None: ...
 
 
 class NodeAddressWatcher:
@@ -24,7 +31,7 @@ class NodeAddressWatcher:
         self,
         name: str,
         nodes: Informer[SlimNode],
-        on_address: Callable[[str, bool], None],
+        on_address: AddressChanged,
         on_own_addresses: Callable[[frozenset[str]], None],
     ) -> None:
         self._name, self._on_address, self._on_own_addresses = name, on_address, on_own_addresses
@@ -45,7 +52,7 @@ class NodeAddressWatcher:
             if address in self._own_addresses:
                 _log_refused(name, address)
             else:
-                self._on_address(address, True)
+                self._on_address(address, present=True)
         for address in before - after:
             # For a moment two nodes may claim an address, as when one is replaced by another.
             owners = self._owners.get(address, set())
@@ -53,7 +60,7 @@ class NodeAddressWatcher:
             if not owners:
                 self._owners.pop(address, None)
                 if address not in self._own_addresses:
-                    self._on_address(address, False)
+                    self._on_address(address, present=False)
 
     def _set_own(self, addresses: frozenset[str]) -> None:
         """Store this node's addresses; take back those that another node claimed before they were known."""
@@ -61,16 +68,16 @@ class NodeAddressWatcher:
         for address in addresses - before:
             for name in sorted(self._owners.get(address, ())):
                 _log_refused(name, address)
-                self._on_address(address, False)
+                self._on_address(address, present=False)
         for address in before - addresses:
             if address in self._owners:
-                self._on_address(address, True)
+                self._on_address(address, present=True)
         self._on_own_addresses(addresses)
 
 
 def _log_refused(name: str, address: str) -> None:
     metrics.NODE_CLAIMS_REFUSED.labels("address").inc()
-    log.warning("node %s names the address %s, which is this node's: it stays so", name, address)
+    log.warning("node %s names the address %s, which belongs to this node: it is not accepted", name, address)
 
 
 def _addresses(node: SlimNode) -> set[str]:

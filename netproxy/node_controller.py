@@ -43,3 +43,6 @@ class NodeController:
                 log.error("this node is not set up yet: %s", error)
                 await self._clock.sleep(RETRY)
                 self._changed.set()
+            except Exception:
+                self._changed.set()  # for the next run
+                raise

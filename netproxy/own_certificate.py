@@ -1,6 +1,6 @@
 """Renews the proxy's own client certificate before it expires.
 
-On a machine that joined, `wherry join` had it signed with the bootstrap token; from then on the proxy asks for the next
+On a machine that joined, `wherry join` had it signed with the bootstrap token; from then on the proxy requests the next
 one with the one it has. A kubeconfig that holds its certificate itself is left alone: whoever wrote it renews it.
 """
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def rotation(access: Access, transport: HttpsTransport, clock: Clock) -> Rotation | None:
-    """Return what keeps the kubeconfig's certificate fresh, None where nothing has to."""
+    """Return what keeps the kubeconfig's certificate fresh, None if nothing has to."""
     if not access.certificate_file:
         return None
     # The cryptography behind it costs memory that most proxies need not spend.

@@ -5,10 +5,12 @@ It needs no service proxy in the process. Where ours does not run, masquerade.py
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from kube.api import core_v1
@@ -18,9 +20,14 @@ from netproxy.backend import Remover
 from netproxy.config import ProxyConfig
 from netproxy.families import of_family
 from netproxy.nft.writer import NftWriter
-from netproxy.podnet import cni, cni_results, network
+from netproxy.podnet import cni, cni_results, network, source_guard
+from netproxy.podnet.address_follower import AddressFollower
+from netproxy.podnet.dns_guard import DNSGuard
+from netproxy.podnet.loopback_guard import LoopbackGuard
 from netproxy.podnet.masquerade import PodMasquerade
 from netproxy.podnet.network import PodNetwork
+from netproxy.podnet.pod_flows import PodFlows
+from netproxy.podnet.pod_ranges import PodRanges
 from netproxy.podnet.route_controller import RouteController
 from netproxy.podnet.source_guard import SourceGuard
 from netproxy.policy.backend import PolicyBackend
@@ -40,15 +47,26 @@ NO_NFT = "the command nft is not installed (Debian: package nftables)"
 class PodSubsystem:
     """The parts, none of them running; each is None or empty where others do its work."""
 
+    cni_conf_dir: str
     network: PodNetwork | None
     route_controller: RouteController | None
     policy: PolicyEnforcer | None
+    addresses: AddressFollower | None
     source_guard: SourceGuard | None
     masquerade: list[PodMasquerade]
+    dns_guard: DNSGuard | None
+    loopback_guard: LoopbackGuard | None
     stale: list[Remover] = field(default_factory=list)
     """Removers of an earlier process' tables."""
 
     async def prepare(self) -> None:
+        if self.dns_guard is not None:
+            await self.dns_guard.verify()
+        if self.loopback_guard is not None:
+            await self.loopback_guard.verify()
+        if self.source_guard is not None:
+            # The Node is not known yet, and the connections of pods that no result names go on meanwhile.
+            self.source_guard.set_node_ranges(await asyncio.to_thread(cni.configured_ranges, self.cni_conf_dir))
         if self.network is not None:
             await self.network.prepare()
 
@@ -57,6 +75,8 @@ class PodSubsystem:
         pod_cidrs = network.pod_cidrs_of(node)
         for each in self.masquerade:
             await each.set(of_family(pod_cidrs, each.family))
+        if self.source_guard is not None:
+            self.source_guard.set_node_ranges(pod_cidrs)
         if self.policy is not None:
             self.policy.set_node_ranges(pod_cidrs)
             await self.policy.wait_started(POLICY_TIMEOUT)
@@ -67,33 +87,51 @@ class PodSubsystem:
 
     def tasks(self, clock: Clock) -> Iterator[Task]:
         if self.policy is not None:
-            yield "network policies", self.policy.run()
-            yield "verify network policies", _verify_policies(self.policy, clock)
+            yield Task("network policies", self.policy.run, restarts=False)
+            yield Task("verify network policies", partial(_verify_policies, self.policy, clock))
+        if self.addresses is not None:
+            yield Task("follow addresses of pods", self.addresses.run)
         if self.source_guard is not None:
-            yield "guard pods' source addresses", self.source_guard.run()
+            yield Task("guard pods' source addresses", self.source_guard.run)
         if self.network is not None:
             failure = "routes cannot be put back yet"
-            yield "verify routes", repeat(self.network.verify, CHECK_PERIOD, clock, failure)
+            yield Task("verify routes", partial(repeat, self.network.verify, CHECK_PERIOD, clock, failure))
         if self.route_controller is not None:
-            yield "routes to other nodes", self.route_controller.run()
+            yield Task("routes to other nodes", self.route_controller.run)
+        if self.dns_guard is not None:
+            failure = "cluster DNS cannot be guarded yet"
+            yield Task(
+                "verify the guard of cluster DNS", partial(repeat, self.dns_guard.verify, CHECK_PERIOD, clock, failure)
+            )
+        if self.loopback_guard is not None:
+            failure = "loopback addresses cannot be guarded yet"
+            yield Task(
+                "verify the guard of loopback addresses",
+                partial(repeat, self.loopback_guard.verify, CHECK_PERIOD, clock, failure),
+            )
         for each in self.masquerade:
             failure = "pods' addresses cannot be translated yet"
-            yield "verify masquerading", repeat(each.verify, CHECK_PERIOD, clock, failure)
+            yield Task("verify masquerading", partial(repeat, each.verify, CHECK_PERIOD, clock, failure))
 
 
-def build(config: ProxyConfig, api: Api, clock: Clock, *, ipvs: bool, own_proxy: bool = True) -> PodSubsystem:
+def build(
+    config: ProxyConfig, api: Api, clock: Clock, *, ipvs: bool, nftables: bool = False, own_proxy: bool = True
+) -> PodSubsystem:
     """Return the subsystem.
 
-    `ipvs` says whether Services are served by IPVS, `own_proxy` whether our proxy in this process serves them.
+    `ipvs` says whether Services are served by IPVS, `nftables` whether this process serves them in that mode and so has
+    loaded libnftables, `own_proxy` whether our proxy in this process serves them.
     """
     settings, nft = config.pod_network, shutil.which("nft") is not None
     results, families = Path(settings.cni_results_dir), config.families
-    policy = guard = None
+    policy = addresses = guard = dns_guard = loopback_guard = None
     stale: list[Remover] = []
     masquerade: list[PodMasquerade] = []
     if nft:
         backends = [PolicyBackend(NftWriter(family, POLICY_TABLE), family, clock=clock) for family in families]
         if settings.enabled and settings.network_policy:
+            flows = PodFlows()
+            ranges = PodRanges(config.node_name, api.nodes, config.cluster_cidrs)
             policy = PolicyEnforcer(
                 api.client,
                 config.node_name,
@@ -104,16 +142,33 @@ def build(config: ProxyConfig, api: Api, clock: Clock, *, ipvs: bool, own_proxy:
                 on_repair=api.events.policies_repaired,
                 on_failed=api.events.policy_not_enforced,
                 addresses_here=cni_results.CNIResults(results, cni.NETWORK, settings.bridge).addresses,
+                delete_flows=flows.delete_between,
+                node_of=ranges.node_of,
+                wait_nodes=api.nodes.wait_synced,
             )
+            ranges.on_change = policy.pod_ranges_changed
+            addresses = AddressFollower(results, settings.bridge, policy.set_given_addresses, flows.delete, clock=clock)
         else:
             stale += backends
-        guard = SourceGuard(results, settings.bridge, clock=clock)
+        dns_guard = DNSGuard(config.dns.addresses, settings.bridge)
+        # Beside DNS in another process, too. To IPVS a DNS address that is proxied is local, and open as any Service's.
+        if not settings.enabled or (ipvs and not config.dns.enabled):
+            stale += [dns_guard] if config.dns.enabled or settings.enabled else []
+            dns_guard = None
+        loopback_guard = LoopbackGuard(settings.bridge)
+        if not settings.enabled:
+            stale.append(loopback_guard)
+            loopback_guard = None
+        to = source_guard.writer(in_process=nftables)
+        guard = SourceGuard(results, settings.bridge, to=to, clock=clock)
         if not (settings.enabled and settings.source_guard):
             stale.append(guard)
             guard = None
     elif settings.enabled:
         if settings.network_policy:
             log.error("network policies are not enforced: %s", NO_NFT)
+        log.error("cluster DNS answers machines of the node's network: %s", NO_NFT)
+        log.error("pods can reach the node's loopback addresses: %s", NO_NFT)
         if settings.source_guard:
             log.error("pods can send from any address: %s", NO_NFT)
     if own_proxy:
@@ -121,11 +176,15 @@ def build(config: ProxyConfig, api: Api, clock: Clock, *, ipvs: bool, own_proxy:
     elif settings.enabled:
         masquerade = [PodMasquerade(each, of_family(config.cluster_cidrs, each), clock=clock) for each in families]
     return PodSubsystem(
+        settings.cni_conf_dir,
         PodNetwork(config, ipvs=ipvs) if settings.enabled else None,
         RouteController(config, config.node_name, api.nodes, clock) if settings.enabled else None,
         policy,
+        addresses,
         guard,
         masquerade,
+        dns_guard,
+        loopback_guard,
         stale,
     )
 

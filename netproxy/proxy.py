@@ -1,8 +1,8 @@
 """The service proxy's loop: takes changes from the table and has the backends write them.
 
-It is woken by service_changes.py, and takes everything that came in during the same turn of the event loop (and during the
-previous write) as one delta. There is no minimum period unless one is asked for. A write that
-fails makes the backend compare everything at the next check.
+service_changes.py wakes it. All changes of the same iteration of the event loop, and those during the previous write, are one
+delta. There is no minimum period unless one is configured. After a failed write the backend compares everything at the next
+check.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
+from kube import cancellation
 from kube.api import core_v1, discovery_v1
 from kube.clock import SYSTEM, Clock
 from kube.informer import Informer
@@ -107,7 +108,7 @@ class ServiceProxy:
         await self._slices.wait_synced()
         await self._start()
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._flows.run(), name="deletion of stale flows")
+            cancellation.start(group, self._flows.run, "deletion of stale flows")
             await self._follow()
 
     async def _follow(self) -> None:
@@ -167,7 +168,7 @@ class ServiceProxy:
         async with self.write_lock:
             changes = await self._take_changes()
             before = {key: self._ports.get(key, ()) for key in changes}
-            changed, flows = await large_changes.compute(changes, lambda: _differences(before, changes))
+            changed, flows = await large_changes.compute(before, changes, lambda: _differences(before, changes))
             reports.count_without_local((before[key] for key in changed), changed.values())
             for key, ports in changed.items():
                 if ports:

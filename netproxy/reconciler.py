@@ -34,14 +34,14 @@ class Reconciler(abc.ABC, Generic[D]):
 
     @abc.abstractmethod
     async def _apply(self, delta: D) -> None:
-        """Apply a delta; WriteError where the kernel refuses it, UnansweredError where nobody knows."""
+        """Apply a delta; raises WriteError if the kernel refuses it, UnansweredError if that is unknown."""
 
     @abc.abstractmethod
     async def take_over(self) -> None:
         """Read everything and write what differs from the desired state: what is right stays in force throughout."""
 
     async def write(self, delta: D) -> None:
-        """Apply a delta, or compare everything where it is refused. Raise WriteError where that fails too.
+        """Apply a delta, or compare everything where it is refused. Raise WriteError if that fails too.
 
         Raise UnansweredError without a comparison.
         """
@@ -80,7 +80,7 @@ class TextReconciler(Reconciler[str]):
     def __init__(
         self, writer: TextWriter, family: int, failures: Counter, clock: Clock, period: float | None = None
     ) -> None:
-        """`period` is the seconds between comparisons where the fingerprint can miss a change, None where it cannot."""
+        """`period` is the seconds between comparisons where the fingerprint can miss a change, None if it cannot."""
         super().__init__(family, failures, clock)
         self._drift = DriftDetector(writer.fingerprint, clock, period)
 

@@ -17,7 +17,7 @@ def count_without_local(old: Iterable[tuple[ServicePort, ...]], new: Iterable[tu
     counts: Counter[tuple[str, str]] = Counter()
     for sign, services in ((-1, old), (1, new)):
         for port in (port for ports in services for port in ports):
-            if port.has_endpoints and not port.local_endpoints:
+            if port.has_endpoints_anywhere and not port.local_endpoints:
                 family = metrics.family_label(port.family)
                 if port.internal_local:
                     counts["internal", family] += sign

@@ -86,9 +86,9 @@ class ServiceChanges:
         self.table.set_node(NodeView(node.metadata.name or "", node.metadata.labels.get(ZONE_LABEL, "")))
         self.wake_if_dirty()
 
-    def set_other_node_address(self, address: str, present: bool) -> None:
+    def set_other_node_address(self, address: str, *, present: bool) -> None:
         """Store that an address is another node's own, or no longer."""
-        self.table.set_other_node_address(address, present)
+        self.table.set_other_node_address(address, present=present)
         self.wake_if_dirty()
 
     def set_own_addresses(self, addresses: frozenset[str]) -> None:

@@ -12,7 +12,7 @@ from kube.api import core_v1
 from kube.clock import Clock
 from kube.informer import Change
 from kube.serving.aiohttp_runner import BoundedRunner
-from netproxy import backends, health, iproute, sysctl
+from netproxy import backend_factory, health, iproute, sysctl
 from netproxy.api import Api
 from netproxy.backend import Backend, Remover
 from netproxy.config import ProxyConfig
@@ -22,7 +22,7 @@ from netproxy.iptables.backend import IPTablesBackend
 from netproxy.node_address_watcher import NodeAddressWatcher
 from netproxy.podnet import network
 from netproxy.proxy import ServiceProxy
-from netproxy.settings import StaticSettings
+from netproxy.settings import FixedChainSettings
 from netproxy.tasks import Task
 
 NODE_LIST_TIMEOUT = 10.0
@@ -38,7 +38,7 @@ class ServiceSubsystem:
     api: Api
     proxy: ServiceProxy
     backends: list[Backend]
-    settings: dict[int, StaticSettings]
+    settings: dict[int, FixedChainSettings]
     """The settings of fixed chains by family, before the node's pod ranges are known."""
     health: health.Health
     check_ports: HealthCheckPorts
@@ -53,8 +53,8 @@ class ServiceSubsystem:
         sysctl.apply_conntrack(self.config.conntrack)
 
     def tasks(self) -> Iterator[Task]:
-        yield "proxy", self._run_proxy()
-        yield "verify rules", self.proxy.verify_forever()
+        yield Task("proxy", self._run_proxy, restarts=False)
+        yield Task("verify rules", self.proxy.verify_forever)
 
     async def _run_proxy(self) -> None:
         """Serve Services, once it is known which addresses are other nodes'."""
@@ -71,13 +71,13 @@ class ServiceSubsystem:
             async with self.proxy.write_lock:
                 if self.config.detect_local_mode == "NodeCIDR":
                     await each.set_local_cidrs(of_family(pod_cidrs, each.family), self.proxy.in_force(each))
-                await each.set_static(self._settings(each.family, node))
+                await each.change_fixed_chains(self._settings(each.family, node))
 
-    def _settings(self, family: int, node: core_v1.Node) -> StaticSettings:
+    def _settings(self, family: int, node: core_v1.Node) -> FixedChainSettings:
         primary = network.internal_ip(node, family)
         settings = self.settings[family]
         if primary:
-            settings = backends.static_settings(self.config, family, (primary,), self.mode)
+            settings = backend_factory.fixed_chain_settings(self.config, family, (primary,), self.mode)
         return network.with_pods(settings, network.pod_cidrs_of(node)) if self.config.pod_network.enabled else settings
 
     def node_changed(self, change: Change[core_v1.Node]) -> None:
@@ -95,11 +95,11 @@ async def build(
 ) -> ServiceSubsystem:
     """Return the subsystem; nothing of the host has been touched. `on_change` is called with each Service that changes."""
     addresses = await iproute.global_addresses()
-    settings = {each: backends.static_settings(config, each, addresses, mode) for each in config.families}
+    settings = {each: backend_factory.fixed_chain_settings(config, each, addresses, mode) for each in config.families}
     chosen: list[Backend] = []
     stale: list[Remover] = []
     for family in config.families:
-        backend, others = await backends.build(config, mode, settings[family], addresses, clock)
+        backend, others = await backend_factory.build(config, mode, settings[family], addresses, clock)
         chosen.append(backend)
         stale += others
     state = health.Health(clock, config.families)

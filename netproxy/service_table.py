@@ -34,7 +34,7 @@ class PortInUse:
 
 
 class ServiceTable:
-    """All Services and slices known, and the Services whose desired state may have changed since last asked."""
+    """All Services and slices known, and the Services whose desired state may have changed since the last call."""
 
     def __init__(
         self,
@@ -54,6 +54,8 @@ class ServiceTable:
         self._services: dict[str, core_v1.Service] = {}
         self._other_node_addresses: frozenset[str] = frozenset()
         self._by_balancer_ip: dict[str, set[str]] = {}
+        self._by_balancer_port: dict[tuple[str, int], tuple[str, ...]] = {}
+        """Protocol and port -> Services. There are more ports than programs that listen, so these are looked up here."""
         self._own_addresses: frozenset[str] = frozenset()
         self._ports_in_use: frozenset[PortInUse] = frozenset()
         self._sockets_in_use: frozenset[tuple[str, str, int]] = frozenset()
@@ -77,13 +79,20 @@ class ServiceTable:
             self._dirty.add(key)
 
     def _index(self, key: str, service: core_v1.Service | None) -> None:
-        """Note by which load balancer addresses a Service is to be found."""
+        """Update the load balancer addresses and ports by which a Service is found."""
         for ip in _balancer_addresses(self._services.get(key)):
             self._by_balancer_ip.get(ip, set()).discard(key)
         for ip in _balancer_addresses(service):
             self._by_balancer_ip.setdefault(ip, set()).add(key)
+        before, after = _balancer_ports(self._services.get(key)), _balancer_ports(service)
+        for port in before - after:
+            left = tuple(each for each in self._by_balancer_port.pop(port, ()) if each != key)
+            if left:
+                self._by_balancer_port[port] = left
+        for port in after - before:
+            self._by_balancer_port[port] = (*self._by_balancer_port.get(port, ()), key)
 
-    def set_other_node_address(self, address: str, present: bool) -> None:
+    def set_other_node_address(self, address: str, *, present: bool) -> None:
         """Store that an address is another node's own, or no longer."""
         if (address in self._other_node_addresses) != present:
             self._other_node_addresses ^= {address}
@@ -106,12 +115,12 @@ class ServiceTable:
     def set_listeners(self, listeners: Listeners) -> list[PortInUse]:
         """Leave ports to the programs that listen on them; return those that were not left to them before."""
         ports_in_use = frozenset(
-            PortInUse(key, address, protocol, port.port)
+            PortInUse(key, address, protocol, number)
             for address in self._own_addresses
-            for key in self._by_balancer_ip.get(address, ())
-            for port in self._services[key].spec.ports
-            if self._services[key].spec.type == "LoadBalancer"
-            and listeners.has(protocol := port.protocol or "TCP", address, port.port)
+            if (balanced := self._by_balancer_ip.get(address))
+            for protocol, number in listeners.ports_at(address)
+            for key in self._by_balancer_port.get((protocol, number), ())
+            if key in balanced
         )
         found = sorted(ports_in_use - self._ports_in_use)
         self._dirty.update(each.key for each in ports_in_use ^ self._ports_in_use)
@@ -187,6 +196,7 @@ class ServiceTable:
             return 1
         spec = service.spec
         parts = len(spec.ports) + len(spec.external_ips) + len(spec.load_balancer_source_ranges)
+        parts += len(service.status.load_balancer.ingress) if service.status.load_balancer else 0
         return parts + sum(len(each.endpoints) * len(each.ports) for each in self._slices.get(key, {}).values())
 
     async def _plan(self, key: str, size: int) -> Planned:
@@ -234,3 +244,10 @@ def _same_endpoints(one: discovery_v1.EndpointSlice, other: discovery_v1.Endpoin
 def _balancer_addresses(service: core_v1.Service | None) -> set[str]:
     status = service.status.load_balancer if service is not None else None
     return {ingress.ip for ingress in (status.ingress if status else ()) if ingress.ip}
+
+
+def _balancer_ports(service: core_v1.Service | None) -> set[tuple[str, int]]:
+    """Return the protocols and ports of a Service that has load balancer addresses."""
+    if service is None or service.spec.type != "LoadBalancer" or not _balancer_addresses(service):
+        return set()
+    return {(port.protocol or "TCP", port.port) for port in service.spec.ports}

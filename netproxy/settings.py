@@ -26,7 +26,7 @@ class RuleSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class StaticSettings:
+class FixedChainSettings:
     """Settings of the fixed chains of one family."""
 
     family: int = 4

@@ -15,6 +15,12 @@ FINISHED = ("Succeeded", "Failed")
 """The phases of pods whose containers have ended for good."""
 
 
+class SlimAnnotations(msgspec.Struct, rename={"mirror": "kubernetes.io/config.mirror"}, gc=False):
+    """The annotations that the policies use."""
+
+    mirror: str = ""
+
+
 class SlimMeta(msgspec.Struct, rename="camel", gc=False):
     """Metadata as the informer and the policies use it."""
 
@@ -24,6 +30,7 @@ class SlimMeta(msgspec.Struct, rename="camel", gc=False):
     resource_version: str = ""
     creation_timestamp: str = ""
     labels: dict[str, str] = {}
+    annotations: SlimAnnotations | None = None
     managed_fields: list[msgspec.Raw] = []
 
 

@@ -18,7 +18,7 @@ BRIDGED = {4: "net/bridge/bridge-nf-call-iptables", 6: "net/bridge/bridge-nf-cal
 
 
 def read(name: str, root: Path = ROOT) -> str | None:
-    """Return a setting ("net/ipv4/ip_forward"), or None where the kernel has none of that name."""
+    """Return a setting ("net/ipv4/ip_forward"), or None if the kernel has none of that name."""
     try:
         return (root / name).read_text().strip()
     except OSError:
@@ -102,7 +102,7 @@ def network_settings(families: tuple[int, ...], bridge: str, tunnel: str, *, ipv
 
 
 def apply_conntrack(config: ConntrackConfig, cpus: int | None = None) -> None:
-    """Raise connection tracking's limits to what the configuration asks for; never lower the table's size.
+    """Raise connection tracking's limits to what the configuration requests; never lower the table's size.
 
     In a network namespace other than the host's some are read-only: that is logged and no error.
     """

@@ -25,7 +25,7 @@ from netproxy.config import ProxyConfig
 from netproxy.dns import cluster_dns
 from netproxy.errors import ConfigError
 from netproxy.node_controller import NodeController
-from netproxy.tasks import start
+from netproxy.tasks import Task, start
 from netproxy.validation import host_port
 
 log = logging.getLogger(__name__)
@@ -55,17 +55,17 @@ async def run(
         for runner in await _serve_health(config, healthy):
             stack.push_async_callback(runner.cleanup)
         async with asyncio.TaskGroup() as group:
-            start(group, (*renewal, *api.service_tasks()))
+            start(group, (*renewal, *api.service_tasks()), clock)
             if config.pod_network.enabled:
                 await pods.prepare()
                 # No stale table is removed where another process runs the pod network: it may be in force.
                 await remove_all(pods.stale)
-                start(group, (*api.node_tasks(), ("configure this node", node.run())))
+                start(group, (*api.node_tasks(), Task("configure this node", node.run)), clock)
             if dns is not None:
                 dns.forget_changes(api)
                 await dns.prepare()
-                start(group, dns.tasks())
-            start(group, pods.tasks(clock))
+                start(group, dns.tasks(), clock)
+            start(group, pods.tasks(clock), clock)
             while not healthy():
                 await clock.sleep(0.05)
             ready()

@@ -31,7 +31,7 @@ def agent_config(settings: Settings) -> AgentConfig:
 
 
 def own_containerd(settings: Settings) -> OwnContainerd | None:
-    """Return where Wherry's own containerd has its things; None where another one is used."""
+    """Return where Wherry's own containerd has its things; None if another one is used."""
     if not settings.own_containerd:
         return None
     layout = settings.layout

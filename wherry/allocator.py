@@ -26,7 +26,7 @@ Blocks kept ready for each thread have the sizes of jemalloc's default (32 KiB):
 
 
 def library() -> Path | None:
-    """Return the library's file, None where it is not installed."""
+    """Return the library's file, None if it is not installed."""
     return next((path for path in (Path(folder, LIBRARY) for folder in FOLDERS) if path.is_file()), None)
 
 
@@ -37,7 +37,7 @@ def variables() -> dict[str, str]:
 
 
 def adopt() -> None:
-    """Begin this process anew with jemalloc; return where it has it already, or is not to have it."""
+    """Begin this process again with jemalloc; return where it has it already, or is not to have it."""
     wanted = variables()
     if wanted and LIBRARY not in Path("/proc/self/maps").read_text() and not wanted.keys() & os.environ.keys():
         with contextlib.suppress(OSError):

@@ -3,8 +3,8 @@
     audit-log-maxage: 30
     shutdown-delay-duration: 20s
 
-Names and units are upstream's. Addresses and most files have places of their own in /etc/wherry and are not named here. A
-flag that asks for what is so anyway is taken; one that asks for something else is refused with the reason.
+Names and units are upstream's. Addresses and most files have fixed paths in /etc/wherry and no flag here. A flag
+with a fixed value is accepted with this value and rejected with the reason otherwise.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from wherry.errors import WherryError
 
 
 def load(path: Path) -> dict[str, Any]:
-    """Return the fields that a file sets, none where there is no file; WherryError names the flag that cannot be meant."""
+    """Return the fields that a file sets, none if it does not exist; raises WherryError with the invalid flag."""
     try:
         found = yaml.safe_load(path.read_text()) or {}
     except FileNotFoundError:

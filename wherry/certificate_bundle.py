@@ -1,9 +1,9 @@
 """Bundle of keys and certificates for a second control-plane member, transported through the cluster, encrypted with a key.
 
-`wherry token create --control-plane` puts the authorities, the key of service accounts, etcd's client certificate and the
-encryption configuration into Secret kube-system/wherry-certs, each sealed with AES-256-GCM under a key that is printed and kept
-nowhere (kubeadm's upload-certs). The Secret belongs to a token of two hours, is deleted with it, and can be read
-with such tokens only.
+`wherry token create --control-plane` puts the authorities, the key of service accounts, etcd's client certificate and
+the encryption configuration into Secret kube-system/wherry-certs, each encrypted with AES-256-GCM under a key that is
+printed and kept nowhere (kubeadm's upload-certs). The Secret belongs to a token of two hours, is deleted with it, and
+can be read with such tokens only.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ POLICIES = (
     "controller-manager.yaml",
     "scheduler.yaml",
 )
-"""What administrators put into /etc/wherry for the API server and its companions, where they did."""
+"""Optional files of administrators in /etc/wherry for the API server and its embedded components."""
 SETTINGS = "settings.json"
 MIGRATE = (
     "this cluster is stored in SQLite, which one API server alone can use: `wherry store migrate --etcd-servers ...` on the "
@@ -85,13 +85,13 @@ def read_key(text: str) -> bytes:
     return key
 
 
-def seal(content: bytes, key: bytes, name: str) -> bytes:
+def encrypt(content: bytes, key: bytes, name: str) -> bytes:
     """Encrypt a file's content; it opens under the same key and name alone."""
     nonce = os.urandom(NONCE_BYTES)
     return nonce + AESGCM(key).encrypt(nonce, content, name.encode())
 
 
-def unseal(data: bytes, key: bytes, name: str) -> bytes:
+def decrypt(data: bytes, key: bytes, name: str) -> bytes:
     """Decrypt a file's content; WherryError where the key is not the one."""
     try:
         return AESGCM(key).decrypt(data[:NONCE_BYTES], data[NONCE_BYTES:], name.encode())
@@ -137,7 +137,7 @@ async def upload(client: Client, bundle: Bundle, key: str, token: Token) -> None
             ],
         ),
         type="Opaque",
-        data={name: base64.b64encode(seal(content, raw, name)).decode() for name, content in files.items()},
+        data={name: base64.b64encode(encrypt(content, raw, name)).decode() for name, content in files.items()},
     )
     try:
         await client.delete(core_v1.Secret, NAME, SECRET_NAMESPACE)
@@ -159,7 +159,7 @@ async def download(client: Client, key: str) -> Bundle:
                 "first machine prints the line to use, which is good for two hours"
             ) from error
         raise
-    files = {name: unseal(base64.b64decode(text), raw, name) for name, text in secret.data.items()}
+    files = {name: decrypt(base64.b64decode(text), raw, name) for name, text in secret.data.items()}
     settings: dict[str, Any] = msgspec.json.decode(files.pop(SETTINGS))
     return Bundle(files, settings)
 

@@ -22,7 +22,7 @@ MIN_MEMORY_BYTES = 700 << 20
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing looked at. `fix` says what to type where `level` is not ok."""
+    """One finding. `fix` is the command to run if `level` is not ok."""
 
     level: Literal["ok", "warning", "error"]
     what: str
@@ -37,6 +37,7 @@ def findings(settings: Settings, *, running: bool) -> Iterator[Finding]:
     if not running:
         yield from _ports(settings)
     yield from _room(settings)
+    yield from _settings_file(settings)
     yield from _certificates(settings)
     for obstacle in firewall.obstacles(settings):
         yield Finding("warning", obstacle.what, obstacle.fix)
@@ -137,6 +138,12 @@ def _room(settings: Settings) -> Iterator[Finding]:
                 yield Finding("warning", f"only {total >> 20} MiB of memory", "give the machine 1 GiB or more")
             else:
                 yield _ok(f"{total >> 20} MiB of memory")
+
+
+def _settings_file(settings: Settings) -> Iterator[Finding]:
+    path = settings.layout.settings
+    if path.exists() and path.stat().st_mode & 0o007:
+        yield Finding("warning", f"everybody may read {path}, whose URLs may have passwords", "type `wherry up` again")
 
 
 def _certificates(settings: Settings) -> Iterator[Finding]:

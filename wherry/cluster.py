@@ -1,4 +1,4 @@
-"""Look at the running cluster through its API, as any client would, with the administrator's kubeconfig."""
+"""Queries the running cluster through its API with the administrator's kubeconfig."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kube import kubeconfig, servers
 from kube.api import core_v1
 from kube.client import Client
 from kube.errors import StatusError
-from kube.patience import Patient
+from kube.retry_after import RetryAfterTransport
 from kube.servers import Servers
 from kube.transport import HttpsTransport
 from wherry.daemons import where_logged
@@ -50,7 +50,7 @@ async def _as(path: Path, remembered: Path | None) -> AsyncIterator[Client]:
         access = kubeconfig.load(path)
     except kubeconfig.KubeconfigError as error:
         raise WherryError(f"{error}: run `wherry up` first") from error
-    client = Client(Patient(HttpsTransport(access, "wherry", Servers(access.server, remembered))))
+    client = Client(RetryAfterTransport(HttpsTransport(access, "wherry", Servers(access.server, remembered))))
     try:
         yield client
     finally:
@@ -58,7 +58,7 @@ async def _as(path: Path, remembered: Path | None) -> AsyncIterator[Client]:
 
 
 async def wait_ready(client: Client, settings: Settings, seconds: float) -> None:
-    """Wait until the API server says that it is ready."""
+    """Wait until the API server reports that it is ready."""
     why = "it does not answer"
     end = time.monotonic() + seconds
     while time.monotonic() < end:

@@ -10,7 +10,7 @@ FOLDERS = ("/usr/lib/cni", "/opt/cni/bin")
 
 
 def find() -> str | None:
-    """Return the folder of the CNI plugins; None where there is none."""
+    """Return the folder of the CNI plugins; None if there is none."""
     return next((folder for folder in FOLDERS if Path(folder, "bridge").exists()), None)
 
 

@@ -44,7 +44,7 @@ def kubelet_configuration(settings: Settings, shared: dict[str, Any]) -> dict[st
         "healthzPort": settings.kubelet_healthz_port,
         "authentication": authentication | {"x509": {"clientCAFile": str(layout.pki / "ca.crt")}},
         "containerRuntimeEndpoint": settings.runtime,
-        # Where systemd rules over the cgroups, it is asked for ours; two hands in one tree undo each other's work.
+        # If systemd manages the cgroups, it creates ours: two writers in one tree undo each other's changes.
         "cgroupDriver": "systemd" if uses_systemd(settings) else "cgroupfs",
         "cgroupRoot": layout.cgroup,
         "podLogsDir": str(layout.pod_logs),
@@ -130,7 +130,7 @@ def write_all(settings: Settings) -> None:
 
 
 def _current(path: Path, server: str, keys: pki_layout.ClusterPKI) -> bool:
-    """True where a kubeconfig leads to this server, trusts its authority and has a month to live."""
+    """True if a kubeconfig leads to this server, trusts its authority and has a month to live."""
     from datetime import timedelta
 
     from cryptography import x509

@@ -1,7 +1,6 @@
-"""Wherry's own containerd: its configuration, and images brought into it.
+"""Wherry's own containerd: its configuration, and the import of images.
 
-It has a root, a state folder and a socket of its own, so a containerd that Docker or somebody else runs on the machine
-is neither used nor disturbed.
+It has its own root, state folder and socket, so it does not affect a containerd of Docker or another program on the machine.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from pathlib import Path
 
 from kube.files import write_file
 from kube.process import CommandError, run
-from wherry import cni_plugins, pause
+from wherry import cni_plugins, oci, pause
 from wherry.daemons import where_logged
 from wherry.errors import WherryError
 from wherry.settings import Settings
@@ -32,7 +31,7 @@ UNUSED = (
 
 
 def lacks_sys_resource() -> bool:
-    """True where the OOM score of a process cannot be lowered, which containerd must then not try."""
+    """True if the OOM score of a process cannot be lowered, which containerd must then not try."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("CapEff:"):
             return not int(line.split()[1], 16) >> CAP_SYS_RESOURCE & 1
@@ -99,19 +98,20 @@ def write_configuration(settings: Settings) -> None:
 
 
 async def ensure_sandbox_image(settings: Settings, seconds: float = 30.0) -> None:
-    """Wait for containerd and give it the built-in sandbox image if it has not got it yet."""
+    """Wait for containerd and give it the built-in sandbox image, unless it has exactly this one under its name."""
     try:
         async with asyncio.timeout(seconds):
             while True:
                 try:
-                    names = await image_names(settings)
+                    digests = await image_digests(settings)
                     break
                 except CommandError:
                     await asyncio.sleep(0.05)
     except TimeoutError as error:
         raise WherryError(f"containerd does not answer; see {where_logged(settings, 'containerd')}") from error
-    if not settings.sandbox_image and pause.IMAGE not in names:
-        await load_archive(settings, settings.layout.pause_archive)
+    archive = settings.layout.pause_archive
+    if not settings.sandbox_image and digests.get(pause.IMAGE) != await asyncio.to_thread(oci.digest, archive):
+        await load_archive(settings, archive)
 
 
 async def load_archive(settings: Settings, archive: Path) -> list[str]:
@@ -130,6 +130,13 @@ async def image_names(settings: Settings) -> list[str]:
     """Return the names that containerd's images have, without those that are only a digest."""
     names = (await run([*ctr(settings), "images", "list", "--quiet"])).stdout.split()
     return [name for name in names if not name.startswith("sha256:")]
+
+
+async def image_digests(settings: Settings) -> dict[str, str]:
+    """Return the digest that each name of containerd's images leads to."""
+    lines = (await run([*ctr(settings), "images", "list"])).stdout.splitlines()[1:]
+    rows = [line.split() for line in lines]
+    return {row[0]: row[2] for row in rows if len(row) > 2}
 
 
 async def load_from_docker(settings: Settings, image: str) -> list[str]:

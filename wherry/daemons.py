@@ -1,6 +1,6 @@
-"""Start and stop the roles on this machine: through systemd where it runs, else through the supervisor.
+"""Starts and stops the roles on this machine: with systemd if it is process 1, else with the supervisor.
 
-Either way the same command lines run: containerd and one process a role.
+Both run the same command lines: containerd and one process a role.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import signal
 import sys
 from pathlib import Path
 
+from kube import process_files
 from kube.files import write_file
 from kube.process import run
 from wherry import file_modes, supervisor, units
@@ -22,11 +23,11 @@ from wherry.units import uses_systemd
 
 STOP_SECONDS = 90.0
 PYTHON = (sys.executable, "-P", "-m")
-"""Without -P, Python would first look for modules in the folder where the command was typed, and run them as root."""
+"""Without -P, Python would import modules from the current folder first, and run them as root."""
 
 
 def roles(settings: Settings) -> dict[str, str]:
-    """Return daemon -> role, in the order of starting."""
+    """Return the role of each daemon, in the order of their start."""
     found = {} if settings.is_worker else {"control": "server"}
     found["agent"] = "agent"
     if settings.own_proxy:
@@ -37,7 +38,7 @@ def roles(settings: Settings) -> dict[str, str]:
 
 
 def command_lines(settings: Settings) -> dict[str, list[str]]:
-    """Return daemon -> command line, in the order of starting."""
+    """Return the command line of each daemon, in the order of their start."""
     found: dict[str, list[str]] = {}
     if settings.own_containerd:
         binary = shutil.which("containerd")
@@ -51,7 +52,7 @@ def command_lines(settings: Settings) -> dict[str, list[str]]:
 
 
 async def start(settings: Settings) -> None:
-    """Start everything and return; readiness is the caller's to wait for."""
+    """Start everything without waiting until it is ready."""
     if uses_systemd(settings):
         lines = command_lines(settings)
         await units.start(settings, list(lines), containerd=lines.get("containerd", [""])[0])
@@ -80,7 +81,7 @@ async def start(settings: Settings) -> None:
 
 
 async def stop(settings: Settings) -> bool:
-    """Stop everything that runs and wait for its end; False where nothing ran. Containers keep running."""
+    """Stop all daemons and wait for their end; return False if none ran. Containers keep running."""
     if uses_systemd(settings):
         return await units.stop(command_lines(settings))
     pid = supervisor_pid(settings)
@@ -108,7 +109,7 @@ def supervisor_pid(settings: Settings) -> int:
 
 
 async def running(settings: Settings) -> dict[str, int]:
-    """Return daemon -> process ID, 0 for one that does not run."""
+    """Return the process ID of each daemon, 0 for one that does not run."""
     found = {}
     for daemon in command_lines(settings):
         if uses_systemd(settings):
@@ -122,7 +123,7 @@ async def running(settings: Settings) -> dict[str, int]:
 
 
 async def restarts(settings: Settings, daemon: str) -> int:
-    """Return how often a daemon was started again since it was asked to start."""
+    """Return the number of restarts of a daemon since it was started by a command."""
     if uses_systemd(settings):
         return await units.restarts(daemon)
     with contextlib.suppress(OSError, ValueError):
@@ -131,20 +132,23 @@ async def restarts(settings: Settings, daemon: str) -> int:
 
 
 def _runs(pid: int, word: str) -> bool:
-    """True where a process lives (a zombie does not) and has a word on its command line."""
+    """Return whether a process exists, is no zombie, and has a word on its command line."""
     try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        return state not in "ZX" and word.encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
+        process = Path(f"/proc/{pid}")
+        state, arguments = process_files.stat(process)[0], process_files.command_line(process)
+    except (OSError, ValueError):
         return False
+    return state not in b"ZX" and word.encode() in arguments
 
 
 async def last_lines(settings: Settings, daemon: str, number: int) -> list[str]:
     """Return the last lines that a daemon logged."""
     if uses_systemd(settings):
         unit = units.UNITS[daemon]
-        said = await run(["journalctl", "--quiet", "--output=cat", f"--lines={number}", f"--unit={unit}"], check=False)
-        return said.stdout.splitlines()
+        result = await run(
+            ["journalctl", "--quiet", "--output=cat", f"--lines={number}", f"--unit={unit}"], check=False
+        )
+        return result.stdout.splitlines()
     try:
         return (settings.layout.logs / f"{daemon}.log").read_text(errors="replace").splitlines()[-number:]
     except OSError:
@@ -152,7 +156,7 @@ async def last_lines(settings: Settings, daemon: str, number: int) -> list[str]:
 
 
 def where_logged(settings: Settings, daemon: str) -> str:
-    """Return what to look at, or type, for a daemon's log."""
+    """Return the file of a daemon's log, or the command that shows it."""
     if uses_systemd(settings):
         return f"journalctl -u {units.UNITS[daemon].removesuffix('.service')}"
     return str(settings.layout.logs / f"{daemon}.log")

@@ -35,7 +35,7 @@ CONNECT_SECONDS = 10.0
 SIGNATURE_SECONDS, POLL_SECONDS = 3.0, 0.25
 """Time that a token's signature may take to appear: a token that has just been made is signed in a moment."""
 SKEW_SECONDS = 120
-"""How far this machine's clock may be from the server's: certificates are valid from five minutes before they were made."""
+"""Maximum clock skew in seconds to the server: certificates are valid from five minutes before they were made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ def ca_pin(text: str) -> str:
 
 
 async def discover(server: str, token: Token, pin: str, *, clock: Clock = SYSTEM) -> Discovered:
-    """Find out what cluster is at `server`; WherryError says what is wrong with the server, the token or the hash."""
+    """Verify the cluster at `server`; raises WherryError with the problem of the server, the token or the hash."""
     end = clock.monotonic() + SIGNATURE_SECONDS
     while True:
         info = await _read(Access(server=server, insecure=True), clock)
@@ -89,7 +89,9 @@ async def discover(server: str, token: Token, pin: str, *, clock: Clock = SYSTEM
     bundle, pinned = _authorities(content, pin)
     again = await _read(Access(server=server, ca=pinned), clock)
     if again.data.get(KUBECONFIG_KEY) != content:
-        raise WherryError(f"{server} tells one thing unchecked and another over checked TLS: somebody stands between")
+        raise WherryError(
+            f"{server} returned different data without and with a verified certificate: there may be a man-in-the-middle"
+        )
     return Discovered(server, bundle)
 
 
@@ -131,7 +133,7 @@ async def _read(access: Access, clock: Clock) -> core_v1.ConfigMap:
 
 
 def check_clock(answer: Response, now: datetime) -> None:
-    """Raise WherryError where this machine's clock and the server's are too far apart for certificates to work."""
+    """Raise WherryError if this machine's clock and the server's are too far apart for certificates to work."""
     text = answer.headers.get("Date", "")
     try:
         server = parsedate_to_datetime(text)
@@ -157,7 +159,7 @@ def duration(seconds: float) -> str:
 
 
 def unreachable(access: Access, error: StatusError, now: datetime) -> WherryError:
-    """Say why a server could not be talked to."""
+    """Return why a server could not be talked to."""
     cause: BaseException | None = error
     while cause is not None:
         cause = getattr(cause, "certificate_error", cause)  # inside of aiohttp's own error

@@ -2,7 +2,7 @@
 
 It has no selector: every node answers its addresses itself. The endpoint of each is that address, a local one on every node:
 a proxy that programs rules for the Service translates the address to itself, and the packet stays on the node.
-A node's own address could be reached, and asked, from outside; link-local ones the API does not allow in endpoints.
+A node's own address would be reachable from outside, and the API rejects link-local addresses in endpoints.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MANAGER = "wherry"
 
 
 async def ensure(client: Client, settings: Settings) -> None:
-    """Create the Service and its slices, one a family; slices that Wherry wrote otherwise are written anew.
+    """Create the Service and its slices, one a family; slices that Wherry wrote otherwise are written again.
 
     A Service of that name with a selector is a DNS of the operator's own, and is left as it is.
     """

@@ -21,7 +21,7 @@ SOON = timedelta(days=30)
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """A certificate that ends soon or has ended; `fix` says what to type."""
+    """A certificate that ends soon or has ended; `fix` is the command to run."""
 
     what: str
     fix: str

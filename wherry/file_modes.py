@@ -56,7 +56,6 @@ def make_folders(settings: Settings) -> None:
 
 
 WORLD_READABLE = {
-    "etc/wherry/wherry.json": "the options of `wherry up`, without secrets; people without root learn from it what runs",
     "var/lib/wherry/containerd/*": "images' own files with their own modes, behind folders that containerd closes",
     "run/wherry/containerd/*": "the root file systems of containers, as their images have them",
 }

@@ -46,7 +46,7 @@ class Obstacle:
 
 
 def obstacles(settings: Settings) -> list[Obstacle]:
-    """Look at this machine; nothing where nf_tables cannot be asked."""
+    """Return the firewall of this machine; nothing if nf_tables cannot be listed."""
     chains: list[Chain] = []
     with contextlib.suppress(OSError):
         chains = list(read_chains())
@@ -65,7 +65,7 @@ def judge(chains: Iterable[Chain], settings: Settings, *, ufw: bool = False) -> 
         if _matters(chain, settings) and chain.hook == "forward" and not _served_by_proxy(chain, settings)
     ]
     into = [chain for chain in chains if _matters(chain, settings) and chain.hook == "input"]
-    # Legacy tables are not nf_tables' to list: ufw's own file tells.
+    # nf_tables does not list legacy tables, so ufw's configuration file is read.
     if ufw and not any(not _by_iptables(chain) for chain in into):
         sources = [f"ufw allow from {cidr}" for cidr in settings.pod_cidr.split(",")]
         fix = " && ".join([*sources, *(f"ufw allow {port}" for port in _ports(settings))])
@@ -104,7 +104,7 @@ def _by_iptables(chain: Chain) -> bool:
 
 
 def _served_by_proxy(chain: Chain, settings: Settings) -> bool:
-    """Tell whether the proxy's own rules, in the same chain, let pods' traffic through."""
+    """Return whether the proxy's own rules, in the same chain, let pods' traffic through."""
     return _by_iptables(chain) and settings.own_proxy and settings.proxy_mode != "nftables"
 
 

@@ -1,11 +1,12 @@
-"""The health of this machine's daemons, as each says itself.
+"""Health of this machine's daemons, from their own health endpoints.
 
-What the cluster knows of a node may be older than its agent's end.
+The status of a Node in the API may be older than the end of its agent.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 from datetime import datetime
 
@@ -17,6 +18,7 @@ from kube.clock import parse_time
 from kube.errors import StatusError
 from wherry import daemons
 from wherry.errors import WherryError
+from wherry.security.ports import listening
 from wherry.settings import Settings
 
 POLL_SECONDS = 0.1
@@ -25,7 +27,7 @@ _ERROR = re.compile(r" [EC] |\b(ERROR|CRITICAL)\b|^[ |]*[\w.]+(Error|Exception):
 
 
 async def problem(settings: Settings, daemon: str) -> str | None:
-    """Return what is wrong with a daemon by its own health endpoint; None where it is well or has none."""
+    """Return what is wrong with a daemon by its own health endpoint; None if it is well or has none."""
     port = {
         "agent": settings.kubelet_healthz_port,
         "netproxy": settings.proxy_healthz_port,
@@ -37,13 +39,30 @@ async def problem(settings: Settings, daemon: str) -> str | None:
     try:
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=ASK_SECONDS)) as session:
             async with session.get(url) as answer:
-                return None if answer.status == 200 else f"{url} answers {answer.status}"
+                if answer.status != 200:
+                    return f"{url} answers {answer.status}"
     except (aiohttp.ClientError, OSError, TimeoutError) as error:
         return f"{url} does not answer: {str(error) or type(error).__name__}"
+    return _answered_by_another(daemon, (await daemons.running(settings)).get(daemon, 0), port)
+
+
+def _answered_by_another(daemon: str, pid: int, port: int) -> str | None:
+    """Return a message if the daemon does not listen on its port: another process answered."""
+    if not pid:
+        return f"it does not run, and another process answers on port {port}"
+    try:
+        os.readlink(f"/proc/{pid}/fd/0")
+    except PermissionError:  # only root and the daemon's own user may look
+        return None
+    except OSError:
+        pass
+    if any(found.port == port for found in listening(daemon, pid)):
+        return None
+    return f"another process than its own ({pid}) answers on port {port}"
 
 
 async def wait(settings: Settings, daemon: str, seconds: float) -> None:
-    """Wait until a daemon says that it is well; WherryError with its last error and its log where it does not."""
+    """Wait until a daemon is healthy; raises WherryError with its last error and its log otherwise."""
     loop = asyncio.get_running_loop()
     end = loop.time() + seconds
     while (why := await problem(settings, daemon)) is not None:
@@ -75,5 +94,5 @@ async def failure(settings: Settings, daemon: str, text: str) -> WherryError:
     lines = await daemons.last_lines(settings, daemon, 50)
     errors = [line for line in lines if _ERROR.search(line)]
     last = (errors or lines)[-1:]
-    said = f"\n  {daemon} said: {last[0].strip(' |')}" if last else ""
-    return WherryError(f"{text}{said}\n  see {daemons.where_logged(settings, daemon)}")
+    last_line = f"\n  {daemon} said: {last[0].strip(' |')}" if last else ""
+    return WherryError(f"{text}{last_line}\n  see {daemons.where_logged(settings, daemon)}")

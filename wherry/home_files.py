@@ -1,4 +1,4 @@
-"""Files in a person's home, which root writes: whoever owns the home can put links, pipes and devices there at any moment.
+"""Files in a user's home directory, written by root: the user can create links, pipes and devices there at any moment.
 
 So folders and files are opened once, without following links, and what is open is written and given away.
 """
@@ -23,7 +23,7 @@ def give(path: Path, data: bytes, uid: int, gid: int) -> bool:
     """Write a file that is not there, in a folder of the home that is made where it is missing, and give both away.
 
     Both get their names when they are given away: whoever is cut or fails leaves nothing of root's under them, and the next
-    call removes what it left. False where there is something of that name already, or the folder is a link or no folder, or
+    call removes what it left. False if there is something of that name already, or the folder is a link or no folder, or
     another than was made.
     """
     try:
@@ -63,7 +63,7 @@ def _folder(home: int, name: str, uid: int, gid: int) -> int:
 
 
 def _is_new(folder: int, since: int) -> bool:
-    """Tell whether an open folder was made here since a time in nanoseconds, and holds nothing.
+    """Return whether an open folder was made here since a time in nanoseconds, and holds nothing.
 
     Another of root's may have been put in its place by then. A change of name changes no folder's own time.
     """
@@ -103,7 +103,7 @@ def _exists(name: str, folder: int) -> bool:
 
 
 def holds(path: Path, data: bytes) -> bool:
-    """Tell whether a path is a file with exactly this content."""
+    """Return whether a path is a file with exactly this content."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:

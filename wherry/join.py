@@ -1,7 +1,7 @@
 """`wherry join`: make this machine a node of a cluster that runs elsewhere.
 
 First everything that can fail without leaving a trace: the machine is looked at, the cluster discovered (discovery.py), its
-configuration read, and the node's and the proxy's certificates asked for with the token; keys are made here and never leave the
+configuration read, and the node's and the proxy's certificates requested with the token; keys are made here and never leave the
 machine. Only then is anything written and started; should that fail, it is all removed again.
 """
 
@@ -25,7 +25,7 @@ from kube.clock import SYSTEM
 from kube.errors import StatusError
 from kube.kubeconfig import Access
 from kube.node_names import reserved
-from kube.patience import Patient
+from kube.retry_after import RetryAfterTransport
 from kube.transport import HttpsTransport
 from wherry import certificate_bundle, check, cluster, daemons, published, starting, storage, units
 from wherry.certificate_bundle import Bundle
@@ -62,9 +62,9 @@ class Prepared:
 
 
 def credentials(
-    server: str, token: str, pin: str, control_plane: bool = False, certificate_key: str = ""
+    server: str, token: str, pin: str, *, control_plane: bool = False, certificate_key: str = ""
 ) -> Credentials:
-    """Check the form of what was typed; WherryError says what is wrong with it."""
+    """Check the form of the arguments; raises WherryError with the problem."""
     if not token or not pin:
         raise WherryError(
             "--token and --discovery-token-ca-cert-hash are needed: copy the line that `wherry up` printed"
@@ -129,7 +129,7 @@ async def _prepare(settings: Settings, given: Credentials) -> Prepared:
     with step(f"discover the cluster at {given.server}"):
         found = await discover(given.server, given.token, given.pin)
     access = Access(server=found.server, ca=found.ca, token=str(given.token))
-    client = Client(Patient(HttpsTransport(access, "wherry")))
+    client = Client(RetryAfterTransport(HttpsTransport(access, "wherry")))
     bundle: Bundle | None = None
     identities: list[Identity] = []
     try:
@@ -178,9 +178,11 @@ async def _bundle(client: Client, settings: Settings, key: str) -> Bundle:
     return await certificate_bundle.download(client, key)
 
 
-def _shared(settings: Settings, told: dict[str, Any]) -> Settings:
-    """Take over what the cluster says of itself."""
-    return msgspec.structs.replace(settings, **{k: v for k, v in told.items() if k in published.SHARED_SETTINGS})
+def _shared(settings: Settings, published_settings: dict[str, Any]) -> Settings:
+    """Use the settings that the cluster publishes."""
+    return msgspec.structs.replace(
+        settings, **{k: v for k, v in published_settings.items() if k in published.SHARED_SETTINGS}
+    )
 
 
 async def _require_free_name(client: Client, name: str) -> None:
@@ -216,7 +218,7 @@ async def _signed(client: Client, kind: certificates.Kind, node_name: str) -> Id
 
 @contextlib.contextmanager
 def _as_joining(token: Token) -> Any:
-    """Say what the API server's refusals mean for somebody who joins."""
+    """Explain errors of the API server to the user who joins."""
     try:
         yield
     except StatusError as error:

@@ -15,10 +15,10 @@ from pathlib import Path
 from wherry.errors import WherryError
 
 OWN = Path(sys.prefix, "kubectl/bin/kubectl")
-"""Where scripts/install puts it."""
+"""Path at which scripts/install puts kubectl."""
 LOCAL_COMMANDS = frozenset({"completion", "help", "kustomize", "options", "plugin"})
 LOCAL_OPTIONS = frozenset({"--client", "--client=true", "--help", "-h"})
-"""What asks no server."""
+"""Commands that send no request to a server."""
 
 
 def program(own: Path = OWN) -> str:
@@ -32,7 +32,7 @@ def program(own: Path = OWN) -> str:
 def environment(arguments: Sequence[str], admin: Path, given: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of kubectl: `given`, with the administrator's kubeconfig where the caller names none.
 
-    Raises WherryError where that kubeconfig is not to be read.
+    Raises WherryError if that kubeconfig is not to be read.
     """
     own = arguments[: arguments.index("--")] if "--" in arguments else arguments
     if given.get("KUBECONFIG") or any(each == "--kubeconfig" or each.startswith("--kubeconfig=") for each in own):

@@ -106,7 +106,7 @@ class Layout:
 
     @property
     def kubelet_drop_ins(self) -> Path:
-        """Files of whoever runs the machine, laid over the one that is written by `wherry up`."""
+        """Drop-in files of the administrator, merged over the file that `wherry up` writes."""
         return self.etc / "kubelet.conf.d"
 
     @property

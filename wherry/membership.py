@@ -21,7 +21,7 @@ token_app = typer.Typer(no_args_is_help=True, help="Tokens that machines join th
 
 
 def root() -> None:
-    """Raise WherryError for anybody else."""
+    """Raise WherryError for other users."""
     if os.geteuid() != 0:
         raise WherryError("this needs root: run it with sudo")
 
@@ -34,11 +34,17 @@ def mirrors(pairs: list[str]) -> dict[str, str]:
     return {host: url for host, _, url in found}
 
 
+def installed(prefix: str) -> Settings:
+    """Return this machine's settings; WherryError if it is in no cluster."""
+    found = saved.load(prefix)
+    if found is None:
+        raise WherryError("there is no cluster on this machine: `wherry up` makes one")
+    return found
+
+
 def control_plane(prefix: str) -> Settings:
     """Return the settings of a machine that has the administrator's rights; WherryError on any other."""
-    settings = saved.load(prefix)
-    if settings is None:
-        raise WherryError("there is no cluster on this machine: `wherry up` makes one")
+    settings = installed(prefix)
     if settings.is_worker:
         raise WherryError(
             f"this machine is a worker of the cluster at {settings.joined}: run this on the first machine"
@@ -52,6 +58,7 @@ def join(
     discovery_token_ca_cert_hash: Annotated[
         str, typer.Option(help="sha256:... of the cluster's CA, printed too.")
     ] = "",
+    *,
     control_plane: Annotated[
         bool, typer.Option("--control-plane", help="Be a member of the control plane; needs a cluster stored in etcd.")
     ] = False,
@@ -67,7 +74,7 @@ def join(
     dns_metrics_port: int | None = None,
     runtime_endpoint: Annotated[str, typer.Option(help="Use this containerd (unix://...), not one of our own.")] = "",
     sandbox_image: Annotated[str, typer.Option(help="An image for pod sandboxes; one is built in.")] = "",
-    resolv_conf: Annotated[str, typer.Option(help="Whose resolvers are asked for names outside.")] = "",
+    resolv_conf: Annotated[str, typer.Option(help="File with the resolvers for names outside of the cluster.")] = "",
     registry_mirror: Annotated[list[str] | None, typer.Option(help="HOST=URL: ask URL for images of HOST.")] = None,
     name: Annotated[list[str] | None, typer.Option(help="With --control-plane: as with `wherry up`.")] = None,
     max_pods: int | None = None,
@@ -83,7 +90,9 @@ def join(
         given["registry_mirrors"] = mirrors(registry_mirror)
     if name:
         given["names"] = name
-    credentials = joining.credentials(server, token, discovery_token_ca_cert_hash, control_plane, certificate_key)
+    credentials = joining.credentials(
+        server, token, discovery_token_ca_cert_hash, control_plane=control_plane, certificate_key=certificate_key
+    )
     before = saved.load(prefix)
     if before is not None:
         raise WherryError(
@@ -99,6 +108,7 @@ def create(
     prefix: Prefix = "/",
     ttl: Annotated[str, typer.Option(help="How long it lives, as 24h or 1h30m; 0 is for ever.")] = "24h",
     description: Annotated[str, typer.Option(help="What it is for, as people read it.")] = "",
+    *,
     print_join_command: Annotated[bool, typer.Option("--print-join-command", help="Print the whole line.")] = False,
     for_control_plane: Annotated[
         bool,
@@ -164,7 +174,7 @@ def delete(
     token: Annotated[list[str], typer.Argument(help="Tokens, or their first halves.")],
     prefix: Prefix = "/",
 ) -> None:
-    """Delete tokens: nobody joins with them any more; nodes that have joined stay."""
+    """Delete tokens: joining with them is no longer possible; nodes that have joined stay."""
     from wherry import cluster, tokens
 
     root()

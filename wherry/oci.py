@@ -50,6 +50,14 @@ def archive(path: Path, name: str, entrypoint: Sequence[str], files: Mapping[str
     path.write_bytes(_tar({name: (content, 0o644) for name, content in whole.items()}))
 
 
+def digest(path: Path) -> str:
+    """Return the digest of the image in an archive, "sha256:...", by which containerd knows its manifest."""
+    with tarfile.open(path) as tar:
+        index = tar.extractfile("index.json")
+        assert index is not None
+        return str(json.load(index)["manifests"][0]["digest"])
+
+
 def _tar(files: Mapping[str, tuple[bytes, int]]) -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:

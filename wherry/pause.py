@@ -2,7 +2,8 @@
 
 It is made here, byte by byte, so that a node needs no registry to start its first pod, and so that a sandbox costs a few
 kilobytes and no start-up time. The program ignores SIGCHLD, upon which the kernel itself reaps the orphans that a shared
-process namespace leaves to its first process, and then sleeps for ever. containerd ends it with SIGKILL.
+process namespace leaves to its first process, and then sleeps for ever. containerd ends it with SIGKILL. It is not dumpable: in
+a shared process namespace, containers of the same user could otherwise trace it and have it end the sandbox.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from pathlib import Path
 
 from wherry import oci
 
-IMAGE = "wherry.local/pause:1"
+IMAGE = "wherry.local/pause:2"
+"""No node pulls an image of this name: the agent uses images of wherry.local only if they are there (agent/images/names.py)."""
 _SIGCHLD, _SIG_IGN = 17, 1
+_PR_SET_DUMPABLE = 4
 _BASE = 0x400000
 _HEADERS = 64 + 56
 
@@ -22,6 +25,10 @@ _HEADERS = 64 + 56
 def _x86_64() -> bytes:
     code = b"".join(
         (
+            b"\xb8" + struct.pack("<I", 157),  # mov eax, prctl
+            b"\xbf" + struct.pack("<I", _PR_SET_DUMPABLE),  # mov edi, PR_SET_DUMPABLE
+            b"\x31\xf6",  # xor esi, esi: no
+            b"\x0f\x05",  # syscall
             b"\xb8" + struct.pack("<I", 13),  # mov eax, rt_sigaction
             b"\xbf" + struct.pack("<I", _SIGCHLD),  # mov edi, SIGCHLD
             b"\x48\x8d\x35" + struct.pack("<i", 19),  # lea rsi, [rip + 19]: the sigaction after the code
@@ -42,6 +49,10 @@ def _aarch64() -> bytes:
 
     supervisor_call = 0xD4000001
     code = [
+        move(8, 167),  # prctl
+        move(0, _PR_SET_DUMPABLE),
+        move(1, 0),
+        supervisor_call,
         move(8, 134),  # rt_sigaction
         move(0, _SIGCHLD),
         0x10000001 | 13 << 5,  # adr x1, 13 instructions on: the sigaction after the code
@@ -65,7 +76,7 @@ _MACHINES = {"x86_64": (62, _x86_64), "aarch64": (183, _aarch64)}
 
 
 def program(machine: str = platform.machine()) -> bytes:
-    """Return the static ELF executable for a machine (as `uname -m` says it)."""
+    """Return the static ELF executable for a machine (as in `uname -m`)."""
     if machine not in _MACHINES:
         raise NotImplementedError(f"no built-in sandbox program for {machine}: name an image with --sandbox-image")
     number, assemble = _MACHINES[machine]

@@ -3,10 +3,10 @@
     kube-public/cluster-info      where the cluster is and its CA, signed with the bootstrap tokens (discovery)
     kube-system/kubelet-config    the KubeletConfiguration that all nodes share
     kube-system/kube-proxy        the KubeProxyConfiguration that all nodes share
-    kube-system/wherry-config     what upstream's kinds have no words for: ranges, and how the control plane stores
+    kube-system/wherry-config     settings without a field in upstream's kinds: ranges, and the storage engine
 
-`wherry up` writes them, `wherry join` reads them with its token. What somebody added to a document stays; what `up`
-was given wins.
+`wherry up` writes them, `wherry join` reads them with its token. Fields that an administrator added are kept; options of
+`up` take precedence.
 """
 
 from __future__ import annotations

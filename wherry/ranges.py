@@ -1,6 +1,6 @@
 """The cluster's address ranges and a node's addresses: one, or one of each family (dual-stack), with commas between.
 
-The first is the primary: the API server, cluster DNS and Services without a wish use its family.
+The first is the primary: the API server, cluster DNS and Services without an ipFamilyPolicy use its family.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def networks(option: str, text: str) -> tuple[Network, ...]:
 
 
 def check(services: tuple[Network, ...], pods: tuple[Network, ...]) -> None:
-    """Raise WherryError where the ranges do not go together."""
+    """Raise WherryError if the ranges do not go together."""
     if [network.version for network in services] != [network.version for network in pods]:
         raise WherryError(
             f"--service-cidr {text(services)} and --pod-cidr {text(pods)}: name ranges of the same families, in the same order"

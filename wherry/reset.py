@@ -1,7 +1,7 @@
 """`wherry reset`: remove the cluster from this machine so that nothing of it is left.
 
 Order matters: pods first, while containerd can still take them down properly; then the daemons; then what they left in
-the kernel; files last. Every step only touches what is ours by name or path, and goes on where there is nothing to do.
+the kernel; files last. Every step only touches what is ours by name or path, and continues where there is nothing to do.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 from agent.volumes.mounts import is_bound_to_itself, mount_points, unmount
 from agent.volumes.walk import remove
 from cri.client import Client as RuntimeClient
+from kube import process_files
 from kube.process import CommandError
 from wherry import daemons, home_files, units
 from wherry.errors import WherryError
@@ -23,6 +24,7 @@ from wherry.settings import Settings
 
 SANDBOXES_AT_ONCE = 4
 POD_CGROUPS = ("kubepods", "kubepods.slice")
+_PROC = Path("/proc")
 START_SECONDS, REMOVE_SECONDS = 30.0, 120.0
 
 
@@ -45,7 +47,7 @@ async def reset(settings: Settings, *, keep_data: bool = False) -> None:
         if units.uses_systemd(settings):
             await units.remove_slices()
         await _remove_cgroups(settings)
-        _remove_files(settings, keep_data)
+        _remove_files(settings, keep_data=keep_data)
         if units.uses_systemd(settings):
             await units.remove()
 
@@ -107,13 +109,19 @@ def _end_processes(settings: Settings) -> None:
     top = settings.layout.cgroup.rstrip("/")
     pods = tuple(f"{top}/{folder}/".encode() for folder in POD_CGROUPS)
     socket = str(settings.layout.containerd_socket).encode()
-    for folder in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            arguments = (folder / "cmdline").read_bytes().split(b"\0")
-            shim = arguments[0].endswith(b"containerd-shim-runc-v2") and socket in arguments
+    for folder in _PROC.glob("[0-9]*"):
+        with contextlib.suppress(OSError, ValueError):
             groups = [line.rpartition(b":")[2] for line in (folder / "cgroup").read_bytes().splitlines()]
-            if shim or any(group.startswith(pods) for group in groups):
+            if any(group.startswith(pods) for group in groups) or _is_shim(folder, socket):
                 os.kill(int(folder.name), signal.SIGKILL)
+
+
+def _is_shim(process: Path, socket: bytes) -> bool:
+    """Return whether a process is a shim of the containerd at a socket. Raise OSError, ValueError."""
+    if process_files.name(process) != b"containerd-shim":  # the kernel keeps 15 bytes of the name
+        return False
+    arguments = process_files.command_line(process).split(b"\0")
+    return arguments[0].endswith(b"containerd-shim-runc-v2") and socket in arguments
 
 
 async def _clean_network(settings: Settings) -> None:
@@ -126,7 +134,7 @@ async def _clean_network(settings: Settings) -> None:
 
 
 def _unmount(settings: Settings) -> None:
-    """Unmount what is mounted below our folders. Raise WherryError where something stays: its files are not ours."""
+    """Unmount what is mounted below our folders. Raise WherryError if something stays: its files are not ours."""
 
     def below() -> list[str]:
         # A folder may itself be a disk of the machine's.
@@ -158,7 +166,7 @@ def _folders(settings: Settings) -> list[Path]:
     return [layout.run, layout.kubelet, layout.containerd_root, layout.state]
 
 
-def _remove_files(settings: Settings, keep_data: bool) -> None:
+def _remove_files(settings: Settings, *, keep_data: bool) -> None:
     from netproxy.podnet.cni import NETWORK
     from wherry.up import user_kubeconfig
 

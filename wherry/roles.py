@@ -1,11 +1,10 @@
-"""One role in the foreground: what a systemd unit or the supervisor starts.
+"""Runs one role in the foreground, for a systemd unit or the supervisor.
 
     python -m wherry.roles server|agent|proxy|dns [--prefix /]
 
-Only the role's own packages are imported, so a process carries nothing that it does not need. Readiness and the watchdog
-are reported to systemd over $NOTIFY_SOCKET where there is one. Both come from the event loop that does the work: before a
-role is ready its beats prolong the time that systemd gives it to start, so it may wait for an API server for ever, but a
-loop that hangs is ended all the same, at any time.
+Only the role's own packages are imported, to save memory. Readiness and the watchdog
+are reported to systemd over $NOTIFY_SOCKET, if it is set. Both come from the role's event loop: before a role is ready it
+extends the start timeout, so it may wait for an API server for ever, but a hanging event loop is killed at any time.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from wherry.settings import Settings, load
 
 
 def notify(message: str) -> None:
-    """Tell systemd a state such as READY=1; without systemd nobody listens."""
+    """Send systemd a state such as READY=1; without systemd this has no effect."""
     address = os.environ.get("NOTIFY_SOCKET")
     if not address:
         return
@@ -111,7 +110,7 @@ async def _run(role: str, settings: Settings) -> None:
 
 
 class _JournalFormatter(LineFormatter):
-    """The journal knows the time; a number before the line tells it how urgent the line is (sd-daemon(3))."""
+    """Log format for the journal: no time, and the priority as a number before the line (sd-daemon(3))."""
 
     _PRIORITIES = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6))
 

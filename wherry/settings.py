@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import pwd
 import socket
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,9 @@ from kube.port_ranges import LOAD_BALANCERS, PortRanges
 from wherry import ranges
 from wherry.errors import WherryError
 from wherry.layout import Layout
+
+USER = "wherry"
+"""Account of the control plane under systemd."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,14 +44,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     service_cidr: str = "10.96.0.0/12"
     cluster_domain: str = "cluster.local"
     cluster_dns: str = ""
-    """Where pods ask for names: one address, or one of each family, with a comma between."""
+    """Addresses of cluster DNS: one, or one of each family, with a comma between."""
     proxy: str = "wherry"
-    """Who proxies Services: wherry; upstream, the operator's own kube-proxy; none, another program."""
+    """Service proxy: wherry; upstream, the operator's own kube-proxy; none, another program."""
     dns: str = "proxy"
-    """Where cluster DNS runs: in Wherry's proxy, or alone, in a process of its own."""
+    """Process of cluster DNS: Wherry's proxy, or alone, one of its own."""
     proxy_mode: str = "iptables"
     node_routes: str = "auto"
-    """How pods of other nodes are reached: host-gw, vxlan, auto (host-gw on a shared link, vxlan otherwise), none."""
+    """Routes to pods of other nodes: host-gw, vxlan, auto (host-gw on a shared link, vxlan otherwise), none."""
     service_load_balancer: bool = True
     """True if Services of type LoadBalancer get the nodes' addresses."""
     load_balancer_ports: str = LOAD_BALANCERS
@@ -56,15 +60,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Another containerd's socket (unix://...); empty: Wherry runs its own."""
     sandbox_image: str = ""
     registry_mirrors: dict[str, str] = {}
-    """Registry host -> URL of the mirror to ask in its place."""
+    """Registry host -> URL of its mirror."""
     resolv_conf: str = "/etc/resolv.conf"
     names: list[str] = []
     """More names and addresses for the API server's certificate."""
     max_pods: int = 110
     logging_format: str = "text"
-    """How the roles write their logs: text, or json, an object a line."""
+    """Format of the roles' logs: text, or json, an object a line."""
     store: str = "sqlite"
-    """Where objects are kept: sqlite or etcd."""
+    """Storage engine of the API server: sqlite or etcd."""
     etcd_servers: str = ""
     """URLs of its members, with commas between."""
     etcd_cafile: str = ""
@@ -119,18 +123,29 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return [address for address in (self.node_ip, self.second_node_ip) if address]
 
     def save(self) -> None:
-        path = self.layout.settings
-        # Commands of people without root learn from it what there is; it has no secrets.
-        write_file(path, msgspec.json.format(msgspec.json.encode(self)) + b"\n", 0o644)
+        """Write the file of the settings, for root and the control plane's account: URLs in it may have passwords."""
+        data = msgspec.json.format(msgspec.json.encode(self)) + b"\n"
+        group = -1 if self.is_worker or self.prefix != "/" else _account_group()
+        write_file(self.layout.settings, data, 0o600 if group == -1 else 0o640, group)
+
+
+def _account_group() -> int:
+    """Return the group of the control plane's account, -1 if this machine has none."""
+    try:
+        return pwd.getpwnam(USER).pw_gid
+    except KeyError:
+        return -1
 
 
 def load(prefix: str = "/") -> Settings | None:
-    """Return the settings of the cluster that was brought up here, or None where there is none."""
+    """Return the settings of the cluster that was brought up here, None if there is none. Raise WherryError."""
     path = Layout(Path(prefix)).settings
     try:
         return msgspec.json.decode(path.read_bytes(), type=Settings)
     except FileNotFoundError:
         return None
+    except PermissionError as error:
+        raise WherryError(f"{path} is for root alone, since URLs in it may have passwords: run it with sudo") from error
     except msgspec.MsgspecError as error:
         raise WherryError(
             f"{path} is damaged ({error}): remove it and run `wherry up` with your options again"
@@ -138,7 +153,7 @@ def load(prefix: str = "/") -> Settings | None:
 
 
 def complete(settings: Settings, default_address: str) -> Settings:
-    """Check the choices and fill in what follows from the machine; WherryError says what is wrong and what to type."""
+    """Check the choices and fill in what follows from the machine; raises WherryError with the problem and the fix."""
     changes: dict[str, Any] = {}
     if settings.logging_format not in ("text", "json"):
         raise WherryError(f"--logging-format {settings.logging_format}: it is either text or json")
@@ -182,7 +197,7 @@ OF_A_NODE = frozenset(
     "dns_metrics_port proxy dns "
     "runtime_endpoint sandbox_image registry_mirrors resolv_conf max_pods logging_format".split()
 )
-"""What a worker decides for itself."""
+"""Settings that a worker decides for itself."""
 
 
 def check_worker(before: Settings, given: dict[str, Any]) -> None:
@@ -200,7 +215,7 @@ def check_worker(before: Settings, given: dict[str, Any]) -> None:
 
 
 def check_store(settings: Settings) -> None:
-    """Raise WherryError where the choice of a storage engine does not hold together."""
+    """Raise WherryError if the choice of a storage engine does not hold together."""
     if settings.store not in ("sqlite", "etcd"):
         raise WherryError(f"--store {settings.store}: it is either sqlite or etcd")
     if settings.store == "etcd" and not settings.etcd_servers:

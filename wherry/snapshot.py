@@ -2,7 +2,7 @@
 
 A snapshot is one file, the same for both engines (control/storage/archive.py). Saving needs no pause. Restoring and moving
 do, for a server must not work on data that changes under it: they stop this machine's daemons and start them again, while
-containers go on; SQLite's lock and, for etcd, a question to the other servers' leases keep everybody else out.
+containers continue; SQLite's lock and, for etcd, a question to the other servers' leases keep everybody else out.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from wherry import daemons
 from wherry.control_settings import control_config
 from wherry.errors import WherryError
 from wherry.settings import Settings
-from wherry.storage import opened_etcd, said
+from wherry.storage import opened_etcd, wherry_errors
 
 SUFFIX = ".db"
 MOVED = ".moved-to-etcd"
@@ -35,7 +35,7 @@ async def save(settings: Settings, path: Path | None = None) -> Summary:
         path = folder / f"snapshot-{datetime.now(UTC):%Y%m%d-%H%M%S}{SUFFIX}"
     if path.exists():
         raise WherryError(f"{path} exists: name another file")
-    with said():
+    with wherry_errors():
         if settings.store == "etcd":
             async with opened_etcd(settings) as store:
                 await store.snapshot(path)
@@ -49,15 +49,15 @@ async def save(settings: Settings, path: Path | None = None) -> Summary:
 
 def snapshots(settings: Settings) -> list[Summary]:
     """Return the snapshots in the snapshot folder, the oldest first."""
-    with said():
+    with wherry_errors():
         found = [archive.summary(path) for path in settings.layout.snapshots.glob(f"*{SUFFIX}")]
     return sorted(found, key=lambda summary: (summary.taken, summary.path))
 
 
 async def restore(settings: Settings, path: Path) -> int:
-    """Make the cluster what a snapshot has and return the revision from which it goes on."""
-    with said():
-        await asyncio.to_thread(archive.summary, path)  # is it one? asked before anything is stopped
+    """Make the cluster what a snapshot has and return the revision from which it continues."""
+    with wherry_errors():
+        await asyncio.to_thread(archive.summary, path)  # validate the file before anything is stopped
         async with _stopped(settings):
             if settings.store == "etcd":
                 from control.storage.etcd import restore as etcd_restore
@@ -75,9 +75,9 @@ async def migrate(settings: Settings, wanted: Settings) -> int:
     if settings.store != "sqlite" or not database.exists():
         raise WherryError("this cluster is not stored in SQLite: there is nothing to move")
     carried = database.with_name("migration" + SUFFIX)
-    with said():
+    with wherry_errors():
         async with opened_etcd(wanted):
-            pass  # can it be reached? asked before anything is stopped
+            pass  # connect before anything is stopped
         async with _stopped(settings):
             carried.unlink(missing_ok=True)
             await asyncio.to_thread(sqlite_snapshot.write_snapshot, database, carried)
@@ -87,7 +87,7 @@ async def migrate(settings: Settings, wanted: Settings) -> int:
             wanted.save()
             # What was moved must not be taken for the cluster again, and is kept all the same.
             os.replace(carried, database.with_name(database.name + MOVED))
-            for suffix in ("", "-wal", "-shm"):
+            for suffix in ("", "-wal", "-shm", ".reserve"):
                 database.with_name(database.name + suffix).unlink(missing_ok=True)
     return summary.keys
 

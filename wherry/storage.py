@@ -32,8 +32,8 @@ async def opened_etcd(settings: Settings) -> AsyncIterator[EtcdStore]:
 
 
 @contextlib.contextmanager
-def said() -> Iterator[None]:
-    """Say what storage could not do as the command says everything: in one sentence."""
+def wherry_errors() -> Iterator[None]:
+    """Raise storage errors as the command's own, in one sentence."""
     try:
         yield
     except (StoreError, sqlite3.Error, OSError) as error:
@@ -42,6 +42,6 @@ def said() -> Iterator[None]:
 
 async def reach(settings: Settings) -> None:
     """Make sure that etcd answers, before anything is started that needs it; raises WherryError."""
-    with said():
+    with wherry_errors():
         async with opened_etcd(settings):
             pass

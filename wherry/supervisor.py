@@ -20,6 +20,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from kube import process_files
+
 FIRST_DELAY, LAST_DELAY, SETTLED = 0.2, 10.0, 3.0
 STOP_SECONDS = 20.0
 NOTE_AGAIN = 1.0
@@ -78,7 +80,7 @@ class Daemon:
         self.note()
 
     def _output(self) -> int:
-        """Open the log; where the disk does not let it, what the daemon says is lost and the daemon runs."""
+        """Open the log; if that fails, the daemon runs and its output is lost."""
         try:
             if self.log.exists() and self.log.stat().st_size > LOG_BYTES:
                 self.log.replace(self.log.with_suffix(".log.1"))
@@ -137,7 +139,8 @@ def left_behind(run: Path, command_lines: dict[str, list[str]]) -> list[int]:
     for name, argv in command_lines.items():
         with contextlib.suppress(OSError, ValueError):
             pid = int((run / f"{name}.pid").read_text())
-            if Path(f"/proc/{pid}/cmdline").read_bytes() == b"".join(os.fsencode(word) + b"\0" for word in argv):
+            arguments = process_files.command_line(Path(f"/proc/{pid}"))
+            if arguments == b"".join(os.fsencode(word) + b"\0" for word in argv):
                 found.append(pid)
     return found
 
@@ -154,9 +157,9 @@ def end(pids: list[int]) -> None:
 
 
 def _lives(pid: int) -> bool:
-    """Tell whether a process has not ended; a zombie has."""
+    """Return whether a process has not ended; a zombie has."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+        return process_files.stat(Path(f"/proc/{pid}"))[0] not in b"ZX"
     except OSError:
         return False
 

@@ -20,7 +20,7 @@ from agent.shutdown.logind import DROP_IN, DROP_IN_HEAD
 from kube.files import write_file
 from kube.process import run
 from wherry.errors import WherryError
-from wherry.settings import Settings
+from wherry.settings import USER, Settings
 
 UNITS = {
     "containerd": "wherry-containerd.service",
@@ -29,7 +29,6 @@ UNITS = {
     "netproxy": "wherry-netproxy.service",
     "dns": "wherry-dns.service",
 }
-USER = "wherry"
 FILES = Path(__file__).resolve().parent.parent / "systemd"
 FOLDER = Path("/etc/systemd/system")
 SYSUSERS = Path("/etc/sysusers.d/wherry.conf")
@@ -41,7 +40,7 @@ _FIRST_FREE_PORT = 1024
 
 
 def uses_systemd(settings: Settings) -> bool:
-    """True where units are installed: systemd is PID 1 and this is the machine's own installation."""
+    """True if units are installed: systemd is PID 1 and this is the machine's own installation."""
     return settings.prefix == "/" and Path("/run/systemd/system").is_dir()
 
 
@@ -61,7 +60,7 @@ async def start(settings: Settings, daemons: Sequence[str], containerd: str = ""
 
 
 async def stop(daemons: Iterable[str]) -> bool:
-    """Stop the units and take them out of the boot; False where none ran. Containers run on."""
+    """Stop the units and take them out of the boot; False if none ran. Containers run on."""
     names = [UNITS[daemon] for daemon in daemons]
     ran = any([await main_pid(daemon) for daemon in daemons])
     await run(["systemctl", "disable", "--now", "--quiet", *reversed(names)], timeout=180, check=False)
@@ -69,13 +68,13 @@ async def stop(daemons: Iterable[str]) -> bool:
 
 
 async def main_pid(daemon: str) -> int:
-    """Return the process ID of a daemon, 0 where it does not run."""
+    """Return the process ID of a daemon, 0 if it does not run."""
     shown = await run(["systemctl", "show", "--property=MainPID", "--value", UNITS[daemon]], check=False)
     return int(shown.stdout.strip() or 0)
 
 
 async def restarts(daemon: str) -> int:
-    """Return how often systemd has started a daemon again since it was asked to start it."""
+    """Return the number of restarts of a daemon by systemd since the unit was started."""
     shown = await run(["systemctl", "show", "--property=NRestarts", "--value", UNITS[daemon]], check=False)
     return int(shown.stdout.strip() or 0)
 
@@ -95,7 +94,7 @@ async def remove() -> None:
 
 
 async def forget_shutdown_delay(drop_in: Path = DROP_IN) -> None:
-    """Have logind wait for shutdowns as before the agent asked it to; what somebody else wrote stays."""
+    """Restore logind's delay of shutdowns to the value before the agent's; settings of other programs are kept."""
     with contextlib.suppress(OSError):
         if drop_in.read_text().startswith(DROP_IN_HEAD):
             drop_in.unlink()
@@ -128,16 +127,16 @@ READ_BY_SERVER = (
 
 
 def let_read(settings: Settings) -> None:
-    """Let the control plane's account read what administrators wrote for it; WherryError where it may not.
+    """Let the control plane's account read the settings and what administrators wrote for it; WherryError where it may not.
 
     Its own keys and database are given to it by its unit, before every start.
     """
     account = _account()
     if account is None or settings.is_worker:
         return
-    for name in READ_BY_SERVER:
+    layout = settings.layout
+    for path in (layout.settings, *(layout.etc / name for name in READ_BY_SERVER)):
         with contextlib.suppress(FileNotFoundError):
-            path = settings.layout.etc / name
             os.chown(path, 0, account.pw_gid)
             path.chmod(0o640)
     for file in (settings.etcd_cafile, settings.etcd_certfile, settings.etcd_keyfile):
@@ -150,7 +149,7 @@ def let_read(settings: Settings) -> None:
 
 
 def may_read(path: Path, user: int, group: int) -> bool:
-    """True where an account can open a file: the file's own bits and those of every folder above it allow it."""
+    """True if an account can open a file: the file's own bits and those of every folder above it allow it."""
     path = path.resolve()
     for place in (path, *path.parents):
         found = place.stat()

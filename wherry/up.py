@@ -1,4 +1,4 @@
-"""`wherry up`: one machine, everything. Each step may be repeated: what is there and right is left as it is."""
+"""`wherry up`: creates or starts a cluster on one machine. Each step is idempotent: correct files are kept."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def up(wanted: Settings) -> Settings:
 
 
 async def _start_again(settings: Settings) -> Settings:
-    """Start a machine that has joined; what may have been changed are its own options."""
+    """Start a machine that has joined, with its saved options and the given ones."""
     with step("write configuration"):
         file_modes.make_folders(settings)
         settings.save()
@@ -78,13 +78,13 @@ async def _start_again(settings: Settings) -> Settings:
 
 
 def user_kubeconfig() -> tuple[Path, pwd.struct_passwd]:
-    """Return where kubectl looks for the person behind sudo, and who that is."""
+    """Return the default kubeconfig path and the account of the user who called sudo."""
     user = pwd.getpwnam(os.environ.get("SUDO_USER") or "root")
     return Path(user.pw_dir) / ".kube" / "config", user
 
 
 def offer_kubeconfig(settings: Settings) -> None:
-    """Give the person behind sudo a ~/.kube/config where they have none, and say what to type next."""
+    """Create ~/.kube/config for the user who called sudo if there is none, and return the next commands."""
     admin = settings.layout.admin_kubeconfig
     target, user = user_kubeconfig()
     prefix = ""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TypeAlias
 
 from kube.api import core_v1
-from kube.quantity import Quantity, milli, value
+from kube.quantity import MOST, Quantity, milli, value
 
 GUARANTEED, BURSTABLE, BEST_EFFORT = "Guaranteed", "Burstable", "BestEffort"
 
@@ -77,7 +77,7 @@ def cpu_weight(shares: int) -> int:
 
 def cpu_quota(millicores: int, period_us: int) -> int:
     """Turn a CPU limit into microseconds a period; 0 is no limit."""
-    return max(MIN_QUOTA_US, millicores * period_us // 1000) if millicores else 0
+    return min(max(MIN_QUOTA_US, millicores * period_us // 1000), MOST) if millicores else 0
 
 
 def pod_request(pod: core_v1.Pod, name: str) -> int:
@@ -96,12 +96,12 @@ def pod_requests(pod: core_v1.Pod) -> dict[str, int]:
 
 
 def pod_limit(pod: core_v1.Pod, name: str) -> int:
-    """Sum the pod's limits; 0 where a container has none, so that the pod is not limited."""
+    """Sum the pod's limits; 0 if a container has none, so that the pod is not limited."""
     if pod.spec.resources is not None and name in pod.spec.resources.limits:
         return _amount(name, pod.spec.resources.limits[name])
     if any(name not in limits(c.resources) for c in _containers(pod)):
         return 0
-    return _sums(pod, limits).get(name, 0) + _amount(name, pod.spec.overhead.get(name, 0))
+    return min(_sums(pod, limits).get(name, 0) + _amount(name, pod.spec.overhead.get(name, 0)), MOST)
 
 
 def _sums(pod: core_v1.Pod, read: Callable[[core_v1.ResourceRequirements | None], Resources]) -> dict[str, int]:

@@ -45,15 +45,17 @@ def path_of(name: str) -> str:
     return "/".join("-".join(parts[: depth + 1]) + ".slice" for depth in range(len(parts)))
 
 
-async def set_properties(name: str, wanted: list[str]) -> None:
-    """Have systemd give a slice its limits, now if it runs, else when it starts; failure is logged."""
+async def set_properties(name: str, wanted: list[str], *, strict: bool = False) -> None:
+    """Have systemd give a slice its limits, now if it runs, else when it starts; failure is logged, or raised if `strict`."""
     result = await run(["systemctl", "set-property", "--runtime", name, *wanted], timeout=_SECONDS, check=False)
+    if result.returncode != 0 and strict:
+        raise OSError(f"slice {name}: {result.stderr.strip()}")
     if result.returncode != 0:
         log.warning("slice %s: %s", name, result.stderr.strip())
 
 
 async def stop(name: str) -> bool:
-    """Stop a slice with all that runs in it and forget its limits; False where systemd could not."""
+    """Stop a slice with all that runs in it and forget its limits; False if systemd could not."""
     result = await run(["systemctl", "stop", name], timeout=_SECONDS, check=False)
     shutil.rmtree(DROP_INS / f"{name}.d", ignore_errors=True)
     if result.returncode != 0:

@@ -17,7 +17,7 @@ from kube.api import core_v1
 
 
 class Cgroups:
-    """The cgroup tree of one agent. What is not async touches the kernel for well under a millisecond."""
+    """The cgroup tree of one agent. The methods that are not async block for well under a millisecond."""
 
     def __init__(self, root: str, driver: str, *, mount: Path = MOUNT) -> None:
         self.fs = CgroupFS(mount)
@@ -34,7 +34,7 @@ class Cgroups:
         return self._path(_pod_parts(pod))
 
     def pod_parent(self, pod: core_v1.Pod) -> str:
-        """Return what CRI wants as cgroup_parent: a path, or with systemd the slice's name."""
+        """Return the cgroup_parent for CRI: a path, or with systemd the slice's name."""
         parts = _pod_parts(pod)
         return _slice(parts) if self._driver == "systemd" else "/" + self._path(parts)
 
@@ -47,30 +47,25 @@ class Cgroups:
         return "/".join(part for part in (self._root, *parts) if part)
 
     # -- making and setting -----------------------------------------------------------------------------------------
-    async def apply(self, path: str, limits: Limits) -> None:
-        """Set a cgroup's limits with the driver, and with cgroupfs create it where it is missing."""
-        if self._driver == "systemd":
-            await slices.set_properties(path.rpartition("/")[2], slices.properties(**dataclasses.asdict(limits)))
-        else:
-            await asyncio.to_thread(self.fs.ensure, path, limits)
+    async def apply(self, path: str, limits: Limits, *, strict: bool = False) -> None:
+        """Set a cgroup's limits with the driver, and with cgroupfs create it if it does not exist.
 
-    async def ensure_pod(self, pod: core_v1.Pod, *, cfs_quota: bool, period_us: int, pids: int) -> None:
-        """Make the pod's cgroup and give it the sums of its containers' resources."""
-        found = qos.qos_class(pod)
-        shares = qos.cpu_shares(qos.pod_request(pod, "cpu")) if found != qos.BEST_EFFORT else qos.MIN_SHARES
-        limits = Limits(
-            cpu_shares=shares,
-            cpu_quota=qos.cpu_quota(qos.pod_limit(pod, "cpu"), period_us) if cfs_quota else 0,
-            cpu_period=period_us,
-            memory=qos.pod_limit(pod, "memory"),
-            pids=max(pids, 0),
-        )
+        Raise OSError for a limit that is refused if `strict`; else it is logged.
+        """
+        if self._driver == "systemd":
+            wanted = slices.properties(**dataclasses.asdict(limits))
+            await slices.set_properties(path.rpartition("/")[2], wanted, strict=strict)
+        else:
+            await asyncio.to_thread(self.fs.ensure, path, limits, strict=strict)
+
+    async def ensure_pod(self, pod: core_v1.Pod, limits: Limits) -> None:
+        """Create the pod's cgroup with its limits (`pod_limits`)."""
         path = self.pod_path(pod)
         await self.apply(path, limits)
         await asyncio.to_thread(self.fs.limit_huge_pages, path, lambda name: qos.pod_request(pod, name))
 
     async def limit_existing(self, name: str, limits: Limits) -> None:
-        """Set the given limits on an existing cgroup. Raise OSError where it does not exist."""
+        """Set the given limits on an existing cgroup. Raise OSError if it does not exist."""
         systemd = self._driver == "systemd"
         path = slices.path_of(name) if systemd else self._join(*name.strip("/").split("/"))
         self.fs.require(path)
@@ -80,7 +75,7 @@ class Cgroups:
             self.fs.limit(path, limits)
 
     async def ensure_node(self, limits: Limits) -> None:
-        """Make kubepods with what all pods may take together, and the two classes below it."""
+        """Create kubepods with the limit of all pods together, and the two QoS classes below it."""
         await self.apply(self.kubepods(), limits)
         await self.apply(self._path(["kubepods", "burstable"]), Limits(cpu_shares=qos.MIN_SHARES))
         await self.apply(self._path(["kubepods", "besteffort"]), Limits(cpu_shares=qos.MIN_SHARES))
@@ -91,7 +86,7 @@ class Cgroups:
 
     # -- removing -----------------------------------------------------------------------------------------------------
     async def remove(self, path: str) -> bool:
-        """Remove a cgroup with the driver, killing what still runs in it; False where it has to be retried."""
+        """Remove a cgroup with the driver, and kill its processes; return False if it must be retried."""
         if self._driver == "systemd":
             return await slices.stop(path.rpartition("/")[2])
         return await asyncio.to_thread(self.fs.remove, path)
@@ -111,6 +106,18 @@ class Cgroups:
                 for folder in (tree / self._join(group)).glob("pod*"):
                     found[folder.name.removeprefix("pod")] = self._join(group, folder.name)
         return found
+
+
+def pod_limits(pod: core_v1.Pod, *, cfs_quota: bool, period_us: int, pids: int) -> Limits:
+    """Return the limits of a pod's cgroup: its own resources, or the sums of its containers'."""
+    found = qos.qos_class(pod)
+    return Limits(
+        cpu_shares=qos.cpu_shares(qos.pod_request(pod, "cpu")) if found != qos.BEST_EFFORT else qos.MIN_SHARES,
+        cpu_quota=qos.cpu_quota(qos.pod_limit(pod, "cpu"), period_us) if cfs_quota else 0,
+        cpu_period=period_us,
+        memory=qos.pod_limit(pod, "memory"),
+        pids=max(pids, 0),
+    )
 
 
 def _pod_parts(pod: core_v1.Pod) -> list[str]:

@@ -1,4 +1,4 @@
-"""Builds the claim manager with the first claim, so that nothing of it is loaded before."""
+"""Builds the claim manager at the first claim, so that its modules are not imported before."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cache of the device health that DRA drivers report (KEP-4680); each report is valid for as long as the driver says."""
+"""Cache of the device health that DRA drivers report (KEP-4680); each report is valid for the timeout in it."""
 
 from __future__ import annotations
 

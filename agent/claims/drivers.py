@@ -10,12 +10,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from agent.claims.device_health import DeviceHealthCache
 from agent.managers.errors import DynamicResourceError
 from agent.plugins.handler import DRA, PluginError
 from cri.errors import CRIError
+from kube import cancellation
 from kube.client import Client
 from kube.clock import Clock
 from kube.errors import StatusError
@@ -55,11 +57,13 @@ class DRADrivers:
         """Delete slices of drivers that are gone, until cancelled."""
         async with asyncio.TaskGroup() as group:
             self._group = group
-            self._wipes[""] = group.create_task(self._wipe("", 0.0), name="slices of the last agent's drivers")
+            self._wipes[""] = cancellation.start(
+                group, partial(self._wipe, "", 0.0), "slices of the last agent's drivers"
+            )
             await asyncio.Event().wait()
 
     def get(self, name: str) -> DRAClient:
-        """Return a driver. Raise DynamicResourceError where it is not there."""
+        """Return a driver. Raise DynamicResourceError if it is not there."""
         found = self._drivers.get(name)
         if not found:
             raise DynamicResourceError(f"DRA driver {name} is not registered")
@@ -91,7 +95,8 @@ class DRADrivers:
         self._drivers.setdefault(name, []).append(driver)
         for service, health_version in _HEALTH_VERSIONS.items():
             if service in versions and self._group is not None:
-                task = self._group.create_task(self._follow(driver, health_version), name=f"health of {name}'s devices")
+                follow = partial(self._follow, driver, health_version)
+                task = cancellation.start(self._group, follow, f"health of {name}'s devices")
                 self._following[endpoint] = task
                 break
         if (wipe := self._wipes.pop(name, None)) is not None:
@@ -108,14 +113,14 @@ class DRADrivers:
         if not left and name in self._drivers:
             del self._drivers[name]
             if self._group is not None:
-                self._wipes[name] = self._group.create_task(self._wipe(name, WIPE_SECONDS), name=f"slices of {name}")
+                wipe = partial(self._wipe, name, WIPE_SECONDS)
+                self._wipes[name] = cancellation.start(self._group, wipe, f"slices of {name}")
 
     async def _follow(self, driver: DRAClient, version: str) -> None:
         """Keep a driver's health stream open and its reports cached."""
         while True:
             try:
-                async for found in driver.watch_health(version):
-                    self.health.update(driver.name, found)
+                await cancellation.as_error(self._watch(driver, version))
             except CRIError as error:
                 log.info("health of %s's devices: %s", driver.name, error)
             except Exception:
@@ -123,6 +128,10 @@ class DRADrivers:
             finally:
                 self.health.forget(driver.name)
             await self._clock.sleep(FOLLOW_SECONDS)
+
+    async def _watch(self, driver: DRAClient, version: str) -> None:
+        async for found in driver.watch_health(version):
+            self.health.update(driver.name, found)
 
     async def _wipe(self, name: str, after: float) -> None:
         """Delete the node's slices, of one driver or of all; tries until the API server answers."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from agent.claims import checkpoint
@@ -23,7 +23,7 @@ from kube.api import core_v1, resource_v1
 from kube.client import Client
 from kube.errors import StatusError
 from kube.locks import Locks
-from kube.pod_claims import ClaimError, check_owner, claim_name, is_reserved_for
+from kube.pod_claims import ClaimError, check_owner, claim_name, is_reserved_for, made_claims
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ class ClaimManager:
             names = _names(pod)
             async with self._locked((pod.metadata.namespace or "", name) for name, _ in names):
                 # First all that can go wrong without anything having been done: a pod that fails here can be deleted at once.
-                await self._prepare(pod, [await self._read(pod, name, owned) for name, owned in names])
+                await self._prepare(pod, [await self._read(pod, name, owned=owned) for name, owned in names])
         except (ClaimError, DynamicResourceError) as error:
             raise DynamicResourceError(f"prepare dynamic resources: {error}") from error
 
@@ -92,7 +92,7 @@ class ClaimManager:
         if batches:
             await self._save()
 
-    async def _read(self, pod: core_v1.Pod, name: str, owned: bool) -> ClaimInfo:
+    async def _read(self, pod: core_v1.Pod, name: str, *, owned: bool) -> ClaimInfo:
         """Read a claim and check that the pod may have it here and now. Raise DynamicResourceError."""
         try:
             claim = await self._client.get(resource_v1.ResourceClaim, name, pod.metadata.namespace or "")
@@ -124,9 +124,10 @@ class ClaimManager:
         for used in container.resources.claims if container.resources else ():
             wanted.setdefault(used.name, set()).add(used.request or "")
         by_name: dict[str, set[str]] = {}
+        made = made_claims(pod)
         for entry in pod.spec.resource_claims:
             if entry.name in wanted:
-                name, _ = _claim_name(pod, entry)
+                name, _ = _claim_name(pod, entry, made)
                 if name is not None:
                     by_name.setdefault(name, set()).update(wanted[entry.name])
         extended = pod.status.extended_resource_claim_status
@@ -157,11 +158,12 @@ class ClaimManager:
 
     def health(self, pod: core_v1.Pod, container: core_v1.Container, now: float) -> list[core_v1.ResourceStatus]:
         """Return the health of a container's claimed devices for its status."""
-        found = []
+        found, made = [], made_claims(pod)
+        entries = {entry.name: entry for entry in pod.spec.resource_claims}
         for used in container.resources.claims if container.resources else ():
-            entry = next((e for e in pod.spec.resource_claims if e.name == used.name), None)
+            entry = entries.get(used.name)
             try:
-                name = _claim_name(pod, entry)[0] if entry else None
+                name = _claim_name(pod, entry, made)[0] if entry else None
             except DynamicResourceError:
                 continue
             claim = self._claims.get((pod.metadata.namespace or "", name or ""))
@@ -208,16 +210,19 @@ class ClaimManager:
             await asyncio.to_thread(checkpoint.write, self._root, content)
 
 
-def _claim_name(pod: core_v1.Pod, entry: core_v1.PodResourceClaim) -> tuple[str | None, bool]:
+def _claim_name(
+    pod: core_v1.Pod, entry: core_v1.PodResourceClaim, made: Mapping[str, str | None]
+) -> tuple[str | None, bool]:
     try:
-        return claim_name(pod, entry)
+        return claim_name(pod, entry, made)
     except ClaimError as error:
         raise DynamicResourceError(str(error)) from error
 
 
 def _names(pod: core_v1.Pod) -> list[tuple[str, bool]]:
     """Return the names of the pod's claims, and whether the pod must own them. Raise DynamicResourceError."""
-    named = [_claim_name(pod, entry) for entry in pod.spec.resource_claims]
+    made = made_claims(pod)
+    named = [_claim_name(pod, entry, made) for entry in pod.spec.resource_claims]
     found = [(name, owned) for name, owned in named if name is not None]
     extended = pod.status.extended_resource_claim_status
     if extended is not None:

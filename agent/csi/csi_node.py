@@ -40,7 +40,7 @@ class CSINodes:
     async def add(self, driver: str, node_id: str, topology: Mapping[str, str], limit: int) -> None:
         """Add a driver: its ID of this node, the node's topology, the number of volumes (0: no limit).
 
-        Raise PluginError where another driver reported another topology, StatusError.
+        Raise PluginError if another driver reported another topology, StatusError.
         """
         await self._label(driver, node_id, topology)
         wanted = storage_v1.CSINodeDriver(

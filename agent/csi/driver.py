@@ -27,7 +27,7 @@ class CSIClient:
         return await self._call("NodeGetInfo", api.NodeGetInfoRequest(), api.NodeGetInfoResponse)
 
     async def can(self, ability: int) -> bool:
-        """Return whether the driver has an optional capability (a value of Ability.Type); asked once."""
+        """Return whether the driver has an optional capability (a value of Ability.Type); the driver is called once."""
         if self._abilities is None:
             request = api.NodeGetCapabilitiesRequest()
             answer = await self._call("NodeGetCapabilities", request, api.NodeGetCapabilitiesResponse)

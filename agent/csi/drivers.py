@@ -24,13 +24,13 @@ _VERSION = re.compile(r"v?(\d+)(?:\.(\d+))?(?:\.(\d+))?(?:-.*)?")
 
 
 class CSIDrivers:
-    """The handler of CSIPlugin registrations, and the drivers by name."""
+    """Handler of CSIPlugin registrations, with the drivers by name."""
 
     def __init__(self, nodes: CSINodes) -> None:
         self._nodes = nodes
         self._drivers: dict[str, tuple[CSIClient, tuple[int, ...]]] = {}
         self.changed = asyncio.Event()
-        """Set where a driver came or went; whoever follows clears it."""
+        """Set when a driver is added or removed; the reader clears it."""
 
     def get(self, name: str) -> CSIClient:
         """Return a driver that is in use. Raise VolumeError."""
@@ -48,7 +48,7 @@ class CSIDrivers:
         return found[0] if found is not None else None
 
     def validate(self, name: str, endpoint: str, versions: Sequence[str]) -> None:
-        """Take version 1 only, and no other driver's name with an older one than it has. Raise PluginError."""
+        """Accept only version 1, and no older version than that of a registered driver of the same name. Raise PluginError."""
         highest = _highest(versions)
         if highest is None:
             listed = " ".join(f'"{version}"' for version in versions)
@@ -64,7 +64,7 @@ class CSIDrivers:
             )
 
     async def register(self, name: str, endpoint: str, versions: Sequence[str]) -> None:
-        """Ask the driver about this node and add it to the CSINode. Raise PluginError."""
+        """Call NodeGetInfo and add the driver to the CSINode. Raise PluginError."""
         from agent.csi.driver import CSIClient  # with the first driver only
 
         driver = CSIClient(name, endpoint)
@@ -91,7 +91,7 @@ class CSIDrivers:
             await before[0].close()
 
     async def deregister(self, name: str, endpoint: str) -> None:
-        """Remove a driver whose registration is gone; another one of its name stays."""
+        """Remove a driver whose socket was removed; another registration of the same name is kept."""
         known = self._drivers.get(name)
         if known is None or known[0].endpoint != endpoint:
             return

@@ -26,7 +26,7 @@ PLUGIN = "kubernetes.io~csi"
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """A volume that a driver was asked to publish to a pod, and the directory of its data file."""
+    """A volume that is published to a pod, or was requested to be, and the directory of its data file."""
 
     uid: str
     name: str
@@ -41,7 +41,7 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """A volume that a driver was asked to stage on the node."""
+    """A volume that is staged on the node, or was requested to be."""
 
     driver: str
     handle: str
@@ -121,7 +121,7 @@ class Layout:
             yield devices / name / "data" / f"{uid}.{DATA_FILE}", devices / "publish" / name / uid, True
 
     def forget_published(self, published: Published) -> None:
-        """Remove what is left of a pod's volume that the driver must release. Raise OSError where it is still mounted."""
+        """Remove what is left of a pod's volume that the driver must release. Raise OSError if it is still mounted."""
         with contextlib.suppress(FileNotFoundError):
             if published.target.is_dir():
                 published.target.rmdir()
@@ -146,8 +146,14 @@ class Layout:
         return self._plugin / driver / hashlib.sha256(handle.encode()).hexdigest()
 
     def write_staging_data(self, volume: Volume) -> None:
-        """Write the data file of a volume that is about to be staged, and create its staging directory."""
-        self.staging(volume).mkdir(parents=True, exist_ok=True, mode=0o750)
+        """Write the data file of a volume that is about to be staged, and create its staging directory.
+
+        The volume may be mounted there and hang: Path.mkdir would have its file system describe an existing directory.
+        """
+        staging = self.staging(volume)
+        staging.parent.mkdir(parents=True, exist_ok=True, mode=0o750)
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(staging, 0o750)
         data_file = self._staging_folder(volume.driver, volume.handle) / DATA_FILE
         data = {"driverName": volume.driver, "volumeHandle": volume.handle}
         if volume.block:
@@ -177,7 +183,7 @@ class Layout:
         return [Staged(data.get("driverName", ""), data.get("volumeHandle", ""), target, folder / DATA_FILE)]
 
     def forget_staged(self, staged: Staged) -> None:
-        """Remove what is left of a volume that the driver must release. Raise OSError where it is still mounted."""
+        """Remove what is left of a volume that the driver must release. Raise OSError if it is still mounted."""
         with contextlib.suppress(FileNotFoundError):
             staged.target.rmdir()
         staged.data_file.unlink(missing_ok=True)
@@ -209,7 +215,7 @@ def _write(data_file: Path, data: dict[str, str]) -> None:
 
 
 def _read(data_file: Path) -> dict[str, str] | None:
-    """Read a volume data file; None where there is none. Raise OSError and DamagedVolumeDataError."""
+    """Read a volume data file; None if there is none. Raise OSError and DamagedVolumeDataError."""
     try:
         found = json.loads(data_file.read_text())
     except (FileNotFoundError, NotADirectoryError):

@@ -1,7 +1,7 @@
 """Keeps the number of volumes of each driver that fit on the node up to date in the CSINode.
 
-A driver whose CSIDriver has `nodeAllocatableUpdatePeriodSeconds` is asked that often; the scheduler uses the number in the
-CSINode (KEP-4876). The CSIDriver itself is read again now and then.
+A driver whose CSIDriver has `nodeAllocatableUpdatePeriodSeconds` is called in that interval; the scheduler uses the number
+in the CSINode (KEP-4876). The CSIDriver itself is read again from time to time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Has a driver stage a volume on the node and publish it to a pod, with all that its CSIDriver object asks for.
+"""Has a driver stage a volume on the node and publish it to a pod, with all that its CSIDriver object requests.
 
 The volume data file of each step is on disk before the driver is called. The CSIDriver object decides what the driver gets
 beside the volume: the pod's name, tokens of its service account, the group of its files.

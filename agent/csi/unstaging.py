@@ -29,21 +29,21 @@ class Unstaging:
 
     def unused(self) -> set[DriverAndHandle]:
         """Return volumes that are staged or in use, but by no pod. Raise OSError and DamagedVolumeDataError."""
-        said = {split_unique_name(name) for name in self._attachments.in_use()}
+        in_use = {split_unique_name(name) for name in self._attachments.in_use()}
         staged = {(staged.driver, staged.handle) for staged in self._layout.staged()}
-        return (said | staged) - self._used()
+        return (in_use | staged) - self._used()
 
     def _used(self) -> set[DriverAndHandle]:
         return {(published.driver, published.handle) for published in self._layout.all_published()}
 
-    async def unstage(self, driver: str, handle: str) -> None:
-        """Take a volume off the node unless a pod uses it. Raise CleanupError."""
+    async def unstage(self, driver: str, handle: str, owner: threads.Owner | None = None) -> None:
+        """Take a volume off the node unless a pod uses it, `owner` being the one that leaves. Raise CleanupError."""
         what = f'UnmountDevice failed for volume "{handle}" : kubernetes.io/csi'
         try:
             if (driver, handle) in await asyncio.to_thread(self._used):
                 return
             for staged in await asyncio.to_thread(self._layout.staged_volume, driver, handle):
-                await self._unstage(staged)
+                await self._unstage(staged, owner)
         except DamagedVolumeDataError as error:
             # It may name this volume. The sweep retries this, also when the file's pod is gone.
             log.warning("unstaging volume %s: %s", handle, error)
@@ -54,7 +54,7 @@ class Unstaging:
             raise CleanupError(f"{what}: {error}") from error
         self._attachments.release(unique_name(driver, handle))
 
-    async def _unstage(self, staged: Staged) -> None:
+    async def _unstage(self, staged: Staged, owner: threads.Owner | None) -> None:
         driver = self._drivers.find(staged.driver)
         if driver is None:
             raise CleanupError(
@@ -69,4 +69,4 @@ class Unstaging:
                 f'"{staged.target}" is still mounted by other references [{" ".join(others)}]'
             )
         await driver.unstage(staged.handle, str(staged.target))
-        await threads.call(str(staged.target), self._layout.forget_staged, staged)
+        await threads.call(str(staged.target), self._layout.forget_staged, staged, owner=owner)

@@ -37,7 +37,7 @@ class Volume:
         return unique_name(self.driver, self.handle)
 
 
-def of_persistent(persistent: core_v1.PersistentVolume, pod_volume: str, read_only: bool) -> Volume:
+def of_persistent(persistent: core_v1.PersistentVolume, pod_volume: str, *, read_only: bool) -> Volume:
     """Return the volume behind a PersistentVolume with a csi source."""
     source, spec = persistent.spec.csi, persistent.spec
     assert source is not None, persistent.metadata.name

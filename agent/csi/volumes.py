@@ -151,7 +151,7 @@ class CSIVolumes:
             raise
 
     async def volume_stats(self, pod: core_v1.Pod, volume: Volume, now: float) -> Filesystem | None:
-        """Ask the driver for a volume's usage; None where it does not support that."""
+        """Ask the driver for a volume's usage; None if it does not support that."""
         from agent.csi.messages import Ability, api
 
         driver = self._drivers.find(volume.driver)
@@ -173,19 +173,19 @@ class CSIVolumes:
         """Return whether this agent process began any volume of a pod."""
         return bool(self._tried.get(uid))
 
-    async def release(self, uid: str) -> None:
+    async def release(self, uid: str, owner: threads.Owner | None = None) -> None:
         """Take a pod's volumes down, and off the node where it was the last. Raise CleanupError to be retried."""
         # A volume without a data file yet may be in use by the node's status, too.
         started = set(self._tried.get(uid, ()))
         for published in await self._published_for(uid):
             async with self._locks.of(unique_name(published.driver, published.handle)):
-                await self._unpublish(published)
+                await self._unpublish(published, owner)
             started.add((published.driver, published.handle))
             # Retried where the next step fails, although the file is removed by then.
             self._tried.setdefault(uid, set()).add((published.driver, published.handle))
         for driver, handle in sorted(started):
             async with self._locks.of(unique_name(driver, handle)):
-                await self._unstage(driver, handle, uid)
+                await self._unstage(driver, handle, uid, owner)
             self._tried[uid].discard((driver, handle))
         self._tried.pop(uid, None)
 
@@ -222,7 +222,7 @@ class CSIVolumes:
                 except CleanupError as error:
                     log.warning("%s", error)
 
-    async def _unpublish(self, published: Published) -> None:
+    async def _unpublish(self, published: Published, owner: threads.Owner | None) -> None:
         driver = self._drivers.find(published.driver)
         what = f'UnmountVolume.TearDown failed for volume "{published.name}" : kubernetes.io/csi'
         if driver is None:
@@ -233,16 +233,16 @@ class CSIVolumes:
         self._published.discard((published.uid, published.name))
         try:
             await driver.unpublish(published.handle, str(published.target))
-            await threads.call(published.uid, self._layout.forget_published, published)
+            await threads.call(published.uid, self._layout.forget_published, published, owner=owner)
         except (CRIError, OSError) as error:
             text = error.grpc_text() if isinstance(error, CRIError) else str(error)
             raise CleanupError(f"{what}: Unmounter.TearDownAt failed: {text}") from error
 
-    async def _unstage(self, name: str, handle: str, leaving: str = "") -> None:
+    async def _unstage(self, name: str, handle: str, leaving: str = "", owner: threads.Owner | None = None) -> None:
         """Take a volume off the node unless a pod uses it, other than the one that leaves. Raise CleanupError."""
         if any((name, handle) in tried for uid, tried in self._tried.items() if uid != leaving):
             return
-        await self._unstaging.unstage(name, handle)
+        await self._unstaging.unstage(name, handle, owner)
 
 
 def _check_ephemeral(name: str, about: storage_v1.CSIDriver | None) -> None:

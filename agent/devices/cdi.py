@@ -1,9 +1,9 @@
-"""Resolves CDI device names into CRI's terms, for runtimes that do not resolve them (containerd before 1.7, and 1.7 by
+"""Resolves CDI device names to fields of CRI, for runtimes that do not resolve them (containerd before 1.7, and 1.7 by
 default).
 
 A name is vendor.com/class=device; the specifications are JSON or YAML files in /etc/cdi and /var/run/cdi, the latter winning
 (Container Device Interface, SPEC.md). Environment, device nodes and mounts have an equivalent in CRI; hooks have none, and a
-device with hooks is refused rather than given in part.
+device with hooks is refused instead of allocated in part.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ def runtime_knows(name: str, version: str, info: Mapping[str, str] | None = None
     if name != "containerd":
         return True
     with contextlib.suppress(ValueError, AttributeError):
-        said = json.loads((info or {}).get("config", "{}")).get("enableCDI")
-        if isinstance(said, bool):
-            return said  # 1.7 can and has it off by default, 2 has it on
+        enabled = json.loads((info or {}).get("config", "{}")).get("enableCDI")
+        if isinstance(enabled, bool):
+            return enabled  # off by default in 1.7, on by default in 2
     found = re.match(r"v?(\d+)\.(\d+)", version)
     return found is None or (int(found[1]), int(found[2])) >= (2, 0)
 
@@ -55,7 +55,7 @@ def resolve(names: Sequence[str], folders: Iterable[Path] = FOLDERS) -> RunOptio
                 continue  # a specification's own edits, once for all of its devices
             seen.add(id(edits))
             if edits.get("hooks"):
-                raise CDIError(f"CDI device {name} needs hooks, which this container runtime cannot be told of")
+                raise CDIError(f"CDI device {name} needs hooks, which cannot be passed to this container runtime")
             env.update(text.partition("=")[::2] for text in edits.get("env") or ())
             mounts += [_mount(mount) for mount in edits.get("mounts") or ()]
             devices += [_device(node) for node in edits.get("deviceNodes") or ()]

@@ -66,7 +66,7 @@ def save(folder: Path, allocations: Iterable[Allocation], registered: Mapping[st
 
 
 def load(folder: Path) -> tuple[list[Allocation], dict[str, list[str]]] | None:
-    """Read what the last agent wrote; None where it wrote nothing. Raise StateError."""
+    """Read what the last agent wrote; None if it wrote nothing. Raise StateError."""
     found = state_files.read(folder / FILE)
     if found is None:
         return None

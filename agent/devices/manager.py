@@ -43,7 +43,7 @@ class DeviceManager:
         self._pools: dict[str, Pool] = {}
         self._plugins: dict[str, Plugin] = {}
         self._gone_at: dict[str, float] = {}
-        """When the plugin of a resource went away, by the clock's monotonic time."""
+        """Time at which the plugin of a resource disconnected, by the monotonic clock."""
         self._allocations: dict[tuple[str, str, str], Allocation] = {}
         self._reusable: dict[str, dict[str, set[str]]] = {}
         self.removed: set[str] = set()
@@ -88,7 +88,7 @@ class DeviceManager:
         """Remove resources from the node whose plugins stayed away for too long."""
         now = self._clock.monotonic()
         for resource in [r for r, since in self._gone_at.items() if now - since >= GONE_SECONDS]:
-            log.info("device plugin of %s did not come back: its resource is removed from the node", resource)
+            log.info("the device plugin of %s did not register again: its resource is removed from the node", resource)
             del self._gone_at[resource], self._pools[resource]
             self.removed.add(resource)
             self._changed()
@@ -103,7 +103,7 @@ class DeviceManager:
         """True if there never was a plugin."""
         return not self._pools and not self._allocations
 
-    # -- what is asked for ----------------------------------------------------------------------------------------
+    # -- requests ------------------------------------------------------------------------------------------------
     def wanted(self, container: core_v1.Container) -> dict[str, int]:
         """Return how many devices of each resource a container gets; nothing for most."""
         known = {resource for _, _, resource in self._allocations} | self._pools.keys()

@@ -55,7 +55,7 @@ class Plugin:
             }
 
     async def prefer(self, available: Sequence[str], must: Sequence[str], size: int) -> list[str]:
-        """Ask for the preferred ones of the available devices; `must` are always included. Raise CRIError."""
+        """Request the preferred ones of the available devices; `must` are always included. Raise CRIError."""
         request = m.PreferredAllocationRequest(
             container_requests=[
                 m.ContainerPreferredAllocationRequest(

@@ -32,7 +32,7 @@ class Pool:
         return {name for name, device in self.devices.items() if device.healthy}
 
     def lost(self) -> None:
-        """Its plugin has gone: nothing is known to be healthy any more."""
+        """Mark all devices as unhealthy after the plugin has disconnected."""
         self.devices = {name: Device(False, device.nodes) for name, device in self.devices.items()}
 
     @property
@@ -41,7 +41,7 @@ class Pool:
         return any(device.nodes for device in self.devices.values())
 
     def by_node(self, ids: Iterable[str]) -> dict[int, list[str]]:
-        """Sort device IDs by the nodes that they are close to."""
+        """Group device IDs by their NUMA nodes."""
         found: dict[int, list[str]] = {}
         for name in sorted(ids):
             device = self.devices.get(name)
@@ -50,7 +50,7 @@ class Pool:
         return found
 
     def check(self, need: int, free: Collection[str]) -> None:
-        """Raise AdmissionError where so many devices are not available."""
+        """Raise AdmissionError if this number of devices is not available."""
         if not self.healthy:
             raise AdmissionError(f"no healthy devices present; cannot allocate unhealthy devices {self.resource}")
         if len(free) < need:

@@ -1,8 +1,8 @@
 """Serves the socket at which device plugins register: kubelet.sock in the device plugins' directory.
 
-Plugins watch for the creation of this socket, by which they learn that an agent has started and register again. Other files in
-the directory at the agent's start are sockets of plugins that have to register again, and are removed. Nothing of the protocol
-is loaded before the first plugin calls.
+Plugins watch for the creation of this socket, which means that an agent has started, and register again. Other files in
+the directory at the agent's start are sockets of plugins that have to register again, and are removed. The
+protocol's modules are imported when the first plugin calls.
 """
 
 from __future__ import annotations
@@ -21,9 +21,11 @@ from agent.devices.checkpoint import FILE
 from agent.plugins.handler import DEVICE, PluginError
 from agent.unix_server import UnixServer
 from cri.errors import CRIError
+from kube import cancellation
 
 if TYPE_CHECKING:
     from agent.devices.manager import DeviceManager
+    from agent.devices.plugin import Plugin
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +45,7 @@ class DevicePluginRegistration:
         self._group: asyncio.TaskGroup | None = None
 
     async def run(self) -> None:
-        """Serve until cancelled. Raise OSError where the folder cannot be used."""
+        """Serve until cancelled. Raise OSError if the folder cannot be used."""
         folder = self._devices.folder
         await asyncio.to_thread(_prepare, folder)
         server = UnixServer(folder / SOCKET, f"{VERSION}.Registration", {"Register": self._register})
@@ -89,8 +91,15 @@ class DevicePluginRegistration:
             await plugin.close()
             raise PluginError(f"failed to dial device plugin with socketPath {socket}: {error}") from error
         assert self._group is not None
-        task = self._group.create_task(self._devices.follow(plugin), name=f"device plugin {resource}")
+        task = self._group.create_task(self._follow(plugin), name=f"device plugin {resource}")
         self._followed[resource] = task
+
+    async def _follow(self, plugin: Plugin) -> None:
+        """Follow a plugin; an unexpected error loses this plugin alone, until it registers again."""
+        try:
+            await cancellation.as_error(self._devices.follow(plugin))
+        except Exception:
+            log.exception("device plugin of %s", plugin.resource)
 
     # -- plugins that show up in plugins_registry instead (agent.plugins.handler.PluginHandler) -----------------------------
     def validate(self, name: str, endpoint: str, versions: Sequence[str]) -> None:

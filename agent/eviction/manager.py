@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Any
 
 from agent.eviction import local_storage
+from agent.eviction.image_filesystem import ImageFilesystem
 from agent.eviction.ranking import eviction, rank, usage_of
 from agent.eviction.signals import CONDITIONS, RESOURCES, Reading
 from agent.eviction.thresholds import Threshold, ThresholdTracker
@@ -47,6 +48,7 @@ class Eviction:
         snapshot: Callable[[float], Awaitable[Snapshot]],
         free: Callable[[int], Awaitable[int]],
         changed: Callable[[], None],
+        images: ImageFilesystem,
         *,
         clock: Clock,
         most_grace: int = 0,
@@ -54,7 +56,7 @@ class Eviction:
     ) -> None:
         self._metrics, self._looked = metrics or KubeletMetrics(), 0.0
         self._pods, self._watch, self._snapshot, self._free = pods, watch, snapshot, free
-        self._changed, self._clock, self._most_grace = changed, clock, most_grace
+        self._changed, self._images, self._clock, self._most_grace = changed, images, clock, most_grace
         self.read = read
 
     def pressures(self) -> Mapping[str, bool]:
@@ -92,6 +94,7 @@ class Eviction:
     async def check(self) -> Collection[str]:
         """Check the signals once, and evict one pod where a threshold is met; return the evicted UIDs. Raise CRIError."""
         before = self.pressures()
+        await self._images.locate()
         self._looked = self._clock.monotonic()
         readings = await asyncio.to_thread(self.read)
         met = self._watch.update(readings, self._clock.monotonic())
@@ -101,12 +104,13 @@ class Eviction:
         return await self._relieve(met[0], readings[met[0].signal]) if met and not ended else ended
 
     async def _relieve(self, one: Threshold, reading: Reading) -> Collection[str]:
-        if CONDITIONS[one.signal] == "DiskPressure" and await self._freed(one, reading):
+        disk = CONDITIONS[one.signal] == "DiskPressure"
+        if disk and self._images.has_images(one.signal) and await self._freed(one, reading):
             return ()
         used = await self._used()
-        resource = RESOURCES[one.signal]
+        resource, parts = RESOURCES[one.signal], self._images.parts(one.signal)
         views = [(uid, view) for uid, view in self._pods.by_uid().items() if view.alive]
-        ranked = rank([usage_of(view, used.get(uid), resource) for uid, view in views])
+        ranked = rank([usage_of(view, used.get(uid), resource, parts) for uid, view in views])
         if not ranked:
             log.warning("%s is low and no pod can be evicted", one.signal)
             return ()
@@ -114,9 +118,9 @@ class Eviction:
         metadata = ranked[0].view.pod.metadata
         log.warning("evicting pod %s/%s: %s", metadata.namespace, metadata.name, end.message)
         grace = AT_ONCE_SECONDS if one.hard else self._most_grace
-        asked = ranked[0].view.pod.spec.termination_grace_period_seconds
+        own_grace = ranked[0].view.pod.spec.termination_grace_period_seconds
         uid = metadata.uid or ""
-        self._pods.evict(uid, end, grace if asked is None else min(grace, asked))
+        self._pods.evict(uid, end, grace if own_grace is None else min(grace, own_grace))
         self._count(one.signal)
         return (uid,)
 

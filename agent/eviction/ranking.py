@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from agent.cgroups import qos
+from agent.eviction.image_filesystem import ALL_PARTS
 from agent.eviction.signals import RESOURCES, Reading
 from agent.eviction.thresholds import Threshold
 from agent.interfaces import PodView
@@ -29,8 +30,8 @@ class Usage:
     containers: Mapping[str, int] = field(default_factory=dict)
 
 
-def usage_of(view: PodView, use: PodUse | None, resource: str) -> Usage:
-    """Return a pod's use of memory, ephemeral-storage, inodes or pids."""
+def usage_of(view: PodView, use: PodUse | None, resource: str, parts: frozenset[str] = ALL_PARTS) -> Usage:
+    """Return a pod's use of memory, ephemeral-storage, inodes or pids; of a disk only what is in these parts."""
     pod = view.pod
     if use is None:
         return Usage(view, 0, _requested(pod, resource))
@@ -39,14 +40,22 @@ def usage_of(view: PodView, use: PodUse | None, resource: str) -> Usage:
     if resource == "pids":
         used = use.processes
     elif resource in ("ephemeral-storage", "inodes"):
-        used += use.files[0] if resource == "ephemeral-storage" else use.files[1]
-        disk = {volume.name for volume in pod.spec.volumes if on_disk(volume)}
-        used += sum(
-            system.used if resource == "ephemeral-storage" else system.inodes_used
-            for name, system in use.volumes
-            if name in disk
-        )
+        used = _of_disk(pod, use, space=resource == "ephemeral-storage", parts=parts)
     return Usage(view, used, _requested(pod, resource), containers)
+
+
+def _of_disk(pod: core_v1.Pod, use: PodUse, *, space: bool, parts: frozenset[str]) -> int:
+    """Return a pod's bytes (`space`) or inodes on disk."""
+    used = 0
+    if "layers" in parts:
+        used += sum(one.rootfs_used if space else one.rootfs_inodes for one in use.containers)
+    if "logs" in parts:
+        used += sum(one.logs_used if space else one.logs_inodes for one in use.containers)
+    if "volumes" in parts:
+        used += use.files[0] if space else use.files[1]
+        disk = {volume.name for volume in pod.spec.volumes if on_disk(volume)}
+        used += sum(system.used if space else system.inodes_used for name, system in use.volumes if name in disk)
+    return used
 
 
 def on_disk(volume: core_v1.Volume) -> bool:
@@ -92,8 +101,8 @@ def eviction(one: Threshold, reading: Reading, usage: Usage) -> End:
             requests = container.resources.requests if container.resources else {}
             requested = value(requests.get(resource, 0))
             if used > requested:
-                asked = _show(requested, resource) if requested else "0"
-                message += f"Container {container.name} was using {_show(used, resource)}, request is {asked}, "
+                request = _show(requested, resource) if requested else "0"
+                message += f"Container {container.name} was using {_show(used, resource)}, request is {request}, "
                 message += f"has larger consumption of {resource}. "
     return End("Failed", "Evicted", message, disruption=message)
 

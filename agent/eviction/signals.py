@@ -41,17 +41,14 @@ class Reading:
 
 
 def reader(
-    root_dir: Path, memory_capacity: int, pods: Callable[[], Memory | None]
+    root_dir: Path, memory_capacity: int, pods: Callable[[], Memory | None], images: Callable[[], Path]
 ) -> Callable[[], Mapping[str, Reading]]:
-    """Return a function that reads all signals; it blocks for system calls. Images share the agent's filesystem.
+    """Return a function that reads all signals; it blocks for system calls. `images` returns the folder of images.
 
     `pods` returns the usage of all pods together and what is left of their limit, which may be less than the machine's memory.
     """
 
     def read() -> Mapping[str, Reading]:
-        disk = os.statvfs(root_dir)
-        space = Reading(disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize)
-        inodes = Reading(disk.f_favail, disk.f_files)
         running, most = processes()
         together = pods()
         of_pods = {}
@@ -60,11 +57,17 @@ def reader(
             of_pods["allocatableMemory.available"] = Reading(together.available, capacity)
         return of_pods | {
             "memory.available": Reading(memory(0.0).available or 0, memory_capacity),
-            "nodefs.available": space,
-            "nodefs.inodesFree": inodes,
-            "imagefs.available": space,
-            "imagefs.inodesFree": inodes,
+            **_disk("nodefs", root_dir),
+            **_disk("imagefs", images()),
             "pid.available": Reading(most - running, most),
         }
 
     return read
+
+
+def _disk(name: str, folder: Path) -> dict[str, Reading]:
+    found = os.statvfs(folder)
+    return {
+        f"{name}.available": Reading(found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize),
+        f"{name}.inodesFree": Reading(found.f_favail, found.f_files),
+    }

@@ -82,7 +82,7 @@ class ImageGC:
             await self._clock.sleep(PERIOD_SECONDS)
 
     async def collect(self) -> int:
-        """Free what the thresholds ask for; return the bytes freed. Raise CRIError, OSError."""
+        """Free what the thresholds request; return the bytes freed. Raise CRIError, OSError."""
         async with self._collecting:
             return await self._collect()
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 from agent.backoff import BackOff
 from agent.images.credentials.keyring import Keyring
-from agent.images.names import LONGEST, InvalidImageName, with_default_tag
+from agent.images.image_access import ImageAccess
+from agent.images.names import BUILT_IN, LONGEST, InvalidImageName, with_default_tag
 from agent.images.pull_slots import Origin, PullSlots, registry_of
-from agent.images.records import ImageRecords
 from agent.images.registry_auth import Credential
 from agent.podspec.security import AnyContainer, ImageUser
 from agent.usage.kubelet_metrics import KubeletMetrics, size_class
@@ -63,14 +63,14 @@ class Images:
         parallel: int = 1,
         back_off_max: float = 300.0,
         keyring: Keyring,
-        records: ImageRecords,
+        access: ImageAccess,
         metrics: KubeletMetrics,
         startup: PodStartupTracker,
         clock: Clock = SYSTEM,
     ) -> None:
         """`parallel`: pulls at a time, except those that take long (pull_slots.py); 0 is no limit."""
         self._metrics, self._startup = metrics, startup
-        self._keyring, self._records = keyring, records
+        self._keyring, self._access = keyring, access
         self._images, self._recorder, self._clock = runtime.images, recorder, clock
         self._slots = PullSlots(parallel, clock)
         self._back_off = BackOff(10.0, back_off_max)
@@ -95,7 +95,7 @@ class Images:
             self._event(pod, field_path, WARNING, "InspectFailed", message)
             raise ImageError("InvalidImageName", message, now + 60.0) from error
         present = await self._inspect(pod, name, full, field_path)
-        policy = container.image_pull_policy or "IfNotPresent"
+        policy = "Never" if full.startswith(BUILT_IN) else container.image_pull_policy or "IfNotPresent"
         if present is not None and policy != "Always" and await self._may_use(pod, full, present.id, secrets):
             message = f'Container image "{name}" already present on machine and can be accessed by the pod'
             self._event(pod, field_path, NORMAL, "Pulled", message)
@@ -108,11 +108,11 @@ class Images:
         return await self._pull(pod, name, full, field_path, secrets, sandbox, before)
 
     async def _may_use(self, pod: core_v1.Pod, full: str, image_ref: str, secrets: Sequence[core_v1.Secret]) -> bool:
-        """Return whether the pod may use a present image without asking the registry."""
-        if self._records.open_to_all(full, image_ref):
+        """Return whether the pod may use a present image without a request to the registry."""
+        if self._access.open_to_all(full, image_ref):
             return True
         found = await self._keyring.find(pod, full, secrets)
-        return await asyncio.to_thread(self._records.allows, full, image_ref, found)
+        return await asyncio.to_thread(self._access.allows, full, image_ref, found)
 
     async def _inspect(self, pod: core_v1.Pod, name: str, full: str, field_path: str) -> PresentImage | None:
         try:
@@ -142,7 +142,7 @@ class Images:
             message = f'Back-off pulling image "{name}"' + (f": ErrImagePull: {last}" if last else "")
             raise ImageError("ImagePullBackOff", message, ready)
         self._event(pod, field_path, NORMAL, "Pulling", f'Pulling image "{name}"')
-        asked, asked_at = self._now(), self._clock.now().timestamp()
+        requested, requested_at = self._now(), self._clock.now().timestamp()
         async with self._slots.slot(Origin(pod.metadata.namespace or "", registry_of(full))):
             began = self._now()
             try:
@@ -156,10 +156,10 @@ class Images:
                 raise ImageError("ErrImagePull", text, at + RECHECK_SECONDS) from error
         ended = self._now()
         self._metrics.pull_seconds.observe(ended - began, size_class(found.size))
-        self._startup.image_pulled(pod.metadata.uid or "", asked_at, self._clock.now().timestamp())
+        self._startup.image_pulled(pod.metadata.uid or "", requested_at, self._clock.now().timestamp())
         self._back_off.collect(self._now())
         self._last_error.pop(key, None)
-        times = f"{duration.render(ended - began)} ({duration.render(ended - asked)} including waiting)"
+        times = f"{duration.render(ended - began)} ({duration.render(ended - requested)} including waiting)"
         message = f'Successfully pulled image "{name}" in {times}. Image size: {found.size} bytes.'
         self._event(pod, field_path, NORMAL, "Pulled", message)
         return PresentImage(found.id, _user(found))
@@ -168,7 +168,7 @@ class Images:
         self, full: str, credentials: Sequence[Credential], sandbox: PodSandboxConfig, before: str = ""
     ) -> Image:
         """Pull, and write the pull record; `before` is the ID of the image that the node had of this name. Raise CRIError."""
-        await asyncio.to_thread(self._records.begin, full)
+        await asyncio.to_thread(self._access.begin, full)
         without_image = False
         try:
             try:
@@ -181,15 +181,15 @@ class Images:
                 raise CRIError(f"image {full} is not there after it was pulled", code="NOT_FOUND")
         except BaseException:
             if without_image:
-                self._records.failed(full)
+                self._access.failed(full)
             else:  # the image is present, or the runtime may finish the pull
-                self._records.abandoned(full)
+                self._access.abandoned(full)
             raise
-        await asyncio.to_thread(self._records.pulled, full, found.id, credential)
+        await asyncio.to_thread(self._access.pulled, full, found.id, credential)
         return found
 
     async def _may_have_come(self, full: str, before: str, error: CRIError) -> bool:
-        """Tell whether a pull that failed may have brought the image, or may still."""
+        """Return whether a pull that failed may have brought the image, or may still."""
         if isinstance(error, (UnavailableError, DeadlineExceededError)) or error.code == "CANCELLED":
             return True
         try:

@@ -16,6 +16,11 @@ LONGEST = 1024
 """Characters of a reference: a registry has 260 at most, a repository 255, a tag 128, and the longest digest 135."""
 
 
+BUILT_IN = "wherry.local/"
+"""Start of the names of images that are made on the node, as the sandbox image of all its pods. There is no such registry: a
+mirror that answered for it would replace them."""
+
+
 class InvalidImageName(ValueError):
     """Not an image reference; the message is the grammar's complaint."""
 

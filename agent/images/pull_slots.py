@@ -2,7 +2,7 @@
 
 A registry that sends a byte now and then keeps a pull going for as long as it likes, and neither CRI nor upstream limits that
 (containerd ends a pull that receives nothing at all, after `image_pull_progress_timeout`). So a pull gives up its slot after
-`SLOT_SECONDS` and goes on without one. A namespace with `NAMESPACE` such pulls, or `REGISTRY` of one registry, begins no more
+`SLOT_SECONDS` and continues without one. A namespace with `NAMESPACE` such pulls, or `REGISTRY` of one registry, begins no more
 of them before one has ended: it cannot use up the others' slots one after another.
 """
 
@@ -17,7 +17,7 @@ from kube.clock import Clock
 
 SLOT_SECONDS = 60.0
 NAMESPACE, REGISTRY = 8, 2
-"""Limits of a namespace's pulls that go on without a slot: of all registries, and of one."""
+"""Limits of a namespace's pulls that continue without a slot: of all registries, and of one."""
 REMEMBERED = 1024
 """Namespaces whose last slot is stored while there are pulls."""
 _DEFAULT_REGISTRY = "docker.io"

@@ -1,13 +1,12 @@
 """Matches registry credentials to images, by upstream's rules (pkg/credentialprovider/keyring.go).
 
-A secret holds a docker configuration, a map from registry (host, optional port, optional path; `*` matches within one part of
-the host) to credentials. All that match are tried, the longest first.
+A secret holds a docker configuration, a map from registry (host, optional port, optional path; patterns are allowed
+in the parts of the host) to credentials. All that match are tried, the longest first.
 """
 
 from __future__ import annotations
 
 import base64
-import fnmatch
 import hashlib
 import json
 from collections.abc import Iterable
@@ -15,12 +14,13 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from agent.images import host_patterns
 from cri.messages import AuthConfig
 from kube.api import core_v1
 
 _DEFAULT_REGISTRY = "docker.io"
-LONGEST, MOST = 512, 500
-"""Characters of an address, a host and a repository, and credentials that are read of a file and compared with one image."""
+LONGEST, MOST = 255, 500
+"""Characters of an address and of a host, and credentials that are read of a file and compared with one image."""
 _KEYS = {"kubernetes.io/dockerconfigjson": ".dockerconfigjson", "kubernetes.io/dockercfg": ".dockercfg"}
 """By type of secret: the key of its docker configuration."""
 
@@ -94,7 +94,9 @@ def _entries(entries: dict[str, Any], source: Source) -> list[Credential]:
 
 
 def _credential(address: str, entry: dict[str, Any], source: Source) -> Credential | None:
-    """Read an entry; None where it is of another form. Upstream fails the pull then, here the others are tried."""
+    """Read an entry; None if it has another form or a longer address. Upstream fails the pull, here the others are tried."""
+    if len(address) > LONGEST:
+        return None
     try:
         username, password = entry.get("username", ""), entry.get("password", "")
         if not username and entry.get("auth"):
@@ -128,7 +130,7 @@ def matches(address: str, image: str) -> bool:
 
 
 def _matches(address: str, host: str, path: str) -> bool:
-    if len(address) > LONGEST:
+    if len(address) > LONGEST or len(host) > LONGEST:
         return False
     wanted_host, _, wanted_path = address.partition("/")
     if not path.startswith(wanted_path):
@@ -139,7 +141,7 @@ def _matches(address: str, host: str, path: str) -> bool:
         return False
     parts, wanted_parts = name.split("."), wanted_name.split(".")
     return len(parts) == len(wanted_parts) and all(
-        part == wanted or fnmatch.fnmatchcase(part, wanted) for part, wanted in zip(parts, wanted_parts, strict=True)
+        host_patterns.matches(part, wanted) for part, wanted in zip(parts, wanted_parts, strict=True)
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from agent.interfaces import ProbeOutcome
-from agent.records import ContainerRecord, PodRuntime
+from agent.runtime_records import ContainerRecord, PodRuntime
 from kube.api import core_v1
 
 
@@ -24,18 +24,17 @@ class Situation:
     """The input of a decision. Times are seconds since the epoch."""
 
     pod: core_v1.Pod
+    """In the size that the node has allocated."""
     runtime: PodRuntime
     now: float
     outcomes: Mapping[str, ProbeOutcome] = field(default_factory=dict)
     """By container ID."""
     ready_at: Callable[[str, ContainerRecord], float] = lambda name, record: record.finished_at
-    """When a container that exited may be restarted: its CrashLoopBackOff."""
+    """Time from which a container that exited may be restarted: its CrashLoopBackOff."""
     retry_at: Mapping[str, float] = field(default_factory=dict)
     """By container name: earliest moment after a failure to start; "" is the sandbox."""
     actuated: Mapping[str, core_v1.ResourceRequirements] = field(default_factory=dict)
     """By container ID: the actuated resources, where they are known."""
-    resize_pending: bool = False
-    """The node cannot resize the pod now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +46,8 @@ class Kill:
     message: str
     probe: str = ""
     grace: int | None = None
+    for_resize: bool = False
+    """The container starts again in another size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +75,7 @@ class End:
     reason: str = ""
     message: str = ""
     disruption: str = ""
-    """The message of the pod's DisruptionTarget condition, where the pod goes for the node's sake."""
+    """Message of the pod's DisruptionTarget condition if the node terminates the pod."""
 
     @property
     def event_message(self) -> str:
@@ -86,7 +87,7 @@ _REJECTED = "Pod was rejected: "
 
 
 def rejection(reason: str, message: str) -> End:
-    """Form the end of a pod that the node does not admit."""
+    """Return the End of a pod that the node does not admit."""
     return End("Failed", reason, _REJECTED + message)
 
 
@@ -97,14 +98,14 @@ class Plan:
     end: End | None = None
     stop_sandbox: bool = False
     restart_all: ContainerRecord | None = None
-    """The container whose exit demands it: kill and remove every container, this one last, in the same sandbox."""
+    """The container whose exit restarts all containers: kill and remove each, this one last, and keep the sandbox."""
     new_sandbox: int | None = None
-    """The attempt number of the sandbox to make."""
+    """Attempt number of the sandbox to create."""
     kill: tuple[Kill, ...] = ()
     resize: tuple[Resize, ...] = ()
     start: tuple[Start, ...] = ()
     backing_off: Mapping[str, float] = field(default_factory=dict)
-    """Containers in crash back-off: name to the moment it ends."""
+    """Containers in CrashLoopBackOff: name to the end of the back-off."""
     remove: tuple[str, ...] = ()
     """Dead container instances that are no longer needed."""
     remove_sandboxes: tuple[str, ...] = ()

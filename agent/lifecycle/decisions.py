@@ -1,4 +1,4 @@
-"""The pod state machine: maps what a pod asks for and what runs of it to what to do next. No I/O, no clock.
+"""The pod state machine: maps what a pod requests and what runs of it to what to do next. No I/O, no clock.
 
 `plan` is called after every change (a new spec, a container's exit, a probe's result, a timer) and is given the whole situation
 each time, so no lost event matters. It returns everything that may be done now, in the order in which the worker does it: stop
@@ -7,7 +7,7 @@ upstream's computePodActions (pkg/kubelet/kuberuntime/kuberuntime_manager.go) an
 ("sidecars").
 
 A container instance belongs to a sandbox. Init containers count as done only in the current sandbox: in a new sandbox the pod
-starts anew, while restart counts go on.
+starts again, while restart counts continue.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from agent.lifecycle.rules import (
     restarts_all,
     surplus_instances,
 )
-from agent.records import ContainerRecord, PodRuntime, State
+from agent.runtime_records import ContainerRecord, PodRuntime, State
 from kube.api import core_v1
 
 
@@ -212,7 +212,7 @@ class _Decisions:
             self.end = End()
 
     def _check_running(self, container: core_v1.Container, record: ContainerRecord) -> bool:
-        """Kill a running container that changed or whose probes failed; True where it stays."""
+        """Kill a running container that changed or whose probes failed; True if it stays."""
         outcome = self.s.outcomes.get(record.id)
         again = policy_of(self.s.pod, container) != "Never"
         if record.hash and not is_hash_of(record.hash, container):
@@ -229,15 +229,16 @@ class _Decisions:
         return self._check_size(container, record)
 
     def _check_size(self, container: core_v1.Container, record: ContainerRecord) -> bool:
-        """Resize a container whose spec's resources changed; False where that takes a restart."""
+        """Resize a container whose spec's resources changed; False if that takes a restart."""
         actuated = self.s.actuated.get(record.id)
-        if actuated is None or self.s.resize_pending:
+        if actuated is None:
             return True
-        resources = resize.changed(container, actuated)
+        resources = resize.changed(resize.inherited(container.resources, self.s.pod.spec.resources), actuated)
         if not resources:
             return True
         if resize.needs_restart(container, resources):
-            self.kills.append(Kill(record.id, record.name, f"Container {record.name} resize requires restart"))
+            message = f"Container {record.name} resize requires restart"
+            self.kills.append(Kill(record.id, record.name, message, for_resize=True))
             return False
         self.resizes.append(Resize(record.id, record.name))
         return True

@@ -11,13 +11,13 @@ import hashlib
 import msgspec
 
 from kube.api import core_v1
-from kube.remembering import remembered
+from kube.bounded_cache import bounded_cache
 
 _OFFSET, _PRIME = 0x811C9DC5, 0x01000193
 _ESCAPED = ((b"&", b"\\u0026"), (b"<", b"\\u003c"), (b">", b"\\u003e"))
-"""What Go's JSON escapes."""
+"""Characters that Go's JSON encoder escapes, with their escapes."""
 _LONGEST = 1200
-"""No image can have a longer name; one is asked for in vain, and is not worth the time that its bytes take."""
+"""Maximum length of an image name. Longer names cannot exist and are not hashed completely, which would take long."""
 
 
 def container_hash(container: core_v1.Container | core_v1.EphemeralContainer) -> str:
@@ -26,11 +26,11 @@ def container_hash(container: core_v1.Container | core_v1.EphemeralContainer) ->
 
 
 def is_hash_of(hash: str, container: core_v1.Container | core_v1.EphemeralContainer) -> bool:
-    """Tell whether a container was made of this definition, also by an agent from before the hash was upstream's."""
+    """Return whether a container was made of this definition, also by an agent from before the hash was upstream's."""
     return hash in (container_hash(container), _former(container.name, container.image or ""))
 
 
-@remembered(16384, _LONGEST)
+@bounded_cache(16384, _LONGEST)
 def _of(name: str, image: str) -> str:
     text = _json(name, image)
     if len(text) > _LONGEST:
@@ -43,7 +43,7 @@ def _of(name: str, image: str) -> str:
     return f"{found:x}"
 
 
-@remembered(16384, _LONGEST)
+@bounded_cache(16384, _LONGEST)
 def _former(name: str, image: str) -> str:
     return hashlib.sha256(_json(name, image)).hexdigest()[:8]
 

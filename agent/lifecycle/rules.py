@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from agent.lifecycle.actions import Kind
-from agent.records import ContainerRecord, PodRuntime, State
+from agent.runtime_records import ContainerRecord, PodRuntime, State
 from kube.api import core_v1
-from kube.clock import parse_time
+from kube.clock import MOST_SECONDS, parse_time
 
 
 def is_sidecar(container: core_v1.Container) -> bool:
@@ -24,7 +24,7 @@ def policy_of(pod: core_v1.Pod, container: core_v1.Container | core_v1.Ephemeral
 
 Named = tuple[core_v1.Container | core_v1.EphemeralContainer, Kind]
 _last: tuple[core_v1.PodSpec | None, dict[str, Named], frozenset[int]] = (None, {}, frozenset())
-"""The spec that was asked for last, its containers by name, and its init containers: a decision asks for each of one pod."""
+"""Cache of the last spec: its containers by name and its init containers, which one decision looks up many times."""
 
 
 def _containers_of(spec: core_v1.PodSpec) -> tuple[dict[str, Named], frozenset[int]]:
@@ -147,7 +147,7 @@ def deadline_at(pod: core_v1.Pod) -> float | None:
     """Return when the pod's activeDeadlineSeconds have passed."""
     if pod.spec.active_deadline_seconds is None or not pod.status.start_time:
         return None
-    return parse_time(pod.status.start_time).timestamp() + pod.spec.active_deadline_seconds
+    return parse_time(pod.status.start_time).timestamp() + min(pod.spec.active_deadline_seconds, MOST_SECONDS)
 
 
 def find_container(pod: core_v1.Pod, name: str) -> Named | None:
@@ -171,7 +171,7 @@ def termination_waves(pod: core_v1.Pod, runtime: PodRuntime) -> list[list[Contai
 
 
 def grace_of(pod: core_v1.Pod, override: int | None = None) -> int:
-    """Return the seconds that a container has to end by itself: at least 1, unless the override says 0."""
+    """Return the grace period of a container in seconds: at least 1, unless the override is 0."""
     if override is not None:
         return max(override, 0)
     deletion = pod.metadata.deletion_grace_period_seconds

@@ -2,7 +2,7 @@
 
 Admission is serial on the node, because every decision depends on the ones before. A pod that requests nothing managed passes
 without waiting. Assignments are checkpointed, so that a restarted agent finds them; those of pods that are gone are released
-once all pods are known (`run`; claims that drivers prepared: `run_claims`).
+once all pods are known (`run`; claims that drivers prepared: claim_cleanup.py).
 """
 
 from __future__ import annotations
@@ -15,14 +15,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from agent.cgroups import qos
 from agent.devices.checkpoint import Allocation
 from agent.devices.manager import DeviceManager
 from agent.interfaces import PodView
 from agent.keyed_tasks import KeyedTasks
 from agent.kubelet_configuration import ConfigError
 from agent.lifecycle import End, rejection
-from agent.lifecycle.resize import PendingResize
 from agent.managers import cpuset, hardware, health
 from agent.managers.cpu import CpuManager
 from agent.managers.cpuset_reconciler import CpusetReconciler
@@ -73,7 +71,7 @@ class ContainerManager:
         self._claims: ClaimManager | None = None
         self._lock = asyncio.Lock()
         self._moved = asyncio.Event()
-        machine = hardware.Hardware((), (hardware.Node(0),)) if options.idle else hardware.read(sys)
+        machine = hardware.Hardware((), (hardware.NUMANode(0),)) if options.idle else hardware.read(sys)
         if len(machine.nodes) > options.most_nodes and options.topology_policy != "none":
             raise ConfigError(f"unsupported on machines with more than {options.most_nodes} NUMA Nodes")
         try:
@@ -102,7 +100,7 @@ class ContainerManager:
 
     # -- a pod's way through --------------------------------------------------------------------------------------
     async def admit(self, pod: core_v1.Pod, running: Collection[str]) -> End | None:
-        """Give the pod's containers what they ask for; return how the pod fails where that cannot be.
+        """Give the pod's containers what they request; return how the pod fails where that cannot be.
 
         A pod of which containers are `running` has its resources already: it is never refused.
         """
@@ -120,7 +118,7 @@ class ContainerManager:
         return None
 
     def _asks(self, pod: core_v1.Pod) -> bool:
-        """Tell whether a pod asks for anything that is managed."""
+        """Return whether a pod requests anything that is managed."""
         return any(
             self.cpu.wanted(pod, container) or self.memory.wanted(pod, container) or self.devices.wanted(container)
             for container in (*pod.spec.init_containers, *pod.spec.containers)
@@ -199,16 +197,6 @@ class ContainerManager:
         """The claim manager, once there was a claim."""
         return self._claims
 
-    def refuse_resize(self, pod: core_v1.Pod) -> PendingResize | None:
-        """Return why a running pod cannot be resized at all under these policies (kubelet: canResizePod)."""
-        if qos.qos_class(pod) != qos.GUARANTEED:
-            return None
-        for policy, name in ((self.options.cpu_policy, "CPU"), (self.options.memory_policy, "Memory")):
-            if policy.lower() == "static":
-                text = f"Resize is infeasible for Guaranteed Pods alongside {name} Manager static policy"
-                return PendingResize("Infeasible", text)
-        return None
-
     # -- keeping it so ------------------------------------------------------------------------------------------------
     async def run(self, runtime: RuntimeService, views: Callable[[], Sequence[PodView]]) -> None:
         """Keep running containers on the processors they may use until cancelled; start it once all pods are known."""
@@ -240,40 +228,9 @@ class ContainerManager:
                 wait.cancel()
 
     async def _release_gone(self, views: Callable[[], Sequence[PodView]]) -> None:
-        for uid in self._owners() - _uids(views()):
+        for uid in self._owners() - {view.pod.metadata.uid or "" for view in views()}:
             log.info("releasing the resources of pod %s, which is gone", uid)
             await self._release(uid)
-
-    async def run_claims(self, views: Callable[[], Sequence[PodView]]) -> None:
-        """Have claims of pods that are gone unprepared until cancelled; start it once all pods are known.
-
-        A driver may take its time for each pod, so each set of drivers has a task.
-        """
-        tasks = KeyedTasks()
-        try:
-            while True:
-                if self._claims is not None:
-                    gone: dict[tuple[str, ...], list[str]] = {}
-                    for uid in sorted(self._claims.owners - _uids(views())):
-                        gone.setdefault(self._claims.drivers_of(uid), []).append(uid)
-                    for drivers, uids in gone.items():
-                        tasks.begin(f"claims of {', '.join(drivers)}", partial(self._unprepare_gone, uids, views))
-                await self._clock.sleep(SWEEP_SECONDS)
-        finally:
-            await tasks.close()
-
-    async def _unprepare_gone(self, uids: Sequence[str], views: Callable[[], Sequence[PodView]]) -> None:
-        for uid in uids:
-            if self._claims is None or uid in _uids(views()):
-                continue
-            try:
-                await self._claims.unprepare(uid)
-            except DynamicResourceError as error:
-                log.warning("claims of pod %s, which is gone: %s", uid, error)
-
-
-def _uids(views: Sequence[PodView]) -> set[str]:
-    return {view.pod.metadata.uid or "" for view in views}
 
 
 def _looked_up(run_options: RunOptions) -> RunOptions:

@@ -76,7 +76,7 @@ class CpuManager:
                 f"{cpuset.render(state.shared | state.all_assigned())}; {hint}"
             )
 
-    # -- what is asked for ----------------------------------------------------------------------------------------
+    # -- requests ------------------------------------------------------------------------------------------------
     def wanted(self, pod: core_v1.Pod, container: core_v1.Container) -> int:
         """Return how many processors the container gets for itself; 0 for most."""
         if self.policy != "static" or qos.qos_class(pod) != qos.GUARANTEED:

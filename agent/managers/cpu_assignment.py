@@ -107,7 +107,7 @@ def distributed(machine: Hardware, available: CPUSet, count: int, group: int) ->
 def _evenly(
     machine: Hardware, free: Mapping[int, CPUSet], nodes: tuple[int, ...], count: int, share: int, group: int
 ) -> CPUSet | None:
-    """Take a share from each node and what is left over in groups from those with the most free; None where that fails."""
+    """Take a share from each node and what is left over in groups from those with the most free; None if that fails."""
     amounts = dict.fromkeys(nodes, share)
     left = count - share * len(nodes)
     while left:

@@ -48,7 +48,7 @@ def save(root: Path, state: CpuState) -> None:
 
 
 def load(root: Path, policy: str) -> CpuState | None:
-    """Read the state that the last agent left; None where there is none. Raise StateError."""
+    """Read the state that the last agent left; None if there is none. Raise StateError."""
     with state_files.restoring(root / FILE, "CPU manager"):
         found = state_files.read(root / FILE)
         return _restored(msgspec.convert(found, _File), policy) if found is not None else None

@@ -1,4 +1,4 @@
-"""Keeps running containers on their processors: updates their cpuset when the shared pool changed."""
+"""Reconciles the cpusets of running containers: updates them when the shared pool of CPUs changes."""
 
 from __future__ import annotations
 

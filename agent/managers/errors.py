@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 class AdmissionError(Exception):
-    """A manager cannot give what the pod asks for; such a pod fails with `reason`."""
+    """A manager cannot give what the pod requests; such a pod fails with `reason`."""
 
     reason = "UnexpectedAdmissionError"
 

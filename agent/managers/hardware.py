@@ -29,7 +29,7 @@ class Cpu:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class NUMANode:
     """One NUMA node; memory in bytes, huge pages in bytes by resource name (hugepages-2Mi)."""
 
     id: int
@@ -43,7 +43,7 @@ class Hardware:
     """The whole machine."""
 
     cpus: tuple[Cpu, ...]
-    nodes: tuple[Node, ...]
+    nodes: tuple[NUMANode, ...]
 
     @cached_property
     def all(self) -> CPUSet:
@@ -94,16 +94,16 @@ class Hardware:
 
 
 def read(sys: Path = Path("/sys"), meminfo: Path = Path("/proc/meminfo")) -> Hardware:
-    """Read the machine from sysfs. Raise OSError or ValueError where it is incomplete."""
+    """Read the machine from sysfs. Raise OSError or ValueError if it is incomplete."""
     system = sys / "devices/system"
     online = parse((system / "cpu/online").read_text())
     folders = sorted((system / "node").glob("node[0-9]*"), key=lambda f: int(f.name[4:]))
     node_of = {cpu: int(f.name[4:]) for f in folders for cpu in parse((f / "cpulist").read_text())}
     cpus = tuple(_cpu(system / f"cpu/cpu{number}", number, node_of.get(number, 0)) for number in sorted(online))
     if not folders:
-        return Hardware(cpus, (Node(0, _total(meminfo), _huge_pages(sys / "kernel/mm/hugepages")),))
+        return Hardware(cpus, (NUMANode(0, _total(meminfo), _huge_pages(sys / "kernel/mm/hugepages")),))
     nodes = tuple(
-        Node(
+        NUMANode(
             int(folder.name[4:]),
             _total(folder / "meminfo"),
             _huge_pages(folder / "hugepages"),

@@ -23,7 +23,7 @@ class Hint:
 
 ANY = Hint()
 Hints = Mapping[str, Sequence[Hint] | None]
-"""By resource: None where the provider does not mind, empty where it can give it from nowhere."""
+"""By resource: None if the provider does not mind, empty where it can give it from nowhere."""
 
 
 def mask_of(nodes: Iterable[int]) -> int:

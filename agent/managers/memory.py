@@ -1,8 +1,8 @@
 """The memory manager: with the Static policy, guaranteed pods are allocated memory and huge pages of NUMA nodes.
 
-An allocation from several nodes makes them a group: no container may then be allocated memory from one of them alone, nor from
-another group that shares a node, or an allocation could not be kept (pkg/kubelet/cm/memorymanager/policy_static.go). The
-allocation of an init container is reused by the containers after it.
+An allocation from several nodes makes them a group. Until it is released, no container may be allocated memory from only one
+of these nodes, nor from another group that shares one, because the allocation might then not be satisfied
+(pkg/kubelet/cm/memorymanager/policy_static.go). The allocation of an init container is reused by the containers after it.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ Reserved = Mapping[int, Mapping[str, int]]
 
 
 class MemoryManager:
-    """Static policy over one machine; with policy None nothing is ever promised."""
+    """Static policy of one machine; with policy None nothing is allocated."""
 
     def __init__(self, machine: Hardware, root: Path, policy: str, reserved: Reserved) -> None:
-        """Take over what the last agent wrote below `root`. Raise StateError."""
+        """Load the state file below `root`. Raise StateError."""
         self._machine, self._root, self.policy = machine, root, policy
         self._reserved = reserved
         self._reusable: dict[str, dict[str, int]] = {}
@@ -73,18 +73,18 @@ class MemoryManager:
                 f"and remove the memory manager state file {self._root / memory_state.FILE}"
             )
 
-    # -- what is asked for ----------------------------------------------------------------------------------------
+    # -- requests ------------------------------------------------------------------------------------------------
     def wanted(self, pod: core_v1.Pod, container: core_v1.Container) -> dict[str, int]:
-        """Return what is to be promised to the container, in bytes by kind; nothing for most."""
+        """Return the bytes to allocate to the container, by kind; empty for most containers."""
         if self.policy != "Static" or qos.qos_class(pod) != qos.GUARANTEED:
             return {}
         if pod.spec.resources is not None and (pod.spec.resources.limits or pod.spec.resources.requests):
             return {}
-        asked = qos.requests(container.resources)
+        requests = qos.requests(container.resources)
         return {
             kind: amount
-            for kind in asked
-            if (kind == MEMORY or kind.startswith("hugepages-")) and (amount := value(asked[kind]))
+            for kind in requests
+            if (kind == MEMORY or kind.startswith("hugepages-")) and (amount := value(requests[kind]))
         }
 
     def _pod_wanted(self, pod: core_v1.Pod) -> dict[str, int]:
@@ -92,16 +92,16 @@ class MemoryManager:
         return {kind: qos.pod_request(pod, kind) for kind in kinds}
 
     def nodes(self, uid: str, container: str) -> tuple[int, ...]:
-        """Return the nodes from which a container was promised memory."""
+        """Return the nodes from which a container was allocated memory."""
         blocks = self._state.entries.get(uid, {}).get(container, [])
         return tuple(sorted({node for block in blocks for node in block.numa_affinity}))
 
     def blocks(self, uid: str, container: str) -> list[Block]:
-        """Return what a container was promised."""
+        """Return the blocks allocated to a container."""
         return self._state.entries.get(uid, {}).get(container, [])
 
     def allocatable(self) -> list[Block]:
-        """Return what can be promised, by node and kind."""
+        """Return the allocatable bytes, by node and kind."""
         return [
             Block(numa_affinity=[node], type=kind, size=table.allocatable)
             for node, state in sorted(self._state.machine_state.items())
@@ -156,7 +156,7 @@ class MemoryManager:
 
     # -- giving and taking back ---------------------------------------------------------------------------------------
     async def allocate(self, pod: core_v1.Pod, container: core_v1.Container, hint: Hint) -> None:
-        """Promise a container its memory, from the hint's nodes or as few others as can give it. Raise AdmissionError."""
+        """Allocate a container its memory from the hint's nodes, or from as few others as possible. Raise AdmissionError."""
         wanted, uid = self.wanted(pod, container), pod.metadata.uid or ""
         if not wanted or self.blocks(uid, container.name):
             return
@@ -183,7 +183,7 @@ class MemoryManager:
         await asyncio.to_thread(memory_state.save, self._root, self._state)
 
     def _satisfying(self, affinity: int | None, wanted: Mapping[str, int], reusable: Mapping[str, int]) -> int:
-        """Return nodes that can give what is wanted: the affinity, or the smallest set that holds it."""
+        """Return nodes with enough free memory: the affinity, or the smallest set that contains it."""
         offered = next(iter(self._hints(wanted, reusable).values()), [])
         usable = [
             h for h in offered if h.affinity is not None and (affinity is None or h.affinity & affinity == affinity)
@@ -210,7 +210,7 @@ class MemoryManager:
             table.free, table.reserved, amount = table.free - part, table.reserved + part, amount - part
 
     async def release(self, uid: str) -> None:
-        """Take back what a pod was promised."""
+        """Release the memory of a pod."""
         self._reusable.pop(uid, None)
         given = self._state.entries.pop(uid, None)
         if given is None:
@@ -227,10 +227,10 @@ class MemoryManager:
 
     @property
     def owners(self) -> set[str]:
-        """The UIDs of the pods that have something."""
+        """The UIDs of the pods with allocations."""
         return set(self._state.entries)
 
 
 def _own_hints(blocks: list[Block]) -> dict[str, list[Hint]]:
-    """A container keeps the nodes that it has."""
+    """Return the hint for a container that has an allocation already: its nodes."""
     return {block.type: [Hint(mask_of(block.numa_affinity), True)] for block in blocks}

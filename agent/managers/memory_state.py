@@ -1,4 +1,4 @@
-"""memory_manager_state: the memory of each NUMA node, and to whom it is allocated."""
+"""The file memory_manager_state: memory of each NUMA node, and the containers that it is allocated to."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def save(root: Path, state: MemoryState) -> None:
 
 
 def load(root: Path, policy: str) -> MemoryState | None:
-    """Read the state that the last agent left; None where there is none. Raise StateError."""
+    """Read the state that the last agent left; None if there is none. Raise StateError."""
     with state_files.restoring(root / FILE, "memory manager"):
         found = state_files.read(root / FILE)
         return _restored(found, policy) if found is not None else None

@@ -22,7 +22,7 @@ class StateError(Exception):
 
 
 def checksum(printed: str | bytes, value: int = 0x811C9DC5) -> int:
-    """Return FNV-1a (32 bit) of a text, or of one that goes on after another's `value`. A megabyte takes 0.1 s."""
+    """Return FNV-1a (32 bit) of a text, or of one that continues after another's `value`. A megabyte takes 0.1 s."""
     for byte in printed.encode() if isinstance(printed, str) else printed:
         value = (value ^ byte) * 0x01000193 & 0xFFFFFFFF
     return value
@@ -46,7 +46,7 @@ def go_list(items: Sequence[Any] | None) -> str:
 
 
 def read(path: Path) -> dict[str, Any] | None:
-    """Read a checkpoint; None where there is none. Raise StateError."""
+    """Read a checkpoint; None if there is none. Raise StateError."""
     try:
         found = msgspec.json.decode(path.read_bytes())
     except FileNotFoundError:

@@ -1,6 +1,6 @@
 """The topology manager: collects hints from all providers, merges them, and has the providers allocate accordingly.
 
-With scope container each container is aligned by itself, with scope pod all of them to one set of nodes. Where the policy does
+With scope container each container is aligned separately, with scope pod all of them to one set of nodes. If the policy does
 not admit the merged hint, the pod fails (pkg/kubelet/cm/topologymanager/scope*.go).
 """
 
@@ -24,17 +24,17 @@ class Provider(Protocol):
         """Return hints for all resources of a container."""
 
     async def allocate(self, pod: core_v1.Pod, container: core_v1.Container, hint: Hint) -> None:
-        """Give a container what it asks for. Raise AdmissionError."""
+        """Give a container what it requests. Raise AdmissionError."""
 
 
 class TopologyManager:
-    """One policy and scope over the providers, which are asked in their order."""
+    """One policy and scope over the hint providers, in their order."""
 
     def __init__(self, merger: Merger, scope: str, providers: Sequence[Provider]) -> None:
         self._merger, self._scope, self._providers = merger, scope, providers
 
     async def admit(self, pod: core_v1.Pod) -> None:
-        """Have everything given that the pod's containers ask for. Raise AdmissionError."""
+        """Have everything given that the pod's containers request. Raise AdmissionError."""
         whole: Hint | None = None
         if self._scope == "pod" and self._merger.policy != "none":
             whole = self._accept(*self._merger.merge(p.pod_hints(pod) for p in self._providers))
@@ -49,7 +49,7 @@ class TopologyManager:
             for provider in self._providers:
                 await provider.allocate(pod, container, hint)
 
-    def _accept(self, hint: Hint, admitted: bool) -> Hint:
+    def _accept(self, hint: Hint, admitted: bool) -> Hint:  # noqa: FBT001 - called with a tuple
         if not admitted:
             raise TopologyAffinityError
         return hint

@@ -84,7 +84,7 @@ def pods_limits(
 
 
 async def enforce(enforcement: Enforcement, cgroups: Cgroups, kube: Reserved, system: Reserved) -> None:
-    """Bound the reserved programs' cgroups. Raise ConfigError where one is not there."""
+    """Bound the reserved programs' cgroups. Raise ConfigError if one is not there."""
     for role, name, reserved in (
         ("Kube", enforcement.kube_cgroup, kube),
         ("System", enforcement.system_cgroup, system),

@@ -1,8 +1,9 @@
-"""Renews the node's Lease, by which the node controller knows that the agent is alive.
+"""Renews the node's Lease, the heartbeat that the node lifecycle controller watches.
 
-It is renewed apart from the node's status: a small object, written often, instead of a large one. Where a write fails, the
-lease may be another's or gone, so it is read anew before the next. Two agents with one name overwrite each other's status and
-lease, as upstream's do, and both run the node's pods; a renewal that this agent did not write is how each detects the other.
+The Lease is a small object that is written often, separately from the large node status. After a failed write it is read
+again, because another agent may have written it, or it may have been deleted. Two agents with one name overwrite each
+other's status and lease, as upstream's do, and both run the node's pods; each detects the other by a renewal that it did
+not write.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ NAMESPACE = "kube-node-lease"
 
 
 class NodeLease:
-    """The lease of one node; `node_uid` returns "" while the node has no object, `seconds` is how long it holds."""
+    """The lease of one node; `node_uid` returns "" while the Node does not exist, `seconds` is its duration."""
 
     def __init__(self, client: Client, name: str, node_uid: Callable[[], str], seconds: int, *, clock: Clock) -> None:
         self._client, self._name, self._node_uid, self._seconds = client, name, node_uid, seconds

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from agent.interfaces import Pods
-from agent.records import ContainerRecord
+from agent.runtime_records import ContainerRecord
 from cri.errors import CRIError
 from cri.runtime_service import RuntimeService
 from kube.clock import Clock

@@ -29,13 +29,13 @@ from kube.volume_binding import LOCAL_PATH_FOLDER
 log = logging.getLogger(__name__)
 
 UNREADY_SECONDS = 0.25
-"""How often a node that is not ready yet reads its runtime's status: the first pods wait for it."""
+"""Interval in seconds at which a node that is not ready yet reads its runtime's status: the first pods wait for it."""
 UNREADY_TRIES = 240
 FIRST_RETRY, LAST_RETRY = 0.1, 7.0
 _ATTACH = "volumes.kubernetes.io/controller-managed-attach-detach"
 
 
-class Node:
+class NodeRegistration:
     """This machine as a node of the cluster."""
 
     def __init__(

@@ -58,8 +58,8 @@ class RuntimeStatus:
         if not self._reading.done():
             self._away("no answer")
             return
-        asked, self._reading = self._reading, None
-        asked.result()
+        finished, self._reading = self._reading, None
+        finished.result()
 
     def _away(self, why: str) -> None:
         if self._clock.monotonic() - self._seen >= DOWN_SECONDS:

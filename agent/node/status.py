@@ -15,6 +15,12 @@ from kube.api import core_v1
 from kube.quantity import milli, parse, value
 
 KUBELET_VERSION = "v1.36.2+wherry"
+DECLARED_FEATURES = (
+    "InPlacePodLevelResourcesVerticalScaling",
+    "InPlacePodVerticalScalingInitContainers",
+    "RestartAllContainersOnContainerExits",
+)
+"""Features of the agent that upstream's API server and scheduler require of a node before they use them (KEP-5328)."""
 _PRESSURES = tuple(
     (kind, f"KubeletHas{good}", f"kubelet has {good_text}", f"KubeletHas{bad}", f"kubelet has {bad_text}")
     for kind, good, good_text, bad, bad_text in (
@@ -38,7 +44,7 @@ class RuntimeFacts:
     name: str = ""
     version: str = ""
     unready: str = "container runtime status check may not have completed yet"
-    """Why it cannot run pods, "" where it can."""
+    """Reason why the runtime cannot run pods; "" if it can."""
     handlers: tuple[core_v1.NodeRuntimeHandler, ...] = ()
     features: core_v1.NodeFeatures | None = None
     images: tuple[core_v1.ContainerImage, ...] = field(default=())
@@ -141,6 +147,7 @@ def node_status(
         images=list(runtime.images),
         runtime_handlers=list(runtime.handlers),
         features=runtime.features,
+        declared_features=list(DECLARED_FEATURES),
         volumes_attached=old.volumes_attached,
         volumes_in_use=old.volumes_in_use,
     )

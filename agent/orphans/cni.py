@@ -86,5 +86,5 @@ async def _plugin(of: OwnContainerd, sandbox_id: str, request: dict[str, Any], n
         await run([program], input=json.dumps(request), env=environment, timeout=_SECONDS)
     except CommandError as error:
         # A plugin writes its error to standard output.
-        said = error.result.stdout.strip() if error.result else ""
-        raise CommandError([program], f"{error}: {said}") from error
+        output = error.result.stdout.strip() if error.result else ""
+        raise CommandError([program], f"{error}: {output}") from error

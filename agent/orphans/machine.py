@@ -1,6 +1,6 @@
 """Lists shims, bundles, network namespaces and addresses of sandboxes, from /proc and containerd's directories.
 
-Every item has its creation time by the wall clock. All functions block.
+Every item has its creation time (wall clock). All functions block.
 """
 
 from __future__ import annotations
@@ -17,9 +17,11 @@ from pathlib import Path
 
 from agent.orphans import OwnContainerd
 from agent.volumes.mounts import mount_points
+from kube import process_files
 
 SHIM, BUNDLE, NETNS, ADDRESS, LEASE = "shim", "bundle", "netns", "address", "lease"
-_COMM = "containerd-shim"
+_COMM = b"containerd-shim"
+_PROC = Path("/proc")
 _ID = re.compile("[0-9a-f]{64}")
 """The form of sandbox and container IDs of CRI; containers with other IDs were not created through CRI."""
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -27,7 +29,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One resource; `owner` is the ID of its sandbox or container, "" where that cannot be read."""
+    """One resource; `owner` is the ID of its sandbox or container, "" if it cannot be read."""
 
     kind: str
     name: str
@@ -46,7 +48,7 @@ class Daemon:
     pid: int
     ticks: int
     began: float = field(compare=False)
-    """Its start time. Everything that it has created is younger, also where the wall clock was set meanwhile."""
+    """Its start time. All resources that it has created are younger, also if the wall clock was set meanwhile."""
 
 
 def daemon(path: Path) -> Daemon:
@@ -63,7 +65,7 @@ def daemon(path: Path) -> Daemon:
 
 
 def _ticks(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+    return int(process_files.stat(_PROC / str(pid))[19])
 
 
 def _when(ticks: int) -> float:
@@ -71,28 +73,29 @@ def _when(ticks: int) -> float:
 
 
 def scan(of: OwnContainerd, by: Daemon) -> list[Item]:
-    """List what there is."""
+    """List the resources of all kinds."""
     return [*shims(of, by), *bundles(of), *namespaces(of), *addresses(of)]
 
 
 def shims(of: OwnContainerd, by: Daemon) -> Iterator[Item]:
     for folder in _processes():
         with contextlib.suppress(OSError, ValueError):
-            if (folder / "comm").read_text().strip() == _COMM:
+            if process_files.name(folder) == _COMM:
                 yield shim(of, by, int(folder.name))
 
 
 def shim(of: OwnContainerd, by: Daemon, pid: int) -> Item:
-    """Read a shim of this containerd; raises OSError, and ValueError where it is none.
+    """Read a shim of this containerd; raises OSError, and ValueError if the process is not a shim of it.
 
-    A process of a container may call itself what it likes: it is in another mount namespace.
+    A process of a container can choose its name and the length of its command line, but it is in another mount namespace.
     """
-    folder = Path(f"/proc/{pid}")
-    arguments = (folder / "cmdline").read_text().split("\0")
+    folder = _PROC / str(pid)
+    if os.readlink(folder / "ns/mnt") != os.readlink(_PROC / str(by.pid) / "ns/mnt"):
+        raise ValueError(f"process {pid} is in another mount namespace than containerd")
+    arguments = process_files.command_line(folder).decode().split("\0")
     owner = arguments[arguments.index("-id") + 1]
     ours = arguments[arguments.index("-address") + 1] == str(of.socket) and "delete" not in arguments
-    same = os.readlink(folder / "ns/mnt") == os.readlink(f"/proc/{by.pid}/ns/mnt")
-    if not (ours and same and _ID.fullmatch(owner)):
+    if not (ours and _ID.fullmatch(owner)):
         raise ValueError(f"process {pid} is no shim of {of.socket}")
     ticks = _ticks(pid)
     return Item(SHIM, str(pid), _when(ticks), owner, pid, ticks)
@@ -107,9 +110,9 @@ def bundles(of: OwnContainerd) -> Iterator[Item]:
 
 
 def namespaces(of: OwnContainerd) -> Iterator[Item]:
-    """List mounted network namespaces in which no process is.
+    """List mounted network namespaces without processes.
 
-    A mount keeps the inode of its namespace, so that the inode's time is that of the namespace's making.
+    A mount keeps the inode of its namespace, so the inode's time is that of the namespace's creation.
     """
     found = {}
     mounted = set(mount_points(of.namespaces))
@@ -143,7 +146,7 @@ def _used() -> set[int]:
 
 
 def _processes() -> list[Path]:
-    return [Path(entry.path) for entry in _entries(Path("/proc")) if entry.name.isdecimal()]
+    return [Path(entry.path) for entry in _entries(_PROC) if entry.name.isdecimal()]
 
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:

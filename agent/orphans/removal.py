@@ -1,6 +1,6 @@
 """Removes orphans, each with the tool that created it. Raise OSError, CommandError, ValueError.
 
-Each is checked again just before: its process ID or name may belong to another resource by then.
+Each orphan is checked again immediately before: its process ID or name may belong to another resource by then.
 """
 
 from __future__ import annotations

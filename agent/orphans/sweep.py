@@ -46,7 +46,7 @@ class Sweep:
             await self._clock.sleep(PERIOD_SECONDS)
 
     async def sweep(self) -> None:
-        """Remove the orphans found now. Raises CRIError, OSError where resources or owners cannot be read."""
+        """Remove the orphans found now. Raises CRIError, OSError if resources or owners cannot be read."""
         by = await asyncio.to_thread(machine.daemon, self._of.socket)
         items = await asyncio.to_thread(machine.scan, self._of, by)
         leases = await self._client.containerd.leases()

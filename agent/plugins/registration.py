@@ -27,7 +27,7 @@ class PluginClient:
                 await self._channel.ready()
             return await self._channel.unary(f"{_SERVICE}/GetInfo", InfoRequest(), PluginInfo, CALL_SECONDS)
         except TimeoutError:
-            raise PluginError(f"nobody answers at socket {self._socket}") from None
+            raise PluginError(f"no answer from socket {self._socket}") from None
         except CRIError as error:
             raise PluginError(
                 f"failed to get plugin info using RPC GetInfo at socket {self._socket}: {error}"

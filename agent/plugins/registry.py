@@ -1,12 +1,12 @@
 """The plugin registry: registers the plugin behind each socket in a directory.
 
 A plugin creates a socket anywhere below `plugins_registry`, serving the registration interface. inotify reports changes there;
-every change has the directory read again, so no event has to be understood. Each socket has a task for as long as it exists: it
-registers the plugin with the handler of its type, waits until the socket is removed or replaced (another inode or time), and
-deregisters it then. Failures are retried with a growing delay, as upstream does (pkg/kubelet/pluginmanager: 0.5 s doubling to 2
-min 2 s). No plugin waits for another.
+every change makes the registry read the directory again, so events are not interpreted. Each socket has a task while it exists:
+it registers the plugin with the handler of its type, waits until the socket is removed or replaced (another inode or time), and
+then deregisters it. Failures are retried with a back-off, as upstream (pkg/kubelet/pluginmanager: 0.5 s, doubling to
+2 min 2 s). No plugin waits for another.
 
-Until the first socket appears, nothing of the protocol is loaded.
+The protocol's modules are imported when the first socket appears.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 _EVENTS = inotify.CREATE | inotify.DELETE | inotify.MOVED_FROM | inotify.MOVED_TO
 LOOK_SECONDS = 60.0
-"""How often the folder is read although nothing was heard of it."""
+"""Maximum interval in seconds between two scans of the folder, also without an event."""
 FIRST_RETRY, LAST_RETRY = 0.5, 122.0
 
 _Identity = tuple[int, int]

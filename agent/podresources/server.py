@@ -25,7 +25,7 @@ class PodResourcesServer:
         self._managers, self._views = managers, views
 
     async def run(self) -> None:
-        """Serve until cancelled. Raise OSError where the socket cannot be made."""
+        """Serve until cancelled. Raise OSError if the socket cannot be made."""
         methods = {"List": self._list, "Get": self._get, "GetAllocatableResources": self._allocatable}
         async with UnixServer(self._socket, SERVICE, methods):
             await asyncio.Event().wait()

@@ -56,22 +56,26 @@ def admit(
     own = (pod.metadata.uid or "") in static
     critical = qos.is_critical(pod, static=own)
     refused = (
-        _pressure(pod, node, critical) or _sysctls(pod, config) or _os(pod) or _groups_policy(pod, node) or _size(pod)
+        _pressure(pod, node, critical=critical)
+        or _sysctls(pod, config)
+        or _os(pod)
+        or _groups_policy(pod, node)
+        or _size(pod)
     )
     if refused:
         return Admission(rejection(*refused))
-    short = _too_many(others, config) + _resources(pod, others, node)
+    shortages = _too_many_pods(others, config) + _resources(pod, others, node)
     mismatch = _affinity(pod, node, config) or _ports(pod, others) or (None if own else _taints(pod, node))
     if not critical:
-        first = (f"OutOf{short[0].name}", str(short[0])) if short else mismatch
-        refused = first or _app_armor(pod, node) or _shutting_down(node)
+        reason = (f"OutOf{shortages[0].name}", str(shortages[0])) if shortages else mismatch
+        refused = reason or _app_armor(pod, node) or _shutting_down(node)
         return Admission(rejection(*refused) if refused else None)
     refused = mismatch or _app_armor(pod, node) or _shutting_down(node)
     if refused:
         return Admission(rejection(*refused))
     try:
-        way = preemption.victims(pod, [other.pod for other in others], short, static=static)
-        return Admission(preempt=tuple(way), wanting=short[0].name if short else "")
+        victims = preemption.victims(pod, [other.pod for other in others], shortages, static=static)
+        return Admission(preempt=tuple(victims), wanting=shortages[0].name if shortages else "")
     except preemption.NothingToPreempt as error:
         text = f"Unexpected error while attempting to recover from admission failure: preemption: {error}"
         return Admission(rejection("UnexpectedAdmissionError", text))
@@ -81,7 +85,7 @@ Refusal = tuple[str, str]
 """Reason and message."""
 
 
-def _pressure(pod: core_v1.Pod, node: NodeState, critical: bool) -> Refusal | None:
+def _pressure(pod: core_v1.Pod, node: NodeState, *, critical: bool) -> Refusal | None:
     """Refuse what a node under pressure would only evict again (pkg/kubelet/eviction: Admit)."""
     held = [name for name, holds in node.pressures().items() if holds]
     if not held or critical:
@@ -118,11 +122,11 @@ def _groups_policy(pod: core_v1.Pod, node: NodeState) -> Refusal | None:
 
 def _size(pod: core_v1.Pod) -> Refusal | None:
     """Refuse more names of resources than fit into the checkpoint's limit. Upstream has no such limit."""
-    refused = resource_state.refusal(pod.metadata.uid or "", allocation.sizes(pod), pod.spec.resources)
+    refused = resource_state.refusal(pod.metadata.uid or "", allocation.size_of(pod))
     return ("PodResourcesTooLarge", refused) if refused else None
 
 
-def _too_many(others: list[PodRequests], config: AgentConfig) -> list[Shortage]:
+def _too_many_pods(others: list[PodRequests], config: AgentConfig) -> list[Shortage]:
     used = len(others)
     return [Shortage("pods", 1, used, config.max_pods)] if used + 1 > config.max_pods else []
 
@@ -172,16 +176,16 @@ def _predicate(name: str, text: str) -> Refusal:
 
 
 def _app_armor(pod: core_v1.Pod, node: NodeState) -> Refusal | None:
-    """Refuse a pod that asks to be confined on a host that cannot (pkg/security/apparmor)."""
+    """Reject a pod with an AppArmor profile on a host without AppArmor (pkg/security/apparmor)."""
     if node.app_armor:
         return None
     shared = pod.spec.security_context
-    asked = [shared.app_armor_profile] if shared else []
+    profiles = [shared.app_armor_profile] if shared else []
     for container in (*pod.spec.init_containers, *pod.spec.containers):
-        asked += [container.security_context.app_armor_profile] if container.security_context else []
+        profiles += [container.security_context.app_armor_profile] if container.security_context else []
     prefix = "container.apparmor.security.beta.kubernetes.io/"
     annotated = [text for key, text in pod.metadata.annotations.items() if key.startswith(prefix)]
-    if any(p is not None and p.type != "Unconfined" for p in asked) or any(t != "unconfined" for t in annotated):
+    if any(p is not None and p.type != "Unconfined" for p in profiles) or any(t != "unconfined" for t in annotated):
         return "AppArmor", "Cannot enforce AppArmor: AppArmor is not enabled on the host"
     return None
 

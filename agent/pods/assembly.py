@@ -8,11 +8,12 @@ from functools import partial
 
 from agent.base import Base
 from agent.images.credentials.node_credentials import keyring
+from agent.images.image_access import ImageAccess
 from agent.images.manager import Images
-from agent.images.records import ImageRecords
 from agent.managers.assembly import Resources
 from agent.node.log_rotation import LogRotation
-from agent.node.registration import Node
+from agent.node.registration import NodeRegistration
+from agent.pods.clock_steps import ClockSteps
 from agent.pods.dependencies import PodDependencies
 from agent.pods.hooks import Hooks
 from agent.pods.lifecycle_events import RelistHealth
@@ -42,7 +43,7 @@ class Pods:
     services: Informer[core_v1.Service]
     runtime_classes: Informer[node_v1.RuntimeClass]
     mirrors: MirrorPods
-    image_records: ImageRecords
+    image_access: ImageAccess
     resources: PodResourceStates
 
     async def start(self, tasks: Tasks, base: Base) -> None:
@@ -52,6 +53,7 @@ class Pods:
         tasks.loop("follow Services", self.services.run)
         tasks.loop("follow RuntimeClasses", self.runtime_classes.run)
         tasks.start("pods", self.workers.run())
+        tasks.loop("clock steps", ClockSteps(clock, self.workers.clock_stepped).run)
         rotation = LogRotation(
             base.runtime.client.runtime,
             self.manager,
@@ -82,7 +84,7 @@ async def assemble(
     base: Base,
     resources: Resources,
     volumes: Volumes,
-    node: Node,
+    node: NodeRegistration,
     manager: PodManager,
     references: ReferenceStore,
     classes: Informer[node_v1.RuntimeClass],
@@ -92,20 +94,20 @@ async def assemble(
     """Build the parts; nothing runs yet."""
     config, client, clock = base.config, base.client, base.clock
     startup = PodStartupTracker(base.metrics)
-    records = ImageRecords(
+    access = ImageAccess(
         config.root_dir / "image_manager",
         lambda: format_time(clock.now()),
         config.image_verification,
         config.image_allowlist,
     )
-    await asyncio.to_thread(records.load)
+    await asyncio.to_thread(access.load)
     images = Images(
         base.runtime.client,
         base.recorder,
         parallel=1 if config.serialize_image_pulls else config.max_parallel_image_pulls,
         back_off_max=config.back_off_max,
         keyring=keyring(config, client, clock),
-        records=records,
+        access=access,
         metrics=base.metrics,
         startup=startup,
         clock=clock,
@@ -135,11 +137,11 @@ async def assemble(
     )
     mirrors = MirrorPods(client, config.node_name, clock=clock)
     workers = PodWorkers(deps, manager, mirrors, node.refresh, relist)
-    return Pods(manager, workers, prober, services, classes, mirrors, records, deps.resources)
+    return Pods(manager, workers, prober, services, classes, mirrors, access, deps.resources)
 
 
 def runtime_handler(classes: Informer[node_v1.RuntimeClass], name: str) -> str:
-    """Return the runtime handler of a RuntimeClass. Raise KeyError where it does not exist."""
+    """Return the runtime handler of a RuntimeClass. Raise KeyError if it does not exist."""
     found = classes.get(name)
     if found is None:
         raise KeyError(name)

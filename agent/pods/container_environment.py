@@ -1,30 +1,52 @@
-"""Makes a container's environment, a large one in a thread.
+"""Computes a container's environment, a large one in a thread.
 
-The Services of a namespace may have so many ports, its ConfigMaps so many keys, and a container so many variables that making
-them would block the event loop for longer than other pods' probes may wait. Those of one namespace are made one after another.
+A namespace may have so many ports of Services and keys of ConfigMaps, and a container so many variables, that computing them
+would block the event loop for longer than the timeouts of other pods' probes. Environments of one namespace are computed one
+after the other.
+
+Files with variables (fileKeyRef) belong to the pod and take up to 1 MiB to parse. Threads read them as they do other work on
+volumes: few at a time, fair by namespace, and those that hang delay nobody.
 """
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Mapping
+
 from agent import threads
 from agent.pods.dependencies import PodDependencies
 from agent.podspec import environment
+from agent.podspec.env_files import EnvFile
 from agent.podspec.environment import EnvironmentSources
 from agent.podspec.security import AnyContainer
+from agent.volumes import env_files
+from agent.volumes.mounted_volume import MountedVolume
 from kube.api import core_v1
 
+log = logging.getLogger(__name__)
+
 PORTS = 200
-"""Most ports of a namespace's Services for which variables are made on the event loop: a millisecond."""
+"""Maximum number of ports of a namespace's Services for which the event loop computes variables (a millisecond)."""
 VARIABLES = 200
-"""Most variables of a container that are made on the event loop."""
+"""Maximum number of variables of a container that the event loop computes."""
+LONGEST_ERROR = 512
+"""Characters of an error of a file in the log; it contains a path of the pod's author."""
 
 
 async def make_environment(
-    deps: PodDependencies, pod: core_v1.Pod, container: AnyContainer, pod_ips: tuple[str, ...]
+    deps: PodDependencies,
+    pod: core_v1.Pod,
+    container: AnyContainer,
+    pod_ips: tuple[str, ...],
+    mounted: Mapping[str, MountedVolume],
 ) -> dict[str, str]:
     """Return the container's variables in order. Raise ContainerConfigError, OSError (EAGAIN)."""
     namespace, node = pod.metadata.namespace or "", deps.node
-    services = environment.linked_services(deps.services.list(), namespace, pod.spec.enable_service_links is not False)
+    services = environment.linked_services(
+        deps.services.list(), namespace, links=pod.spec.enable_service_links is not False
+    )
+
+    files = await _read_files(pod, container, mounted)
 
     def make() -> dict[str, str]:
         around = EnvironmentSources(
@@ -33,6 +55,7 @@ async def make_environment(
             pod_ips=pod_ips,
             host_ips=node.host_ips,
             allocatable=node.allocatable,
+            files=files,
         )
         return environment.environment(pod, container, around)
 
@@ -41,3 +64,30 @@ async def make_environment(
         return make()
     owner = threads.Owner(pod.metadata.uid or "", namespace)
     return await threads.call(f"environment in {namespace}", make, owner=owner)
+
+
+async def _read_files(
+    pod: core_v1.Pod, container: AnyContainer, mounted: Mapping[str, MountedVolume]
+) -> dict[tuple[str, str], EnvFile]:
+    """Read the files that a container's variables name, by volume and path: only those in emptyDir volumes.
+
+    The API server allows no others. Another volume may be a folder of the machine, or the runtime's. Raise
+    ContainerConfigError, OSError (EAGAIN).
+    """
+    own = {volume.name for volume in pod.spec.volumes if volume.empty_dir is not None}
+    sources = (variable.value_from.file_key_ref for variable in container.env if variable.value_from is not None)
+    wanted: dict[tuple[str, str], set[str]] = {}
+    for source in sources:
+        if source is not None and source.volume_name in own and source.volume_name in mounted:
+            wanted.setdefault((source.volume_name, source.path), set()).add(source.key)
+    if not wanted:
+        return {}
+
+    paths = {name: volume.path for name, volume in mounted.items() if name in own}
+    key = f"environment files of pod {pod.metadata.uid}"
+    found = await threads.call(key, env_files.read, paths, wanted, owner=threads.Owner.of(pod))
+    errors = sorted({file.error for file in found.values() if file.error})
+    if errors:
+        shown = errors[0] if len(errors[0]) <= LONGEST_ERROR else f"{errors[0][:LONGEST_ERROR]}..."
+        log.warning("pod %s: container %s: %s (%d files)", pod.metadata.uid, container.name, shown, len(errors))
+    return found

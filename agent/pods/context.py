@@ -22,8 +22,8 @@ class PodContext:
     reporter: PodReporter
     wakeup: WakeUp
     pending_resize: Callable[[core_v1.Pod], PendingResize | None]
-    """Decides why the node cannot resize the pod now; None where it can."""
+    """Decides why the node cannot resize the pod now; None if it can."""
     size_changed: Callable[[], None]
     """Called when another size was allocated to the pod."""
-    released: Callable[[], None]
+    resources_released: Callable[[], None]
     """Called when the pod's resources on the node are released."""

@@ -1,14 +1,16 @@
-"""CrashLoopBackOff: how long a container that keeps ending waits before it is restarted.
+"""CrashLoopBackOff: the delay before a container is restarted that exits repeatedly.
 
-Restarts are counted by the container's name and the hash of its spec: a container that was changed starts without delay. The
-first wait is ten seconds, each one after it twice as long (backoff.py).
+Restarts are counted by the container's name and the hash of its spec: a container that was changed starts without
+delay. The first restart is without delay, the second after ten seconds, and the delay doubles each time. The
+count starts over for a container that ended more than twice the longest delay after its last counted restart
+(`backoff.py: BackOff._expired`).
 """
 
 from __future__ import annotations
 
 from agent.backoff import BackOff
 from agent.lifecycle import container_hash, find_container
-from agent.records import ContainerRecord
+from agent.runtime_records import ContainerRecord
 from agent.status.container import Waiting
 from kube import duration
 from kube.api import core_v1
@@ -30,9 +32,9 @@ class CrashLoopBackOff:
         """By container name: the ID of the last instance, and when it ended by the monotonic clock."""
 
     def ready_at(self, pod: core_v1.Pod, name: str, record: ContainerRecord) -> float:
-        """Return from when on (epoch seconds; 0: now) a container whose last instance ended may be restarted.
+        """Return the time (epoch seconds; 0: now) from which a container that exited may be restarted.
 
-        How long ago that was is read from the wall clock once: a step of it afterwards changes no wait.
+        The time since the exit is computed once: later steps of the wall clock do not change the delay.
         """
         now, monotonic = self._clock.now().timestamp(), self._clock.monotonic()
         container_id, ended = self._ended.get(name, ("", 0.0))
@@ -43,12 +45,12 @@ class CrashLoopBackOff:
         return now + ready - monotonic if ready > monotonic else 0.0
 
     def count(self, pod: core_v1.Pod, name: str, record: ContainerRecord | None) -> None:
-        """Count a restart of a container that exited: the next one waits longer."""
+        """Count a restart of a container that exited, which increases its delay."""
         if record is not None and record.exited:
             self._back_off.next(_key(pod, name), self._clock.monotonic())
 
-    def reset(self, pod: core_v1.Pod, name: str) -> None:
-        """Forget the restarts of a container: they were not its fault."""
+    def forget_restarts(self, pod: core_v1.Pod, name: str) -> None:
+        """Reset the count of a container whose restarts were not caused by its own exits."""
         self._back_off.reset(_key(pod, name))
 
     def waiting(self, pod: core_v1.Pod, name: str) -> Waiting:
@@ -57,7 +59,7 @@ class CrashLoopBackOff:
         return Waiting(REASON, f"back-off {delay} restarting failed container={name} pod={_full_name(pod)}")
 
     def event(self, pod: core_v1.Pod, name: str, record: ContainerRecord | None) -> str:
-        """Return the message of the event that a container has begun to wait, "" where it was recorded before."""
+        """Return the message of the event for the start of a back-off, "" if it was emitted already."""
         if record is None or self._reported.get(name) == record.id:
             return ""
         self._reported[name] = record.id

@@ -1,4 +1,4 @@
-"""The parts of the agent that pods' steps use, made once by `agent.assembly` and passed as one value."""
+"""Dependencies of the pod workers' steps, created once by `agent.assembly` and passed as one value."""
 
 from __future__ import annotations
 

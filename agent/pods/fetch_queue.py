@@ -78,7 +78,7 @@ class FetchQueue:
             log.exception("fetching a ConfigMap or Secret")
 
     def _take(self) -> tuple[str, str, FetchedObject] | None:
-        """Pop the next object by round robin over namespaces and their pods; None where it is too early for all."""
+        """Pop the next object by round robin over namespaces and their pods; None if it is too early for all."""
         now = self._clock.monotonic()
         for namespace, pods in self._namespaces.items():
             for pod, heap in pods.items():

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from agent import http_get, http_request
-from agent.http_answer import AnswerError
+from agent import commands, http_get, http_request
+from agent.http_response import ResponseError
 from agent.interfaces import HookError
 from agent.probes.http import headers_of
 from agent.threads import Owner
@@ -17,7 +17,9 @@ from kube.clock import SYSTEM, Clock
 
 HTTP_SECONDS = 30.0
 USER_AGENT = "kube-lifecycle/1.36"
-_BODY_BYTES = 10 * 1024
+LONGEST = 1024
+"""Characters of a failed hook's message, which the log and the container's status contain (upstream has no limit)."""
+_LONGEST_COMMAND = 400
 
 
 class Hooks:
@@ -37,27 +39,27 @@ class Hooks:
         """Run the handler to its end. Raise HookError."""
         try:
             if handler.exec is not None:
-                await self._exec(container_id, handler.exec.command)
+                await self._exec(Owner.of(pod), container_id, handler.exec.command)
             elif handler.http_get is not None:
                 await self._http_get(Owner.of(pod), pod_ip, container, handler.http_get)
             elif handler.sleep is not None:
                 await self._clock.sleep(handler.sleep.seconds)
             else:
                 raise HookError("invalid handler: handler has no supported action")
-        except HookError:
-            raise
+        except HookError as error:
+            raise HookError(_cut(str(error), LONGEST)) from error
         except Exception as error:
             # A pod's author writes the hook: whatever is wrong with it (a host that is no name: UnicodeError) is its failure.
-            raise HookError(f"{type(error).__name__}: {error}") from error
+            raise HookError(_cut(f"{type(error).__name__}: {error}", LONGEST)) from error
 
-    async def _exec(self, container_id: str, command: list[str]) -> None:
+    async def _exec(self, owner: Owner, container_id: str, command: list[str]) -> None:
         try:
-            answer = await self._runtime.runtime.exec_sync(container_id, command)
+            ended = await commands.run(self._runtime.runtime, owner.namespace, container_id, command)
         except CRIError as error:
             raise HookError(str(error)) from error
-        if answer.exit_code != 0:
-            said = (answer.stdout[:_BODY_BYTES] + answer.stderr[:_BODY_BYTES])[:_BODY_BYTES].decode(errors="replace")
-            raise HookError(f"command '{' '.join(command)}' exited with {answer.exit_code}: {said}")
+        if ended.exit_code != 0:
+            shown = _cut(" ".join(command), _LONGEST_COMMAND)
+            raise HookError(f"command '{shown}' exited with {ended.exit_code}: {ended.output}")
 
     async def _http_get(
         self, owner: Owner, pod_ip: str, container: core_v1.Container, action: core_v1.HTTPGetAction
@@ -68,7 +70,7 @@ class Hooks:
         tls = tls_settings.unchecked()  # the container's certificate is its own, as with upstream's hooks
         try:
             answer = await http_get.get(request, owner, tls, deadline, 0)
-        except (http_get.ConnectError, AnswerError, OSError, EOFError) as error:
+        except (http_get.ConnectError, ResponseError, OSError, EOFError) as error:
             raise HookError(f"HTTP hook {url}: {error}") from error
         if answer.status >= 400:
             raise HookError(f"HTTP hook {url} answered {answer.status}")
@@ -84,3 +86,7 @@ def port_number(container: core_v1.Container, port: int | str) -> int:
     if port.isascii() and port.isdigit() and len(port) < 6:
         return int(port)
     raise HookError(f"couldn't find port: {port}")
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 3]}..."

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 
 from agent.pods.dependencies import PodDependencies
 from agent.pods.worker import PodWorker
-from agent.records import PodRuntime
 from agent.runtime import RuntimePod
+from agent.runtime_records import PodRuntime
 from cri.errors import CRIError, UnimplementedError
 from cri.events import Kind
 from kube import duration

@@ -15,6 +15,9 @@ from agent.pods.worker import PodWorker
 from agent.status.writer import StatusWriter
 from kube.events import WARNING
 
+AT_ONCE, NEXT_SECONDS = 8, 0.02
+"""Pods whose volumes are refreshed at once after a change of an object that they name; seconds between the next ones."""
+
 
 class PodManager:
     """The node's pods, by UID."""
@@ -74,11 +77,10 @@ class PodManager:
 
     # -- events ------------------------------------------------------------------------------------------
     def references_changed(self, uids: Iterable[str]) -> None:
-        """Handle a change of ConfigMaps or Secrets that these pods name."""
-        for uid in uids:
-            worker = self.workers.get(uid)
-            if worker is not None:
-                worker.references_changed()
+        """Handle a change of ConfigMaps or Secrets that these pods name: of a few at once, of many one after another."""
+        workers = [worker for uid in uids if (worker := self.workers.get(uid)) is not None]
+        for number, worker in enumerate(workers):
+            worker.references_changed(max(0, number - AT_ONCE) * NEXT_SECONDS)
 
     def outcome_changed(self, uid: str) -> None:
         """Handle a changed probe outcome of the pod."""
@@ -87,7 +89,7 @@ class PodManager:
             worker.request_sync()
 
     def resources_released(self, uid: str) -> None:
-        """Wake whoever waits for the resources of a pod: they are released."""
+        """Wake pods that wait for the resources of a pod: they are released."""
         for event in self._waiters.pop(uid, ()):
             event.set()
         for worker in self.workers.values():

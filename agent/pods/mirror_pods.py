@@ -1,6 +1,6 @@
 """Keeps a mirror pod in the API for each static pod: created again when deleted, deleted with its manifest.
 
-Each is reconciled by itself: one that the API refuses waits for its own next try and keeps no other from being shown.
+Each mirror pod is reconciled separately: one that the API rejects waits for its own retry and delays no other.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ from collections.abc import Iterable, Mapping
 from agent.backoff import BackOff
 from agent.pods.static import HASH, MIRROR, mirror_of
 from kube.api import core_v1
-from kube.client import Client, key_of
+from kube.client import Client
 from kube.clock import Clock
 from kube.controller import Controller
 from kube.errors import StatusError
+from kube.object_names import key_of
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +80,7 @@ class MirrorPods:
         return None if shown else LAST_RETRY
 
     async def _show(self, key: str) -> bool:
-        """Delete and create as the static pod asks for; False where another pod has the mirror's name. Raise StatusError."""
+        """Delete and create as the static pod requests; False if another pod has the mirror's name. Raise StatusError."""
         mirror, wanted = self._shown.get(key), self._wanted.get(key)
         # A deletion with a grace period is completed here: it terminates nothing that runs, as with upstream.
         if mirror is not None and (

@@ -24,7 +24,7 @@ class PodRequests:
 
 
 def ports_of(pod: core_v1.Pod) -> list[host_ports.HostPort]:
-    """Return the ports of the node that a pod's containers ask for."""
+    """Return the ports of the node that a pod's containers request."""
     return [
         (port.host_ip or host_ports.EVERY_ADDRESS, port.protocol or "TCP", port.host_port)
         for container in (*pod.spec.init_containers, *pod.spec.containers)

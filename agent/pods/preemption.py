@@ -16,7 +16,7 @@ from kube.api import core_v1
 
 MESSAGE = "Preempted in order to admit critical pod"
 END = End("Failed", "Preempting", MESSAGE, disruption="Pod was preempted by Kubelet to accommodate a critical pod.")
-"""How a preempted pod ends."""
+"""Phase, reason and message of a preempted pod."""
 
 
 @dataclass(frozen=True, slots=True)

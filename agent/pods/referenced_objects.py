@@ -1,7 +1,7 @@
 """Keeps one ConfigMap or Secret that pods name up to date: watched, or fetched again when it is a minute old.
 
 A watch reports a change at once and takes a connection, 80 KiB of memory at either end. Fetching is upstream's "Cache" strategy
-(configMapAndSecretChangeDetectionStrategy): an object is used for a minute, and fetched anew for a pod that starts.
+(configMapAndSecretChangeDetectionStrategy): an object is used for a minute, and fetched again for a pod that starts.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ from typing import Any
 
 import msgspec
 
-from kube import resources, serialize
-from kube.client import Client, metadata_of
+from kube import cancellation, resources, serialize
+from kube.client import Client
 from kube.clock import Clock
 from kube.errors import StatusError
 from kube.informer import Change, Informer
+from kube.object_names import metadata_of
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +57,17 @@ class WatchedObject:
         )
         self._informer.subscribe(self._object_changed)
         name = f"follow {reference.kind.__name__} {reference.key}"
-        self._task = asyncio.create_task(self._informer.run(), name=name)
+        self._clock = clock
+        self._task = asyncio.create_task(self._follow(), name=name)
+
+    async def _follow(self) -> None:
+        """Run the informer until cancelled; pods would use an old object for good if an unexpected error ended it."""
+        while True:
+            try:
+                await cancellation.as_error(self._informer.run())
+            except Exception:
+                log.exception("following %s failed", self._key)
+            await self._clock.sleep(LAST_RETRY)
 
     def get(self) -> Any:
         return self._informer.get(self._key)

@@ -56,7 +56,7 @@ class ReferenceStore:
         self._named: dict[str, int] = {}
         """Number of objects that a pod names, for pods over LARGEST, by pod UID."""
         self._watched: dict[Reference, None] = {}
-        """What is watched, the newest last."""
+        """Watched objects, the newest last."""
         self._polls = FetchQueue(clock)
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -90,7 +90,7 @@ class ReferenceStore:
     async def ready(self, uid: str) -> None:
         """Wait until all objects that the pod names were read; one that does not exist counts as read.
 
-        Raise ReferencesError where that is more than a pod may name.
+        Raise ReferencesError if that is more than a pod may name.
         """
         if uid in self._named:
             raise ReferencesError(f"pod names {self._named[uid]} ConfigMaps and Secrets, {LARGEST} are allowed")
@@ -161,7 +161,7 @@ class ReferenceStore:
         return source
 
     def _account(self, users: set[str], more: int) -> bool:
-        """Add to what an object's users hold; False where that is too much for each of them."""
+        """Add to what an object's users hold; False if that is too much for each of them."""
         for uid in users:
             self._bytes[uid] = self._bytes.get(uid, 0) + more
         return any(self._bytes[uid] <= LARGEST_BYTES for uid in users)
@@ -192,7 +192,7 @@ class ReferenceStore:
         return any(self._fetch_instead(reference) for reference in newest_first[:LOOKS])
 
     def _fetch_instead(self, reference: Reference) -> bool:
-        """Fetch what is watched from now on; False where its pods do not know it yet or hold too much then."""
+        """Fetch what is watched from now on; False if its pods do not know it yet or hold too much then."""
         followed = self._followed[reference]
         watched, users = followed.source, followed.users
         if not isinstance(watched, WatchedObject) or not watched.synced:

@@ -10,15 +10,15 @@ import msgspec
 
 from agent.interfaces import PodView, ProbeOutcome
 from agent.lifecycle import find_container
-from agent.pods.allocation import sizes
+from agent.pods.allocation import as_actuated, size_of
 from agent.pods.dependencies import PodDependencies
 from agent.pods.resize_events import ResizeEvents
 from agent.pods.setup import field_path
 from agent.pods.state import PodState
 from agent.status.container import StatusInputs
+from agent.status.patch import OURS
 from agent.status.phase import ENDED_PHASES
 from agent.status.pod import NodeFacts, pod_status, rejected_status
-from agent.status.writer import OURS
 from kube.api import core_v1
 
 LATE_SECONDS = 0.5
@@ -49,8 +49,6 @@ class PodReporter:
 
     def outcomes(self) -> dict[str, ProbeOutcome]:
         """Return the outcomes of the pod's probes, by container ID."""
-        if self._state.termination.outcomes:
-            return self._state.termination.outcomes
         found = ((c.id, self._deps.prober.outcome(c.id)) for c in self._state.runtime.containers if c.running)
         return {container_id: outcome for container_id, outcome in found if outcome is not None}
 
@@ -67,9 +65,13 @@ class PodReporter:
             outcomes=self.outcomes(),
             waiting=state.waiting,
             ended=termination.cause is not None or termination.finished,
-            actuated=resize.actuated or {},
+            actuated=resize.actuated.containers if resize.actuated is not None else {},
+            allocated=resize.allocated if resize.pending is not None else None,
+            allocated_containers=size_of(resize.allocated).containers if resize.pending is not None else {},
+            actual=as_actuated(resize.allocated, state.runtime, resize.actuated)
+            if resize.actuated is not None and state.resizing
+            else None,
             pending_resize=resize.pending,
-            allocated=sizes(resize.allocated) if resize.pending is not None else {},
             resize_error=resize.error,
         )
         status = pod_status(
@@ -86,8 +88,9 @@ class PodReporter:
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Report no status meanwhile."""
+        """Report nothing meanwhile but the pod's addresses, by which network policies go, if it takes long."""
         self._paused = True
+        self.publish_late()
         try:
             yield
         finally:
@@ -96,10 +99,15 @@ class PodReporter:
     def publish(self) -> None:
         """Report the pod's status where it changed."""
         self.cancel_late()
+        status = self.status()
         if self._paused:
-            return
-        status = self.last_status = self.status()
-        self._deps.startup.status_updated(self._state.pod, status, self._deps.now())
+            last = self.last_status or self.basis().status
+            if not status.pod_ips or status.pod_ips == last.pod_ips:
+                return
+            status = msgspec.structs.replace(last, pod_ip=status.pod_ip, pod_ips=status.pod_ips)
+        else:
+            self._deps.startup.status_updated(self._state.pod, status, self._deps.now())
+        self.last_status = status
         shown = self._state.api_pod
         if self._state.in_source and shown is not None:
             self._deps.writer.set(shown, status)

@@ -14,7 +14,7 @@ from kube.quantity import Quantity, milli, value
 def pending(
     pod: core_v1.Pod, others: Iterable[PodRequests], allocatable: Mapping[str, Quantity]
 ) -> PendingResize | None:
-    """Return why the node cannot give the pod what it now asks for; None where it can."""
+    """Return why the node cannot satisfy the pod's requested size; None if it can."""
     others = list(others)
     for name, amount in (("cpu", milli), ("memory", value)):
         if name not in allocatable:
@@ -32,9 +32,19 @@ def pending(
     return None
 
 
-def pending_for_swap(pod: core_v1.Pod, swaps: Callable[[core_v1.Container], bool]) -> PendingResize | None:
-    """Return why a pod is not resized where one of its containers may swap: its swap limit cannot be changed while it runs."""
-    for container in pod.spec.containers:
-        if swaps(container) and not needs_restart(container, {"memory"}):
-            return PendingResize("Infeasible", "In-place resize of containers with swap is not supported")
+def pending_for_swap(
+    pod: core_v1.Pod, allocated: core_v1.Pod, swaps: Callable[[core_v1.Pod, core_v1.Container], bool]
+) -> PendingResize | None:
+    """Return why a container that may swap cannot get another memory request: its swap limit cannot change while it runs."""
+    before = {c.name: c for c in (*allocated.spec.init_containers, *allocated.spec.containers)}
+    for container in (*pod.spec.init_containers, *pod.spec.containers):
+        has = before.get(container.name)
+        if has is None or _memory_request(container) == _memory_request(has) or needs_restart(has, {"memory"}):
+            continue
+        if swaps(pod, container) or swaps(allocated, has):
+            return PendingResize("Infeasible", "In-place resize of containers with swap is not supported.")
     return None
+
+
+def _memory_request(container: core_v1.Container) -> int:
+    return value(qos.requests(container.resources).get("memory", 0))

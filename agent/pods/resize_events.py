@@ -1,4 +1,4 @@
-"""Records the events of a pod's resizes: deferred or infeasible, started, completed (KEP-1287)."""
+"""Records the events of a pod's resizes: deferred or infeasible, started, failed, completed (KEP-1287)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ class ResizeEvents:
 
     def __init__(self, record_event: RecordEvent) -> None:
         self._record_event = record_event
-        self._told: tuple[int | None, str] = (None, "")
+        self._last_event: tuple[int | None, str] = (None, "")
+        self._last_error: tuple[int | None, str] = (None, "")
 
     def record(self, pod: core_v1.Pod, *, differs: bool, pending: PendingResize | None, settled: bool) -> None:
         """Record a new step: `differs` where running containers have another size, `settled` where all of them run."""
@@ -28,18 +29,25 @@ class ResizeEvents:
             self._once(pod, f"Resize{pending.reason}", pending.cause or pending.reason, WARNING, pending.message)
         elif differs:
             self._once(pod, "ResizeStarted", "started", NORMAL)
-        elif settled and self._told[1] == "ResizeStarted":
+        elif settled and self._last_event[1] == "ResizeStarted":
             self._once(pod, "ResizeCompleted", "completed", NORMAL)
+
+    def failed(self, pod: core_v1.Pod, error: str) -> None:
+        """Record that a resize cannot be actuated, once for each error."""
+        step = (pod.metadata.generation, error)
+        if step != self._last_error:
+            self._last_error = step
+            self._record_event(WARNING, "ResizeError", f"Pod resize error: {_summary(pod, error)}")
 
     def _once(self, pod: core_v1.Pod, reason: str, what: str, kind: str, error: str = "") -> None:
         step = (pod.metadata.generation, reason)
-        if step != self._told:
-            self._told = step
+        if step != self._last_event:
+            self._last_event = step
             self._record_event(kind, reason, f"Pod resize {what}: {_summary(pod, error)}")
 
 
 def _summary(pod: core_v1.Pod, error: str) -> str:
-    """Return what the pod asks for, in the JSON that upstream's events carry."""
+    """Return what the pod requests, in the JSON that upstream's events carry."""
     found: dict[str, Any] = {}
     for name, containers in (("initContainers", pod.spec.init_containers), ("containers", pod.spec.containers)):
         if containers:

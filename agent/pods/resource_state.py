@@ -1,18 +1,18 @@
-"""allocated_pods_state and actuated_pods_state: checkpoints of the sizes allocated to pods' containers, and actuated in them.
+"""allocated_pods_state and actuated_pods_state: checkpoints of the sizes allocated to pods, and actuated in them.
 
 The files and their checksums are upstream's of v1.36 (pkg/kubelet/allocation/state), so an upstream kubelet that takes the node
 over restarts nothing for a size that it does not know. Pods without any requests or limits need no entry. A pod that is gone
 leaves memory at once, and the file with the next write.
 
 Upstream's checksum is a step for each byte. So a pod's entry has a size limit, the newest entries are last in the file, and
-only what follows the first change is summed anew, in a thread.
+only what follows the first change is summed again, in a thread.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from itertools import takewhile
 from pathlib import Path
 
@@ -21,6 +21,7 @@ import msgspec
 from agent.kubelet_configuration import ConfigError
 from agent.managers import state_files
 from agent.managers.state_files import StateError
+from agent.pods.allocation import Size
 from kube.api import core_v1
 
 log = logging.getLogger(__name__)
@@ -29,9 +30,6 @@ ALLOCATED, ACTUATED = "allocated_pods_state", "actuated_pods_state"
 
 LARGEST = 64 * 1024
 """Largest size of a pod's entry in bytes: 300 containers with requests and limits of processors and memory."""
-
-Sizes = Mapping[str, core_v1.ResourceRequirements]
-"""By container name."""
 
 _PRINTED, _HEAD, _TAIL = b"(string)", b'{"entries":{', b"}}"
 """Go's printed type of the data, and the JSON around the pods' entries."""
@@ -59,15 +57,15 @@ class ResourceState:
         self._changed = False
         self._writing: asyncio.Task[None] | None = None
 
-    def of(self, uid: str) -> Sizes:
-        """Return what a pod's containers have; nothing where none has requests or limits, or the pod is not known."""
+    def of(self, uid: str) -> Size | None:
+        """Return a pod's size; None if the pod is not known, or neither it nor a container has requests or limits."""
         found = self._pods.get(uid)
-        return (found.ContainerResources or {}) if found is not None else {}
+        return Size(found.ContainerResources or {}, found.PodLevelResources) if found is not None else None
 
-    def put(self, uid: str, sizes: Sizes, together: core_v1.ResourceRequirements | None) -> None:
-        """Set the sizes of a pod's containers and of the pod itself, unless they take more than LARGEST."""
-        pod = _Pod(dict(sizes), together)
-        sized = together is not None or any(size.limits or size.requests for size in sizes.values())
+    def put(self, uid: str, size: Size) -> None:
+        """Set a pod's size, unless it takes more than LARGEST."""
+        pod = _Pod(dict(size.containers), size.together)
+        sized = size.together is not None or any(own.limits or own.requests for own in size.containers.values())
         if self._pods.get(uid) == pod or not (sized or uid in self._pods):
             return
         part = _part(uid, pod)
@@ -160,7 +158,7 @@ def _part(uid: str, pod: _Pod) -> bytes:
     return msgspec.json.encode({uid: pod})[1:-1]
 
 
-def refusal(uid: str, sizes: Sizes, together: core_v1.ResourceRequirements | None) -> str:
-    """Return why a pod cannot have these sizes, "" where it can."""
-    size = len(_part(uid, _Pod(dict(sizes), together)))
-    return f"requests and limits of the pod take {size} bytes, {LARGEST} are allowed" if size > LARGEST else ""
+def refusal(uid: str, size: Size) -> str:
+    """Return why a pod cannot have this size, "" if it can."""
+    length = len(_part(uid, _Pod(dict(size.containers), size.together)))
+    return f"requests and limits of the pod take {length} bytes, {LARGEST} are allowed" if length > LARGEST else ""

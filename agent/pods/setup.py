@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
-from agent.cgroups import swap
+from agent.cgroups import swap, tree
+from agent.cgroups.cgroupfs import Limits
 from agent.images.manager import PresentImage
 from agent.lifecycle import Kind, Start
 from agent.pods import termination_messages as messages
@@ -59,6 +60,7 @@ def make_sandbox_config(deps: PodDependencies, pod: core_v1.Pod, attempt: int) -
         cfs_quota=config.cpu_cfs_quota,
         period_us=int(config.cpu_cfs_period * 1e6),
         ids=deps.user_namespaces.ids(pod),
+        share=deps.runtime.sandbox_list.share(),
     )
 
 
@@ -80,16 +82,22 @@ async def load_ids(deps: PodDependencies, pod: core_v1.Pod) -> None:
         await asyncio.to_thread(deps.user_namespaces.load_unread)
 
 
+def pod_limits(deps: PodDependencies, pod: core_v1.Pod) -> Limits:
+    """Return the limits of the pod's cgroup."""
+    config = deps.config
+    return tree.pod_limits(
+        pod,
+        cfs_quota=config.cpu_cfs_quota and not deps.managers.has_exclusive_cpus(pod.metadata.uid or ""),
+        period_us=int(config.cpu_cfs_period * 1e6),
+        pids=config.pod_pids_limit,
+    )
+
+
 async def make_folders(deps: PodDependencies, pod: core_v1.Pod) -> None:
     """Make the pod's cgroup and the folder of its logs. Raise OSError."""
     config = deps.config
     if config.cgroups_per_qos:
-        await deps.cgroups.ensure_pod(
-            pod,
-            cfs_quota=config.cpu_cfs_quota and not deps.managers.has_exclusive_cpus(pod.metadata.uid or ""),
-            period_us=int(config.cpu_cfs_period * 1e6),
-            pids=config.pod_pids_limit,
-        )
+        await deps.cgroups.ensure_pod(pod, pod_limits(deps, pod))
     log = log_directory(config.pod_logs_dir, pod)
     await asyncio.to_thread(log.mkdir, parents=True, exist_ok=True, mode=0o755)
 
@@ -125,7 +133,7 @@ async def make_container_config(
     config = deps.config
     verify_user(pod, container, image.user)
     run_options = await deps.managers.run_options(pod, container)
-    env = {**run_options.env, **await make_environment(deps, pod, container, pod_ips)}
+    env = {**run_options.env, **await make_environment(deps, pod, container, pod_ips, mounted)}
     mounts = await deps.volumes.container_mounts(pod, container, mounted, env)
     mounts += await asyncio.to_thread(_managed_mounts, deps, pod, container, pod_ips)
     ids = deps.user_namespaces.ids(pod)
@@ -150,6 +158,7 @@ async def make_container_config(
             ids=ids,
         ),
         resources=make_resources(deps, pod, container, static=static),
+        share=deps.runtime.container_list.share(),
     )
     made = make() if len(env) <= MANY else await asyncio.to_thread(make)
     made.devices.extend(container_devices(container, mounted))

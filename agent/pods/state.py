@@ -5,15 +5,14 @@ It can be rebuilt at any time: containers, restart counts and hashes are in the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from agent.backoff import BackOff
-from agent.interfaces import ProbeOutcome
-from agent.lifecycle import End
-from agent.lifecycle.resize import PendingResize
+from agent.lifecycle import End, resize
+from agent.lifecycle.resize import Actuated, PendingResize
 from agent.pods.crash_loop import CrashLoopBackOff
 from agent.pods.pod_requests import PodRequests
-from agent.records import PodRuntime
+from agent.runtime_records import PodRuntime
 from agent.status.container import Waiting
 from agent.status.phase import ENDED_PHASES
 from agent.volumes.mounted_volume import MountedVolume
@@ -21,18 +20,18 @@ from cri.messages import PodSandboxConfig
 from kube.api import core_v1
 from kube.clock import Clock
 
-SANDBOX, VOLUMES = "", "/volumes"
+SANDBOX, VOLUMES, RESIZE = "", "/volumes", "/resize"
 """Names of steps that fail, beside those of containers."""
 
 
 class StepBackOff:
-    """The back-off of steps that failed, by container name, SANDBOX, VOLUMES or "/resize/" and a container's name."""
+    """The back-off of steps that failed, by container name, SANDBOX, VOLUMES or RESIZE."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._delays = BackOff(1.0, 60.0)
         self.retry_at: dict[str, float] = {}
-        """When to try again, by the monotonic clock."""
+        """Time of the next try of each step, by the monotonic clock."""
 
     def failed(self, step: str) -> None:
         """Count a failure."""
@@ -55,33 +54,33 @@ class VolumeState:
 
     mounted: dict[str, MountedVolume] | None = None
     refresh_at: float | None = None
-    """When (by the monotonic clock) to set them up again: a token expires, or contents changed (0.0: now)."""
+    """Monotonic time of the next refresh: a token expires, or contents changed (0.0: now)."""
     config_generation: int = 0
-    """How often a ConfigMap or Secret that the pod names has changed."""
+    """Number of changes of the ConfigMaps and Secrets that the pod names."""
 
 
 @dataclass(slots=True)
 class ResizeState:
-    """The sizes of the pod's containers: allocated by the node, and actuated in the runtime (KEP-1287)."""
+    """The pod's sizes: allocated by the node, and actuated in the runtime and in the pod's cgroup (KEP-1287, KEP-5419)."""
 
     allocated: core_v1.Pod
-    """The pod in the size that the node has allocated: the spec's, but for a resize that is pending."""
-    actuated: dict[str, core_v1.ResourceRequirements] | None = None
-    """By container ID: what the running containers were given; None until the last agent's checkpoint was read."""
+    """The pod in the size that the node has allocated: the spec's, except while a resize is pending."""
+    actuated: Actuated | None = None
+    """The resources of running containers and of the pod's cgroup; None until the checkpoint has been read."""
     pending: PendingResize | None = None
     error: str = ""
+    pod_unsettled: bool = False
+    """The pod's cgroup has other limits than the allocated ones: a resize has begun and is not complete."""
 
 
 @dataclass(slots=True)
 class Termination:
-    """Why and how the pod ends on this node, and how far its end is."""
+    """Cause, grace period and progress of the pod's termination on this node."""
 
     cause: End | None = None
     rejection: End | None = None
     grace: int | None = None
-    """The grace period of whoever ended the pod, in seconds, where it is not the pod's own."""
-    outcomes: dict[str, ProbeOutcome] = field(default_factory=dict)
-    """By container ID: the last probe outcomes, kept while containers are stopped."""
+    """The grace period in seconds that the termination's cause sets, if it is not the pod's own."""
     finished: bool = False
     """Nothing of the pod runs any more, and its resources on the node are released."""
     removed: bool = False
@@ -126,7 +125,7 @@ class PodState:
         self.volumes = VolumeState()
         self.resize = ResizeState(allocated)
         self.termination = Termination(cause=rejection, rejection=rejection)
-        self.back_off = StepBackOff(clock)
+        self.step_back_off = StepBackOff(clock)
         self.crash_loop = CrashLoopBackOff(clock, back_off_max)
         self._requests: PodRequests | None = None
 
@@ -146,6 +145,14 @@ class PodState:
     def cpu_request(self) -> int:
         """CPU request of the pod in its allocated size, in millicores."""
         return self.requests.requests.get("cpu", 0)
+
+    @property
+    def resizing(self) -> bool:
+        """The pod or a container of it has another size than the allocated one, which is to be actuated."""
+        size = self.resize
+        if size.actuated is None:
+            return False
+        return size.pod_unsettled or resize.differs(size.allocated, self.runtime, size.actuated)
 
     @property
     def deleted(self) -> bool:

@@ -2,13 +2,12 @@
 
 Both are files that the container's processes control, so they are opened without following links and read up to a limit
 (pkg/kubelet/kuberuntime: 4096 bytes of file, 80 lines and 2048 bytes of log). The file is the agent's own, on its disk, or one
-of a volume that is mounted at the message's path. A volume may never answer: it is read in a thread of the pod's, and the
-message is empty where that takes longer than `VOLUME_SECONDS`.
+of a volume that is mounted at the message's path. Reading from a volume may block for ever: a thread of the pod reads it,
+and the message is empty if that takes longer than `VOLUME_SECONDS` once it has begun.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import stat
@@ -16,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from agent import threads
-from agent.records import ContainerRecord
+from agent.runtime_records import ContainerRecord
 from agent.threads import Owner
 
 FILE_BYTES, LOG_BYTES, LOG_LINES = 4096, 2048, 80
@@ -40,8 +39,7 @@ async def with_message(record: ContainerRecord, pod_dir: Path, owner: Owner) -> 
         return with_own_message(record)
     file, text = record.message_file, ""
     with contextlib.suppress(OSError):  # TimeoutError, and the refusal of one more call that may hang
-        async with asyncio.timeout(VOLUME_SECONDS):
-            text = await threads.call_shared(f"message {file}", read_message, file, owner=owner)
+        text = await threads.call_shared(f"message {file}", read_message, file, owner=owner, seconds=VOLUME_SECONDS)
     return _completed(record, text)
 
 

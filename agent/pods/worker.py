@@ -2,40 +2,31 @@
 
 The worker sleeps until it is woken (wakeup.py) by anything that may matter: a new spec, a container's exit, a probe's outcome,
 a changed Secret, a timer. It reads what events named again and runs a sync (steps/sync.py) or the pod's termination
-(steps/termination.py) in a child task: so the termination can cancel a pull or a hook that is under way, and the status stays
-current meanwhile.
+(steps/termination.py) in a child task (child_task.py): so the termination can cancel a pull or a hook that is under way, and
+the status stays current meanwhile.
 
 A restart of the agent is the same as a new spec for a pod whose containers already run (state.py).
 """
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 
 from agent.lifecycle import End
 from agent.lifecycle.resize import PendingResize
+from agent.pods.child_task import ChildTask
 from agent.pods.context import PodContext
 from agent.pods.dependencies import PodDependencies
 from agent.pods.references import references_of
 from agent.pods.reporter import PodReporter
 from agent.pods.state import PodState
-from agent.pods.steps.records import read_exits, replace_records
+from agent.pods.steps.record_updates import read_exits, replace_records
 from agent.pods.steps.sync import sync
 from agent.pods.steps.termination import grace_seconds, terminate_pod
+from agent.pods.sync_metrics import SyncMetrics
 from agent.pods.wakeup import WakeUp
-from agent.records import PodRuntime
-from cri.errors import CRIError
+from agent.runtime_records import PodRuntime
 from kube.api import core_v1
-from kube.cancellation import AwaitedCancelled
-
-log = logging.getLogger(__name__)
-
-RUNTIME_SECONDS = 0.5
-"""Delay of the next try after a failed call to the runtime."""
-UNEXPECTED_SECONDS = 5.0
-"""Delay of the next try after an unexpected error."""
 
 
 class PodWorker:
@@ -48,28 +39,26 @@ class PodWorker:
         *,
         pending_resize: Callable[[core_v1.Pod], PendingResize | None],
         size_changed: Callable[[], None],
-        released: Callable[[], None],
+        resources_released: Callable[[], None],
     ) -> None:
         self.state, self._deps = state, deps
         self.reporter = PodReporter(state, deps)
         self._wakeup = WakeUp(deps.clock, state.uid)
-        self._context = PodContext(state, deps, self.reporter, self._wakeup, pending_resize, size_changed, released)
+        self._context = PodContext(
+            state, deps, self.reporter, self._wakeup, pending_resize, size_changed, resources_released
+        )
         self.request_sync = self._wakeup.request_sync
         self._unread: set[str] = set()
         """IDs of containers and sandboxes to read again."""
-        self._child: asyncio.Task[None] | None = None
-        self._terminating_within: int | None = None
-        """The grace period of the termination that is under way."""
-        self._created = deps.clock.monotonic()
-        self._syncs = 0
-        self._updated = False
-        """The spec was changed since the last sync."""
+        self._child = ChildTask(state, self._wakeup, deps.clock)
+        self._metrics = SyncMetrics(deps.metrics, deps.clock)
 
     # -- events ---------------------------------------------------------------------------------------------------
     def update(self, pod: core_v1.Pod) -> None:
         """Take over the API's newest version of the pod."""
         before, self.state.pod = self.state.pod.metadata, pod
-        self._updated |= before.generation != pod.metadata.generation
+        if before.generation != pod.metadata.generation:
+            self._metrics.spec_changed()
         if (before.labels, before.annotations) != (pod.metadata.labels, pod.metadata.annotations):
             self.state.volumes.refresh_at = 0.0  # downward API volumes may show them
         self.request_sync()
@@ -97,15 +86,24 @@ class PodWorker:
 
     def replace_runtime(self, runtime: PodRuntime) -> None:
         """Take over a listing of the runtime: it repairs what events missed."""
-        if self._child is None and runtime != self.state.runtime:
+        if not self._child.running and runtime != self.state.runtime:
             self._unread |= replace_records(self._context, runtime)
             self.request_sync()
 
-    def references_changed(self) -> None:
-        """Refresh the volumes and retry what failed: a ConfigMap or Secret that the pod names changed."""
+    def references_changed(self, delay: float = 0.0) -> None:
+        """Refresh the volumes and retry what failed, in so many seconds: a ConfigMap or Secret that the pod names changed."""
         self.state.volumes.config_generation += 1
         self.state.volumes.refresh_at = 0.0
-        self.state.back_off.retry_at.clear()
+        self.state.step_back_off.retry_at.clear()
+        if delay:
+            # Any sync before that refreshes them too.
+            self._wakeup.request_sync_at(self._deps.clock.monotonic() + delay)
+        else:
+            self.request_sync()
+
+    def clock_stepped(self) -> None:
+        """Compute again when tokens are renewed and the active deadline passes: both depend on the wall clock."""
+        self.state.volumes.refresh_at = 0.0
         self.request_sync()
 
     # -- the task -------------------------------------------------------------------------------------------------
@@ -120,75 +118,43 @@ class PodWorker:
                     unread, self._unread = self._unread, set()
                     await read_exits(self._context, unread)
                     self._wakeup.sync_requested = True
-                if self._child is not None and self._child.done():
-                    self._handle_result()
+                self._child.handle_result()
                 if state.terminating:
                     if state.termination.removed:
                         return
                     await self._terminate()
-                elif self._wakeup.sync_requested and self._child is None and not state.preempted:
-                    self._start_child(self._timed_sync(), "sync")
+                elif self._wakeup.sync_requested and not self._child.running and not state.preempted:
+                    if delay := self._child.delay():
+                        self._wakeup.sync_requested = False
+                        self._wakeup.request_sync_at(deps.clock.monotonic() + delay)
+                    else:
+                        self._child.start(self._metrics.observe(sync(self._context)), "sync")
                 elif self._wakeup.sync_requested:
                     self.reporter.publish_during_sync()
         finally:
             self._wakeup.cancel_timer()
             self.reporter.cancel_late()
-            await self._cancel_child()
+            await self._child.cancel()
             deps.prober.stop(state.uid)
             deps.references.forget(state.uid)
             deps.images.forget(state.uid)
 
     async def _terminate(self) -> None:
-        """Start the pod's termination; start it over with less time when the grace period was shortened."""
+        """Start the pod's termination, and start it over when the grace period was shortened; report what changes meanwhile."""
         grace = grace_seconds(self._context)
-        if self._child is not None:
-            if self._terminating_within is not None and grace >= self._terminating_within:
+        if self._child.running:
+            if self._child.grace is not None and grace >= self._child.grace:
+                self._publish_while_stopping()
                 return
-            await self._cancel_child()
+            await self._child.cancel()
             self.state.runtime_uncertain = True
         if self.state.termination.finished and not self.state.deleted:
             self.reporter.publish()  # a mirror pod may have been created that has no status yet
             return
-        self._terminating_within = grace
-        self._start_child(terminate_pod(self._context, grace), "end")
+        self._child.start(terminate_pod(self._context, grace), "end", grace)
 
-    def _start_child(self, work: Coroutine[None, None, None], what: str) -> None:
-        self._wakeup.sync_requested = False
-        self._wakeup.cancel_timer()
-        metadata = self.state.pod.metadata
-        self._child = asyncio.create_task(work, name=f"{what} pod {metadata.namespace}/{metadata.name}")
-        self._child.add_done_callback(lambda _: self._wakeup.wake())
-
-    async def _cancel_child(self) -> None:
-        if self._child is not None:
-            self._child.cancel()
-            await asyncio.gather(self._child, return_exceptions=True)
-            self._child = None
-
-    def _handle_result(self) -> None:
-        """Log the child task's error, and try again later."""
-        assert self._child is not None
-        child, self._child = self._child, None
-        # Whoever cancels a child here takes it away: this one ended with the cancellation of something that it awaited.
-        error = AwaitedCancelled() if child.cancelled() else child.exception()
-        if error is None:
-            return
-        if isinstance(error, CRIError):
-            # The call may have done something all the same: the runtime's records of the pod are read anew.
-            log.warning("%s: %s", child.get_name(), error)
-            self.state.runtime_uncertain = True
-        else:
-            log.error("%s failed", child.get_name(), exc_info=error)
-            self.state.runtime_uncertain |= child.cancelled()
-        self._terminating_within = None
-        delay = RUNTIME_SECONDS if isinstance(error, CRIError) else UNEXPECTED_SECONDS
-        self._wakeup.request_sync_at(self._deps.monotonic() + delay)
-
-    async def _timed_sync(self) -> None:
-        metrics, began = self._deps.metrics, self._deps.clock.monotonic()
-        if not self._syncs:
-            metrics.worker_start.observe(began - self._created)
-        kind = "create" if not self._syncs else "update" if self._updated else "sync"
-        self._syncs, self._updated = self._syncs + 1, False
-        await sync(self._context)
-        metrics.worker_seconds.observe(self._deps.clock.monotonic() - began, kind)
+    def _publish_while_stopping(self) -> None:
+        """Report what is new of containers that have not stopped yet, such as their readiness."""
+        if self._wakeup.sync_requested and any(record.running for record in self.state.runtime.containers):
+            self._wakeup.sync_requested = False
+            self.reporter.publish()

@@ -15,9 +15,11 @@ from functools import partial
 from agent.cgroups import qos
 from agent.lifecycle import End
 from agent.lifecycle.resize import PendingResize
+from agent.managers.resize import refuse_resize
 from agent.pods import preemption
 from agent.pods.admission import admit
 from agent.pods.allocation import as_allocated
+from agent.pods.child_task import UNEXPECTED_SECONDS
 from agent.pods.dependencies import PodDependencies
 from agent.pods.lifecycle_events import LifecycleEvents, RelistHealth
 from agent.pods.manager import PodManager
@@ -27,21 +29,22 @@ from agent.pods.resize_admission import pending, pending_for_swap
 from agent.pods.setup import may_swap
 from agent.pods.state import PodState
 from agent.pods.static import is_mirror
-from agent.pods.worker import UNEXPECTED_SECONDS, PodWorker
-from agent.records import PodRuntime
+from agent.pods.worker import PodWorker
 from agent.runtime import RuntimePod
+from agent.runtime_records import PodRuntime
 from agent.status.phase import ENDED_PHASES
 from kube import cancellation
 from kube.api import core_v1, meta_v1
-from kube.client import key_of
 from kube.events import WARNING
 from kube.informer import Change
+from kube.loops import Loops
+from kube.object_names import key_of
 
 log = logging.getLogger(__name__)
 
 
 class PodWorkers:
-    """Starts a worker for each of this node's pods, in `pods`; `refresh_node` reads the node object's labels anew."""
+    """Starts a worker for each of this node's pods, in `pods`; `refresh_node` reads the node object's labels again."""
 
     def __init__(
         self,
@@ -57,8 +60,8 @@ class PodWorkers:
         self._workers = pods.workers
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._found: dict[str, RuntimePod] = {}
-        """What the runtime had at the start, until a worker takes it over."""
-        self._awaiting_labels: dict[str, core_v1.Pod] = {}
+        """The runtime's pods of the first listing, by UID, until a worker takes them over."""
+        self._awaiting_node: dict[str, core_v1.Pod] = {}
         """Pods that wait for the node's labels."""
         self._group: asyncio.TaskGroup | None = None
         self._pods_changed = asyncio.Event()
@@ -74,13 +77,13 @@ class PodWorkers:
             self._mirror_changed(pod, gone=change.type == "DELETED")
             return
         if change.type == "DELETED":
-            self._awaiting_labels.pop(uid, None)
+            self._awaiting_node.pop(uid, None)
             worker = self._workers.get(uid)
             if worker is not None:
                 worker.source_removed()
             return
-        if uid in self._awaiting_labels:
-            self._awaiting_labels[uid] = pod
+        if uid in self._awaiting_node:
+            self._awaiting_node[uid] = pod
             return
         worker = self._workers.get(uid)
         if worker is None:
@@ -98,10 +101,15 @@ class PodWorkers:
             if worker.state.static and key_of(worker.state.pod) == key_of(mirror):
                 worker.update_mirror(self._mirrors.mirror_of_static(worker.state.pod))
 
+    def clock_stepped(self) -> None:
+        """Have all pods planned again after a step of the wall clock."""
+        for worker in self._workers.values():
+            worker.clock_stepped()
+
     def static_pods_changed(self, pods: Mapping[str, core_v1.Pod]) -> None:
         """Handle the manifests of this machine, by UID."""
         for uid in self._static.keys() - pods.keys():
-            self._awaiting_labels.pop(uid, None)
+            self._awaiting_node.pop(uid, None)
         self._static = dict(pods)
         self._mirrors.set_static_pods(pods)
         for worker in list(self._workers.values()):
@@ -113,7 +121,7 @@ class PodWorkers:
         """Start the static pods whose name is free: of a changed manifest, the old pod terminates first."""
         names = {key_of(worker.state.pod) for worker in self._workers.values() if worker.state.static}
         for uid, pod in self._static.items():
-            if uid not in self._workers and uid not in self._awaiting_labels and key_of(pod) not in names:
+            if uid not in self._workers and uid not in self._awaiting_node and key_of(pod) not in names:
                 self._add(pod, static=True)
                 self._update_mirror(uid, pod)
 
@@ -129,8 +137,8 @@ class PodWorkers:
             self._terminate_orphan(self._found.pop(uid))
 
     # -- workers ------------------------------------------------------------------------------------------------------
-    def _add(self, pod: core_v1.Pod, *, static: bool = False, labels_read: bool = False) -> None:
-        """Admit a pod or reject it; `static`: from a manifest; `labels_read`: the node's labels were read just now."""
+    def _add(self, pod: core_v1.Pod, *, static: bool = False, node_read: bool = False) -> None:
+        """Admit a pod or reject it; `static`: from a manifest; `node_read`: the Node object was read just now."""
         uid = pod.metadata.uid or ""
         found = self._found.pop(uid, None)
         runtime = found.runtime if found else None
@@ -142,11 +150,11 @@ class PodWorkers:
             allocated = as_allocated(pod, self._deps.resources.allocated.of(uid))
             admission = admit(allocated, others, self._deps.node, self._deps.config, static=own)
             rejected, preempted = admission.rejected, admission.preempt
-            old_labels = rejected is not None and rejected.reason == "NodeAffinity" and not labels_read
-            if old_labels and self._group is not None:
-                # The scheduler may have seen newer labels: nothing is rejected for old ones.
-                self._awaiting_labels[uid] = pod
-                self._group.create_task(self._read_labels_and_add(uid, static), name=f"node's labels for pod {uid}")
+            by_node = rejected is not None and rejected.reason in ("NodeAffinity", "TaintToleration")
+            if by_node and not node_read and self._group is not None:
+                # The scheduler may have seen newer labels and taints: nothing is rejected for old ones.
+                self._awaiting_node[uid] = pod
+                self._group.create_task(self._read_node_and_add(uid, static=static), name=f"Node object for pod {uid}")
                 return
         worker = self._create(pod, runtime, static=static, rejection=rejected)
         self._deps.startup.pod_added(pod, self._deps.now())
@@ -159,11 +167,15 @@ class PodWorkers:
                 self._deps.metrics.preemptions.inc(admission.wanting)
         self._start(worker)
 
-    async def _read_labels_and_add(self, uid: str, static: bool) -> None:
-        await self._refresh_node()
-        pod = self._awaiting_labels.pop(uid, None)
+    async def _read_node_and_add(self, uid: str, *, static: bool) -> None:
+        try:
+            await cancellation.as_error(self._refresh_node())
+        except Exception:
+            # An error of one pod must not stop the others.
+            log.exception("reading the Node object for pod %s failed", uid)
+        pod = self._awaiting_node.pop(uid, None)
         if pod is not None:
-            self._add(pod, static=static, labels_read=True)
+            self._add(pod, static=static, node_read=True)
             self._update_mirror(uid, pod)
 
     def _unknown(self, found: RuntimePod) -> None:
@@ -197,13 +209,13 @@ class PodWorkers:
             clock=deps.clock,
             back_off_max=deps.config.back_off_max,
         )
-        released = partial(self._pods.resources_released, uid)
+        resources_released = partial(self._pods.resources_released, uid)
         return PodWorker(
             state,
             deps,
             pending_resize=self._pending_resize,
             size_changed=self._pods_changed.set,
-            released=released,
+            resources_released=resources_released,
         )
 
     def _active(self) -> list[PodState]:
@@ -241,17 +253,20 @@ class PodWorkers:
             self._start_static()
 
     def _pending_resize(self, pod: core_v1.Pod) -> PendingResize | None:
-        """Decide why a pod cannot have its new size beside the others on the node; None where it can."""
+        """Decide why a pod cannot have its new size in addition to the others on the node; None if it can."""
         others = [state.requests for state in self._active() if state.uid != pod.metadata.uid]
-        deps, static = self._deps, self._workers[pod.metadata.uid or ""].state.static
+        deps, state = self._deps, self._workers[pod.metadata.uid or ""].state
         return (
-            deps.managers.refuse_resize(pod)
-            or pending_for_swap(pod, lambda container: may_swap(deps, pod, container, static=static))
+            pending_for_swap(
+                pod, state.resize.allocated, lambda pod, container: may_swap(deps, pod, container, static=state.static)
+            )
+            or refuse_resize(deps.managers.options, pod, state.resize.allocated)
             or pending(pod, others, deps.node.allocatable)
         )
 
     async def _share_cpu(self) -> None:
         """Keep the CPU shares of the burstable class at the sum of its pods' requests."""
+        self._pods_changed.set()  # the last attempt may have failed
         while True:
             await self._pods_changed.wait()
             self._pods_changed.clear()
@@ -267,7 +282,8 @@ class PodWorkers:
         """Follow the runtime and run workers until cancelled; containers are left as they are."""
         async with asyncio.TaskGroup() as group:
             self._group = group
-            group.create_task(cancellation.as_error(self._lifecycle_events.follow()), name="runtime events")
-            group.create_task(cancellation.as_error(self._lifecycle_events.relist_forever()), name="runtime relist")
+            loops = {"runtime events": self._lifecycle_events.follow, "relist": self._lifecycle_events.relist_forever}
             if self._deps.config.cgroups_per_qos:
-                group.create_task(cancellation.as_error(self._share_cpu()), name="CPU shares")
+                loops["CPU shares"] = self._share_cpu
+            for name, work in loops.items():
+                group.create_task(Loops(self._deps.clock).run(name, work), name=name)

@@ -1,4 +1,4 @@
-"""Builds a container's ContainerConfig, with the labels and annotations that outlive the agent."""
+"""Builds a container's ContainerConfig, with the labels and annotations that a restarted agent reads."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import msgspec
 
-from agent import records
+from agent import runtime_records
 from agent.cgroups import qos, swap
 from agent.lifecycle import container_hash
+from agent.list_budget import CONTAINER_BYTES, fitting
 from agent.managers.run_options import RunOptions
 from agent.podspec import environment
 from agent.podspec.sandbox import identity_labels
@@ -28,9 +29,11 @@ from cri.messages import (
     Signal,
 )
 from kube.api import core_v1
-from kube.quantity import milli, value
+from kube.quantity import MOST, milli, value
 
 DEFAULT_MESSAGE_PATH = "/dev/termination-log"
+_PATH_MAX = 4096
+"""The kernel's: a container whose message has a longer path cannot start."""
 
 
 def container_config(
@@ -43,8 +46,12 @@ def container_config(
     mounts: Sequence[Mount],
     security: LinuxContainerSecurityContext,
     resources: LinuxContainerResources,
+    share: int = CONTAINER_BYTES,
 ) -> ContainerConfig:
-    """Return what CreateContainer is given; command and arguments see the environment."""
+    """Return what CreateContainer is given; command and arguments see the environment.
+
+    Annotations that the agent does not read are passed where they fit into `share` bytes: the runtime lists them.
+    """
     config = ContainerConfig(
         metadata=ContainerMetadata(name=container.name, attempt=restart_count),
         image=ImageSpec(image=image_id, user_specified_image=container.image or ""),
@@ -53,8 +60,8 @@ def container_config(
         working_dir=container.working_dir or "",
         envs=[KeyValue(key=key, value=text) for key, text in env.items()],
         mounts=mounts,
-        labels={**identity_labels(pod), records.CONTAINER_NAME: container.name},
-        annotations=_annotations(pod, container, restart_count),
+        labels={**identity_labels(pod), runtime_records.CONTAINER_NAME: container.name},
+        annotations=_annotations(pod, container, restart_count, share),
         log_path=log_path(container.name, restart_count),
         stdin=bool(container.stdin),
         stdin_once=bool(container.stdin_once),
@@ -87,22 +94,25 @@ def log_path(name: str, restart_count: int) -> str:
     return f"{name}/{restart_count}.log"
 
 
-def _annotations(pod: core_v1.Pod, container: AnyContainer, restart_count: int) -> dict[str, str]:
+def _annotations(pod: core_v1.Pod, container: AnyContainer, restart_count: int, share: int) -> dict[str, str]:
+    path = container.termination_message_path or DEFAULT_MESSAGE_PATH
     result = {
-        records.HASH: container_hash(container),
-        records.RESTART_COUNT: str(restart_count),
-        records.MESSAGE_PATH: container.termination_message_path or DEFAULT_MESSAGE_PATH,
-        records.MESSAGE_POLICY: container.termination_message_policy or "File",
+        runtime_records.HASH: container_hash(container),
+        runtime_records.RESTART_COUNT: str(restart_count),
+        runtime_records.MESSAGE_POLICY: container.termination_message_policy or "File",
     }
+    if len(path) < _PATH_MAX:
+        result[runtime_records.MESSAGE_PATH] = path
     if pod.metadata.deletion_grace_period_seconds is not None:
-        result[records.POD_DELETION_GRACE] = str(pod.metadata.deletion_grace_period_seconds)
+        result[runtime_records.POD_DELETION_GRACE] = str(pod.metadata.deletion_grace_period_seconds)
     if pod.spec.termination_grace_period_seconds is not None:
-        result[records.POD_GRACE] = str(pod.spec.termination_grace_period_seconds)
+        result[runtime_records.POD_GRACE] = str(pod.spec.termination_grace_period_seconds)
+    optional: dict[str, str] = {}
     if container.lifecycle is not None and container.lifecycle.pre_stop is not None:
-        result[records.PRE_STOP] = msgspec.json.encode(container.lifecycle.pre_stop).decode()
+        optional[runtime_records.PRE_STOP] = msgspec.json.encode(container.lifecycle.pre_stop).decode()
     if container.ports:
-        result[records.PORTS] = msgspec.json.encode(container.ports).decode()
-    return result
+        optional[runtime_records.PORTS] = msgspec.json.encode(container.ports).decode()
+    return {**result, **fitting(optional, share)[0]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +155,7 @@ def container_resources(
     scored = container if isinstance(container, core_v1.Container) else core_v1.Container(name=container.name)
     resources.oom_score_adj = qos.oom_score_adj(pod, scored, rules.memory_capacity)
     for size in rules.huge_page_sizes:
-        # What was not asked for is not available.
+        # Resources that were not requested are not available.
         amount = value(limits.get(f"hugepages-{size}", 0))
         resources.hugepage_limits.append(HugepageLimit(page_size=size.removesuffix("i") + "B", limit=amount))
     if rules.swap_controller:
@@ -155,7 +165,7 @@ def container_resources(
             extra = swap.limit(pod, container, rules.swap_behavior, *amounts, static=static)
         resources.unified["memory.swap.max"] = str(extra)
         if memory:
-            resources.memory_swap_limit_in_bytes = memory + extra
+            resources.memory_swap_limit_in_bytes = min(memory + extra, MOST)
     if rules.cgroup_v2 and not rules.single_process_oom_kill:
         # One process of a container out of memory takes the others with it.
         resources.unified["memory.oom.group"] = "1"

@@ -12,8 +12,10 @@ from decimal import ROUND_CEILING, Decimal
 
 from agent.lifecycle import find_container
 from kube.api import core_v1
-from kube.quantity import Quantity, parse
+from kube.quantity import MOST, Quantity, parse
 
+_DEFAULTED = ("cpu", "memory", "ephemeral-storage")
+"""Resources whose limit is that of the pod or the node if the container has none. Huge pages are never overcommitted."""
 _SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['(.*)'\]")
 
 
@@ -53,13 +55,22 @@ def field(pod: core_v1.Pod, path: str, *, host_ips: tuple[str, ...] = (), pod_ip
     raise FieldNotFound(f"unsupported fieldPath: {path}")
 
 
+def default_limits(pod: core_v1.Pod, allocatable: Mapping[str, Quantity]) -> Mapping[str, Quantity]:
+    """Return the limits of a variable whose container has none: the pod's own, else the node's allocatable resources.
+
+    Volumes use the latter alone (pkg/kubelet/kubelet_resources.go, pkg/volume/downwardapi).
+    """
+    own = pod.spec.resources.limits if pod.spec.resources is not None else {}
+    return {**allocatable, **{name: own[name] for name in ("cpu", "memory") if parse(own.get(name, 0))}}
+
+
 def resource(
     pod: core_v1.Pod,
     selector: core_v1.ResourceFieldSelector,
-    allocatable: Mapping[str, Quantity],
+    defaults: Mapping[str, Quantity],
     container: core_v1.Container | core_v1.EphemeralContainer | None = None,
 ) -> str:
-    """Return a container's request or limit in units of the divisor, rounded up; a missing limit is the node's."""
+    """Return a container's request or limit in units of the divisor, rounded up; a missing limit is the default one."""
     if selector.container_name:
         found = find_container(pod, selector.container_name)
         if found is None:
@@ -70,16 +81,16 @@ def resource(
     part, _, name = selector.resource.partition(".")
     resources = container.resources or core_v1.ResourceRequirements()
     if part == "limits":
-        quantity = resources.limits.get(name)
-        if quantity is None:
-            quantity = allocatable.get(name, 0)
+        quantity = resources.limits.get(name, 0)
+        if name in _DEFAULTED and not parse(quantity):
+            quantity = defaults.get(name, 0)
     elif part == "requests":
         quantity = resources.requests.get(name, resources.limits.get(name, 0))
     else:
         raise FieldNotFound(f"unsupported container resource : {selector.resource}")
     divisor = parse(selector.divisor) if selector.divisor is not None else Decimal(0)
     amount = parse(quantity) / (divisor or Decimal(1))
-    return str(int(amount.to_integral_value(ROUND_CEILING)))
+    return str(min(int(amount.to_integral_value(ROUND_CEILING)), MOST))
 
 
 def format_map(values: Mapping[str, str]) -> str:

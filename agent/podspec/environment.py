@@ -1,7 +1,7 @@
 """A container's environment: envFrom, service links, env with $(VAR) references, in upstream's order of precedence.
 
-env wins over envFrom, envFrom over the Services' variables; a reference sees what was defined before it. A reference that names
-nothing stays as it is written, and $$(VAR) is an escaped $(VAR).
+env wins over envFrom, envFrom over the Services' variables; a reference sees what was defined before it. An unresolved
+reference stays unchanged, and $$(VAR) is an escaped $(VAR).
 """
 
 from __future__ import annotations
@@ -9,10 +9,11 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from agent.podspec import downward
+from agent.podspec.env_files import EnvFile
 from kube.api import core_v1
 from kube.quantity import Quantity
 
@@ -22,7 +23,7 @@ class ContainerConfigError(Exception):
 
 
 class References(Protocol):
-    """Returns objects that a pod refers to, in the pod's namespace; None where one does not exist."""
+    """Returns objects that a pod refers to, in the pod's namespace; None if one does not exist."""
 
     def config_map(self, namespace: str, name: str) -> core_v1.ConfigMap | None: ...
     def secret(self, namespace: str, name: str) -> core_v1.Secret | None: ...
@@ -38,6 +39,8 @@ class EnvironmentSources:
     pod_ips: tuple[str, ...] = ()
     host_ips: tuple[str, ...] = ()
     allocatable: Mapping[str, Quantity] | None = None
+    files: Mapping[tuple[str, str], EnvFile] = field(default_factory=dict)
+    """Files with variables, by volume and path."""
 
 
 def environment(
@@ -54,10 +57,6 @@ def environment(
     known, room = {**around.services, **result}, LONGEST
     for variable in container.env:
         if variable.value_from is not None:
-            if variable.value_from.file_key_ref is not None:  # the container must not run without what it asks for
-                raise ContainerConfigError(
-                    f"variable {variable.name}: this kubelet does not support fileKeyRef (EnvFiles)"
-                )
             found = _value_from(pod, container, variable.value_from, around)
             if found is None:
                 continue
@@ -76,7 +75,7 @@ def environment(
 
 
 def _grown(size: int, name: str, value: str) -> int:
-    """Return the characters of an environment with one more variable. Raise ConfigError past LARGEST."""
+    """Return the characters of an environment with one more variable. Raise ContainerConfigError past LARGEST."""
     size += len(name) + len(value) + EACH
     if size > LARGEST:
         raise ContainerConfigError(f"the environment has more than {LARGEST} characters")
@@ -115,7 +114,8 @@ def _value_from(
             path = source.field_ref.field_path
             return downward.field(pod, path, host_ips=around.host_ips, pod_ips=around.pod_ips)
         if source.resource_field_ref is not None:
-            return downward.resource(pod, source.resource_field_ref, around.allocatable or {}, container)
+            defaults = downward.default_limits(pod, around.allocatable or {})
+            return downward.resource(pod, source.resource_field_ref, defaults, container)
     except downward.FieldNotFound as error:
         raise ContainerConfigError(str(error)) from error
     if (key := source.config_map_key_ref) is not None:
@@ -136,7 +136,23 @@ def _value_from(
                 return None
             raise ContainerConfigError(f"couldn't find key {wanted.key} in Secret {namespace}/{wanted.name}")
         return _text(secret.data[wanted.key])
+    if source.file_key_ref is not None:
+        return _from_file(source.file_key_ref, around.files)
     return ""
+
+
+def _from_file(wanted: core_v1.FileKeySelector, files: Mapping[tuple[str, str], EnvFile]) -> str | None:
+    """Return a variable of a file; an empty one counts as missing."""
+    found = files.get((wanted.volume_name, wanted.path))
+    if found is None:
+        raise ContainerConfigError(f'cannot find the volume "{wanted.volume_name}" referenced by FileKeyRef')
+    if value := found.values.get(wanted.key):
+        return value
+    if found.error and wanted.key not in found.values:
+        raise ContainerConfigError("couldn't parse env file")
+    if wanted.optional:
+        return None
+    raise ContainerConfigError(f'environment variable key "{wanted.key}" not found in file "{found.path}"')
 
 
 def _text(encoded: str) -> str:
@@ -156,7 +172,10 @@ LONGEST = 1024 * 1024
 
 
 def expand(text: str, values: Mapping[str, str], room: int = LONGEST) -> str:
-    """Replace $(NAME) by its value where it is known; $$ is a literal $. Raise ConfigError past `room` added characters."""
+    """Replace $(NAME) by its value where it is known; $$ is a literal $.
+
+    Raise ContainerConfigError past `room` added characters.
+    """
 
     def replace(match: re.Match[str]) -> str:
         nonlocal room
@@ -179,7 +198,7 @@ def names_in(text: str) -> set[str]:
 
 
 def expand_all(texts: Iterable[str], values: Mapping[str, str]) -> list[str]:
-    """Expand a command or its arguments. Raise ConfigError where they become too long."""
+    """Expand a command or its arguments. Raise ContainerConfigError if they become too long."""
     found, room = [], LONGEST
     for text in texts:
         found.append(expand(text, values, room))
@@ -187,7 +206,7 @@ def expand_all(texts: Iterable[str], values: Mapping[str, str]) -> list[str]:
     return found
 
 
-def linked_services(services: Iterable[core_v1.Service], namespace: str, links: bool) -> list[core_v1.Service]:
+def linked_services(services: Iterable[core_v1.Service], namespace: str, *, links: bool) -> list[core_v1.Service]:
     """Return the Services that a namespace's pods have variables of, by name; `kubernetes` also without links."""
     chosen: dict[str, core_v1.Service] = {}
     for service in services:
@@ -202,7 +221,7 @@ def linked_services(services: Iterable[core_v1.Service], namespace: str, links: 
 
 
 def service_variables(services: Iterable[core_v1.Service]) -> dict[str, str]:
-    """Return the variables of Services (Docker's link form too). Raise ConfigError as soon as they pass LARGEST."""
+    """Return the variables of Services (Docker's link form too). Raise ContainerConfigError as soon as they pass LARGEST."""
     result: dict[str, str] = {}
     size = 0
     for service in services:

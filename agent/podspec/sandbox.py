@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from agent import records
+from agent import runtime_records
 from agent.cgroups import qos
 from agent.lifecycle import is_sidecar
+from agent.list_budget import SANDBOX_BYTES, fitting
 from agent.podspec import hosts
 from agent.podspec.dns import Resolver
 from agent.podspec.security import sandbox_context
@@ -37,15 +38,22 @@ def sandbox_config(
     cfs_quota: bool = True,
     period_us: int = 100_000,
     ids: Sequence[IDMapping] = (),
+    share: int = SANDBOX_BYTES,
 ) -> PodSandboxConfig:
-    """Return what RunPodSandbox and every CreateContainer of the pod are given."""
+    """Return what RunPodSandbox and every CreateContainer of the pod are given.
+
+    Of the pod's labels and annotations those are passed that fit into `share` bytes, labels first: the runtime lists them.
+    """
     metadata = pod.metadata
+    identity = identity_labels(pod)
+    labels, left = fitting({key: text for key, text in metadata.labels.items() if key not in identity}, share)
+    annotations, _ = fitting(metadata.annotations, left)
     config = PodSandboxConfig(
         metadata=PodSandboxMetadata(
             name=metadata.name or "", namespace=metadata.namespace or "", uid=metadata.uid or "", attempt=attempt
         ),
-        labels={**metadata.labels, **identity_labels(pod)},
-        annotations=metadata.annotations,
+        labels={**labels, **identity},
+        annotations=annotations,
         log_directory=str(log_directory(logs_root, pod)),
         dns_config=DNSConfig(servers=resolver.servers, searches=resolver.searches, options=resolver.options),
         port_mappings=_ports(pod),
@@ -53,7 +61,7 @@ def sandbox_config(
             cgroup_parent=cgroup_parent,
             security_context=sandbox_context(pod, ids),
             sysctls=_sysctls(pod),
-            resources=_resources(pod, cfs_quota, period_us),
+            resources=pod_resources(pod, cfs_quota=cfs_quota, period_us=period_us),
         ),
     )
     if not pod.spec.host_network:
@@ -65,10 +73,22 @@ def identity_labels(pod: core_v1.Pod) -> dict[str, str]:
     """Return the labels by which the agent finds the pod in the runtime again."""
     metadata = pod.metadata
     return {
-        records.POD_NAME: metadata.name or "",
-        records.POD_NAMESPACE: metadata.namespace or "",
-        records.POD_UID: metadata.uid or "",
+        runtime_records.POD_NAME: metadata.name or "",
+        runtime_records.POD_NAMESPACE: metadata.namespace or "",
+        runtime_records.POD_UID: metadata.uid or "",
     }
+
+
+def metadata_warning(pod: core_v1.Pod, config: PodSandboxConfig) -> str:
+    """Return the message of the event about labels and annotations that the configuration had to leave out."""
+    labels = len(pod.metadata.labels.keys() - config.labels.keys())
+    annotations = len(pod.metadata.annotations) - len(config.annotations)
+    if not labels and not annotations:
+        return ""
+    return (
+        f"{labels} labels and {annotations} annotations of the pod are not passed to the container runtime: they are too "
+        f"large for its list of pods. The pod runs, but what reads them from the runtime does not see them."
+    )
 
 
 def log_directory(root: Path, pod: core_v1.Pod) -> Path:
@@ -104,7 +124,8 @@ def _dotted(name: str) -> str:
     return name if first == "." else name.translate(str.maketrans("./", "/."))
 
 
-def _resources(pod: core_v1.Pod, cfs_quota: bool, period_us: int) -> LinuxContainerResources:
+def pod_resources(pod: core_v1.Pod, *, cfs_quota: bool, period_us: int) -> LinuxContainerResources:
+    """Return the resources of the pod as a whole, which the runtime passes to its plugins."""
     resources = LinuxContainerResources(cpu_shares=qos.cpu_shares(qos.pod_request(pod, "cpu")))
     quota = qos.cpu_quota(qos.pod_limit(pod, "cpu"), period_us) if cfs_quota else 0
     if quota:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from agent.podspec import userns
+from agent.podspec import kernel_paths, userns
 from agent.podspec.environment import ContainerConfigError
 from cri.messages import (
     Capability,
@@ -29,13 +29,6 @@ from kube.api import core_v1
 
 T = TypeVar("T")
 AnyContainer = core_v1.Container | core_v1.EphemeralContainer
-
-# What of /proc and /sys a container must not see or write (Docker's and upstream's default lists).
-MASKED = (
-    "/proc/asound /proc/acpi /proc/interrupts /proc/kcore /proc/keys /proc/latency_stats /proc/timer_list "
-    "/proc/timer_stats /proc/sched_debug /proc/scsi /sys/firmware /sys/devices/virtual/powercap"
-).split()
-READ_ONLY = "/proc/bus /proc/fs /proc/irq /proc/sys /proc/sysrq-trigger".split()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +48,7 @@ def container_context(
     target_id: str = "",
     ids: Sequence[IDMapping] = (),
 ) -> LinuxContainerSecurityContext:
-    """Return the container's security context. Raise ConfigError for a profile that must not be used.
+    """Return the container's security context. Raise ContainerConfigError for a profile that must not be used.
 
     `ids` is the pod's mapping of users and groups, where it has a user namespace.
     """
@@ -69,9 +62,14 @@ def container_context(
         no_new_privs=own.allow_privilege_escalation is False,
         namespace_options=namespaces(pod, target_id, ids),
         supplemental_groups=_groups(shared),
-        masked_paths=[] if unmasked else MASKED,
-        readonly_paths=[] if unmasked else READ_ONLY,
-        seccomp=_seccomp(own.seccomp_profile or shared.seccomp_profile, privileged, seccomp_default, seccomp_root),
+        masked_paths=[] if unmasked else kernel_paths.masked(),
+        readonly_paths=[] if unmasked else kernel_paths.READ_ONLY,
+        seccomp=_seccomp(
+            own.seccomp_profile or shared.seccomp_profile,
+            privileged=privileged,
+            default=seccomp_default,
+            root=seccomp_root,
+        ),
     )
     if shared.supplemental_groups_policy == "Strict":
         context.supplemental_groups_policy = SupplementalGroupsPolicy.Strict
@@ -143,7 +141,7 @@ def must_not_be_root(pod: core_v1.Pod, container: AnyContainer) -> bool:
 
 
 def verify_user(pod: core_v1.Pod, container: AnyContainer, image: ImageUser) -> None:
-    """Refuse a container that would run as root against runAsNonRoot. Raise ConfigError."""
+    """Refuse a container that would run as root against runAsNonRoot. Raise ContainerConfigError."""
     if not must_not_be_root(pod, container):
         return
     own = container.security_context or core_v1.SecurityContext()
@@ -163,7 +161,7 @@ def verify_user(pod: core_v1.Pod, container: AnyContainer, image: ImageUser) -> 
         raise ContainerConfigError(f"container has runAsNonRoot and image will run as root {where}")
 
 
-def _seccomp(profile: core_v1.SeccompProfile | None, privileged: bool, default: bool, root: Path) -> SecurityProfile:
+def _seccomp(profile: core_v1.SeccompProfile | None, *, privileged: bool, default: bool, root: Path) -> SecurityProfile:
     kinds = SecurityProfile.ProfileType
     if privileged:
         return SecurityProfile(profile_type=kinds.Unconfined)

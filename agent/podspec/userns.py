@@ -57,7 +57,7 @@ class UserNamespaces:
     def load(self) -> None:
         """Read what pods were given in the agent's last life; they keep it, also where the node's range is another now.
 
-        Raise OSError where the pods' folders cannot be listed.
+        Raise OSError if the pods' folders cannot be listed.
         """
         for folder in os.listdir(self._pods_dir) if self._pods_dir.exists() else ():
             self._read(self._pods_dir / folder / FILE)
@@ -121,7 +121,7 @@ class UserNamespaces:
     def ids(self, pod: core_v1.Pod) -> list[IDMapping]:
         """Return the mapping of a pod's IDs, the same for users and groups; none for one that is mapped to itself.
 
-        Raise UserNamespaceError where it is not known: without a mapping the pod would have the node's users.
+        Raise UserNamespaceError if it is not known: without a mapping the pod would have the node's users.
         """
         if pod.spec.host_users is not False:
             return []

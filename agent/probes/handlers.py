@@ -9,7 +9,7 @@ from collections.abc import Callable
 import grpc
 import grpc.aio
 
-from agent import host_lookups
+from agent import commands, host_lookups
 from agent.podspec.environment import ContainerConfigError, expand_all
 from agent.probes.http import USER_AGENT, HTTPProber
 from agent.probes.http_errors import reason
@@ -18,9 +18,10 @@ from cri.errors import CRIError, DeadlineExceededError
 from cri.runtime_service import RuntimeService
 from kube.api import core_v1
 
-_MAX_OUTPUT = 10 << 10
 _HEALTH = "/grpc.health.v1.Health/Check"
 _SERVING = {0: "UNKNOWN", 1: "SERVING", 2: "NOT_SERVING", 3: "SERVICE_UNKNOWN"}
+GRPC_RESPONSE_BYTES = 1024
+"""Longest response; one of the health protocol has 2 bytes, and gRPC keeps the part of a longer one that has arrived."""
 
 
 class Handlers:
@@ -51,14 +52,14 @@ class Handlers:
         except ContainerConfigError as error:
             return errored(str(error))
         try:
-            result = await self._runtime.exec_sync(target.container_id, command, probe.timeout_seconds or 1)
+            result = await commands.run(
+                self._runtime, target.owner.namespace, target.container_id, command, probe.timeout_seconds or 1
+            )
         except DeadlineExceededError:
             return failure(f'command "{" ".join(command)}" timed out')
         except CRIError as error:
             return errored(error.grpc_text())
-        said = (result.stdout[:_MAX_OUTPUT] + result.stderr[:_MAX_OUTPUT])[:_MAX_OUTPUT]
-        output = said.decode(errors="replace")
-        return success(output) if result.exit_code == 0 else failure(output)
+        return success(result.output) if result.exit_code == 0 else failure(result.output)
 
 
 async def _tcp(probe: core_v1.Probe, target: Target) -> Result:
@@ -91,7 +92,11 @@ async def _grpc(probe: core_v1.Probe, target: Target) -> Result:
     address = f"{host}:{action.port}"
     service = (action.service or "").encode()
     request = b"\x0a" + _varint(len(service)) + service if service else b""
-    options = [("grpc.primary_user_agent", USER_AGENT), ("grpc.enable_http_proxy", 0)]
+    options = [
+        ("grpc.primary_user_agent", USER_AGENT),
+        ("grpc.enable_http_proxy", 0),
+        ("grpc.max_receive_message_length", GRPC_RESPONSE_BYTES),
+    ]
     deadline = asyncio.get_running_loop().time() + seconds
     async with grpc.aio.insecure_channel(address, options=options) as channel:
         try:

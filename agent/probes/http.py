@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from agent import http_get, http_request
-from agent.http_answer import AnswerError, BodyError
 from agent.http_request import Request
+from agent.http_response import BodyError, ResponseError
 from agent.probes.http_errors import wording
 from agent.probes.result import Result, Target, Verdict, errored, failure, success
 from agent.threads import Owner
@@ -39,7 +39,7 @@ class HTTPProber:
         request = target.once(action, lambda: _request(action, target))
         if isinstance(request, Result):
             return request
-        return await _get(request, action, target.owner, deadline)
+        return await _get(request, target.owner, deadline)
 
 
 def _request(action: core_v1.HTTPGetAction, target: Target) -> Request | Result:
@@ -54,7 +54,7 @@ def _request(action: core_v1.HTTPGetAction, target: Target) -> Request | Result:
         return failure(f'Get "{url}": {error}')
 
 
-async def _get(request: Request, action: core_v1.HTTPGetAction, owner: Owner, deadline: float) -> Result:
+async def _get(request: Request, owner: Owner, deadline: float) -> Result:
     """GET a URL. A redirect that cannot be read is the container's failure, as any other of its answers."""
     for _ in range(_MAX_REDIRECTS):
         url = request.url
@@ -64,7 +64,7 @@ async def _get(request: Request, action: core_v1.HTTPGetAction, owner: Owner, de
             return failure(str(error))
         except TimeoutError as error:
             return failure(f'Get "{url}": {error}')
-        except (http_get.ConnectError, AnswerError, OSError, EOFError, ValueError) as error:
+        except (http_get.ConnectError, ResponseError, OSError, EOFError, ValueError) as error:
             return failure(f'Get "{url}": {wording(error, urls.split(url))}')
         if answer.status in _REDIRECTS and answer.location:
             try:
@@ -74,7 +74,7 @@ async def _get(request: Request, action: core_v1.HTTPGetAction, owner: Owner, de
                 return failure(f'Get "{url}": {error}')
             if stays:
                 try:
-                    request = http_request.form(moved, headers_of(action.http_headers, USER_AGENT))
+                    request = http_request.form(moved, request.headers)
                 except ValueError as error:
                     return failure(f'Get "{moved}": {error}')
                 continue
@@ -104,8 +104,12 @@ def _text(location: bytes) -> str:
     return _UNDECODED.sub(lambda found: f"%{ord(found[0]) - 0xDC00:02X}", decoded)
 
 
-def headers_of(wanted: Iterable[core_v1.HTTPHeader], user_agent: str) -> dict[str, str]:
-    """Return the request's headers; an empty value given for User-Agent or Accept leaves the header out."""
+def headers_of(wanted: Sequence[core_v1.HTTPHeader], user_agent: str) -> dict[str, str]:
+    """Return the request's headers; an empty value given for User-Agent or Accept leaves the header out.
+
+    Raise ValueError if they are too long.
+    """
+    http_request.check_length(wanted)
     headers = {"User-Agent": user_agent, "Accept": "*/*"}
     for header in wanted:
         name = "-".join(part.capitalize() for part in header.name.split("-"))

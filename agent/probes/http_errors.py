@@ -1,7 +1,7 @@
-"""Words HTTP errors as Go's client does: users know and search for those messages.
+"""HTTP errors with the messages of Go's client, which users know and search for.
 
-The kernel and OpenSSL word the same errors otherwise, and some of them misleadingly: plain HTTP on a port that is asked for
-HTTPS is an SSLError with errno 1, which the kernel calls "operation not permitted".
+The kernel and OpenSSL have other messages for the same errors, some of them misleading: plain HTTP on a port for HTTPS is an
+SSLError with errno 1, which the kernel calls "operation not permitted".
 """
 
 from __future__ import annotations

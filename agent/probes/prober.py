@@ -4,6 +4,9 @@ Each probe runs as a task of its own, because it may take up to its timeout; the
 The first starts as soon as the container has started (after initialDelaySeconds), so that a healthy container is ready at once.
 After the agent's own restart, containers that were started and ready stay so until a probe says otherwise, and first probes are
 spread over a period.
+
+Probes of a namespace have a share of the event loop's CPU time. Above it they are delayed, and a delayed probe has not failed.
+The time that a probe took last is charged when it starts, so that many do not start at once.
 """
 
 from __future__ import annotations
@@ -28,9 +31,17 @@ from cri.runtime_service import RuntimeService
 from kube import cancellation
 from kube.api import core_v1
 from kube.clock import Clock
+from kube.cpu_time import CPUTime, measured
 from kube.events import WARNING, EventRecorder
+from kube.rate import Rate
 
 log = logging.getLogger(__name__)
+
+CPU_BURST, CPU_SHARE = 2.0, 0.1
+"""Seconds of CPU time that probes of a namespace may take, and the part of all time after that."""
+CPU_LONGEST = 60.0
+"""Seconds that a probe is delayed for at most."""
+_SHORTEST_DELAY = 0.05
 
 
 @dataclass(slots=True)
@@ -44,6 +55,12 @@ class _Probed:
     scheduled: set[Kind] = field(default_factory=set)
     tasks: set[asyncio.Task[None]] = field(default_factory=set)
     stopped: bool = False
+    seconds: dict[Kind, float] = field(default_factory=dict)
+    """CPU time of each kind's last probe."""
+
+    @property
+    def namespace(self) -> str:
+        return self.pod.metadata.namespace or ""
 
     def stop(self) -> None:
         self.stopped = True
@@ -78,19 +95,18 @@ class PodProber:
         self._queue: list[tuple[float, int, _Probed, Kind]] = []
         self._order = itertools.count()
         self._wake = asyncio.Event()
+        self._cpu = Rate(CPU_BURST, CPU_SHARE, CPU_LONGEST)
 
     def sync(self, pod: core_v1.Pod, pod_ip: str, targets: Sequence[ProbeTarget]) -> None:
         """Probe exactly these containers of the pod: begin with new ones, stop with the others."""
         uid = pod.metadata.uid or ""
         known = self._pods.get(uid, {})
         kept: dict[str, _Probed] = {}
-        ending = pod.metadata.deletion_timestamp is not None
         for wanted in targets:
             probed = known.pop(wanted.container_id, None) or self._begin(pod, pod_ip, wanted)
             if probed is None:
                 continue
             probed.pod = pod
-            probed.state.ending = ending
             kept[wanted.container_id] = self._containers[wanted.container_id] = probed
             self._plan(probed, first=False)
         self._drop(known)
@@ -99,12 +115,17 @@ class PodProber:
         else:
             self._pods.pop(uid, None)
 
+    def end(self, uid: str) -> None:
+        """Make only readiness probes of a pod from now on: its containers are being stopped."""
+        for probed in self._pods.get(uid, {}).values():
+            probed.state.ending = True
+
     def stop(self, uid: str) -> None:
-        """Stop everything for a pod; what was going on is cancelled."""
+        """Stop everything for a pod; what was in progress is cancelled."""
         self._drop(self._pods.pop(uid, {}))
 
     def outcome(self, container_id: str) -> ProbeOutcome | None:
-        """Return what is known of a container; None where it is not probed."""
+        """Return what is known of a container; None if it is not probed."""
         probed = self._containers.get(container_id)
         return probed.state.outcome() if probed is not None else None
 
@@ -135,22 +156,24 @@ class PodProber:
         if not (container.startup_probe or container.liveness_probe or container.readiness_probe):
             return None
         was_started = was_ready = False
-        if wanted.started_at < self._began:
-            for status in (*pod.status.container_statuses, *pod.status.init_container_statuses):
-                if (status.container_id or "").endswith(wanted.container_id):
-                    was_started, was_ready = bool(status.started), bool(status.ready)
+        # What an agent before this one reported of the instance; the wall clock may have been set since it started.
+        for status in (*pod.status.container_statuses, *pod.status.init_container_statuses):
+            if (status.container_id or "").endswith(wanted.container_id):
+                was_started, was_ready = bool(status.started), bool(status.ready)
         state = ContainerProbes.of(container, was_started=was_started, was_ready=was_ready)
         target = Target(container, wanted.container_id, pod_ip, Owner.of(pod))
         probed = _Probed(pod, target, wanted.started_at, state)
         self._plan(probed, first=True)
         return probed
 
-    def _plan(self, probed: _Probed, first: bool) -> None:
+    def _plan(self, probed: _Probed, *, first: bool) -> None:
         """Put the probes that are wanted and not yet planned into the queue."""
         wall, now = self._clock.now().timestamp(), self._clock.monotonic()
         for kind in probed.state.wanted() - probed.scheduled:
             probe = probed.state.probe(kind)
-            delay = max(0.0, probed.started_at + (probe.initial_delay_seconds or 0) - wall)
+            # Never longer than the probe's own delay: a clock that was set back has the start in the future.
+            initial = float(probe.initial_delay_seconds or 0)
+            delay = max(0.0, min(initial, probed.started_at + initial - wall))
             if first and probed.started_at < self._began:
                 delay = max(delay, random.random() * (probe.period_seconds or 10))
             self._put(probed, kind, now + delay)
@@ -164,6 +187,10 @@ class PodProber:
         probed.scheduled.discard(kind)
         if kind not in probed.state.wanted():
             return
+        if delay := self._cpu.delay(probed.namespace, now := self._clock.monotonic()):
+            self._put(probed, kind, now + max(delay, _SHORTEST_DELAY))
+            return
+        self._charge(probed, probed.seconds.get(kind, 0.0))
         probed.scheduled.add(kind)
         pod = probed.pod.metadata
         name = f"{kind.value} probe {pod.namespace}/{pod.name}/{probed.target.container.name}"
@@ -173,7 +200,12 @@ class PodProber:
 
     async def _probe(self, probed: _Probed, kind: Kind, at: float) -> None:
         probe, began = probed.state.probe(kind), self._clock.monotonic()
-        result = await self._answer(probe, probed.target)
+        taken = CPUTime()
+        try:
+            result = await measured(self._answer(probe, probed.target), taken)
+        finally:
+            self._charge(probed, taken.seconds - probed.seconds.get(kind, 0.0))
+            probed.seconds[kind] = taken.seconds
         probed.scheduled.discard(kind)
         if probed.stopped:
             return
@@ -189,6 +221,10 @@ class PodProber:
         if changed:
             self._changed(probed.pod.metadata.uid or "")
 
+    def _charge(self, probed: _Probed, seconds: float) -> None:
+        if seconds > 0.0:
+            self._cpu.charge(probed.namespace, seconds, self._clock.monotonic())
+
     async def _answer(self, probe: core_v1.Probe, target: Target) -> Result:
         try:
             return await cancellation.as_error(self._handle(probe, target))
@@ -197,13 +233,13 @@ class PodProber:
             return Result(Verdict.ERRORED, str(error))
 
     def _report(self, probed: _Probed, kind: Kind, result: Result) -> None:
-        said = {
+        event = {
             Verdict.FAILURE: ("Unhealthy", "failed"),
             Verdict.WARNING: ("ProbeWarning", "warning"),
             Verdict.ERRORED: ("Unhealthy", "errored and resulted in unknown state"),
         }.get(result.verdict)
-        if said is not None:
-            reason, verb = said
+        if event is not None:
+            reason, verb = event
             name = probed.target.container.name
             found = find_container(probed.pod, name)
             part = "initContainers" if found is not None and found[1] is ContainerKind.INIT else "containers"

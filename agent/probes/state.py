@@ -1,7 +1,7 @@
 """Judges a container's probe results: a state machine without time or I/O (upstream: pkg/kubelet/prober/worker.go).
 
-A result counts once it was repeated as often in a row as its threshold says. Liveness and readiness wait for the startup probe.
-A failed liveness or startup probe stops: the container will be killed, and its successor starts anew.
+A result takes effect after as many consecutive repetitions as its threshold. Liveness and readiness wait for the startup probe.
+A failed liveness or startup probe stops: the container will be killed, and its successor has a new state.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class _Count:
     last: bool | None = None
     in_a_row: int = 0
 
-    def settled(self, good: bool) -> bool:
+    def settled(self, *, good: bool) -> bool:
         """Count a result; return whether there have been enough of its kind in a row."""
         self.in_a_row = self.in_a_row + 1 if self.last == good else 1
         self.last = good
@@ -45,7 +45,7 @@ class ContainerProbes:
     ready: bool
     failed: Kind | None = None
     ending: bool = False
-    """The pod is being deleted: only readiness is of interest."""
+    """The pod's containers are being stopped: only readiness is of interest."""
     _resting: set[Kind] = field(default_factory=set)
 
     @classmethod
@@ -79,7 +79,7 @@ class ContainerProbes:
             return False
         before = self.outcome()
         good = verdict is not Verdict.FAILURE
-        if self.counts[kind].settled(good):
+        if self.counts[kind].settled(good=good):
             if kind is Kind.READINESS:
                 self.ready = good
             elif not good:

@@ -7,17 +7,17 @@ has a request model, and the agent starts 0.15 s sooner and 15 MB smaller withou
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from agent import commands, threads
 from agent.interfaces import Pods
 from agent.server.auth_filter import AuthFilter
 from agent.server.authentication import Authenticator
@@ -42,6 +42,12 @@ from kube.clock import Clock
 Text = Callable[[], Awaitable[str]]
 
 
+class Summary(Protocol):
+    """Returns /stats/summary."""
+
+    def __call__(self, *, only_cpu_and_memory: bool) -> Awaitable[Mapping[str, Any]]: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerDependencies:
     """Dependencies of the server's handlers."""
@@ -54,8 +60,7 @@ class ServerDependencies:
     """Returns why the agent is unwell, "" when it is well."""
     configuration: Callable[[], Mapping[str, Any]]
     """Returns the KubeletConfiguration in force, for /configz."""
-    summary: Callable[[bool], Awaitable[Mapping[str, Any]]]
-    """Returns /stats/summary; True: only CPU and memory."""
+    summary: Summary
     remove_volume: Callable[[str], None]
     """Removes a local-path volume's folder by name; raises ValueError for a name that none can have. Blocks."""
     checkpoints_dir: Path = Path("/var/lib/kubelet/checkpoints")
@@ -103,7 +108,7 @@ def _closed(path: str, message: str) -> Route:
 
 def _debugging(parts: ServerDependencies, show: _Show, handlers: EnabledHandlers) -> list[Route]:
     if handlers.system_logs:
-        logs = SystemLogs(parts.system_logs_dir, handlers.system_log_queries)
+        logs = SystemLogs(parts.system_logs_dir, queries=handlers.system_log_queries)
         routes = [Route("/logs", _to("logs/")), Route("/logs/{path:path}", logs.read)]
     else:
         routes = [_closed("/logs/{rest:path}", "logs endpoint is disabled.")]
@@ -129,7 +134,7 @@ def _debugging(parts: ServerDependencies, show: _Show, handlers: EnabledHandlers
         ("portForward", sessions.port_forward, False),
     ):
         tail = "/{container}" if with_container else ""
-        endpoint = SessionEndpoint(session, with_container=with_container)
+        endpoint = SessionEndpoint(session, sessions.slots, with_container=with_container)
         for path in (f"/{name}/{{namespace}}/{{pod}}{tail}", f"/{name}/{{namespace}}/{{pod}}/{{uid}}{tail}"):
             routes.append(Route(path, endpoint, methods=["GET", "POST"]))
     pages = ZPages(parts.clock, parts.flags, sorted({"/" + route.path.split("/")[1] for route in routes}))
@@ -170,20 +175,22 @@ class _Show:
     async def summary(self, request: Request) -> Response:
         only = request.query_params.get("only_cpu_and_memory", "").lower() in ("1", "true")
         try:
-            return JSONResponse(await self._parts.summary(only))
+            return JSONResponse(await self._parts.summary(only_cpu_and_memory=only))
         except CRIError as error:
             return PlainTextResponse(f"failed to list pod stats: {error}", 500)
 
 
 class _Volumes:
-    """Wherry's own: the local-path provisioner has a volume's folder removed. Whoever may is asked as for nodes/proxy."""
+    """Remove a volume's folder for the local-path provisioner (an endpoint of Wherry). Authorized as nodes/proxy."""
 
     def __init__(self, parts: ServerDependencies) -> None:
         self._parts = parts
 
     async def remove(self, request: Request) -> Response:
         try:
-            await asyncio.to_thread(self._parts.remove_volume, request.path_params["name"])
+            name = request.path_params["name"]
+            # It may have millions of files.
+            await threads.call(f"local-path volume {name}", self._parts.remove_volume, name)
         except ValueError as error:
             return PlainTextResponse(str(error), 400)
         except (CleanupError, OSError) as error:
@@ -207,7 +214,8 @@ class _Run:
             return PlainTextResponse(f'container not found ("{path["container"]}")', 500)
         command = request.query_params.get("cmd", "").split()
         try:
-            result = await self._parts.runtime.exec_sync(found.id, command)
+            turn = commands.turn_of(path["namespace"])
+            result = await self._parts.runtime.exec_sync(found.id, command, turn=turn)
         except CRIError as error:
             return PlainTextResponse(str(error), 500)
         return Response(result.stdout + result.stderr, 200 if result.exit_code == 0 else 500, media_type="text/plain")

@@ -6,6 +6,7 @@ requests and are checked like all others.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from agent.server.authentication import ANONYMOUS, Authenticator
@@ -14,6 +15,14 @@ from agent.server.request_metrics import RequestMetrics
 from agent.server.sessions import Receive, Scope, Send, answer
 from agent.usage.kubelet_metrics import KubeletMetrics
 from kube.errors import StatusError
+from kube.step_limit import Limit, Shares, limited
+
+STEP_SECONDS = 1.0
+"""CPU time for which a request may hold the event loop at once."""
+SHARE, PAUSE = 0.2, 10.0
+"""Part of all time that long steps of one user's requests may take; seconds until the next request after one was stopped."""
+_MASTERS = "system:masters"
+_shares = Shares("kubelet requests", STEP_SECONDS, SHARE, PAUSE)
 
 
 class AuthFilter:
@@ -29,10 +38,11 @@ class AuthFilter:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Authenticate, authorise, pass on."""
+        limit = Limit(_shares)
         with self._requests.counted(scope):
-            await self._answer(scope, receive, send)
+            await limited(self._answer(scope, receive, send, limit), limit)
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _answer(self, scope: Scope, receive: Receive, send: Send, limit: Limit) -> None:
         if scope["type"] == "http":
             authorization = next((v.decode("latin-1") for k, v in scope["headers"] if k == b"authorization"), "")
             certificate = scope.get("extensions", {}).get("tls", {}).get("client_certificate")
@@ -44,6 +54,10 @@ class AuthFilter:
                 identified = scope.get("extensions", {}).get("identified")
                 if identified is not None and user is not ANONYMOUS:
                     identified(user.name)
+                limit.owner = user.name
+                if (delay := _shares.delay(user.name)) and _MASTERS not in user.groups:
+                    await answer(send, 429, f"too many requests, please try again in {math.ceil(delay)} seconds")
+                    return
                 if not is_plain(scope["path"]):
                     await answer(send, 400, "invalid path")
                     return

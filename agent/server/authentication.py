@@ -1,7 +1,8 @@
 """Authenticates clients of the kubelet's API: by a client certificate of the cluster's CA, or by a TokenReview.
 
-The certificate was verified in the TLS handshake; its common name is the user and its organisations are the groups. The answer
-of a TokenReview is cached, by the token's digest, for two minutes.
+The certificate was verified in the TLS handshake; its common name is the user and its organisations are the groups. Whether it
+is still valid is checked for each request: a connection may outlive it. The result of a TokenReview is cached for two minutes,
+by the token's digest.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from cryptography import x509
-from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from agent.server.expiring_cache import ExpiringCache
-from kube import subjects
+from kube import client_certificates
 from kube.api import authentication_v1
 from kube.client import Client
+from kube.client_certificates import ClientCertificate
 from kube.clock import Clock
 
 AUTHENTICATED = "system:authenticated"
@@ -36,32 +37,38 @@ ANONYMOUS = User("system:anonymous", ("system:unauthenticated",))
 
 
 class Authenticator:
-    """Authenticates a request; None means nobody, which is answered with 401.
+    """Authenticates a request; None means unauthenticated, which is answered with 401.
 
-    `client` is None where webhook authentication is off. Times are in seconds.
+    `client` is None if webhook authentication is off. Times are in seconds.
     """
 
     def __init__(self, client: Client | None, clock: Clock, *, cache_seconds: float, anonymous: bool) -> None:
-        self._client = client
+        self._client, self._clock = client, clock
         self._anonymous = anonymous
         self._tokens: ExpiringCache[str, User | None] = ExpiringCache(clock)
-        self._certificates: ExpiringCache[bytes, User | None] = ExpiringCache(clock, limit=128)
+        self._certificates: ExpiringCache[bytes, ClientCertificate | None] = ExpiringCache(clock, limit=128)
         self._cache_seconds = cache_seconds
 
     async def authenticate(self, certificate: bytes | None, authorization: str) -> User | None:
         """Identify the caller from its certificate (DER) or its Authorization header. Raise StatusError."""
-        if certificate is not None:
-            user, found = self._certificates.get(certificate)
-            if not found:
-                user = of_certificate(certificate)
-                self._certificates.put(certificate, user, 60.0)
-            if user is not None:
-                return user
+        known = self._read(certificate) if certificate is not None else None
+        if known is not None and (user := _user_of(known)) is not None:
+            return user
         scheme, _, token = authorization.strip().partition(" ")
         token = token.strip()
         if scheme.lower() == "bearer" and token:
             return await self._review(token) if self._client is not None else None
-        return ANONYMOUS if self._anonymous and not authorization else None
+        # As in upstream, who has a certificate that is not valid is not anonymous.
+        refused = certificate is not None and known is None
+        return ANONYMOUS if self._anonymous and not authorization and not refused else None
+
+    def _read(self, der: bytes) -> ClientCertificate | None:
+        """Return what a certificate says; None if it is not valid now, or not for clients."""
+        certificate, found = self._certificates.get(der)
+        if not found:
+            certificate = of_certificate(der)
+            self._certificates.put(der, certificate, 60.0)
+        return certificate if certificate is not None and certificate.valid(self._clock.now()) else None
 
     async def _review(self, token: str) -> User | None:
         assert self._client is not None
@@ -83,17 +90,14 @@ class Authenticator:
         return user
 
 
-def of_certificate(der: bytes) -> User | None:
-    """Read a verified client certificate; None where it is not one for clients or names nobody."""
-    certificate = x509.load_der_x509_certificate(der)
+def of_certificate(der: bytes) -> ClientCertificate | None:
+    """Read a client certificate that TLS has verified; None if it is not for client authentication."""
     try:
-        usages = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
-        if ExtendedKeyUsageOID.CLIENT_AUTH not in usages and ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE not in usages:
-            return None
-    except x509.ExtensionNotFound:
+        return client_certificates.read(x509.load_der_x509_certificate(der))
+    except client_certificates.NotForClients:
         return None
-    try:
-        subject = subjects.read(certificate.subject)
-    except subjects.SubjectError:
-        return None
+
+
+def _user_of(certificate: ClientCertificate) -> User | None:
+    subject = certificate.subject
     return User(subject.name, (*subject.groups, AUTHENTICATED), subject.uid) if subject.name else None

@@ -1,8 +1,8 @@
 """Authorizes requests to the kubelet's API: each is a verb on a subresource of this node, decided by a SubjectAccessReview.
 
 Paths map to subresources as upstream's do, with its fine-grained ones (KEP-2862): for some the narrow subresource is checked
-first, then nodes/proxy. Unlike upstream, running something in a container is `create` even where the request is a GET (a
-WebSocket has to be one): read access to nodes/proxy must not be enough for exec.
+first, then nodes/proxy. Unlike upstream, running something in a container is `create` even if the request is a GET (as of a
+WebSocket): read access to nodes/proxy must not be enough for exec.
 """
 
 from __future__ import annotations
@@ -29,10 +29,12 @@ _SUBRESOURCES = (
     ("/statusz", ("statusz",)),
     ("/flagz", ("configz",)),
 )
+"""The subresources of paths. /logs are the node's system logs. Paths that are not named, /containerLogs among them, are
+nodes/proxy as in upstream (pkg/kubelet/server/auth.go)."""
 
 
 def attributes(method: str, path: str) -> tuple[str, tuple[str, ...]]:
-    """Return the verb and the subresources to ask about, any of which is enough.
+    """Return the verb and the subresources to check, any of which suffices.
 
     The path is read as the most generous router would: with repeated slashes and dots resolved, in any case.
     """
@@ -56,7 +58,7 @@ def is_plain(path: str) -> bool:
 
 
 class Authorizer:
-    """Asks the API server (SubjectAccessReview) and caches decisions; `client` is None where everything is allowed.
+    """Asks the API server (SubjectAccessReview) and caches decisions; `client` is None if everything is allowed.
 
     Times are in seconds.
     """
@@ -78,8 +80,8 @@ class Authorizer:
         for subresource in subresources:
             if await self._ask(self._client, user, verb, subresource):
                 return ""
-        asked = " ".join(subresources)
-        return f"Forbidden (user={user.name}, verb={verb}, resource=nodes, subresource(s)=[{asked}])"
+        names = " ".join(subresources)
+        return f"Forbidden (user={user.name}, verb={verb}, resource=nodes, subresource(s)=[{names}])"
 
     async def _ask(self, client: Client, user: User, verb: str, subresource: str) -> bool:
         key = (user.name, user.groups, user.uid, tuple(sorted(user.extra.items())), verb, subresource)

@@ -5,22 +5,26 @@ An error can be reported only before the first byte, so the first chunk is read 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from agent.interfaces import Pods
 from agent.server import log_files, log_request
-from agent.server.protocol import be_patient
+from agent.server.log_threads import LogThreads
+from agent.server.protocol import allow_slow_reading
+from agent.server.session_slots import SessionSlots, TooManySessions
 from cri.errors import CRIError
 from cri.messages import ContainerState
 from cri.runtime_service import RuntimeService
 from kube.clock import Clock
 from kube.serialize import readable
-from kube.serving.frames import SessionTurns
+from kube.serving.frames import SessionYield
 
 
 class ContainerLogs:
@@ -28,16 +32,17 @@ class ContainerLogs:
 
     def __init__(self, pods: Pods, runtime: RuntimeService, logs_dir: Path, clock: Clock) -> None:
         self._pods, self._runtime, self._logs_dir, self._clock = pods, runtime, logs_dir, clock
-        self._turns = SessionTurns()
+        self._session_yield, self._threads = SessionYield(), LogThreads()
+        self.slots = SessionSlots.of_logs()
 
     async def read(self, request: Request) -> Response:
-        """Answer with a container's log as far as it is asked for; what is followed ends with the container."""
-        be_patient(request.scope)
+        """Send the requested part of a container's log; with `follow`, until the container terminates."""
         path = request.path_params
+        allow_slow_reading(request.scope, path["namespace"])
         try:
             options = log_request.options(request.query_params, self._clock.now())
             view = self._pods.view(path["namespace"], path["pod"])
-            record = log_request.instance(view, path["pod"], path["container"], options.previous)
+            record = log_request.instance(view, path["pod"], path["container"], previous=options.previous)
         except log_request.LogRequestError as error:
             return PlainTextResponse(str(error), error.status)
 
@@ -48,23 +53,55 @@ class ContainerLogs:
                 return False
             return bool(status.state == ContainerState.CONTAINER_RUNNING)
 
-        pieces = log_files.read(self._logs_dir, Path(record.log_path), options, running, self._turns)
-        return await _streamed(pieces)
+        in_thread = self._threads.of(path["namespace"])
+        pieces = log_files.read(self._logs_dir, Path(record.log_path), options, running, self._session_yield, in_thread)
+        return _LogResponse(pieces, self.slots, path["namespace"])
 
 
-async def _streamed(pieces: AsyncGenerator[bytes, None]) -> Response:
-    """Answer with what an iterator yields; what fails before the first piece is still an error response."""
-    try:
-        first = await anext(pieces, None)
-    except (OSError, ValueError) as error:
-        return PlainTextResponse(readable(f"failed to open log file: {error}"), 500)
-    if first is None:
-        return PlainTextResponse("")
+class _LogResponse(Response):
+    """A log that is streamed while it holds a slot; what fails before the first piece is still an error response."""
 
-    async def all_pieces() -> AsyncIterator[bytes]:
-        async with aclosing(pieces):
+    def __init__(self, pieces: AsyncGenerator[bytes, None], slots: SessionSlots, namespace: str) -> None:
+        self._pieces, self._slots, self._namespace = pieces, slots, namespace
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            with self._slots.slot(self._namespace):
+                async with aclosing(self._pieces):
+                    response = await self._begun(receive)
+                    await response(scope, receive, send)
+        except TooManySessions as error:
+            await PlainTextResponse(str(error), 429)(scope, receive, send)
+
+    async def _begun(self, receive: Receive) -> Response:
+        try:
+            first = await self._first(receive)
+        except (OSError, ValueError) as error:
+            return PlainTextResponse(readable(f"failed to open log file: {error}"), 500)
+        if first is None:
+            return PlainTextResponse("")
+
+        async def all_pieces() -> AsyncIterator[bytes]:
             yield first
-            async for piece in pieces:
+            async for piece in self._pieces:
                 yield piece
 
-    return StreamingResponse(all_pieces(), media_type="text/plain")
+        return StreamingResponse(all_pieces(), media_type="text/plain")
+
+    async def _first(self, receive: Receive) -> bytes | None:
+        """Return the first piece, None without one or if the client disconnects before."""
+        first = asyncio.ensure_future(anext(self._pieces, None))
+        gone = asyncio.create_task(_disconnected(receive))
+        try:
+            await asyncio.wait((first, gone), return_when=asyncio.FIRST_COMPLETED)
+            return await first if first.done() else None
+        finally:
+            first.cancel()
+            gone.cancel()
+            await asyncio.wait((first, gone))
+
+
+async def _disconnected(receive: Receive) -> None:
+    """Return when the client has disconnected."""
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -37,7 +37,7 @@ class Health:
         return why
 
     async def all(self, request: Request) -> Response:
-        """Answer /healthz: "ok", or each check where one fails or `verbose` is asked for."""
+        """Handle /healthz: "ok", or each check if one fails or `verbose` is set."""
         left_out = request.query_params.getlist("exclude")
         found = {name: "" if name in left_out else self._check(name) for name in CHECKS}
         lines = []

@@ -61,7 +61,7 @@ async def serve(app: Any, listener: Listener, started: Callable[[int], None] | N
 
 
 def tls_context(listener: Listener) -> ssl.SSLContext:
-    """Return a listener's TLS settings: with a client authority a certificate is asked for, and may be missing."""
+    """Return a listener's TLS settings: with a client CA, clients are requested to send a certificate, which may be missing."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls_settings.apply(context, listener.cipher_suites, listener.min_version)
     context.load_cert_chain(listener.cert_file, listener.key_file)

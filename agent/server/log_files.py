@@ -1,30 +1,34 @@
 """Reads a container's log file: CRI's line format, the options of `kubectl logs`, and following.
 
-A line is `TIME stdout|stderr F|P text`; P means that the text goes on in the next line of the same stream (the runtime cuts at
-16 KiB). inotify, not a timer, wakes a reader that follows; a file that was renamed by rotation is read to its end before the
-new one is opened. Files are opened component by component without following links: a container must not be able to point its
-log at another file of the host.
+A line is `TIME stdout|stderr F|P text`; P means that the text continues in the next line of the same stream (the runtime cuts
+at 16 KiB). inotify, not a timer, wakes a reader that follows; a file that was renamed by rotation is read to its end before
+the new one is opened. Files are opened component by component without following links: a container must not be able to point
+its log at another file of the host.
 """
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
+from agent.server.log_descriptors import LogDescriptors
+from agent.server.log_tail import tail_offset
+from agent.server.log_threads import InThread
 from kube import inotify
-from kube.serving.frames import SessionTurns
+from kube.serving.frames import SessionYield
 
 _CHUNK = 128 << 10
-LINES_A_TURN = 256
+LINES_PER_YIELD = 256
 """Lines to parse before yielding to other readers and all else in the event loop."""
 LONGEST_LINE = 16 << 20
-"""Bytes of a line that are kept: what goes on beyond them without a newline is left out. The runtime cuts at 16 KiB."""
-_TAIL_CHUNK = 32 << 10
+"""Bytes of a line that are kept: what continues beyond them without a newline is left out. The runtime cuts at 16 KiB."""
+P = ParamSpec("P")
+T = TypeVar("T")
 _STATE_CHECK_SECONDS = 5.0  # upstream's stateCheckPeriod, should a wake-up be missed
 
 
@@ -47,7 +51,7 @@ class LogFormatError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One entry: the time as written, the stream, the text with its newline unless it goes on."""
+    """One entry: the time as written, the stream, the text with its newline unless it continues."""
 
     time: bytes
     stream: bytes
@@ -91,7 +95,7 @@ def fixed_time(time: bytes) -> bytes:
 
 
 class LogWriter:
-    """SessionTurns entries into the bytes to send, counting what was sent against the limit."""
+    """Turns entries into the bytes to send, counting what was sent against the limit."""
 
     def __init__(self, options: LogOptions) -> None:
         self._options = options
@@ -144,37 +148,18 @@ def open_beneath(root: Path, path: Path) -> int:
         os.close(folder)
 
 
-def tail_offset(fd: int, lines: int) -> int:
-    """Return where the last so many lines of a file begin."""
-    if lines < 0:
-        return 0
-    end = os.fstat(fd).st_size
-    if lines == 0 or end == 0:
-        return end
-    # A last line without its newline is a line too.
-    missing = lines + 1 if os.pread(fd, 1, end - 1) == b"\n" else lines
-    position = end
-    while position > 0:
-        start = max(0, position - _TAIL_CHUNK)
-        block = os.pread(fd, position - start, start)
-        count = block.count(b"\n")
-        if count >= missing:
-            at = len(block)
-            for _ in range(missing):
-                at = block.rfind(b"\n", 0, at)
-            return start + at + 1
-        missing -= count
-        position = start
-    return 0
-
-
 async def read(
-    root: Path, path: Path, options: LogOptions, running: Callable[[], Awaitable[bool]], turns: SessionTurns
+    root: Path,
+    path: Path,
+    options: LogOptions,
+    running: Callable[[], Awaitable[bool]],
+    session_yield: SessionYield,
+    in_thread: InThread,
 ) -> AsyncGenerator[bytes, None]:
     """Yield a log in pieces; with follow, until the container has ended and everything was read.
 
-    `running` returns whether the container still runs; `turns` is shared by all readers. Raise OSError when the file cannot
-    be opened.
+    `running` returns whether the container still runs; `session_yield` is shared by all readers; `in_thread` calls a function
+    that uses the file. Raise OSError when the file cannot be opened.
     """
     writer = LogWriter(options)
     with ExitStack() as stack:
@@ -182,27 +167,32 @@ async def read(
         if options.follow:
             watcher = stack.enter_context(inotify.Watcher())
             watcher.add(path.parent, inotify.MODIFY | inotify.CLOSE_WRITE | inotify.CREATE | inotify.MOVED_TO)
-        fd = await asyncio.to_thread(open_beneath, root, path)
-        stack.callback(lambda: os.close(fd))
-        offset = await asyncio.to_thread(tail_offset, fd, options.tail_lines)
+        files = LogDescriptors()
+        stack.callback(files.close)
+
+        async def use(function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+            return await in_thread(lambda: files.use(function, *args, **kwargs))
+
+        fd = await use(_open, files, root, path)
+        offset = await tail_offset(fd, options.tail_lines, use)
         lines = _Lines()
         pause = _STATE_CHECK_SECONDS
         ended = False
         while not writer.full:
-            data = await asyncio.to_thread(os.pread, fd, _CHUNK, offset)
+            data = await use(os.pread, fd, _CHUNK, offset)
             offset += len(data)
             if data:
-                if out := await _written(writer, lines.take(data), turns):
+                if out := await _written(writer, lines.take(data), session_yield):
                     yield out
                 continue
             if watcher is None or ended:
                 break
-            replaced = await asyncio.to_thread(_reopen_if_replaced, root, path, fd)
+            replaced = await use(_reopen_if_replaced, files, root, path, fd)
             if replaced is not None:
-                if await asyncio.to_thread(os.pread, fd, 1, offset):
-                    os.close(replaced)  # written between the read and the rename: read on here first
+                if await use(os.pread, fd, 1, offset):
+                    files.drop(replaced)  # written between the read and the rename: read on here first
                     continue
-                os.close(fd)
+                files.drop(fd)
                 fd, offset, lines = replaced, 0, _Lines()
                 continue
             events = await watcher.wait(pause)
@@ -241,22 +231,28 @@ class _Lines:
         return line
 
 
-async def _written(writer: LogWriter, lines: Sequence[bytes], turns: SessionTurns) -> bytes:
+async def _written(writer: LogWriter, lines: Sequence[bytes], session_yield: SessionYield) -> bytes:
     """Return the text of lines. A line may be a few bytes and be left out, so a chunk of them yields to others many times."""
     out: list[bytes] = []
-    for start in range(0, len(lines), LINES_A_TURN):
-        await turns.wait()
-        out += map(writer.write, lines[start : start + LINES_A_TURN])
+    for start in range(0, len(lines), LINES_PER_YIELD):
+        await session_yield.wait()
+        out += map(writer.write, lines[start : start + LINES_PER_YIELD])
     return b"".join(out)
 
 
-def _reopen_if_replaced(root: Path, path: Path, fd: int) -> int | None:
+def _open(files: LogDescriptors, root: Path, path: Path) -> int:
+    fd = open_beneath(root, path)
+    files.add(fd)
+    return fd
+
+
+def _reopen_if_replaced(files: LogDescriptors, root: Path, path: Path, fd: int) -> int | None:
     try:
-        fresh = open_beneath(root, path)
+        fresh = _open(files, root, path)
     except OSError:
         return None
     here, there = os.fstat(fd), os.fstat(fresh)
     if (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino):
-        os.close(fresh)
+        files.drop(fresh)
         return None
     return fresh

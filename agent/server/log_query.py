@@ -26,6 +26,8 @@ from kube.process import CommandError, pieces, run
 MOST_TAIL_LINES, MOST_SERVICES, LONGEST_NAME = 100_000, 4, 256
 SECONDS = 30.0
 """Timeout of the journal."""
+LONGEST_PATTERN = 1000
+"""Characters of a regular expression."""
 _UNSAFE = re.compile(r"[^a-zA-Z\-_0-9@]")
 _CHUNK = 256 << 10
 _OPTIONS = ("sinceTime", "untilTime", "tailLines", "boot", "pattern")
@@ -50,27 +52,27 @@ class LogQuery:
 
     @classmethod
     def read(cls, pairs: Iterable[tuple[str, str]], folder: Path) -> LogQuery | None:
-        """Read and check the parameters; None where none of them is ours. Raise QueryError with all that is wrong."""
+        """Read and check the parameters; None if none of them is ours. Raise QueryError with all that is wrong."""
         given = list(pairs)
-        asked = [value for name, value in given if name == "query"]
+        queries = [value for name, value in given if name == "query"]
         options = {name: value for name, value in reversed(given) if name in _OPTIONS and value}
         if not options and not any(name == "query" for name, _ in given):
             return None
-        files = [name for name in asked if "/" in name or "\\" in name]
-        services = [name for name in asked if name not in files and name.strip()]
+        files = list(filter(_is_file, queries))
+        services = [name for name in queries if not _is_file(name) and name.strip()]
         wrong: list[FieldError] = []
         if any(name == "query" for name, _ in given) and not files and not services:
-            wrong.append(invalid_value("query", asked, "query cannot be empty"))
+            wrong.append(invalid_value("query", queries, "query cannot be empty"))
         since, until = (_time(options, name, wrong) for name in ("sinceTime", "untilTime"))
         tail, boot = (_number(options, name, wrong) for name in ("tailLines", "boot"))
         if not wrong:
             found = cls(folder, "", tuple(services), since, until, tail, boot, options.get("pattern", ""))
-            wrong = found._checked(files, bool(options))
+            wrong = found._checked(files, options=bool(options))
         if wrong:
             raise QueryError(str(wrong[0]) if len(wrong) == 1 else f"[{', '.join(map(str, wrong))}]")
         return cls(folder, files[0]) if files else found
 
-    def _checked(self, files: list[str], options: bool) -> list[FieldError]:
+    def _checked(self, files: list[str], *, options: bool) -> list[FieldError]:
         wrong = [_named(name) for name in self.services if len(name) > LONGEST_NAME or _UNSAFE.search(name)]
         if len(self.services) > MOST_SERVICES:
             wrong.append(too_many("query", len(self.services), MOST_SERVICES))
@@ -95,10 +97,15 @@ class LogQuery:
             wrong.append(
                 invalid_value("tailLines", self.tail_lines, f"must be between 0 and {MOST_TAIL_LINES}, inclusive")
             )
-        try:
-            re.compile(self.pattern)
-        except re.error as error:
-            wrong.append(invalid_value("pattern", self.pattern, f"error parsing regexp: {error}"))
+        if len(self.pattern) > LONGEST_PATTERN:  # `re` caches what it compiles
+            wrong.append(
+                invalid_value("pattern", f"{self.pattern[:40]}...", "error parsing regexp: expression too large")
+            )
+        else:
+            try:
+                re.compile(self.pattern)
+            except re.error as error:
+                wrong.append(invalid_value("pattern", self.pattern, f"error parsing regexp: {error}"))
         return wrong
 
     async def answer(self) -> AsyncIterator[bytes]:
@@ -109,7 +116,7 @@ class LogQuery:
             return
         known = await _units()
         native = [name for name in self.services if f"{name}.service" in known]
-        others = [name for name in self.services if name not in native]
+        others = [name for name in self.services if f"{name}.service" not in known]
         if native:
             try:
                 async with aclosing(pieces(["journalctl", *self.arguments(native)], timeout=SECONDS)) as printed:
@@ -142,6 +149,10 @@ class LogQuery:
         if self.boot is not None:
             found += ["--boot", str(self.boot)]
         return found
+
+
+def _is_file(name: str) -> bool:
+    return "/" in name or "\\" in name
 
 
 def _named(name: str) -> FieldError:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from agent.interfaces import PodView
-from agent.records import ContainerRecord
+from agent.runtime_records import ContainerRecord
 from agent.server.log_files import LogOptions
 from kube.api import core_v1
 from kube.clock import parse_time
@@ -53,7 +53,7 @@ def options(query: Mapping[str, str], now: datetime) -> LogOptions:
     )
 
 
-def instance(view: PodView | None, pod_name: str, container: str, previous: bool) -> ContainerRecord:
+def instance(view: PodView | None, pod_name: str, container: str, *, previous: bool) -> ContainerRecord:
     """Find the container instance of a log request. Raise LogRequestError."""
     if view is None:
         raise LogRequestError(404, f'pod "{pod_name}" does not exist')
@@ -62,7 +62,7 @@ def instance(view: PodView | None, pod_name: str, container: str, previous: bool
     if container not in names:
         raise LogRequestError(404, f'container "{container}" not found in pod "{pod_name}"')
     where = f'container "{container}" in pod "{pod_name}"'
-    container_id = _container_id(view, container, where, previous)
+    container_id = _container_id(view, container, where, previous=previous)
     found = next((record for record in view.containers if record.id == container_id), None)
     if found is None:
         missing = f"previous terminated {where} not found" if previous else f"{where} is not available"
@@ -70,7 +70,7 @@ def instance(view: PodView | None, pod_name: str, container: str, previous: bool
     return found
 
 
-def _container_id(view: PodView, container: str, where: str, previous: bool) -> str:
+def _container_id(view: PodView, container: str, where: str, *, previous: bool) -> str:
     status = _status(view.pod, container)
     if status is None:
         raise LogRequestError(400, f"{where} is not available")
@@ -91,11 +91,11 @@ def _container_id(view: PodView, container: str, where: str, previous: bool) -> 
         return last_id
     if state.waiting is not None:
         reason = state.waiting.reason or ""
-        said = {
+        problem = {
             "ErrImagePull": "image can't be pulled",
             "ImagePullBackOff": "trying and failing to pull image",
         }.get(reason, reason)
-        raise LogRequestError(400, f"{where} is waiting to start: {said}")
+        raise LogRequestError(400, f"{where} is waiting to start: {problem}")
     raise LogRequestError(400, f"{where} is waiting to start - no logs yet")
 
 

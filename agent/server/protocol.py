@@ -1,11 +1,11 @@
 """The HTTP protocol of the kubelet's API, with two things that ASGI lacks.
 
-The TLS client certificate is in `scope["extensions"]["tls"]["client_certificate"]` (DER, or None). A request that asks for an
+The TLS client certificate is in `scope["extensions"]["tls"]["client_certificate"]` (DER, or None). A request that requests an
 upgrade reaches the application as an ordinary request, with `scope["extensions"]["take_over"]`: a function that takes the
 connection away from HTTP and returns its two raw halves. The application calls it once it has decided to switch protocols, and
 from then on every byte is its own; until then it may answer as usual. `scope["extensions"]["identified"]` records who makes
-requests on the connection, `scope["extensions"]["patient"]` that the client may leave this answer unread for as long as it
-likes.
+requests on the connection, `scope["extensions"]["allow_slow_reading"]` that the client may leave this answer unread for as
+long as it likes.
 """
 
 from __future__ import annotations
@@ -20,16 +20,20 @@ from agent.streaming.idle import Activity, ActivityReader, ActivityWriter
 from agent.streaming.upgrade import Stream
 from kube.serving.protocol import BoundedProtocol
 
-_BUFFER = 64 << 10
+_BUFFER = 32 << 10
+"""Half of the bytes of a session that are read ahead."""
 
 TakeOver = Callable[[], Stream]
 
 
-def be_patient(scope: MutableMapping[str, Any]) -> None:
-    """Let the client of a request read its answer as slowly as it likes: a person may be paging through a log."""
-    patient = scope.get("extensions", {}).get("patient")
-    if patient is not None:
-        patient()
+def allow_slow_reading(scope: MutableMapping[str, Any], namespace: str = "") -> None:
+    """Let the client of a request read its answer as slowly as it likes: a person may be paging through a log.
+
+    Where unread answers hold too much memory, one of the namespace with the most is closed first.
+    """
+    allow = scope.get("extensions", {}).get("allow_slow_reading")
+    if allow is not None:
+        allow(namespace)
 
 
 class AgentProtocol(BoundedProtocol):
@@ -50,12 +54,12 @@ class AgentProtocol(BoundedProtocol):
             "tls": {"client_certificate": self._certificate},
             "take_over": self._take_over,
             "identified": self.identified,
-            "patient": self._be_patient,
+            "allow_slow_reading": self._allow_slow_reading,
         }
         self.scope["extensions"] = extensions
 
-    def _be_patient(self) -> None:
-        self.patient = True
+    def _allow_slow_reading(self, namespace: str) -> None:
+        self.may_read_slowly, self.connection.work_of = True, namespace
 
     def _take_over(self) -> Stream:
         activity = Activity()

@@ -14,8 +14,9 @@ from typing import Any
 from urllib.parse import parse_qs
 
 from agent.interfaces import Pods, PodView
-from agent.records import ContainerRecord
+from agent.runtime_records import ContainerRecord
 from agent.server.protocol import TakeOver
+from agent.server.session_slots import SessionSlots, TooManySessions
 from agent.streaming import channels, idle, port_forward, remote_command, websocket
 from agent.streaming.remote_command import StreamOptions
 from agent.streaming.upgrade import Stream, UpgradeError, dial, splice
@@ -23,7 +24,7 @@ from cri.errors import CRIError, InvalidArgumentError, NotFoundError
 from cri.runtime_service import RuntimeService
 from kube.api import core_v1
 from kube.clock import Clock
-from kube.serving.frames import SessionTurns
+from kube.serving.frames import SessionYield
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -83,7 +84,8 @@ class Sessions:
         self._runtime = runtime
         self._clock, self._idle_seconds = clock, idle_seconds
         self._watching: set[asyncio.Task[None]] = set()
-        self._turns = SessionTurns()
+        self._session_yield = SessionYield()
+        self.slots = SessionSlots()
 
     def _take_over(self, request: SessionRequest) -> Stream:
         """Take the connection away from HTTP, and see to it that it is not idle for too long."""
@@ -179,7 +181,7 @@ class Sessions:
 
     async def _accept(self, request: SessionRequest, subprotocol: str | None) -> websocket.WebSocket:
         stream = self._take_over(request)
-        return await websocket.accept(stream, request.target, request.headers, subprotocol, self._turns)
+        return await websocket.accept(stream, request.target, request.headers, subprotocol, self._session_yield)
 
     async def _pass_through(self, request: SessionRequest, url: str) -> None:
         headers = [(name, value) for name, value in request.headers if name in _PASSED_ON]
@@ -204,8 +206,8 @@ class Sessions:
 class SessionEndpoint:
     """One of the sessions as an ASGI application behind a route with path parameters."""
 
-    def __init__(self, session: Callable[..., Awaitable[None]], *, with_container: bool) -> None:
-        self._session = session
+    def __init__(self, session: Callable[..., Awaitable[None]], slots: SessionSlots, *, with_container: bool) -> None:
+        self._session, self._slots = session, slots
         self._with_container = with_container
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -215,7 +217,10 @@ class SessionEndpoint:
         if self._with_container:
             arguments.append(path["container"])
         try:
-            await self._session(SessionRequest.of(scope), *arguments)
+            with self._slots.slot(path["namespace"]):
+                await self._session(SessionRequest.of(scope), *arguments)
+        except TooManySessions as error:
+            await answer(send, 429, str(error))
         except SessionError as error:
             await answer(send, error.status, str(error))
         except UpgradeError as error:
@@ -238,7 +243,7 @@ async def answer(send: Send, status: int, text: str) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-def _options(request: SessionRequest, tty: bool) -> StreamOptions:
+def _options(request: SessionRequest, *, tty: bool) -> StreamOptions:
     """Read which streams are wanted: the kubelet's own names, and those of the API."""
     options = StreamOptions(
         stdin=request.flag("input", "stdin"),

@@ -24,7 +24,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 
 from agent.server.log_files import open_beneath
 from agent.server.log_query import LogQuery, QueryError
-from agent.server.protocol import be_patient
+from agent.server.protocol import allow_slow_reading
 from agent.symlinks import resolve
 
 _CHUNK = 256 << 10
@@ -44,12 +44,12 @@ class _Found:
 class SystemLogs:
     """Answers GET /logs/{path}; `queries`: also with a query for services' logs."""
 
-    def __init__(self, folder: Path, queries: bool) -> None:
+    def __init__(self, folder: Path, *, queries: bool) -> None:
         self._folder, self._queries = folder, queries
 
     async def read(self, request: Request) -> Response:
         """Send a file, list a folder, or answer a query."""
-        be_patient(request.scope)
+        allow_slow_reading(request.scope)
         path = request.path_params.get("path", "")
         if self._queries and request.url.query:
             return await self._query(request)
@@ -112,7 +112,7 @@ def _listing(entries: tuple[str, ...]) -> str:
 
 
 async def _send(request: Request, found: _Found, path: str) -> Response:
-    """Send a file or the range that is asked for, unless the client has it."""
+    """Send a file or the requested range, unless the client has it already."""
     if _unchanged(request.headers.get("if-modified-since", ""), found.modified):
         os.close(found.descriptor)
         return Response(status_code=304)

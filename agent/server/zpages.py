@@ -1,6 +1,6 @@
 """/statusz and /flagz of the kubelet port: version, start time and flags (KEP-4827, KEP-4828), as text.
 
-Upstream itself says that the format is for people alone; a request for anything else than text is refused.
+Upstream documents that the format is only for people; requests for formats other than text are rejected.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class ZPages:
         self._started, self._begun = clock.now(), clock.monotonic()
 
     async def status(self, request: Request) -> Response:
-        """Answer /statusz."""
+        """Handle /statusz."""
         up = int(self._clock.monotonic() - self._begun)
         version = KUBELET_VERSION.removeprefix("v")
         return _page(
@@ -43,7 +43,7 @@ class ZPages:
         )
 
     async def flags(self, request: Request) -> Response:
-        """Answer /flagz."""
+        """Handle /flagz."""
         return _page(request, "kubelet flags", *(f"{name}={value}" for name, value in sorted(self._flags.items())))
 
 

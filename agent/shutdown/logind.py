@@ -38,7 +38,7 @@ class Logind:
 
     def __init__(self, bus: MessageBus, clock: Clock, drop_in: Path) -> None:
         self._bus, self._clock, self._drop_in = bus, clock, drop_in
-        self._news: asyncio.Queue[bool | None] = asyncio.Queue()
+        self._signals: asyncio.Queue[bool | None] = asyncio.Queue()
         self._lock: int | None = None
 
     @classmethod
@@ -64,7 +64,7 @@ class Logind:
 
     def _heard(self, message: Any) -> None:
         if message.member == _SIGNAL and message.interface == _MANAGER and message.signature == "b":
-            self._news.put_nowait(bool(message.body[0]))
+            self._signals.put_nowait(bool(message.body[0]))
 
     async def _call(
         self, member: str, signature: str = "", body: list[Any] | None = None, *, to: tuple[str, str, str]
@@ -82,8 +82,8 @@ class Logind:
         except (OSError, DBusFastError, EOFError, TimeoutError) as error:
             raise LogindError(f"{member}: {error or 'no answer'}") from error
         if answer is None or answer.message_type is MessageType.ERROR:
-            said = f"{answer.error_name} {answer.body}" if answer is not None else "no answer"
-            raise LogindError(f"{member}: {said}")
+            reason = f"{answer.error_name} {answer.body}" if answer is not None else "no answer"
+            raise LogindError(f"{member}: {reason}")
         return answer
 
     async def delay_max(self) -> float:
@@ -127,7 +127,7 @@ class Logind:
             os.close(before)
 
     def release(self) -> None:
-        """Let the shutdown go on."""
+        """Let the shutdown continue."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -136,15 +136,15 @@ class Logind:
         """Yield True when a shutdown begins and False when it was called off, until the bus is gone."""
         gone = asyncio.create_task(self._until_gone(), name="system bus")
         try:
-            while (news := await self._news.get()) is not None:
-                yield news
+            while (began := await self._signals.get()) is not None:
+                yield began
         finally:
             gone.cancel()
 
     async def _until_gone(self) -> None:
         with contextlib.suppress(Exception):  # however the connection ended, it is gone
             await self._bus.wait_for_disconnect()  # type: ignore[no-untyped-call]
-        self._news.put_nowait(None)
+        self._signals.put_nowait(None)
 
     def close(self) -> None:
         self.release()

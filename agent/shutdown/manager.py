@@ -1,4 +1,4 @@
-"""Terminates pods group by group when logind announces the machine's shutdown, then lets the shutdown go on.
+"""Terminates pods group by group when logind announces the machine's shutdown, then lets the shutdown continue.
 
 Meanwhile the node is not ready and admits no pod. Pods end as Failed with reason Terminated, so that their controllers create
 others elsewhere. A shutdown that was cancelled makes the node ready again; terminated pods stay terminated.

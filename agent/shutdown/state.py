@@ -1,4 +1,4 @@
-"""The start and end of the last graceful shutdown: in a file, because they are reported after the machine has rebooted."""
+"""Start and end of the last graceful shutdown, stored in a file because they are reported after the reboot."""
 
 from __future__ import annotations
 

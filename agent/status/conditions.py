@@ -7,7 +7,7 @@ conditions that were last reported are an input; those that others write (readin
 from __future__ import annotations
 
 from agent.lifecycle import initialized, is_sidecar, may_restart_all, resize, restarts_all
-from agent.records import PodRuntime
+from agent.runtime_records import PodRuntime
 from agent.status.container import StatusInputs, stamp
 from agent.status.phase import ENDED_PHASES
 from kube.api import core_v1
@@ -26,7 +26,7 @@ def conditions(
         core_v1.PodCondition(type="PodScheduled", status="True"),
     ]
     wanted += _restarting(pod, runtime, status)
-    wanted += _resizing(pod, runtime, known)
+    wanted += _resizing(known)
     old = {condition.type: condition for condition in pod.status.conditions}
     ours = {condition.type for condition in wanted} | {resize.PENDING, resize.IN_PROGRESS}
     for condition in wanted:
@@ -66,23 +66,19 @@ def _restarting(pod: core_v1.Pod, runtime: PodRuntime, status: core_v1.PodStatus
     return [condition]
 
 
-def _resizing(pod: core_v1.Pod, runtime: PodRuntime, known: StatusInputs) -> list[core_v1.PodCondition]:
-    """Return the condition of a pending or running resize; none once every container has its size."""
-    if known.pending_resize is not None:
-        pending_resize = known.pending_resize
-        return [
-            core_v1.PodCondition(
-                type=resize.PENDING, status="True", reason=pending_resize.reason, message=pending_resize.message
-            )
-        ]
-    if not resize.differs(pod, runtime, known.actuated):
-        return []
-    error = known.resize_error
-    return [
-        core_v1.PodCondition(
-            type=resize.IN_PROGRESS, status="True", reason="Error" if error else None, message=error or None
+def _resizing(known: StatusInputs) -> list[core_v1.PodCondition]:
+    """Return the conditions of a pending and a running resize; none once the pod has its size."""
+    found = []
+    if (pending := known.pending_resize) is not None:
+        found.append(
+            core_v1.PodCondition(type=resize.PENDING, status="True", reason=pending.reason, message=pending.message)
         )
-    ]
+    if known.actual is not None:
+        error = known.resize_error
+        condition = core_v1.PodCondition(type=resize.IN_PROGRESS, status="True", message=error or None)
+        condition.reason = "Error" if error else None
+        found.append(condition)
+    return found
 
 
 def _sandbox_ready(pod: core_v1.Pod, runtime: PodRuntime) -> core_v1.PodCondition:

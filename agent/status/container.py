@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from agent.interfaces import ProbeOutcome
 from agent.lifecycle import Kind, is_sidecar, restarts
 from agent.lifecycle.resize import PendingResize
-from agent.records import ContainerRecord, PodRuntime, State
+from agent.runtime_records import ContainerRecord, PodRuntime, State
 from kube.api import core_v1
 from kube.clock import format_time
 
@@ -18,7 +18,7 @@ AnyContainer = core_v1.Container | core_v1.EphemeralContainer
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Why a container does not run."""
+    """Reason and message of a container's state `waiting`."""
 
     reason: str
     message: str = ""
@@ -34,11 +34,15 @@ class StatusInputs:
     ended: bool = False
     """Nothing of the pod will be started any more."""
     actuated: Mapping[str, core_v1.ResourceRequirements] = field(default_factory=dict)
-    """By container ID: the actuated resources of running containers."""
+    """By container ID: the actuated resources of running containers, with limits that are inherited from the pod."""
+    allocated: core_v1.Pod | None = None
+    """The pod in the size that the node has allocated, if that is not the spec's."""
+    allocated_containers: Mapping[str, core_v1.ResourceRequirements] = field(default_factory=dict)
+    """By container name: the same of its containers."""
+    actual: core_v1.Pod | None = None
+    """The pod in its actuated size, if that is not the allocated one: a resize is in progress."""
     pending_resize: PendingResize | None = None
-    """Why the pod's resize is pending."""
-    allocated: Mapping[str, core_v1.ResourceRequirements] = field(default_factory=dict)
-    """By container name: the allocated resources, where they are not the spec's."""
+    """The reason for which the pod's resize is pending."""
     resize_error: str = ""
     runtime_name: str = "containerd"
 
@@ -73,12 +77,9 @@ def container_status(
             status.user = core_v1.ContainerUser(linux=linux)
     if record is None:
         _carry_over(kind, status, known, old)
-    if kind is not Kind.EPHEMERAL:
-        resources = known.allocated.get(container.name, container.resources or core_v1.ResourceRequirements())
-        if record is not None and record.running:
-            resources = known.actuated.get(record.id, resources)
-        status.allocated_resources = dict(resources.requests)
-        status.resources = core_v1.ResourceRequirements(limits=resources.limits, requests=resources.requests)
+    if isinstance(container, core_v1.Container):
+        own = container.resources or core_v1.ResourceRequirements()
+        _set_resources(status, known.allocated_containers.get(container.name, own), record, known)
     outcome = known.outcomes.get(record.id) if record else None
     if record is not None and record.running and state.running is not None:
         status.started = outcome.started if outcome is not None else container.startup_probe is None
@@ -88,6 +89,20 @@ def container_status(
     elif kind is Kind.INIT and isinstance(container, core_v1.Container) and not is_sidecar(container):
         status.ready = state.terminated is not None and state.terminated.exit_code == 0
     return status
+
+
+def _set_resources(
+    status: core_v1.ContainerStatus,
+    allocated: core_v1.ResourceRequirements,
+    record: ContainerRecord | None,
+    known: StatusInputs,
+) -> None:
+    """Set the allocated resources, and the actual ones: a container without limits shows none that it inherits."""
+    actual = known.actuated.get(record.id, allocated) if record is not None and record.running else allocated
+    status.allocated_resources = dict(allocated.requests)
+    status.resources = core_v1.ResourceRequirements(
+        limits=actual.limits if allocated.limits else {}, requests=actual.requests if allocated.requests else {}
+    )
 
 
 def _states(
@@ -100,8 +115,8 @@ def _states(
     old: core_v1.ContainerStatus | None,
 ) -> tuple[core_v1.ContainerState, core_v1.ContainerState]:
     last = core_v1.ContainerState(terminated=terminated(previous, known.runtime_name) if previous else None)
-    if previous is None and record is not None and record.state is State.CREATED:
-        last = _reported_end(old)  # what was before is gone from the runtime, and it does not run yet
+    if previous is None and record is not None:
+        last = _reported_last(old, record)  # what was before it may be gone from the runtime
     waiting = known.waiting.get(container.name)
     if record is None or record.state is State.CREATED:
         first = "PodInitializing" if pod.spec.init_containers and kind is not Kind.EPHEMERAL else "ContainerCreating"
@@ -141,9 +156,12 @@ def lost() -> core_v1.ContainerStateTerminated:
     )
 
 
-def _reported_end(old: core_v1.ContainerStatus | None) -> core_v1.ContainerState:
-    """Return the newest exit of a container that was reported."""
-    for state in (old.state, old.last_state) if old is not None else ():
+def _reported_last(old: core_v1.ContainerStatus | None, record: ContainerRecord) -> core_v1.ContainerState:
+    """Return the newest exit of a container that was reported, other than that of an instance."""
+    if old is None:
+        return core_v1.ContainerState()
+    of_another = not (old.container_id or "").endswith(record.id)
+    for state in (old.state if of_another else None, old.last_state):
         if state is not None and state.terminated is not None:
             return core_v1.ContainerState(terminated=state.terminated)
     return core_v1.ContainerState()

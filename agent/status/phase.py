@@ -7,13 +7,13 @@ ended is going to be restarted, and whether the pod itself has ended.
 from __future__ import annotations
 
 from agent.lifecycle import initialized, is_sidecar, restarts_after
-from agent.records import PodRuntime
+from agent.runtime_records import PodRuntime
 from kube.api import core_v1
 
 ENDED_PHASES = ("Succeeded", "Failed")
 
 
-def phase(pod: core_v1.Pod, status: core_v1.PodStatus, runtime: PodRuntime, finished: bool) -> str:
+def phase(pod: core_v1.Pod, status: core_v1.PodStatus, runtime: PodRuntime, *, finished: bool) -> str:
     """Sum the containers up: Pending, Running, Succeeded or Failed."""
     pending_init, failed_init = initialisation(pod, status)
     if failed_init:

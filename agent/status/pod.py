@@ -11,10 +11,11 @@ from dataclasses import dataclass
 
 from agent.cgroups import qos
 from agent.lifecycle import End, Kind, initialized, may_restart_all, restarts_all
-from agent.records import PodRuntime
+from agent.runtime_records import PodRuntime
 from agent.status.conditions import add_disruption, conditions
 from agent.status.container import StatusInputs, container_status, lost, stamp
 from agent.status.phase import ENDED_PHASES, initialisation, phase
+from agent.status.pod_resources import set_resources
 from kube.api import core_v1
 
 
@@ -69,7 +70,7 @@ def pod_status(
     ips = _addresses(pod, runtime, node)
     status.pod_ip = ips[0] if ips else None
     status.pod_ips = [core_v1.PodIP(ip=ip) for ip in ips]
-    status.phase = summed_phase(pod, status, runtime, finished)
+    status.phase = summed_phase(pod, status, runtime, finished=finished)
     # Whoever reads of an end releases the pod (NetworkPolicies, quota, its node's room): no container may run then.
     may_run = not finished and any(not record.exited for record in runtime.containers)
     ended = end is not None and not may_run
@@ -87,12 +88,14 @@ def pod_status(
         status.phase = old.phase or "Pending"
     if end is not None and end.disruption and ended:
         add_disruption(pod, status, end.disruption, now)
+    allocated = known.allocated or pod
+    set_resources(status, allocated, known.actual or allocated)
     return status
 
 
-def summed_phase(pod: core_v1.Pod, status: core_v1.PodStatus, runtime: PodRuntime, finished: bool = False) -> str:
+def summed_phase(pod: core_v1.Pod, status: core_v1.PodStatus, runtime: PodRuntime, *, finished: bool = False) -> str:
     """Return the phase that the container statuses make; it is reported once none of the containers can run again."""
-    found = phase(pod, status, runtime, finished)
+    found = phase(pod, status, runtime, finished=finished)
     if pod.status.phase == "Running" and not finished and may_restart_all(pod):
         if found == "Pending" or _begin_again(pod, runtime):
             return "Running"  # containers that were removed to start together

@@ -4,8 +4,10 @@ A pod's newest status waits while an older one is being written, so a burst of c
 strategic merge patch of the fields that differ: conditions of others (readiness gates) are left alone. When the API server is
 away the newest status is kept and written when it is back; nothing else in the agent waits for that.
 
-Others may write too: the node controller marks pods not ready on a node whose lease expires. A status that is newer than the
-agent's last write and differs from it in phase or conditions is overwritten.
+Others may write too: the node controller marks pods not ready on a node whose lease expires, and a second agent with the
+node's name reports containers of its own. What differs from the agent's last write, but for others' fields and conditions, is
+overwritten: at once, and then every 10 s at most, as upstream (status_manager.go: syncBatch, needsReconcile), so that two
+agents do not overwrite each other all the time.
 """
 
 from __future__ import annotations
@@ -14,11 +16,9 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
 
-import msgspec
-
+from agent.status.patch import difference
+from agent.status.record import StatusRecord, revision_of
 from agent.usage.kubelet_metrics import KubeletMetrics
 from kube.api import core_v1
 from kube.client import STRATEGIC, Client
@@ -28,39 +28,17 @@ from kube.errors import StatusError
 log = logging.getLogger(__name__)
 
 FIRST_RETRY, LAST_RETRY = 0.2, 10.0
+INVALID = 422
+REPAIR_SECONDS = 10.0
+"""Time between two overwrites of what others have written to one pod."""
 STATUSES, DELETIONS = 6, 4
 """Requests under way at a time: each may wait for a webhook that hangs, and leaves the client's other places to others."""
-OURS = frozenset(
-    "PodReadyToStartContainers Initialized Ready ContainersReady PodScheduled DisruptionTarget PodResizePending "
-    "PodResizeInProgress AllContainersRestarting".split()
-)
-"""The conditions that a kubelet writes; all others are other controllers'."""
-SHARED, BY_KUBELET = "DisruptionTarget", "TerminationByKubelet"
-"""The condition that others write too, and the reason that a kubelet gives: it adds its own and takes nobody's back."""
 _KINDS = {
     "init_container_statuses": "init_container",
     "container_statuses": "container",
     "ephemeral_container_statuses": "ephemeral_container",
 }
 """The fields of a status with containers, and upstream's names for the kinds in metrics."""
-_BY_KEY = {"conditions": "type", "podIPs": "ip", "hostIPs": "ip", "resourceClaimStatuses": "name"}
-
-
-@dataclass(slots=True)
-class _Pod:
-    namespace: str
-    name: str
-    reported: core_v1.PodStatus
-    """The status in the API, as far as it is known."""
-    revision: int = 0
-    """The object's revision after our last write."""
-    seen: core_v1.Pod | None = None
-    """The newest version of the object that a watch has shown."""
-    wanted: core_v1.PodStatus | None = None
-    changed_at: float = 0.0
-    """When the oldest unwritten change was set."""
-    task: asyncio.Task[None] | None = None
-    idle: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class StatusWriter:
@@ -68,7 +46,7 @@ class StatusWriter:
 
     def __init__(self, client: Client, *, clock: Clock = SYSTEM, metrics: KubeletMetrics | None = None) -> None:
         self._client, self._clock, self._metrics = client, clock, metrics or KubeletMetrics()
-        self._pods: dict[str, _Pod] = {}
+        self._pods: dict[str, StatusRecord] = {}
         self._statuses, self._deletions = asyncio.Semaphore(STATUSES), asyncio.Semaphore(DELETIONS)
 
     def set(self, pod: core_v1.Pod, status: core_v1.PodStatus) -> None:
@@ -76,21 +54,46 @@ class StatusWriter:
         uid = pod.metadata.uid or ""
         entry = self._pods.get(uid)
         if entry is None:
-            entry = _Pod(pod.metadata.namespace or "", pod.metadata.name or "", pod.status)
+            entry = StatusRecord(pod.metadata.namespace or "", pod.metadata.name or "", pod.status, status)
             entry.idle.set()
             self._pods[uid] = entry
-        entry.seen = pod
-        if entry.task is None:
-            _take_in(entry)
+        entry.see(pod)
         self._count_terminated(entry.wanted or entry.reported, status)
-        if difference(entry.reported, status) is None and entry.wanted is None:
-            return
+        entry.last = status
+        if entry.task is None:
+            self._take_in(uid, entry)
+        if difference(entry.reported, status) is not None or entry.wanted is not None:
+            self._want(uid, entry, status)
+
+    def _want(self, uid: str, entry: StatusRecord, status: core_v1.PodStatus) -> None:
         if entry.wanted is None:
             entry.changed_at = self._clock.monotonic()
         entry.wanted = status
         if entry.task is None:
             entry.idle.clear()
             entry.task = asyncio.create_task(self._send(uid, entry), name=f"status of {entry.namespace}/{entry.name}")
+
+    def _take_in(self, uid: str, entry: StatusRecord) -> None:
+        """Compare with what the API has: what somebody else has written is overwritten now, or when it is time."""
+        found = entry.written_by_others()
+        if found is None:
+            return
+        now = self._clock.monotonic()
+        if entry.repair_at <= now:
+            entry.repair_at = now + REPAIR_SECONDS
+            entry.reported = found
+        elif entry.late is None:
+            name = f"repair the status of {entry.namespace}/{entry.name}"
+            entry.late = asyncio.create_task(self._repair_late(uid, entry, entry.repair_at - now), name=name)
+
+    async def _repair_late(self, uid: str, entry: StatusRecord, seconds: float) -> None:
+        await self._clock.sleep(seconds)
+        entry.late = None
+        if entry.task is None:  # what is being sent is compared afterwards
+            status = entry.reported
+            self._take_in(uid, entry)
+            if entry.reported is not status:
+                self._want(uid, entry, status)
 
     def _count_terminated(self, before: core_v1.PodStatus, now: core_v1.PodStatus) -> None:
         """Count each container that the new status shows terminated and the one before did not."""
@@ -100,7 +103,7 @@ class StatusWriter:
                 if name not in ended:
                     self._metrics.terminated_containers.inc(kind, str(state.exit_code), state.reason or "")
 
-    async def _send(self, uid: str, entry: _Pod) -> None:
+    async def _send(self, uid: str, entry: StatusRecord) -> None:
         delay = FIRST_RETRY
         try:
             while entry.wanted is not None:
@@ -115,8 +118,8 @@ class StatusWriter:
             entry.task = None
             entry.idle.set()
 
-    async def _send_newest(self, uid: str, entry: _Pod) -> bool:
-        """Send the status that is wanted now; False where it has to be sent again."""
+    async def _send_newest(self, uid: str, entry: StatusRecord) -> bool:
+        """Send the status that is wanted now; False if it has to be sent again."""
         assert entry.wanted is not None, "only the sending task takes it"
         status, entry.wanted = entry.wanted, None
         changed_at = entry.changed_at
@@ -124,8 +127,8 @@ class StatusWriter:
         if patch is None:
             return True
         body = {"metadata": {"uid": uid}, "status": patch}
+        before = revision_of(entry.seen)
         try:
-            # Only the answer's status matters, and it is what we sent.
             answer = await self._client.patch(
                 core_v1.Pod, entry.name, entry.namespace, body, type=STRATEGIC, subresource="status"
             )
@@ -135,15 +138,31 @@ class StatusWriter:
                 entry.reported = status
                 return True
             log.warning("status of pod %s/%s: %s", entry.namespace, entry.name, error)
+            if error.code == INVALID:
+                await self._read(uid, entry)
             if entry.wanted is None:
                 entry.wanted = status
             return False
-        entry.reported, entry.revision = status, _revision(answer)
+        entry.reported, entry.revision = status, revision_of(answer)
         self._metrics.status_sync.observe(self._clock.monotonic() - changed_at)
-        _take_in(entry)
+        if entry.revision == before:
+            entry.settled = before
+        entry.see(answer)
+        self._take_in(uid, entry)
         if entry.reported is not status and entry.wanted is None:
             entry.wanted = status
         return True
+
+    async def _read(self, uid: str, entry: StatusRecord) -> None:
+        """Read what the API has: a patch of something else may be invalid (a second address of one family)."""
+        try:
+            pod = await self._client.get(core_v1.Pod, entry.name, entry.namespace)
+        except StatusError as error:
+            log.warning("reading pod %s/%s: %s", entry.namespace, entry.name, error)
+            return
+        if pod.metadata.uid == uid:
+            entry.see(pod)
+            entry.reported = entry.written_by_others() or entry.reported
 
     async def flushed(self, uid: str) -> None:
         """Return once the pod's newest status was written."""
@@ -176,78 +195,23 @@ class StatusWriter:
     def reported(self, uid: str) -> core_v1.PodStatus | None:
         """Return the newest status that was set for a pod: it may be ahead of what watches show."""
         entry = self._pods.get(uid)
-        return (entry.wanted or entry.reported) if entry else None
+        return entry.last if entry else None
 
     def forget(self, uid: str) -> None:
         """Drop a pod that is gone from the API."""
         entry = self._pods.pop(uid, None)
-        if entry is not None and entry.task is not None:
-            entry.task.cancel()
+        for task in (entry.task, entry.late) if entry is not None else ():
+            if task is not None:
+                task.cancel()
 
     async def close(self) -> None:
         """Stop sending."""
         for entry in self._pods.values():
-            if entry.task is not None:
-                entry.task.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await entry.task
-
-
-def _take_in(entry: _Pod) -> None:
-    """Compare with a version that somebody else has written after this agent."""
-    if entry.seen is None or _revision(entry.seen) <= entry.revision:
-        return
-    reported, now = entry.reported, entry.seen.status
-    if (reported.phase, _verdicts(reported)) != (now.phase, _verdicts(now)):
-        entry.reported = msgspec.structs.replace(reported, phase=now.phase, conditions=now.conditions)
-
-
-def _verdicts(status: core_v1.PodStatus) -> dict[str, str]:
-    return {c.type: c.status for c in status.conditions if _is_ours(c.type, c.reason)}
-
-
-def _is_ours(condition: str, reason: str | None) -> bool:
-    return condition in OURS and (condition != SHARED or reason == BY_KUBELET)
-
-
-def _revision(pod: core_v1.Pod) -> int:
-    text = pod.metadata.resource_version or ""
-    return int(text) if text.isdigit() else 0
-
-
-def difference(old: core_v1.PodStatus, new: core_v1.PodStatus) -> dict[str, Any] | None:
-    """Return the strategic merge patch from one status to another, None where they are the same."""
-    if old == new:
-        return None
-    before, after = msgspec.to_builtins(old), msgspec.to_builtins(new)
-    patch: dict[str, Any] = {}
-    for name in before.keys() | after.keys():
-        was, now = before.get(name), after.get(name)
-        if name == "conditions":
-            was, now = _our_conditions(was), _our_conditions(now)
-        if was == now:
-            continue
-        found = _list_difference(was or [], now or [], _BY_KEY[name]) if name in _BY_KEY else now
-        if found != [] or name not in _BY_KEY:  # a mark that is left where it is is no difference
-            patch[name] = found
-    return patch or None
-
-
-def _our_conditions(conditions: list[dict[str, Any]] | None) -> list[dict[str, Any]]:
-    return [condition for condition in conditions or () if _is_ours(condition["type"], condition.get("reason"))]
-
-
-def _list_difference(old: list[dict[str, Any]], new: list[dict[str, Any]], key: str) -> list[dict[str, Any]]:
-    """Patch a list whose items are merged by key: changed items whole, with null for removed fields."""
-    before = {item[key]: item for item in old}
-    kept = {item[key] for item in new}
-    result = []
-    for item in new:
-        known = before.get(item[key])
-        if known != item:
-            result.append({**{name: None for name in (known or {}) if name not in item}, **item})
-    result += [{"$patch": "delete", key: gone} for gone in before if gone not in kept and gone != SHARED]
-    return result
+            for task in (entry.task, entry.late):
+                if task is not None:
+                    task.cancel()
+                    with contextlib.suppress(asyncio.CancelledError):
+                        await task
 
 
 def _terminated(status: core_v1.PodStatus, part: str) -> dict[str, core_v1.ContainerStateTerminated]:

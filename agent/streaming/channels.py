@@ -6,10 +6,11 @@ message names a channel that the client closes: the end of stdin.
 """
 
 import base64
-import binascii
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+from agent.streaming.websocket import Fragment
 
 STDIN, STDOUT, STDERR, ERROR, RESIZE, CLOSE = 0, 1, 2, 3, 4, 255
 
@@ -31,23 +32,50 @@ class ChannelProtocol:
             return b"%d" % channel + base64.b64encode(data)
         return bytes((channel,)) + data
 
-    def decode(self, message: bytes) -> tuple[int, bytes]:
-        """Read a message: channel and data. Raise ValueError."""
-        if not message:
-            raise ValueError("a message without a channel")
-        if not self.text:
-            return message[0], message[1:]
-        try:
-            return int(message[:1]), base64.b64decode(message[1:], validate=True)
-        except binascii.Error as error:
-            raise ValueError(str(error)) from error
-
     def encode_status(self, status: bytes) -> bytes:
         """Write the final status, given as a Status object in JSON."""
         if self.status_object:
             return status
         found = json.loads(status)
         return b"" if found.get("status") == "Success" else str(found.get("message", "")).encode()
+
+
+class MessageDecoder:
+    """Decodes a client's messages as their fragments come; base64 in groups of 4 characters."""
+
+    def __init__(self, protocol: ChannelProtocol) -> None:
+        self._text = protocol.text
+        self._channel: int | None = None
+        self._group = b""
+        """Base64 characters of an incomplete group."""
+        self._wrong = False
+
+    def decode(self, fragment: Fragment) -> tuple[int, bytes]:
+        """Return the channel and data of a fragment. Raise ValueError; the rest of such a message has no data."""
+        data = fragment.data
+        if fragment.begins:
+            self._channel, self._group, self._wrong = None, b"", False
+        if self._wrong:
+            return -1, b""
+        try:
+            if self._channel is None and data:
+                self._channel = int(data[:1]) if self._text else data[0]
+                data = data[1:]
+            if self._channel is None and fragment.ends:
+                raise ValueError("a message without a channel")
+            if self._channel is None:
+                return -1, b""
+            return self._channel, self._decoded(data, ends=fragment.ends) if self._text else data
+        except ValueError:
+            self._wrong = True
+            raise
+
+    def _decoded(self, data: bytes, *, ends: bool) -> bytes:
+        data = self._group + data
+        whole = len(data) if ends else len(data) // 4 * 4
+        data, self._group = data[:whole], data[whole:]
+        self._wrong = data.endswith(b"=")  # nothing may follow padding
+        return base64.b64decode(data, validate=True)
 
 
 _PROTOCOLS = {

@@ -1,7 +1,7 @@
 """Ends a session that was idle for too long (streamingConnectionIdleTimeout).
 
-A forgotten `kubectl exec` would otherwise hold a connection and a process for ever. Reads and writes on the client's connection
-count as activity, so the halves of a taken-over connection record when they were last used.
+An abandoned `kubectl exec` would otherwise keep a connection and a process for ever. Reads and writes on the client's
+connection count as activity, so both directions of a hijacked connection record when they were last used.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kube.clock import Clock
 
 
 class Activity:
-    """When something last went over a connection, in the event loop's time."""
+    """Time of the last activity on a connection, by the event loop's clock."""
 
     def __init__(self) -> None:
         self.last = asyncio.get_running_loop().time()

@@ -5,16 +5,16 @@ runtime's server is the other end of it. Older clients (and the Python client) s
 which the first message is the port's number; those become one pair of SPDY streams a port.
 """
 
-import asyncio
 import contextlib
 import struct
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 
 from agent.streaming import spdy
-from agent.streaming.channels import ChannelProtocol
+from agent.streaming.channels import ChannelProtocol, MessageDecoder
+from agent.streaming.directions import run_until_first_ends
 from agent.streaming.upgrade import Stream, dial
 from agent.streaming.websocket import NORMAL, WebSocket
-from kube.serving.frames import SPDY_CHUNK, SessionTurn
+from kube.serving.frames import SPDY_CHUNK, FrameCounter
 
 TUNNEL_PROTOCOL = "SPDY/3.1+portforward.k8s.io"
 SPDY_PROTOCOL = "portforward.k8s.io"
@@ -66,8 +66,8 @@ async def tunnel(socket: WebSocket, backend: Stream) -> None:
 
     async def to_runtime() -> None:
         with contextlib.suppress(OSError):
-            while (message := await socket.receive()) is not None:
-                backend.writer.write(message)
+            while (fragment := await socket.receive()) is not None:
+                backend.writer.write(fragment.data)
                 await backend.writer.drain()
 
     await _either(to_client, to_runtime, socket, backend)
@@ -87,9 +87,6 @@ async def forward(socket: WebSocket, protocol: ChannelProtocol, backend: Stream,
                 data_streams[2 * index] = stream
             else:
                 connection.send(stream, b"", fin=True)
-            # Each channel's first message is its port, by which the client distinguishes them.
-    for channel in range(2 * len(ports)):
-        await socket.send(protocol.encode(channel, struct.pack("<H", ports[channel // 2])), protocol.text)
 
     async def flush() -> None:
         if data := connection.take():
@@ -97,38 +94,43 @@ async def forward(socket: WebSocket, protocol: ChannelProtocol, backend: Stream,
             await backend.writer.drain()
 
     async def to_client() -> None:
-        turn = SessionTurn(socket.turns)
+        frames = FrameCounter(socket.session_yield)
         with contextlib.suppress(OSError, spdy.SPDYError):
             while data := await backend.reader.read(SPDY_CHUNK):
                 for event in connection.receive(data):
-                    await turn.count()
+                    await frames.count()
                     if isinstance(event, spdy.Data) and event.data and event.stream_id in channel_of:
-                        await socket.send(protocol.encode(channel_of[event.stream_id], event.data), protocol.text)
+                        await socket.send(protocol.encode(channel_of[event.stream_id], event.data), text=protocol.text)
                 await flush()
 
     async def to_runtime() -> None:
+        decoder = MessageDecoder(protocol)
         with contextlib.suppress(OSError):
-            while (message := await socket.receive()) is not None:
+            while (fragment := await socket.receive()) is not None:
                 with contextlib.suppress(ValueError):
-                    channel, data = protocol.decode(message)
+                    channel, data = decoder.decode(fragment)
                     if channel in data_streams and data:
                         connection.send(data_streams[channel], data)
                 await flush()
 
-    await flush()
+    try:
+        # Each channel's first message is its port, by which the client distinguishes them.
+        for channel in range(2 * len(ports)):
+            await socket.send(protocol.encode(channel, struct.pack("<H", ports[channel // 2])), text=protocol.text)
+        await flush()
+    except BaseException:
+        await _close(backend, socket)
+        raise
     await _either(to_client, to_runtime, socket, backend)
 
 
 async def _either(to_client: _PortStreams, to_runtime: _PortStreams, socket: WebSocket, backend: Stream) -> None:
     try:
-        async with asyncio.TaskGroup() as group:
-            streams = [
-                group.create_task(to_client(), name="runtime to client"),
-                group.create_task(to_runtime(), name="client to runtime"),
-            ]
-            await asyncio.wait(streams, return_when=asyncio.FIRST_COMPLETED)
-            for task in streams:
-                task.cancel()
+        await run_until_first_ends(runtime_to_client=to_client(), client_to_runtime=to_runtime())
     finally:
-        await backend.close()
-        await socket.close(NORMAL)
+        await _close(backend, socket)
+
+
+async def _close(backend: Stream, socket: WebSocket) -> None:
+    await backend.close()
+    await socket.close(NORMAL)

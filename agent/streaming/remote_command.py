@@ -10,10 +10,11 @@ import json
 from dataclasses import dataclass
 
 from agent.streaming import channels, spdy
-from agent.streaming.channels import ChannelProtocol
+from agent.streaming.channels import ChannelProtocol, MessageDecoder
+from agent.streaming.directions import run_until_first_ends
 from agent.streaming.upgrade import Stream, dial
 from agent.streaming.websocket import NORMAL, WebSocket
-from kube.serving.frames import SPDY_CHUNK, SessionTurn
+from kube.serving.frames import SPDY_CHUNK, FrameCounter
 
 # An attach that ended without a word sooner than this (in seconds) came too late: the container was just ending.
 _TOO_LATE = 1.0
@@ -99,23 +100,16 @@ class _Session:
             # An empty message means that the session is open. The clients that speak v5 neither wait
             # for it nor are ready for it: kubectl would complain of an "Unknown stream id 1".
             readable = [c for c in (channels.STDOUT, channels.STDERR) if c in self._streams] or [channels.ERROR]
-            await self._socket.send(self._protocol.encode(readable[0], b""), self._protocol.text)
-        async with asyncio.TaskGroup() as group:
-            ways = [
-                group.create_task(self._to_client(), name="runtime to client"),
-                group.create_task(self._to_runtime(), name="client to runtime"),
-            ]
-            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
-            for task in ways:
-                task.cancel()
+            await self._socket.send(self._protocol.encode(readable[0], b""), text=self._protocol.text)
+        await run_until_first_ends(runtime_to_client=self._to_client(), client_to_runtime=self._to_runtime())
 
     async def _to_client(self) -> None:
         """Pass output on until the runtime closes the connection; then send the status."""
-        began, turn = asyncio.get_running_loop().time(), SessionTurn(self._socket.turns)
+        began, frames = asyncio.get_running_loop().time(), FrameCounter(self._socket.session_yield)
         try:
             while data := await self._backend.reader.read(SPDY_CHUNK):
                 for event in self._spdy.receive(data):
-                    await turn.count()
+                    await frames.count()
                     await self._pass_on(event)
                 await self._flush()
         except spdy.SPDYError as error:
@@ -140,15 +134,16 @@ class _Session:
 
     async def _send(self, channel: int, data: bytes) -> None:
         try:
-            await self._socket.send(self._protocol.encode(channel, data), self._protocol.text)
+            await self._socket.send(self._protocol.encode(channel, data), text=self._protocol.text)
         except OSError:
             return  # the client is gone; the other direction notices and ends the session
 
     async def _to_runtime(self) -> None:
         """Pass input and terminal sizes on until the client goes."""
-        while (message := await self._socket.receive()) is not None:
+        decoder = MessageDecoder(self._protocol)
+        while (fragment := await self._socket.receive()) is not None:
             try:
-                channel, data = self._protocol.decode(message)
+                channel, data = decoder.decode(fragment)
             except ValueError:
                 continue
             if channel == channels.CLOSE and self._protocol.half_close:

@@ -1,9 +1,9 @@
 """SPDY/3.1 framing without I/O: bytes in, events out; calls in, bytes out.
 
-It is what containerd's streaming server speaks: many streams in one upgraded connection, each opened with a few headers that
-say what it is for. A frame is 8 bytes of head and up to 16 MiB of payload; the first bit tells control from data. Headers are
-compressed in one zlib stream a direction for the whole connection, so every header block must be read, wanted or not. Flow
-control is not kept: neither side of Kubernetes' streaming does.
+containerd's streaming server speaks this protocol: many streams in one upgraded connection, each opened with a few headers
+that describe its purpose. A frame has a head of 8 bytes and up to 16 MiB of payload; the first bit distinguishes control and
+data frames. Headers are compressed in one zlib stream a direction for the whole connection, so every header block must be
+decompressed, needed or not. There is no flow control: neither side of Kubernetes' streaming has it.
 """
 
 import struct
@@ -73,14 +73,14 @@ Event = StreamOpened | StreamAccepted | Data | Reset | GoAway
 class Connection:
     """One side of a connection: the client's streams have odd numbers, the server's even ones."""
 
-    def __init__(self, client: bool = True) -> None:
+    def __init__(self, *, client: bool = True) -> None:
         self._next_id = 1 if client else 2
         self._out = bytearray()
         self._in = bytearray()
         self._deflate = zlib.compressobj(zdict=DICTIONARY)
         self._inflate = zlib.decompressobj(zdict=DICTIONARY)
 
-    def open_stream(self, headers: Mapping[str, str], fin: bool = False) -> int:
+    def open_stream(self, headers: Mapping[str, str], *, fin: bool = False) -> int:
         """Open a stream and return its number."""
         stream_id, self._next_id = self._next_id, self._next_id + 2
         self._control(SYN_STREAM, _FIN if fin else 0, struct.pack(">IIH", stream_id, 0, 0) + self._pack(headers))
@@ -90,7 +90,7 @@ class Connection:
         """Answer a stream that the peer opened."""
         self._control(SYN_REPLY, 0, struct.pack(">I", stream_id) + self._pack(headers or {}))
 
-    def send(self, stream_id: int, data: bytes, fin: bool = False) -> None:
+    def send(self, stream_id: int, data: bytes, *, fin: bool = False) -> None:
         """Send bytes on a stream; fin closes our half of it."""
         chunks = [data[start : start + _DATA_CHUNK] for start in range(0, len(data), _DATA_CHUNK)] or [b""]
         for chunk in chunks[:-1]:

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from kube import tls_settings
+from agent.streaming.directions import run_until_first_ends
+from kube import client_handshakes, tls_settings
 
 _MAX_HEAD = 64 << 10
 _CHUNK = 64 << 10
@@ -27,10 +28,16 @@ class Stream:
     async def close(self) -> None:
         """Close, giving what was written five seconds to leave."""
         self.writer.close()
-        with contextlib.suppress(OSError, ssl.SSLError, TimeoutError):
+        try:
             async with asyncio.timeout(5):
                 await self.writer.wait_closed()
-        self.writer.transport.abort()
+        except TimeoutError:
+            self.writer.transport.abort()
+        except OSError:
+            pass  # it was lost; asyncio's TLS transports cannot be aborted any more
+        except BaseException:
+            self.writer.transport.abort()
+            raise
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +68,12 @@ async def dial(url: str, method: str, headers: Iterable[tuple[str, str]]) -> tup
     parts = urlsplit(url)
     context = tls_settings.unchecked() if parts.scheme == "https" else None
     port = parts.port or (443 if context else 80)
-    reader, writer = await asyncio.open_connection(parts.hostname, port, ssl=context, limit=_MAX_HEAD)
+    if context is None:
+        reader, writer = await asyncio.open_connection(parts.hostname, port, limit=_MAX_HEAD)
+    else:
+        reader, writer = await client_handshakes.open_connection(
+            parts.hostname or "", port, context, "runtime", limit=_MAX_HEAD
+        )
     stream = Stream(reader, writer)
     try:
         target = parts.path + (f"?{parts.query}" if parts.query else "")
@@ -80,14 +92,9 @@ async def dial(url: str, method: str, headers: Iterable[tuple[str, str]]) -> tup
 async def splice(one: Stream, other: Stream) -> None:
     """Copy in both directions until either end closes; then close both."""
     try:
-        async with asyncio.TaskGroup() as group:
-            copies = [
-                group.create_task(_copy(one.reader, other.writer), name="splice out"),
-                group.create_task(_copy(other.reader, one.writer), name="splice in"),
-            ]
-            await asyncio.wait(copies, return_when=asyncio.FIRST_COMPLETED)
-            for task in copies:
-                task.cancel()
+        await run_until_first_ends(
+            splice_out=_copy(one.reader, other.writer), splice_in=_copy(other.reader, one.writer)
+        )
     finally:
         await other.close()
         await one.close()

@@ -2,13 +2,16 @@
 
 The HTTP server hands over the raw connection after authentication and authorization, so the handshake is done here, from the
 request that it read. Pings are answered; extensions are not offered. What a client may send of tiny frames is limited
-(kube.serving.frames): control frames to a rate, and of many sessions whose frames are waiting each has its turn.
+(kube.serving.frames): control frames to a rate, and sessions whose frames are waiting continue in their order. Messages may
+have any length, as upstream: they are received in fragments, and large frames are split (frame_splitter.py), so that no
+client makes the agent hold more than a fragment.
 """
 
 import contextlib
 import time
 from collections import deque
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from websockets.exceptions import InvalidState
 from websockets.frames import Frame, Opcode
@@ -16,10 +19,10 @@ from websockets.http11 import Request
 from websockets.protocol import State
 from websockets.server import ServerProtocol
 
+from agent.streaming.frame_splitter import FRAGMENT, FrameSplitter
 from agent.streaming.upgrade import Stream
-from kube.serving.frames import FRAME_CHUNK, ControlFrames, SessionTurn, SessionTurns
+from kube.serving.frames import FRAME_CHUNK, ControlFrames, FrameCounter, SessionYield
 
-_MAX_MESSAGE = 16 << 20
 _MESSAGES = (Opcode.TEXT, Opcode.BINARY, Opcode.CONT)
 
 NORMAL, POLICY_VIOLATION = 1000, 1008
@@ -29,25 +32,33 @@ class HandshakeError(Exception):
     """The client's request is no proper WebSocket handshake; it was answered and the connection closed."""
 
 
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """A part of a message, of FRAGMENT bytes at most; text is UTF-8 bytes. A message's `begins` and `ends` are True once."""
+
+    data: bytes
+    begins: bool = True
+    ends: bool = True
+
+
 class WebSocket:
     """A connection that carries messages."""
 
-    def __init__(self, stream: Stream, protocol: ServerProtocol, turns: SessionTurns | None = None) -> None:
-        """`turns` is shared by the sessions that yield the event loop to each other."""
-        self.turns = turns or SessionTurns()
+    def __init__(self, stream: Stream, protocol: ServerProtocol, session_yield: SessionYield | None = None) -> None:
+        """`session_yield` is shared by the sessions that yield the event loop to each other."""
+        self.session_yield = session_yield or SessionYield()
         self._stream = stream
         self._protocol = protocol
-        self._message = bytearray()
-        """The content received so far of a fragmented message. Frames are not kept: any number of them may be empty."""
+        self._splitter = FrameSplitter()
         self._events: deque[Frame] = deque()
-        self._turn, self._control = SessionTurn(self.turns), ControlFrames()
+        self._frames, self._control = FrameCounter(self.session_yield), ControlFrames()
 
-    async def receive(self) -> bytes | None:
-        """Return the next message, text as UTF-8 bytes; None when the client has closed, has gone or sends too much."""
+    async def receive(self) -> Fragment | None:
+        """Return the next part of a message; None when the client has closed, has gone or sends too much."""
         while True:
             while self._events:
                 frame = self._events.popleft()
-                await self._turn.count()
+                await self._frames.count()
                 if frame.opcode is Opcode.CLOSE:
                     return None
                 if frame.opcode not in _MESSAGES:
@@ -55,31 +66,33 @@ class WebSocket:
                         await self._refuse()
                         return None
                     continue
-                self._message += frame.data
-                if frame.fin:
-                    message = bytes(self._message)
-                    self._message.clear()
-                    return message
+                begins = frame.opcode is not Opcode.CONT
+                if frame.data or begins or frame.fin:
+                    return Fragment(bytes(frame.data), begins, frame.fin)
             if not await self._read():
                 return None
 
     async def _refuse(self) -> None:
-        with contextlib.suppress(InvalidState):
+        with contextlib.suppress(InvalidState, OSError):
             self._protocol.send_close(POLICY_VIOLATION)
-        await self._flush()
+            await self._flush()
 
     async def _read(self) -> bool:
-        """Read what the client sent next; False at its end."""
-        data = await self._stream.reader.read(FRAME_CHUNK)
-        if data:
-            self._protocol.receive_data(data)
-        else:
-            self._protocol.receive_eof()
-        await self._flush()
+        """Read what the client sent next; False at its end, however it ends."""
+        try:
+            data = await self._stream.reader.read(FRAME_CHUNK)
+            if data:
+                self._protocol.receive_data(self._splitter.split(data))
+            else:
+                self._protocol.receive_eof()
+            await self._flush()
+        except OSError:
+            return False
         self._events.extend(event for event in self._protocol.events_received() if isinstance(event, Frame))
-        return bool(self._events) or (bool(data) and self._protocol.state is not State.CLOSED)
+        failed = self._protocol.parser_exc is not None or self._protocol.state is State.CLOSED
+        return bool(self._events) or (bool(data) and not failed)
 
-    async def send(self, data: bytes, text: bool = False) -> None:
+    async def send(self, data: bytes, *, text: bool = False) -> None:
         """Send one message. Raise ConnectionError once the connection is closing."""
         try:
             if text:
@@ -121,10 +134,10 @@ async def accept(
     target: str,
     headers: Sequence[tuple[str, str]],
     subprotocol: str | None,
-    turns: SessionTurns | None = None,
+    session_yield: SessionYield | None = None,
 ) -> WebSocket:
     """Answer the handshake of a request that was read elsewhere; target is its path and query. Raise HandshakeError."""
-    protocol = ServerProtocol(max_size=_MAX_MESSAGE)
+    protocol = ServerProtocol(max_size=(None, FRAGMENT))
     # The package takes only RFC 2616 tokens for subprotocols, which kubectl's SPDY/3.1+portforward.k8s.io is not.
     passed = [(name, value) for name, value in headers if name != "sec-websocket-protocol"]
     lines = [f"GET {target} HTTP/1.1", *(f"{name}: {value}" for name, value in passed)]
@@ -144,4 +157,4 @@ async def accept(
     if response.status_code != 101:
         await stream.close()
         raise HandshakeError(str(protocol.handshake_exc))
-    return WebSocket(stream, protocol, turns)
+    return WebSocket(stream, protocol, session_yield)

@@ -116,7 +116,7 @@ def _child(cgroups: Cgroups | None, path: str, container_id: str) -> str:
 
 
 def _details(cgroups: Cgroups | None, path: str) -> Details:
-    return cgroup_details.read(cgroups.fs.mount, path, cgroups.fs.v2) if cgroups is not None else Details()
+    return cgroup_details.read(cgroups.fs.mount, path, v2=cgroups.fs.v2) if cgroups is not None else Details()
 
 
 def _labels(

@@ -22,7 +22,7 @@ class GroupUse:
 
 
 def read(mount: Path, path: str, now: float) -> GroupUse | None:
-    """Read a cgroup by its path below the mount; None where it is not there, or goes meanwhile."""
+    """Read a cgroup by its path below the mount; None if it is not there, or goes meanwhile."""
     try:
         return _v2(mount / path, now) if (mount / "cgroup.controllers").exists() else _v1(mount, path, now)
     except (OSError, ValueError):
@@ -30,7 +30,7 @@ def read(mount: Path, path: str, now: float) -> GroupUse | None:
 
 
 def memory_of(mount: Path, path: str) -> Memory | None:
-    """Read what a cgroup uses of memory; None where it is not there."""
+    """Read what a cgroup uses of memory; None if it is not there."""
     found = read(mount, path, 0.0)
     return found.memory if found is not None else None
 

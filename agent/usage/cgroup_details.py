@@ -30,7 +30,7 @@ class Details:
     pids: list[int] = field(default_factory=list)
 
 
-def read(mount: Path, path: str, v2: bool) -> Details:
+def read(mount: Path, path: str, *, v2: bool) -> Details:
     """Read a cgroup by its path below the mount."""
     found = Details()
     if v2:

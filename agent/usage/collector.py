@@ -22,7 +22,7 @@ from cri.errors import CRIError
 from cri.messages import CpuUsage, MemoryUsage, NetworkUsage, PodSandboxStats
 from kube.api import core_v1
 from kube.clock import Clock, parse_time
-from kube.quantity import parse as parse_quantity
+from kube.quantity import value
 
 _ADDED_UP = ("working_set", "usage", "rss", "page_faults", "major_page_faults")
 _FRESH_SECONDS = 1.0
@@ -85,7 +85,7 @@ class Collector:
         return Snapshot(node, tuple(pods))
 
     async def _sandboxes(self, sandbox_ids: Iterable[str]) -> list[PodSandboxStats]:
-        """Ask for all pods at once; where one of them spoils the answer, for each, and for containers where that fails.
+        """Request all pods at once; where one of them spoils the answer, for each, and for containers where that fails.
 
         containerd 1.6 answers the list only if every sandbox has a parent cgroup and none ends meanwhile.
         """
@@ -175,11 +175,16 @@ class Collector:
 
     def _rated(self, key: str, cpu: CPU, rates: dict[str, CPU]) -> CPU:
         before = self._cpu.get(key)
-        if before is None or cpu.time - before.time < _RATE_SECONDS:
-            rates[key] = cpu if before is None else before
-            return cpu if before is None else replace(cpu, nano_cores=before.nano_cores)
-        rate = int(max(0, cpu.total - before.total) / (cpu.time - before.time))
-        rates[key] = replace(cpu, nano_cores=rate)
+        elapsed = cpu.time - before.time if before is not None else 0.0
+        if before is None:
+            rates[key] = cpu
+        elif 0.0 <= elapsed < _RATE_SECONDS:
+            rates[key] = before
+            return replace(cpu, nano_cores=before.nano_cores)
+        elif elapsed < 0.0:  # the clock was set back
+            rates[key] = replace(cpu, nano_cores=before.nano_cores)
+        else:
+            rates[key] = replace(cpu, nano_cores=int(max(0, cpu.total - before.total) / elapsed))
         return rates[key]
 
 
@@ -226,4 +231,4 @@ def _interfaces(network: NetworkUsage) -> tuple[Interface, ...]:
 def _memory_limit(pod: core_v1.Pod, name: str) -> int:
     found = find_container(pod, name)
     resources = found[0].resources if found is not None else None
-    return int(parse_quantity(resources.limits.get("memory", 0))) if resources is not None else 0
+    return value(resources.limits.get("memory", 0)) if resources is not None else 0

@@ -48,9 +48,9 @@ class UsageEndpoints:
         self._pods = pods
         self._node_name = node_name
 
-    async def summary(self, only_cpu_and_memory: bool = False) -> Mapping[str, Any]:
+    async def summary(self, *, only_cpu_and_memory: bool = False) -> Mapping[str, Any]:
         """Return /stats/summary. Raise CRIError when the runtime does not answer."""
-        return summary(await self._collector.snapshot(), only_cpu_and_memory)
+        return summary(await self._collector.snapshot(), only_cpu_and_memory=only_cpu_and_memory)
 
     def texts(self) -> Mapping[str, Callable[[], Awaitable[str]]]:
         """Return the Prometheus texts by path."""

@@ -1,15 +1,21 @@
 """The agent's own metrics, under the names, labels and buckets of upstream's kubelet (pkg/kubelet/metrics).
 
-One `KubeletMetrics` is created at the start and passed to the parts, which write to it; /metrics shows it. Metrics of
-upstream's that have no equivalent in this agent (a generic PLEG's discarded events, Windows) are left out rather than shown as
-0.
+One `KubeletMetrics` is created at the start and passed to the components, which write to it; /metrics shows it.
+Upstream's metrics without an equivalent in this agent (a generic PLEG's discarded events, Windows) are omitted rather than
+shown as 0.
 """
+
+# ruff: noqa: RUF009  # _counter and _histogram return fields of a dataclass
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
 from agent.limiter import Limiter
 from agent.threads import Threads
-from agent.usage.counters import Counter, Histogram
+from agent.usage.counters import DEFAULT_BUCKETS, Counter, Histogram
 from agent.usage.exposition import Text
 from agent.usage.loop_metrics import LoopMetrics
 
@@ -33,172 +39,179 @@ _SIZES = (
 )
 
 
-class KubeletMetrics:
-    """All families; each attribute is one."""
+def _counter(name: str, help: str, labels: Sequence[str] = (), kind: str = "counter") -> Any:
+    return field(init=False, default_factory=lambda: Counter(name, help, labels, kind))
 
-    def __init__(self, threads: Threads | None = None, runtime_calls: Limiter | None = None) -> None:
-        counter, histogram = Counter, Histogram
-        self.loops = LoopMetrics()
-        self.threads = threads or Threads()
-        self.runtime_calls = runtime_calls or Limiter(1)
-        # -- requests to the kubelet port
-        self.requests = counter(
-            "kubelet_http_requests_total", "Number of the http requests received since the server started", _REQUEST
-        )
-        self.request_seconds = histogram(
-            "kubelet_http_requests_duration_seconds", "Duration in seconds to serve http requests", _REQUEST
-        )
-        self.inflight = counter(
-            "kubelet_http_inflight_requests", "Number of the inflight http requests", _REQUEST, kind="gauge"
-        )
-        self.websockets = counter(
-            "kubelet_websocket_streaming_requests_total",
-            "Number of streaming requests over a WebSocket, by operation.",
-            ("operation",),
-        )
-        # -- who had to go
-        self.evictions = counter(
-            "kubelet_evictions", "Cumulative number of pod evictions by eviction signal", ("eviction_signal",)
-        )
-        self.eviction_age = histogram(
-            "kubelet_eviction_stats_age_seconds",
-            "Time between when stats are collected, and when pod is evicted based on those stats by eviction signal",
-            ("eviction_signal",),
-        )
-        self.preemptions = counter(
-            "kubelet_preemptions", "Cumulative number of pod preemptions by preemption resource", ("preemption_signal",)
-        )
-        # -- pods
-        self.worker_seconds = histogram(
-            "kubelet_pod_worker_duration_seconds",
-            "Duration in seconds to sync a single pod. Broken down by operation type: create, update, or sync",
-            ("operation_type",),
-        )
-        self.worker_start = histogram(
-            "kubelet_pod_worker_start_duration_seconds",
-            "Duration in seconds from kubelet seeing a pod to starting a worker.",
-        )
-        self.pod_start = histogram(
-            "kubelet_pod_start_duration_seconds",
-            "Duration in seconds from kubelet seeing a pod for the first time to the pod starting to run",
-            buckets=_START,
-        )
-        self.pod_start_sli = histogram(
-            "kubelet_pod_start_sli_duration_seconds",
-            "Duration in seconds to start a pod, excluding time to pull images and run init containers, measured from "
-            "pod creation timestamp to when all its containers are reported as started and observed via watch",
-            buckets=_START,
-        )
-        self.pod_start_total = histogram(
-            "kubelet_pod_start_total_duration_seconds",
-            "Duration in seconds to start a pod since creation, including time to pull images and run init containers, "
-            "measured from pod creation timestamp to when all its containers are reported as started and observed via "
-            "watch",
-            buckets=_START,
-        )
-        self.status_sync = histogram(
-            "kubelet_pod_status_sync_duration_seconds",
-            "Duration in seconds to sync a pod status update. Measures time from detection of a change to pod status "
-            "until the API is successfully updated for that pod, even if multiple changes to pod status occur.",
-            buckets=_SYNC,
-        )
-        self.containers_per_pod = histogram(
-            "kubelet_containers_per_pod_count", "The number of containers per pod.", buckets=(1, 2, 4, 8, 16)
-        )
-        self.orphans = counter(
-            "kubelet_orphaned_runtime_pods_total",
-            "Number of pods that have been detected in the container runtime without being already known to the pod "
-            "worker.",
-        )
-        self.orphan_volumes = counter(
-            "kubelet_orphan_pod_cleaned_volumes",
-            "The total number of orphaned Pods whose volumes were cleaned in the last periodic sweep.",
-            kind="gauge",
-        )
-        self.orphan_volume_errors = counter(
-            "kubelet_orphan_pod_cleaned_volumes_errors",
-            "The number of orphaned Pods whose volumes failed to be cleaned in the last periodic sweep.",
-            kind="gauge",
-        )
-        # -- what runs
-        self.sandbox_seconds = histogram(
-            "kubelet_run_podsandbox_duration_seconds",
-            "Duration in seconds of the run_podsandbox operations. Broken down by RuntimeClass.Handler.",
-            ("runtime_handler",),
-        )
-        self.sandbox_errors = counter(
-            "kubelet_run_podsandbox_errors_total",
-            "Cumulative number of the run_podsandbox operation errors by RuntimeClass.Handler.",
-            ("runtime_handler",),
-        )
-        self.started_pods = counter("kubelet_started_pods_total", "Cumulative number of pods started")
-        self.started_pod_errors = counter(
-            "kubelet_started_pods_errors_total", "Cumulative number of errors when starting pods"
-        )
-        self.started_containers = counter(
-            "kubelet_started_containers_total", "Cumulative number of containers started", ("container_type",)
-        )
-        self.started_container_errors = counter(
-            "kubelet_started_containers_errors_total",
-            "Cumulative number of errors when starting containers",
-            ("container_type", "code"),
-        )
-        self.terminated_containers = counter(
-            "kubelet_terminated_containers_total",
-            "Cumulative number of container terminations.",
-            ("container_type", "exit_code", "reason"),
-        )
-        self.relist_seconds = histogram(
-            "kubelet_pleg_relist_duration_seconds", "Duration in seconds for relisting pods in PLEG."
-        )
-        self.relist_interval = histogram(
-            "kubelet_pleg_relist_interval_seconds", "Interval in seconds between relisting in PLEG."
-        )
-        self.relist_seen = counter(
-            "kubelet_pleg_last_seen_seconds", "Timestamp in seconds when PLEG was last seen active.", kind="gauge"
-        )
-        self.removed_orphans = counter(
-            "wherry_runtime_orphans_removed_total",
-            "Number of things removed that a containerd that was killed has left: shims, bundles, network namespaces, "
-            "addresses, leases.",
-            ("kind",),
-        )
-        # -- images
-        self.pull_seconds = histogram(
-            "kubelet_image_pull_duration_seconds",
-            "Duration in seconds to pull an image.",
-            ("image_size_in_bytes",),
-            buckets=_PULL,
-        )
-        self.images_collected = counter(
-            "kubelet_image_garbage_collected_total",
-            "Total number of images garbage collected by the kubelet, whether through disk usage or image age.",
-            ("reason",),
-        )
-        # -- the node
-        self.node_startup = counter(
-            "kubelet_node_startup_duration_seconds", "Duration in seconds of node startup in total.", kind="gauge"
-        )
-        self.before_agent = counter(
-            "kubelet_node_startup_pre_kubelet_duration_seconds",
-            "Duration in seconds of node startup before kubelet starts.",
-            kind="gauge",
-        )
-        self.before_registration = counter(
-            "kubelet_node_startup_pre_registration_duration_seconds",
-            "Duration in seconds of node startup before registration.",
-            kind="gauge",
-        )
-        self.registration = counter(
-            "kubelet_node_startup_registration_duration_seconds",
-            "Duration in seconds of node startup during registration.",
-            kind="gauge",
-        )
-        self.after_registration = counter(
-            "kubelet_node_startup_post_registration_duration_seconds",
-            "Duration in seconds of node startup after registration.",
-            kind="gauge",
-        )
+
+def _histogram(name: str, help: str, labels: Sequence[str] = (), buckets: Sequence[float] = DEFAULT_BUCKETS) -> Any:
+    return field(init=False, default_factory=lambda: Histogram(name, help, labels, buckets))
+
+
+@dataclass(eq=False, repr=False)
+class KubeletMetrics:
+    """All families, in the order in which /metrics shows them; each attribute is one."""
+
+    loops: LoopMetrics = field(init=False, default_factory=LoopMetrics)
+    threads: Threads = field(default_factory=Threads)
+    runtime_calls: Limiter = field(default_factory=lambda: Limiter(1))
+    # -- requests to the kubelet port
+    requests: Counter = _counter(
+        "kubelet_http_requests_total", "Number of the http requests received since the server started", _REQUEST
+    )
+    request_seconds: Histogram = _histogram(
+        "kubelet_http_requests_duration_seconds", "Duration in seconds to serve http requests", _REQUEST
+    )
+    inflight: Counter = _counter(
+        "kubelet_http_inflight_requests", "Number of the inflight http requests", _REQUEST, kind="gauge"
+    )
+    websockets: Counter = _counter(
+        "kubelet_websocket_streaming_requests_total",
+        "Number of streaming requests over a WebSocket, by operation.",
+        ("operation",),
+    )
+    # -- evictions and preemptions
+    evictions: Counter = _counter(
+        "kubelet_evictions", "Cumulative number of pod evictions by eviction signal", ("eviction_signal",)
+    )
+    eviction_age: Histogram = _histogram(
+        "kubelet_eviction_stats_age_seconds",
+        "Time between when stats are collected, and when pod is evicted based on those stats by eviction signal",
+        ("eviction_signal",),
+    )
+    preemptions: Counter = _counter(
+        "kubelet_preemptions", "Cumulative number of pod preemptions by preemption resource", ("preemption_signal",)
+    )
+    # -- pods
+    worker_seconds: Histogram = _histogram(
+        "kubelet_pod_worker_duration_seconds",
+        "Duration in seconds to sync a single pod. Broken down by operation type: create, update, or sync",
+        ("operation_type",),
+    )
+    worker_start: Histogram = _histogram(
+        "kubelet_pod_worker_start_duration_seconds",
+        "Duration in seconds from kubelet seeing a pod to starting a worker.",
+    )
+    pod_start: Histogram = _histogram(
+        "kubelet_pod_start_duration_seconds",
+        "Duration in seconds from kubelet seeing a pod for the first time to the pod starting to run",
+        buckets=_START,
+    )
+    pod_start_sli: Histogram = _histogram(
+        "kubelet_pod_start_sli_duration_seconds",
+        "Duration in seconds to start a pod, excluding time to pull images and run init containers, measured from "
+        "pod creation timestamp to when all its containers are reported as started and observed via watch",
+        buckets=_START,
+    )
+    pod_start_total: Histogram = _histogram(
+        "kubelet_pod_start_total_duration_seconds",
+        "Duration in seconds to start a pod since creation, including time to pull images and run init containers, "
+        "measured from pod creation timestamp to when all its containers are reported as started and observed via "
+        "watch",
+        buckets=_START,
+    )
+    status_sync: Histogram = _histogram(
+        "kubelet_pod_status_sync_duration_seconds",
+        "Duration in seconds to sync a pod status update. Measures time from detection of a change to pod status "
+        "until the API is successfully updated for that pod, even if multiple changes to pod status occur.",
+        buckets=_SYNC,
+    )
+    containers_per_pod: Histogram = _histogram(
+        "kubelet_containers_per_pod_count", "The number of containers per pod.", buckets=(1, 2, 4, 8, 16)
+    )
+    orphans: Counter = _counter(
+        "kubelet_orphaned_runtime_pods_total",
+        "Number of pods that have been detected in the container runtime without being already known to the pod "
+        "worker.",
+    )
+    orphan_volumes: Counter = _counter(
+        "kubelet_orphan_pod_cleaned_volumes",
+        "The total number of orphaned Pods whose volumes were cleaned in the last periodic sweep.",
+        kind="gauge",
+    )
+    orphan_volume_errors: Counter = _counter(
+        "kubelet_orphan_pod_cleaned_volumes_errors",
+        "The number of orphaned Pods whose volumes failed to be cleaned in the last periodic sweep.",
+        kind="gauge",
+    )
+    # -- sandboxes, containers and their relist
+    sandbox_seconds: Histogram = _histogram(
+        "kubelet_run_podsandbox_duration_seconds",
+        "Duration in seconds of the run_podsandbox operations. Broken down by RuntimeClass.Handler.",
+        ("runtime_handler",),
+    )
+    sandbox_errors: Counter = _counter(
+        "kubelet_run_podsandbox_errors_total",
+        "Cumulative number of the run_podsandbox operation errors by RuntimeClass.Handler.",
+        ("runtime_handler",),
+    )
+    started_pods: Counter = _counter("kubelet_started_pods_total", "Cumulative number of pods started")
+    started_pod_errors: Counter = _counter(
+        "kubelet_started_pods_errors_total", "Cumulative number of errors when starting pods"
+    )
+    started_containers: Counter = _counter(
+        "kubelet_started_containers_total", "Cumulative number of containers started", ("container_type",)
+    )
+    started_container_errors: Counter = _counter(
+        "kubelet_started_containers_errors_total",
+        "Cumulative number of errors when starting containers",
+        ("container_type", "code"),
+    )
+    terminated_containers: Counter = _counter(
+        "kubelet_terminated_containers_total",
+        "Cumulative number of container terminations.",
+        ("container_type", "exit_code", "reason"),
+    )
+    relist_seconds: Histogram = _histogram(
+        "kubelet_pleg_relist_duration_seconds", "Duration in seconds for relisting pods in PLEG."
+    )
+    relist_interval: Histogram = _histogram(
+        "kubelet_pleg_relist_interval_seconds", "Interval in seconds between relisting in PLEG."
+    )
+    relist_seen: Counter = _counter(
+        "kubelet_pleg_last_seen_seconds", "Timestamp in seconds when PLEG was last seen active.", kind="gauge"
+    )
+    removed_orphans: Counter = _counter(
+        "wherry_runtime_orphans_removed_total",
+        "Number of things removed that a containerd that was killed has left: shims, bundles, network namespaces, "
+        "addresses, leases.",
+        ("kind",),
+    )
+    # -- images
+    pull_seconds: Histogram = _histogram(
+        "kubelet_image_pull_duration_seconds",
+        "Duration in seconds to pull an image.",
+        ("image_size_in_bytes",),
+        buckets=_PULL,
+    )
+    images_collected: Counter = _counter(
+        "kubelet_image_garbage_collected_total",
+        "Total number of images garbage collected by the kubelet, whether through disk usage or image age.",
+        ("reason",),
+    )
+    # -- the node
+    node_startup: Counter = _counter(
+        "kubelet_node_startup_duration_seconds", "Duration in seconds of node startup in total.", kind="gauge"
+    )
+    before_agent: Counter = _counter(
+        "kubelet_node_startup_pre_kubelet_duration_seconds",
+        "Duration in seconds of node startup before kubelet starts.",
+        kind="gauge",
+    )
+    before_registration: Counter = _counter(
+        "kubelet_node_startup_pre_registration_duration_seconds",
+        "Duration in seconds of node startup before registration.",
+        kind="gauge",
+    )
+    registration: Counter = _counter(
+        "kubelet_node_startup_registration_duration_seconds",
+        "Duration in seconds of node startup during registration.",
+        kind="gauge",
+    )
+    after_registration: Counter = _counter(
+        "kubelet_node_startup_post_registration_duration_seconds",
+        "Duration in seconds of node startup after registration.",
+        kind="gauge",
+    )
 
     def __str__(self) -> str:
         text = Text()
@@ -208,5 +221,5 @@ class KubeletMetrics:
 
 
 def size_class(size: int) -> str:
-    """Return the label that upstream gives an image of so many bytes."""
+    """Return upstream's label for an image of this size in bytes."""
     return next((name for bound, name in _SIZES if size < bound), "GT100GB")

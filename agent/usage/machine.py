@@ -1,8 +1,9 @@
-"""Reads the machine's usage from /proc and statvfs. All functions block for well under a millisecond, but `disk_use`."""
+"""Reads the machine's usage from /proc and statvfs. All functions except `disk_use` block for well under a millisecond."""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import stat
 import time
@@ -12,7 +13,9 @@ from agent.usage.model import CPU, Filesystem, Interface, Memory
 from agent.volumes.walk import entries_below
 
 _PROC = Path("/proc")
-ENTRIES_A_TURN = 1000
+ENTRIES_PER_YIELD = 1000
+MOST_DEVICES = 4096
+"""Network devices of a namespace that are reported; a pod with CAP_NET_ADMIN can create more."""
 _WALKS = 3
 """Attempts to sum up a directory whose directories are moved during the walk."""
 _TICK_NANOSECONDS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
@@ -59,15 +62,17 @@ def interfaces(proc: Path = _PROC) -> tuple[Interface, ...]:
 def network_counters(proc: Path = _PROC) -> dict[str, list[int]]:
     """Read the 16 numbers of each network device but loopback. Raise OSError.
 
-    Pods name their devices, in any bytes but spaces, slashes and colons: those that are no UTF-8 are replaced.
+    Pods name their devices, in any bytes but spaces, slashes and colons: those that are no UTF-8 are replaced. Devices after
+    the first MOST_DEVICES are left out.
     """
     found = {}
-    for line in (proc / "net/dev").read_text(errors="replace").split("\n")[2:]:
-        name, _, counts = line.rpartition(":")
-        with contextlib.suppress(ValueError):
-            numbers = [int(word) for word in counts.split()]
-            if name.strip() != "lo" and len(numbers) >= 16:
-                found[name.strip()] = numbers
+    with open(proc / "net/dev", errors="replace", newline="\n") as lines:
+        for line in itertools.islice(lines, 2, 2 + MOST_DEVICES):
+            name, _, counts = line.rpartition(":")
+            with contextlib.suppress(ValueError):
+                numbers = [int(word) for word in counts.split()]
+                if name.strip() != "lo" and len(numbers) >= 16:
+                    found[name.strip()] = numbers
     return found
 
 
@@ -130,10 +135,10 @@ class _Sum:
         self._vanished = False
 
     def add(self, folder: Path) -> None:
-        """Add what is below a folder. Raise OSError where the walk cannot go on."""
+        """Add what is below a folder. Raise OSError if the walk cannot continue."""
         began = time.perf_counter()
         for descriptor, name, _ in entries_below(folder, self._miss):
-            if (self.inodes + 1) % ENTRIES_A_TURN == 0:
+            if (self.inodes + 1) % ENTRIES_PER_YIELD == 0:
                 # Of millions of files the agent counts half of the time at most: threads share one interpreter.
                 _pause(time.perf_counter() - began)
                 began = time.perf_counter()

@@ -16,6 +16,7 @@ _NAMES = {
     "PodSandboxStatus": "podsandbox_status",
     "ListPodSandbox": "list_podsandbox",
     "UpdateContainerResources": "update_container",
+    "UpdatePodSandboxResources": "update_podsandbox_resources",
     "ListContainerStats": "list_container_stats",
     "ListPodSandboxStats": "list_podsandbox_stats",
     "ImageFsInfo": "image_fs_info",

@@ -11,7 +11,7 @@ from agent.usage.model import Snapshot
 
 
 def resource(snapshot: Snapshot | None) -> str:
-    """Write /metrics/resource, which the metrics server reads; None where the snapshot failed."""
+    """Write /metrics/resource, which the metrics server reads; None if the snapshot failed."""
     text = Text()
     if snapshot is not None:
         _resource(text, snapshot)

@@ -10,13 +10,13 @@ from agent.usage.model import CPU, ContainerUse, Filesystem, Interface, Memory, 
 from kube.clock import format_time
 
 
-def summary(snapshot: Snapshot, only_cpu_and_memory: bool = False) -> dict[str, Any]:
+def summary(snapshot: Snapshot, *, only_cpu_and_memory: bool = False) -> dict[str, Any]:
     """Write a snapshot as /stats/summary shows it."""
-    node = _node(snapshot.node, only_cpu_and_memory)
-    return {"node": node, "pods": [_pod(pod, snapshot.node, only_cpu_and_memory) for pod in snapshot.pods]}
+    node = _node(snapshot.node, short=only_cpu_and_memory)
+    return {"node": node, "pods": [_pod(pod, snapshot.node, short=only_cpu_and_memory) for pod in snapshot.pods]}
 
 
-def _node(node: NodeUse, short: bool) -> dict[str, Any]:
+def _node(node: NodeUse, *, short: bool) -> dict[str, Any]:
     shown: dict[str, Any] = {
         "nodeName": node.name,
         "startTime": _time(node.started_at),
@@ -37,11 +37,11 @@ def _node(node: NodeUse, short: bool) -> dict[str, Any]:
     return shown
 
 
-def _pod(pod: PodUse, node: NodeUse, short: bool) -> dict[str, Any]:
+def _pod(pod: PodUse, node: NodeUse, *, short: bool) -> dict[str, Any]:
     shown: dict[str, Any] = {
         "podRef": {"name": pod.name, "namespace": pod.namespace, "uid": pod.uid},
         "startTime": _time(pod.started_at) if pod.started_at else None,
-        "containers": [_container(container, node, short) for container in pod.containers],
+        "containers": [_container(container, node, short=short) for container in pod.containers],
     }
     if pod.cpu is not None:
         shown["cpu"] = _cpu(pod.cpu)
@@ -62,7 +62,7 @@ def _pod(pod: PodUse, node: NodeUse, short: bool) -> dict[str, Any]:
     return {key: value for key, value in shown.items() if value is not None}
 
 
-def _container(container: ContainerUse, node: NodeUse, short: bool) -> dict[str, Any]:
+def _container(container: ContainerUse, node: NodeUse, *, short: bool) -> dict[str, Any]:
     shown: dict[str, Any] = {
         "name": container.name,
         "startTime": _time(container.started_at),

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from agent.thread_slots import pause
 from agent.volumes.walk import remove
 
 _DATA, _NEW_DATA = "..data", "..data_tmp"
@@ -42,7 +43,7 @@ def check_path(path: str) -> str:
 
 
 def write(folder: Path, payload: Mapping[str, File], group: int | None = None) -> bool:
-    """Update the directory to the payload (path to file); False where it was current. Raise PayloadError, OSError."""
+    """Update the directory to the payload (path to file); False if it was current. Raise PayloadError, OSError."""
     for path in payload:
         check_path(path)
     current = _current(folder)
@@ -80,6 +81,7 @@ def _same(current: Path, payload: Mapping[str, File], group: int | None) -> bool
     if {path for path, is_folder in _below(current) if not is_folder} != set(payload):
         return False
     for path, file in payload.items():
+        pause()
         target = current / path
         found = target.stat()
         if found.st_mode & 0o777 != _mode(file, group) or found.st_size != len(file.data):
@@ -96,6 +98,7 @@ def _below(folder: Path) -> Iterator[tuple[str, bool]]:
         prefix = left.pop()
         with os.scandir(folder / prefix) as entries:
             for entry in entries:
+                pause()
                 is_folder = entry.is_dir(follow_symlinks=False)
                 yield prefix + entry.name, is_folder
                 if is_folder:
@@ -109,6 +112,7 @@ def _mode(file: File, group: int | None) -> int:
 
 def _fill(fresh: Path, payload: Mapping[str, File], group: int | None) -> None:
     for path, file in payload.items():
+        pause()
         target = fresh / path
         if not target.parent.is_dir():
             # Path.mkdir(parents=True) calls itself for each folder, and a path has up to 2000.
@@ -128,6 +132,7 @@ def _show(folder: Path, payload: Mapping[str, File]) -> None:
     """Make the visible links for the payload's top names and remove those it no longer has."""
     wanted = {path.split("/")[0] for path in payload}
     for name in wanted:
+        pause()
         link = folder / name
         if not link.is_symlink():
             link.symlink_to(f"{_DATA}/{name}")

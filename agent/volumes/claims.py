@@ -22,7 +22,7 @@ class BoundClaim:
 
 
 def claim_of(pod: core_v1.Pod, volume: core_v1.Volume) -> tuple[str, str] | None:
-    """Return namespace and name of the claim behind a pod's volume, also of one made for it; None where there is none."""
+    """Return namespace and name of the claim behind a pod's volume, also of one made for it; None if there is none."""
     namespace = pod.metadata.namespace or ""
     if volume.persistent_volume_claim is not None:
         return namespace, volume.persistent_volume_claim.claim_name

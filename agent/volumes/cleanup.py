@@ -1,6 +1,6 @@
 """Removes a pod's directory: unmounts first, then deletes, never through a link and never into a mount.
 
-The containers are gone by then, but what they wrote is hostile all the same: links to /etc, mounts that came in by propagation.
+The containers are gone by then, but their files may be malicious: links to /etc, mounts received by propagation.
 Mounts are taken from the kernel's list and detached without following links; if one is still there afterwards, nothing is
 deleted. Deletion walks by directory descriptors (walk.py) and leaves links' targets alone.
 """
@@ -22,11 +22,13 @@ class CleanupError(Exception):
     """Something is still mounted below the folder."""
 
 
-def unmount_below(folder: Path) -> None:
-    """Unmount everything at and below the folder, as far as that can be done."""
-    for point in mounts.mount_points(folder):
+def unmount_below(folder: Path) -> bool:
+    """Unmount everything at and below the folder, as far as that can be done; return whether anything was mounted."""
+    points = mounts.mount_points(folder)
+    for point in points:
         with contextlib.suppress(OSError):
             mounts.unmount(point)
+    return bool(points)
 
 
 def remove_tree(folder: Path) -> None:
@@ -35,9 +37,7 @@ def remove_tree(folder: Path) -> None:
         return
     if folder.is_symlink():
         raise CleanupError(f"{folder} is a link")
-    unmount_below(folder)
-    left = mounts.mount_points(folder)
-    if left:
+    if unmount_below(folder) and (left := mounts.mount_points(folder)):
         raise CleanupError(f"still mounted: {', '.join(left)}")
     remove(folder)
 

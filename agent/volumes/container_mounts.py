@@ -33,7 +33,7 @@ class ContainerMounts:
         self._table = MountTable(self._sub_paths)
 
     def mounts(self, mounted: Mapping[str, MountedVolume], env: Mapping[str, str]) -> list[Mount]:
-        """Return the container's volume mounts, subPaths bound. Raise ConfigError."""
+        """Return the container's volume mounts, subPaths bound. Raise ContainerConfigError."""
         return [self._mount(index, mount, mounted, env) for index, mount in enumerate(self._container.volume_mounts)]
 
     def _mount(
@@ -69,7 +69,7 @@ class ContainerMounts:
 
 
 def container_devices(container: AnyContainer, mounted: Mapping[str, MountedVolume]) -> list[Device]:
-    """Return the block volumes that the container gets as devices. Raise ConfigError."""
+    """Return the block volumes that the container gets as devices. Raise ContainerConfigError."""
     result = []
     for device in container.volume_devices:
         volume = mounted.get(device.name)

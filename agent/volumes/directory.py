@@ -1,4 +1,4 @@
-"""Reads an open directory some entries at a time (getdents(2)): a directory may have millions."""
+"""Reads an open directory in batches of entries (getdents(2)), because a directory may have millions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 @dataclass(slots=True)
 class Level:
-    """An open folder that is being read; `left` are entries to come, the next one last, and `position` is what follows."""
+    """An open folder; `left` are the entries of the current batch, the next one last, `position` is that of the next batch."""
 
     name: str
     identity: tuple[int, int]
@@ -39,18 +39,18 @@ class Level:
         return self.left.pop() if self.left else None
 
     def forget(self, position: int) -> None:
-        """Release the entries that are to come: they are read again from a position."""
+        """Drop the remaining entries of the batch, which are read again from a position."""
         self.left, self.position, self.ended = [], position, False
 
     def end(self) -> None:
-        """Leave out what is to come."""
+        """Skip the remaining entries."""
         self.left, self.ended = [], True
 
 
 def _batch(descriptor: int) -> list[tuple[str, bool, int]]:
     """Read the next entries of a folder, the first one last: name, whether it is a folder, position behind it.
 
-    None at its end. Raise OSError; ENOENT where the folder was removed.
+    None at its end. Raise OSError; ENOENT if the folder was removed.
     """
     buffer = ctypes.create_string_buffer(BATCH_BYTES)
     length = _libc.getdents64(descriptor, buffer, BATCH_BYTES)

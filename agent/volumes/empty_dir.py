@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 from pathlib import Path
 
 from agent.cgroups import qos
@@ -18,6 +19,8 @@ from kube.api import core_v1
 from kube.quantity import value
 
 _PREFIX = "hugepages-"
+_OPEN, _IN_MEMORY = 0o777, 0o1777
+"""Modes of the folder: with the sticky bit where the kernel makes a tmpfs with it, as upstream leaves it."""
 
 
 def make(
@@ -44,7 +47,7 @@ def make(
         else:
             raise VolumeError(f'unknown storage medium "{medium}"')
     if fresh:
-        _open_to(target, group)
+        _open_to(target, group, _IN_MEMORY if medium == "Memory" else _OPEN)
 
 
 def _make_folder(target: Path, group: int | None) -> None:
@@ -58,11 +61,11 @@ def _make_folder(target: Path, group: int | None) -> None:
     unfinished.rename(target)
 
 
-def _open_to(folder: Path, group: int | None) -> None:
-    folder.chmod(0o777)
+def _open_to(folder: Path, group: int | None, mode: int = _OPEN) -> None:
+    folder.chmod(mode)
     if group is not None:
         os.chown(folder, -1, group)
-        folder.chmod(0o2777)
+        folder.chmod(mode | stat.S_ISGID)
 
 
 def memory_size(source: core_v1.EmptyDirVolumeSource, pod: core_v1.Pod, node_memory: int) -> int:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from agent import threads
+from agent.threads import Owner
 from agent.volumes import mounts
 from agent.volumes.payload import VolumeError
 from kube import process
@@ -25,25 +26,25 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _KIND = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _FSCK_UNCORRECTED = 4
 _KILLED = "exited with signal"
-"""What fsck(8) says where the checker that it started was killed; its status is that of one without a checker."""
+"""Output of fsck(8) if the checker that it started was killed; the exit status is the same as without a checker."""
 _devices = Locks()
 """Held from the look at a device to its mount: nothing may be checked while another pod mounts it."""
 
 
-async def mount(device: str, target: Path, kind: str, options: Sequence[str], *, read_only: bool) -> None:
+async def mount(device: str, target: Path, kind: str, options: Sequence[str], *, read_only: bool, owner: Owner) -> None:
     """Mount a device's file system, made as `kind` where there is none. Raise VolumeError."""
     # fsck(8) takes no "--", and the type is part of a command's name.
     if not device.startswith("/") or _CONTROL.search(device):
         raise VolumeError(f"path {device!r} of a device must be absolute, without control characters")
     if kind and not _KIND.fullmatch(kind):
         raise VolumeError(f"{kind!r} is no type of file system")
-    if await threads.call(str(target), _prepared, target):
+    if await threads.call(str(target), _prepared, target, owner=owner):
         return
     async with _devices.of(device):
-        await _mount(device, target, kind, options, read_only)
+        await _mount(device, target, kind, options, read_only=read_only)
 
 
-async def _mount(device: str, target: Path, kind: str, options: Sequence[str], read_only: bool) -> None:
+async def _mount(device: str, target: Path, kind: str, options: Sequence[str], *, read_only: bool) -> None:
     found = await _found(device)
     if not found and read_only:
         raise VolumeError(f"cannot mount unformatted disk {device} as we are manipulating it in read-only mode")
@@ -71,7 +72,7 @@ async def _found(device: str) -> str:
 
 
 async def _check(device: str) -> None:
-    """Have a file system's errors corrected, however long that takes; without fsck(8) none is asked. Raise VolumeError.
+    """Correct the errors of a file system with fsck(8) if it is installed, without a timeout. Raise VolumeError.
 
     One that fsck could not correct, or did not come to the end of, is refused: half corrected it would be made worse.
     """
@@ -84,8 +85,8 @@ async def _check(device: str) -> None:
             return
         raise VolumeError(str(error)) from error
     if result.returncode < 0 or _KILLED in result.stdout + result.stderr:
-        said = (result.stderr or result.stdout).strip()
-        raise VolumeError(f"'fsck' was killed before it had checked device {device}: {said}")
+        output = (result.stderr or result.stdout).strip()
+        raise VolumeError(f"'fsck' was killed before it had checked device {device}: {output}")
     if result.returncode == _FSCK_UNCORRECTED:
         raise VolumeError(f"'fsck' found errors on device {device} but could not correct them: {result.stdout.strip()}")
 
@@ -98,13 +99,13 @@ async def _run(
     except process.CommandError as error:
         raise VolumeError(str(error)) from error
     if result.returncode not in good:
-        said = (result.stderr or result.stdout).strip()
-        raise VolumeError(f"{' '.join(argv)}: exit status {result.returncode}: {said}")
+        output = (result.stderr or result.stdout).strip()
+        raise VolumeError(f"{' '.join(argv)}: exit status {result.returncode}: {output}")
     return result
 
 
 def _prepared(target: Path) -> bool:
-    """Make the mount's folder; True where it is mounted already."""
+    """Make the mount's folder; True if it is mounted already."""
     if mounts.is_mount_point(target):
         return True
     target.mkdir(parents=True, exist_ok=True, mode=0o750)

@@ -48,7 +48,7 @@ async def pulled(
     secrets: Sequence[core_v1.Secret],
     sandbox: PodSandboxConfig,
 ) -> Mapping[str, MountedVolume]:
-    """Return what is mounted, with the images that the container mounts on the node. Raise ImageError, ConfigError."""
+    """Return what is mounted, with the images that the container mounts on the node. Raise ImageError, ContainerConfigError."""
     result = dict(mounted)
     in_parts = {mount.name for mount in container.volume_mounts if mount.sub_path or mount.sub_path_expr}
     for name in {mount.name for mount in container.volume_mounts}:
@@ -64,9 +64,9 @@ async def pulled(
                 f'volume "{name}": subPath of an image is not supported by the container runtime {" ".join(runtime)}'
             )
         # Events of the pull are the container's, as upstream does.
-        asked = core_v1.Container(
+        container = core_v1.Container(
             name=container.name, image=volume.image.reference, image_pull_policy=volume.image.pull_policy
         )
-        present = await images.ensure(pod, asked, field_path, secrets, sandbox)
+        present = await images.ensure(pod, container, field_path, secrets, sandbox)
         result[name] = replace(volume, image_id=present.id)
     return result

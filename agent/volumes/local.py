@@ -24,7 +24,7 @@ class LocalVolumes:
         self._given: set[tuple[str, str]] = set()
         """Pod and volume whose ownership is set."""
 
-    async def set_up(self, pod: core_v1.Pod, persistent: core_v1.PersistentVolume, read_only: bool) -> MountedVolume:
+    async def set_up(self, pod: core_v1.Pod, persistent: core_v1.PersistentVolume, *, read_only: bool) -> MountedVolume:
         """Return the folder or device of a volume. Raise VolumeError."""
         source, spec = persistent.spec.local, persistent.spec
         assert source is not None, persistent.metadata.name
@@ -39,7 +39,9 @@ class LocalVolumes:
             )
         if stat.S_ISBLK(kind):
             target = self._pods_dir / uid / "volumes" / _PLUGIN / name
-            await formatting.mount(str(path), target, source.fs_type or "", spec.mount_options, read_only=read_only)
+            await formatting.mount(
+                str(path), target, source.fs_type or "", spec.mount_options, read_only=read_only, owner=owner
+            )
             path = target
         elif not stat.S_ISDIR(kind):
             raise VolumeError(f'path "{path}" must be a directory or a block device')

@@ -1,6 +1,6 @@
 """Local-path volumes: directories on this node that the control plane's local-path provisioner gives to claims.
 
-A volume's directory is created when the first pod mounts it and removed when the provisioner asks for that, which is when its
+A volume's directory is created when the first pod mounts it and removed when the provisioner requests that, which is when its
 claim is gone. An annotation of the node names the directory of such volumes; only there are directories created and removed,
 and only under names that the provisioner gives.
 """

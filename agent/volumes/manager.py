@@ -16,7 +16,7 @@ from agent.csi.volumes import Begin
 from agent.podspec.environment import ContainerConfigError, References
 from agent.podspec.security import AnyContainer
 from agent.usage.model import PersistentUse
-from agent.volumes import cleanup, container_mounts
+from agent.volumes import cleanup, container_mounts, mount_budget
 from agent.volumes.mounted_volume import MountedVolume
 from agent.volumes.payload import Sources, VolumeError, single_user
 from agent.volumes.persistent import PersistentVolumes, is_persistent
@@ -58,6 +58,7 @@ class VolumeManager:
         self._persistent, self._bundles = persistent, bundles
         self._host_ips, self._allocatable = host_ips, allocatable
         self._own = PodVolumes(pods_dir)
+        self._mount_budget = mount_budget.MountBudget()
         self._owners: dict[str, threads.Owner] = {}
 
     def pod_dir(self, uid: str) -> Path:
@@ -67,6 +68,9 @@ class VolumeManager:
         self, pod: core_v1.Pod, pod_ips: tuple[str, ...] = ()
     ) -> tuple[dict[str, MountedVolume], float | None]:
         """Set up every volume; return them by name, and when to call again for a token. Raise MountsFailed."""
+        mounted_volumes = mount_budget.of_volumes(pod)
+        if problem := self._mount_budget.take(pod, len(mounted_volumes)):
+            raise MountsFailed([MountError(mounted_volumes[0], problem)])
         tokens: dict[tuple[str, str], str] = {}
         bundles: dict[tuple[str, str], str] = {}
         claims: dict[str, MountedVolume] = {}
@@ -121,11 +125,14 @@ class VolumeManager:
     async def container_mounts(
         self, pod: core_v1.Pod, container: AnyContainer, mounted: Mapping[str, MountedVolume], env: Mapping[str, str]
     ) -> list[Mount]:
-        """Return the container's volume mounts, subPaths bound. Raise ConfigError."""
+        """Return the container's volume mounts, subPaths bound. Raise ContainerConfigError."""
         make = container_mounts.ContainerMounts(
             self.pod_dir(pod.metadata.uid or ""), container, recursive_read_only=self._recursive_read_only(pod)
         )
         if any(mount.sub_path or mount.sub_path_expr for mount in container.volume_mounts):
+            every = len(mount_budget.of_volumes(pod)) + mount_budget.of_sub_paths(pod)
+            if problem := self._mount_budget.take(pod, every):
+                raise ContainerConfigError(problem)
             owner = threads.Owner.of(pod)
             try:
                 return await threads.call(owner.pod, make.mounts, mounted, env, owner=owner)
@@ -134,16 +141,20 @@ class VolumeManager:
         return make.mounts(mounted, env)
 
     # -- the end ------------------------------------------------------------------------------------------------------
-    async def clean(self, uid: str) -> None:
-        """Unmount and delete everything of a pod. Raise CleanupError while something stays mounted."""
-        folder, owner = self.pod_dir(uid), self._owners.get(uid)
+    async def clean(self, uid: str, owner: threads.Owner | None = None) -> None:
+        """Unmount and delete everything of a pod. Raise CleanupError while something stays mounted.
+
+        `owner` is that of a pod of which this agent has mounted nothing, if it is known.
+        """
+        folder, owner = self.pod_dir(uid), self._owners.get(uid, owner)
         done = await threads.call(uid, _take_down, folder, owner=owner)
         if not done or self._persistent.has_volumes_of(uid):
-            await self._persistent.release(uid)
+            await self._persistent.release(uid, owner)
         if not done:
             await threads.call(uid, cleanup.remove_tree, folder, owner=owner)
         self._persistent.forget(uid)
         self._own.forget(uid)
+        self._mount_budget.forget(uid)
         self._owners.pop(uid, None)
         self._tokens.forget(uid)
 
@@ -161,12 +172,11 @@ class VolumeManager:
 
 
 def _take_down(folder: Path) -> bool:
-    """Unmount and delete what a pod has; False where drivers have to release something first. Raise CleanupError."""
-    sub_paths = folder / "volume-subpaths"
-    if sub_paths.is_dir():
-        # What is bound out of a volume goes before the volume, which is busy otherwise.
-        cleanup.unmount_below(sub_paths)
+    """Unmount and delete what a pod has; False if drivers have to release something first. Raise CleanupError."""
     if any((folder / kind / PLUGIN).is_dir() for kind in ("volumes", "volumeDevices")):
+        if (sub_paths := folder / "volume-subpaths").is_dir():
+            # What is bound out of a volume goes before the volume, which is busy otherwise.
+            cleanup.unmount_below(sub_paths)
         return False
     cleanup.remove_tree(folder)
     return True

@@ -1,12 +1,13 @@
 """mount(2) and umount2(2), and the kernel's list of mounts.
 
-Straight through libc: a mount takes microseconds, where starting mount(8) takes milliseconds, and a source can be named by an
-open descriptor (/proc/self/fd/N), which makes subPath free of races.
+They are called through libc: a mount takes microseconds, starting mount(8) takes milliseconds, and a source can be named by an
+open descriptor (/proc/self/fd/N), which avoids races of subPath.
 """
 
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 from collections import Counter
 from collections.abc import Iterator
@@ -27,6 +28,8 @@ def _check(result: int, what: str) -> None:
 
 def _mount(source: str, target: str, kind: str | None, flags: int, data: str | None) -> None:
     def text(value: str | None) -> bytes | None:
+        if value is not None and "\0" in value:  # C would read the part before it
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), value)
         return os.fsencode(value) if value is not None else None
 
     result = _libc.mount(text(source), text(target), text(kind), ctypes.c_ulong(flags), text(data))

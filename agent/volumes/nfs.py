@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from agent import threads
+from agent.threads import Owner
 from agent.volumes import mounts
 from agent.volumes.payload import VolumeError
 from kube import process
@@ -20,13 +21,15 @@ _ZONE = re.compile(r"[A-Za-z0-9_.-]+")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
-async def mount(server: str, export: str, target: Path, options: Sequence[str], *, read_only: bool) -> None:
+async def mount(
+    server: str, export: str, target: Path, options: Sequence[str], *, read_only: bool, owner: Owner
+) -> None:
     """Mount server:export onto a path unless it is mounted. Raise VolumeError with mount's message."""
     # A pod's author writes both, and mount(8) and mount.nfs(8) run as root: neither may be read as an option.
     host = _host(server)
     if not export.startswith("/") or _CONTROL.search(export):
         raise VolumeError(f"nfs path {export!r} must be an absolute path without control characters")
-    if await threads.call(str(target), _prepared, target):
+    if await threads.call(str(target), _prepared, target, owner=owner):
         return
     chosen = [*(["ro"] if read_only else []), *options]
     arguments = [
@@ -66,7 +69,7 @@ def _host(server: str) -> str:
 
 
 def _prepared(target: Path) -> bool:
-    """Make the mount's folder; True where it is mounted already."""
+    """Make the mount's folder; True if it is mounted already."""
     if mounts.is_mount_point(target):
         return True
     target.mkdir(parents=True, exist_ok=True, mode=0o750)

@@ -1,7 +1,7 @@
 """Sets the ownership of a volume's files to a pod's fsGroup (pkg/volume/volume_linux.go).
 
-Every file and directory gets the group, with the owner's permissions, and directories pass the group on. Links are changed
-themselves, never followed: the walk uses directory descriptors (walk.py), and enters no mount below. A file that cannot be
+Every file and directory gets the group, with the owner's permissions, and directories pass the group on. Symbolic
+links are changed, never followed: the walk uses directory descriptors (walk.py), and enters no mounts. A file that cannot be
 changed, an immutable one for example, does not stop the others.
 """
 
@@ -23,7 +23,7 @@ _FOLDER = 0o110 | stat.S_ISGID
 
 
 def set_ownership(folder: Path, group: int, *, read_only: bool = False, only_if_root_differs: bool = False) -> None:
-    """Give everything below a folder, and itself, to a group. Blocks. Raise OSError."""
+    """Set the group of a folder and everything below it. Blocks. Raise OSError."""
     bits = _READ if read_only else _READ_WRITE
     if only_if_root_differs and _has(folder, group, bits | _FOLDER):
         return
@@ -51,7 +51,7 @@ class _Changes:
         self.error: OSError | None = None
 
     def make(self, name: str, folder: int | None) -> None:
-        """Change one file. Raise OSError where it cannot be opened."""
+        """Change one file. Raise OSError if it cannot be opened."""
         # By descriptor: no link, or file of another mode, can replace it between check and change.
         try:
             opened = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)

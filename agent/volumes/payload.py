@@ -41,7 +41,7 @@ class SizeBudget:
     entries: int = MOST_ENTRIES
 
     def take(self, path: str, size: int) -> None:
-        """Count a file with the folders of its path. Raise VolumeError where there is no room."""
+        """Count a file with the folders of its path. Raise VolumeError if there is no room."""
         self.bytes -= size
         self.entries -= 1 + path.count("/")
         if self.bytes < 0:
@@ -192,15 +192,8 @@ def _projected(pod: core_v1.Pod, name: str, volume: core_v1.ProjectedVolumeSourc
     return files
 
 
-def lies_in_memory(volume: core_v1.Volume) -> bool:
-    """Return whether a volume is a file system in memory of its own."""
-    if volume.empty_dir is not None:
-        return volume.empty_dir.medium == "Memory"
-    return any(source is not None for source in (volume.secret, volume.downward_api, volume.projected))
-
-
 def single_user(pod: core_v1.Pod) -> int | None:
-    """Return the user that all the pod's containers run as by their security contexts; None where they differ."""
+    """Return the user that all the pod's containers run as by their security contexts; None if they differ."""
     shared = pod.spec.security_context.run_as_user if pod.spec.security_context else None
     users = set()
     for container in (*pod.spec.init_containers, *pod.spec.containers):

@@ -1,6 +1,6 @@
-"""Volumes that outlive a pod or are elsewhere: claims with their PersistentVolumes, NFS, CSI.
+"""Volumes with a lifetime of their own or on other machines: claims with their PersistentVolumes, NFS, CSI.
 
-Each kind of source has a handler; a claim's PersistentVolume is read anew every time, so that an expansion is noticed.
+Each kind of source has a handler; a claim's PersistentVolume is read each time, so that an expansion is noticed.
 """
 
 from __future__ import annotations
@@ -77,17 +77,19 @@ class PersistentVolumes:
         read_only = bool(volume.persistent_volume_claim and volume.persistent_volume_claim.read_only)
         try:
             _check_mode(pod, volume, bound.persistent)
-            return await self._claimed(pod, volume, bound, read_only)
+            return await self._claimed(pod, volume, bound, read_only=read_only)
         except VolumeError as error:
             # Upstream's events name the PersistentVolume.
             name = error.name or bound.persistent.metadata.name or ""
             raise VolumeError(str(error), step=error.step, name=name) from error
 
-    async def _claimed(self, pod: core_v1.Pod, volume: core_v1.Volume, bound: BoundClaim, read_only: bool) -> Result:
+    async def _claimed(self, pod: core_v1.Pod, volume: core_v1.Volume, bound: BoundClaim, *, read_only: bool) -> Result:
         persistent = bound.persistent
         name, spec = persistent.metadata.name or "", persistent.spec
         if spec.csi is not None:
-            return await self._csi_volume(pod, csi_volume.of_persistent(persistent, volume.name, read_only), bound)
+            return await self._csi_volume(
+                pod, csi_volume.of_persistent(persistent, volume.name, read_only=read_only), bound
+            )
         if spec.nfs is not None:
             return await self._nfs(pod, name, spec.nfs, spec.mount_options, read_only=read_only), None
         if spec.host_path is not None:
@@ -95,7 +97,7 @@ class PersistentVolumes:
             path = await threads.call(uid, hostpath.prepare, spec.host_path.path, kind, owner=threads.Owner.of(pod))
             return MountedVolume(path, read_only), None
         if spec.local is not None:
-            return await self._local.set_up(pod, persistent, read_only), None
+            return await self._local.set_up(pod, persistent, read_only=read_only), None
         raise VolumeError(f'PV "{name}": no volume plugin matched')
 
     def forget(self, uid: str) -> None:
@@ -107,11 +109,11 @@ class PersistentVolumes:
         """Return whether this agent process called drivers for a pod."""
         return self._csi is not None and self._csi.has_volumes_of(uid)
 
-    async def release(self, uid: str) -> None:
+    async def release(self, uid: str, owner: threads.Owner | None = None) -> None:
         """Have drivers take a pod's volumes down. Raise CleanupError."""
         self.forget(uid)
         if self._csi is not None:
-            await self._csi.release(uid)
+            await self._csi.release(uid, owner)
 
     async def volume_stats(self, pod: core_v1.Pod) -> tuple[PersistentUse, ...]:
         """Return the usage of the pod's volumes: from the driver where it reports it, else from the mount's file system."""
@@ -156,7 +158,7 @@ class PersistentVolumes:
     ) -> MountedVolume:
         read_only = read_only or bool(source.read_only)
         target = self._pods_dir / (pod.metadata.uid or "") / "volumes" / "kubernetes.io~nfs" / name
-        await nfs.mount(source.server, source.path, target, options, read_only=read_only)
+        await nfs.mount(source.server, source.path, target, options, read_only=read_only, owner=threads.Owner.of(pod))
         return MountedVolume(target, read_only)
 
 

@@ -6,9 +6,10 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from agent import null_bytes
 from agent.volumes import atomic, empty_dir, hostpath, mounts
 from agent.volumes.mounted_volume import MountedVolume
-from agent.volumes.payload import Sources, VolumeError, lies_in_memory, volume_payload
+from agent.volumes.payload import Sources, VolumeError, volume_payload
 from kube.api import core_v1
 from kube.quantity import value
 
@@ -19,8 +20,6 @@ _PLUGINS = {
     "projected": "kubernetes.io~projected",
     "empty_dir": "kubernetes.io~empty-dir",
 }
-MOST_IN_MEMORY = 1024
-"""Volumes of a pod that are file systems in memory: whoever reads the kernel's list of mounts reads them all."""
 
 
 class MountError(Exception):
@@ -60,10 +59,6 @@ class PodVolumes:
             folder.mkdir(parents=True, exist_ok=True, mode=0o750)
         except OSError as error:
             raise FolderError(f"mkdir {error.filename}: {(error.strerror or '').lower()}") from error
-        in_memory = sum(map(lies_in_memory, pod.spec.volumes))
-        if in_memory > MOST_IN_MEMORY:
-            problem = f"the pod has {in_memory} volumes in memory, {MOST_IN_MEMORY} are allowed"
-            return {}, [MountError(volumes[0].name, problem)] if volumes else []
         result: dict[str, MountedVolume] = {}
         failed, table = [], mounts.MountTable(folder)
         for volume in volumes:
@@ -77,6 +72,7 @@ class PodVolumes:
                 failed.append(MountError(volume.name, error_text(error)))
         return result, failed
 
+    @null_bytes.as_os_error()
     def _set_up(
         self, pod: core_v1.Pod, volume: core_v1.Volume, folder: Path, sources: Sources, table: mounts.MountTable
     ) -> MountedVolume:

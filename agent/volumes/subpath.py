@@ -14,6 +14,7 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
+from agent import null_bytes
 from agent.podspec.environment import ContainerConfigError, expand, names_in
 from agent.symlinks import resolve
 from agent.volumes import mounts
@@ -38,6 +39,7 @@ def named(mount: core_v1.VolumeMount, env: Mapping[str, str]) -> str:
     return path
 
 
+@null_bytes.as_os_error()
 def bind(volume: Path, sub_path: str, target: Path, table: mounts.MountTable) -> Path:
     """Bind volume/sub_path onto the target (made as a file or folder) and return it. Raise VolumeError, OSError.
 
@@ -51,20 +53,20 @@ def bind(volume: Path, sub_path: str, target: Path, table: mounts.MountTable) ->
         raise VolumeError(f"subpath {sub_path!r} is not within the volume path")
     if not wanted.exists():
         _make_folders(root, wanted.relative_to(root).parts)
-    descriptor = _open(root, wanted.relative_to(root).parts)
+    descriptor = open_below(root, wanted.relative_to(root).parts)
     try:
         if os.readlink(f"/proc/self/fd/{descriptor}") != str(wanted):
             raise VolumeError(f"subpath {sub_path!r} changed while it was opened")
         table.clear(target)
-        _prepare_target(target, stat.S_ISDIR(os.fstat(descriptor).st_mode))
+        _prepare_target(target, folder=stat.S_ISDIR(os.fstat(descriptor).st_mode))
         mounts.bind_descriptor(descriptor, target)
     finally:
         os.close(descriptor)
     return target
 
 
-def _open(root: Path, parts: tuple[str, ...]) -> int:
-    """Open a path below the root without following a link at any part; return the descriptor."""
+def open_below(root: Path, parts: tuple[str, ...]) -> int:
+    """Open a path below the root without following a link at any part; return the descriptor (O_PATH). Raise VolumeError."""
     descriptor = os.open(root, _FLAGS | os.O_DIRECTORY)
     try:
         for part in parts:
@@ -98,7 +100,7 @@ def _make_folders(root: Path, parts: tuple[str, ...]) -> None:
         os.close(descriptor)
 
 
-def _prepare_target(target: Path, folder: bool) -> None:
+def _prepare_target(target: Path, *, folder: bool) -> None:
     """Have an empty folder or file at the target."""
     target.parent.mkdir(parents=True, exist_ok=True)
     if folder:

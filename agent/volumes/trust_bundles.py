@@ -6,8 +6,6 @@ resource table; where they are not served, the answer is that the bundle does no
 
 from __future__ import annotations
 
-from urllib.parse import quote
-
 import msgspec
 
 from agent.volumes.payload import VolumeError
@@ -16,6 +14,7 @@ from kube.api import core_v1
 from kube.api.certificates_v1beta1 import ClusterTrustBundle
 from kube.client import Client
 from kube.errors import StatusError
+from kube.resources import segment
 from kube.selectors import from_label_selector
 
 _PATH = "/apis/certificates.k8s.io/v1beta1/clustertrustbundles"
@@ -33,11 +32,9 @@ class TrustBundles:
 
     async def read(self, source: core_v1.ClusterTrustBundleProjection) -> str | None:
         """Return the bundle's PEM text, None for a missing optional one. Raise VolumeError."""
-        if source.name in (".", ".."):
-            raise VolumeError(f"{source.name!r} is no name of a ClusterTrustBundle")
         try:
             if source.name:
-                body = await self._client.call("GET", f"{_PATH}/{quote(source.name, safe='')}")
+                body = await self._client.call("GET", f"{_PATH}/{segment(source.name)}")
                 return serialize.decode(body, ClusterTrustBundle).spec.trust_bundle
             query = {"fieldSelector": f"spec.signerName={source.signer_name}"}
             listed = serialize.decode(await self._client.call("GET", _PATH, query=query), _Bundles).items

@@ -2,7 +2,7 @@
 
 Few descriptors are open at a time and nothing recurses: a pod can nest directories deeper than Python's stack or the limit on
 open files. The uppermost directories stay open for the way up. Below them the way up is "..", and is taken only into the
-directory that the walk came from: out of one that was moved the walk goes on in the nearest directory above that is still in
+directory that the walk came from: out of one that was moved the walk continues in the nearest directory above that is still in
 place. What is removed meanwhile is no error; a directory that cannot be read is an error, reported after all else was found. A
 directory may have millions of entries: they are read a few hundred at a time, and no more than `HELD` are kept for the way up.
 """
@@ -15,14 +15,16 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from agent.thread_slots import pause
 from agent.volumes.directory import Level
+from agent.volumes.levels import Levels
 
 HELD = 50_000
 """Entries kept of folders above the one that the walk is in; beyond that they are read again."""
 OPEN = 16
 """Folders that stay open while the walk is below them: what a pod moves below these does not end the walk in them."""
 REOPENED = 1_000_000
-"""Folders opened again by name after moves, in all of a walk; from then on it goes on in the lowest that stayed open."""
+"""Folders opened again by name after moves, in all of a walk; from then on it continues in the lowest that stayed open."""
 PASSES = 16
 _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -34,17 +36,17 @@ class _Walk:
         self.at, identity, self.mount = _open(folder)
         self.kept: list[int] = []
         """Descriptors of the uppermost levels, without the last level's."""
-        self.levels = [Level("", identity)]
+        self.levels = Levels(Level("", identity))
         self.failed: OSError | None = None
-        """Why entries may be missing: what the walk met first."""
+        """First error of the walk: entries may be missing."""
         self._held, self._reopened = 0, 0
 
     def fail(self, error: OSError) -> None:
         self.failed = self.failed or error
 
     def next(self) -> tuple[str, bool, int] | None:
-        """Return the next entry of the folder that the walk is in; None where there is none, or none can be read."""
-        level = self.levels[-1]
+        """Return the next entry of the folder that the walk is in; None if there is none, or none can be read."""
+        level = self.levels.last
         try:
             return level.next(self.at)
         except OSError as error:
@@ -59,8 +61,8 @@ class _Walk:
         if mount != self.mount:
             os.close(below)
             return False
-        level = self.levels[-1]
-        if self._held + len(level.left) > HELD:
+        level = self.levels.last
+        if self._held + len(level.left) > HELD or self.levels.packs:
             level.forget(position)
         self._held += len(level.left)
         self._enter(below, Level(name, identity))
@@ -72,7 +74,7 @@ class _Walk:
         else:
             os.close(self.at)
         self.at = below
-        self.levels.append(level)
+        self.levels.push(level)
 
     def up(self) -> bool:
         """Leave a folder; return whether it is still in the one that the walk then is in."""
@@ -83,7 +85,7 @@ class _Walk:
                 there = _is(left, self.at)
             else:
                 there = self._climb(below)
-            self._held -= len(self.levels[-1].left)
+            self._held -= len(self.levels.last.left)
             if not there and _is_linked(below):
                 self.fail(_moved(left.name))
         finally:
@@ -94,17 +96,17 @@ class _Walk:
         """Go to the folder above by "..", or to the nearest that is where it was."""
         with contextlib.suppress(OSError):  # where nothing is above, or nothing that can be read
             above, identity, _ = _open("..", below)
-            if identity == self.levels[-1].identity:
+            if identity == self.levels.last.identity:
                 self.at = above
                 return True
             os.close(above)
-        way, self.levels = self.levels[len(self.kept) :], self.levels[: len(self.kept)]
+        way = self.levels.split(len(self.kept))
         self.at = self.kept.pop()
         for level in way:
             if not self._reopen(level):
                 self.fail(_moved(level.name))  # or removed: that is no longer known
                 break
-        self._held = sum(len(level.left) for level in self.levels)
+        self._held = self.levels.held
         return False
 
     def _reopen(self, level: Level) -> bool:
@@ -112,6 +114,7 @@ class _Walk:
         if self._reopened >= REOPENED:
             return False
         self._reopened += 1
+        pause()
         try:
             below, identity, _ = _open(level.name, self.at)
         except OSError:
@@ -138,7 +141,8 @@ def entries_below(
     walk = _Walk(folder)
     try:
         while True:
-            level = walk.levels[-1]
+            pause()
+            level = walk.levels.last
             entry = walk.next()
             if entry is None:
                 if len(walk.levels) == 1:

@@ -1,4 +1,4 @@
-"""AlwaysAdmit and AlwaysDeny (off by default, deprecated upstream): everything is let in, or nothing."""
+"""AlwaysAdmit and AlwaysDeny (off by default, deprecated upstream): admit everything, or reject everything."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AlwaysPullImages (off by default): an image that is on a node is for those who may pull it, and for nobody else.
+"""AlwaysPullImages (off by default): only pods that may pull an image can use one that is on the node.
 
 Every container, and every image volume, gets the pull policy Always. An update that brings no new image is left alone, so that
 pods from before the plugin was switched on can still be labelled.
@@ -7,18 +7,18 @@ pods from before the plugin was switched on can still be labelled.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from control.admission.plugin import Attributes, Plugin
 from kube.errors import FieldError, invalid, not_supported
+from kube.json_object import Object
 
-Object = dict[str, Any]
 LISTS = ("initContainers", "containers", "ephemeralContainers")
 ALWAYS = "Always"
 
 
 class AlwaysPullImages(Plugin):
     name = "AlwaysPullImages"
+    targets = ("pods",)
 
     def handles(self, attributes: Attributes) -> bool:
         if attributes.resource.target != "pods" or attributes.subresource not in ("", "ephemeralcontainers"):

@@ -1,4 +1,5 @@
-"""CertificateApproval, CertificateSigning and CertificateSubjectRestriction: who may say yes to which signer's requests.
+"""CertificateApproval, CertificateSigning and CertificateSubjectRestriction: authorization for approving and signing requests
+of a signer.
 
 Approving and signing need the verbs `approve` and `sign` on `signers`, by the signer's name or its domain and "*"
 (plugin/pkg/admission/certificates).
@@ -26,6 +27,7 @@ async def _may(authorizer: Authorizer, user: UserInfo, verb: str, signer: str) -
 
 class CertificateApproval(Plugin):
     name = "CertificateApproval"
+    targets = (_TARGET,)
 
     def __init__(self, authorizer: Authorizer) -> None:
         self._authorizer = authorizer
@@ -45,6 +47,7 @@ class CertificateApproval(Plugin):
 
 class CertificateSigning(Plugin):
     name = "CertificateSigning"
+    targets = (_TARGET,)
 
     def __init__(self, authorizer: Authorizer) -> None:
         self._authorizer = authorizer
@@ -73,6 +76,7 @@ def _outcome(csr: dict[str, object]) -> tuple[object, bool]:
 
 class CertificateSubjectRestriction(Plugin):
     name = "CertificateSubjectRestriction"
+    targets = (_TARGET,)
 
     def handles(self, attributes: Attributes) -> bool:
         return attributes.concern(_TARGET, "CREATE")
@@ -85,6 +89,7 @@ class CertificateSubjectRestriction(Plugin):
             groups = subject_user(certificates.decode_request(spec.get("request", "")).subject).groups
         except ValueError as error:
             raise refuse(attributes, f"failed to parse CSR: {error}") from error
-        if SYSTEM_MASTERS in groups:
+        # Blanks around a group are lost in headers.
+        if SYSTEM_MASTERS in {group.strip() for group in groups}:
             signer = certificates.CLIENT
             raise refuse(attributes, f"use of {signer} signer with {SYSTEM_MASTERS} group is not allowed")

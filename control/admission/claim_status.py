@@ -12,13 +12,13 @@ from typing import Any
 
 import msgspec
 
-from control.admission.lookup import Object
 from control.admission.plugin import Attributes, Plugin
 from control.auth import denial
 from control.auth.authorizers import decide
 from control.auth.user import Authorizer, AuthzAttributes, Decision, UserInfo
 from kube import names
 from kube.errors import FieldError, forbidden_field, invalid
+from kube.json_object import Object
 
 _TARGET = "resourceclaims.resource.k8s.io"
 _NODE_NAME = "authentication.kubernetes.io/node-name"
@@ -27,6 +27,7 @@ _ASSOCIATED, _ARBITRARY = "associated-node:", "arbitrary-node:"
 
 class ClaimStatus(Plugin):
     name = "ClaimStatus"
+    targets = (_TARGET,)
 
     def __init__(self, authorizer: Authorizer) -> None:
         self._authorizer = authorizer
@@ -84,7 +85,7 @@ class ClaimStatus(Plugin):
 
 
 def _parts(obj: Object | None) -> Object:
-    """Return the parts of a claim's status that are asked about, without what is empty within them."""
+    """Return the checked parts of a claim's status, without empty values."""
     status = (obj or {}).get("status") or {}
     lists: Object = {part: _without_empty(status.get(part) or []) for part in ("reservedFor", "devices")}
     return {"allocation": _without_empty(status.get("allocation")), **lists}
@@ -113,7 +114,7 @@ def _node_of(allocation: Object) -> str:
 
 
 def _runs_on(user: UserInfo, node: str) -> bool:
-    """Say whether a user is a service account whose pod runs on a node."""
+    """Return whether a user is a service account whose pod runs on a node."""
     account = user.name.startswith("system:serviceaccount:") and user.name.count(":") == 3
     return bool(node) and account and user.extra.get(_NODE_NAME) == (node,) and not names.dns1123_subdomain(node)
 

@@ -8,19 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from control.auth.fields import ConfigurationError, known, list_at, read
+from kube.json_object import Object
 
-Object = dict[str, Any]
 Configurations = Mapping[str, Object]
 """Plugin -> its own document."""
 
 
 def load(path: Path | None) -> dict[str, Object]:
-    """Return what a file tells each plugin, nothing where there is no file; raises ConfigurationError, OSError."""
+    """Return each plugin's configuration from a file, if there is one; raises ConfigurationError, OSError."""
     if path is None:
         return {}
     try:

@@ -11,6 +11,7 @@ _OLD_CLASS = "kubernetes.io/ingress.class"
 
 class DefaultIngressClass(Plugin):
     name = "DefaultIngressClass"
+    targets = ("ingresses.networking.k8s.io",)
 
     def __init__(self, lookup: Lookup) -> None:
         self._lookup = lookup

@@ -5,12 +5,12 @@ from __future__ import annotations
 from control.admission.lookup import Lookup, default_of
 from control.admission.plugin import Attributes, Plugin
 from control.default_class import STORAGE_MARKS
-
-_OLD_CLASS = "volume.beta.kubernetes.io/storage-class"
+from kube.volume_binding import CLASS_ANNOTATION
 
 
 class DefaultStorageClass(Plugin):
     name = "DefaultStorageClass"
+    targets = ("persistentvolumeclaims",)
 
     def __init__(self, lookup: Lookup) -> None:
         self._lookup = lookup
@@ -22,7 +22,7 @@ class DefaultStorageClass(Plugin):
         assert attributes.obj is not None
         spec = attributes.obj.setdefault("spec", {})
         annotations = attributes.obj["metadata"].get("annotations") or {}
-        if spec.get("storageClassName") is not None or _OLD_CLASS in annotations:
+        if spec.get("storageClassName") is not None or CLASS_ANNOTATION in annotations:
             return
         default = default_of(self._lookup, "storageclasses.storage.k8s.io", STORAGE_MARKS)
         if default is not None:

@@ -1,4 +1,4 @@
-"""DefaultTolerationSeconds: a pod stays for 300 s on a node that is not ready or not reachable, unless it says otherwise."""
+"""DefaultTolerationSeconds: pods tolerate a node that is not ready or unreachable for 300 s, unless they specify otherwise."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ NOT_READY, UNREACHABLE = "node.kubernetes.io/not-ready", "node.kubernetes.io/unr
 
 class DefaultTolerationSeconds(Plugin):
     name = "DefaultTolerationSeconds"
+    targets = ("pods",)
 
     def __init__(self, not_ready: int = SECONDS, unreachable: int = SECONDS) -> None:
         self._seconds = {NOT_READY: not_ready, UNREACHABLE: unreachable}

@@ -1,4 +1,4 @@
-"""DenyServiceExternalIPs: nobody takes over an address by naming it in a Service (CVE-2020-8554).
+"""DenyServiceExternalIPs: denies new externalIPs, which could take over addresses (CVE-2020-8554).
 
 Upstream ships it switched off; here it is on, as hardening guides ask. What a Service has already it may keep.
 """
@@ -11,6 +11,7 @@ from control.admission.refusal import refuse
 
 class DenyServiceExternalIPs(Plugin):
     name = "DenyServiceExternalIPs"
+    targets = ("services",)
 
     def handles(self, attributes: Attributes) -> bool:
         return attributes.concern("services", "CREATE", "UPDATE")

@@ -1,7 +1,8 @@
-"""EventRateLimit (off by default): events past a rate are refused with 429, so that they cannot fill the store.
+"""EventRateLimit (off by default): refuses events above a rate with 429, so that they cannot fill the store.
 
-Each limit of the configuration is a token bucket: one for the server, or one a namespace, user, or source and object, of which
-the least recently used ones are forgotten past `cacheSize`. A bucket that is empty takes nothing from the others' count.
+Each limit of the configuration is a token bucket: one for the server, or one for each namespace, user, or source and object.
+The least recently used buckets are evicted above `cacheSize`. An event takes a
+token from each bucket that has one, even if another bucket refuses it.
 """
 
 from __future__ import annotations
@@ -9,16 +10,15 @@ from __future__ import annotations
 import hashlib
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any
 
 from control.admission.configuration import of_kind
 from control.admission.plugin import Attributes, Plugin
 from control.admission.refusal import aggregate
 from control.auth.fields import ConfigurationError, known, list_at
+from kube.bounded_cache import is_short
 from kube.errors import too_many_requests
-from kube.remembering import is_short
+from kube.json_object import Object
 
-Object = dict[str, Any]
 GROUP = "eventratelimit.admission.k8s.io"
 CACHE_SIZE = 4096
 EVENTS = ("events", "events.events.k8s.io")
@@ -58,7 +58,7 @@ class Limit:
         """Key, or a long one's digest -> (tokens, when they were counted). A source may be a megabyte long."""
 
     def refusal(self, attributes: Attributes) -> str:
-        """Take a token; return what to say where there is none."""
+        """Take a token; return the message if there is none."""
         key, now = KEYS[self.type](attributes), self._monotonic()
         bucket = key if is_short(key) else hashlib.sha256(key.encode(errors="surrogatepass")).hexdigest()
         tokens, counted = self._buckets.pop(bucket, (float(self._burst), now))
@@ -72,10 +72,11 @@ class Limit:
 
 class EventRateLimit(Plugin):
     name = "EventRateLimit"
+    targets = EVENTS
 
     def __init__(self, configuration: Object, monotonic: Callable[[], float]) -> None:
-        told = of_kind(configuration, GROUP, "Configuration", ("v1alpha1",))
-        entries = list_at(told, "limits", "")
+        settings = of_kind(configuration, GROUP, "Configuration", ("v1alpha1",))
+        entries = list_at(settings, "limits", "")
         if not entries:
             raise ConfigurationError("limits: Invalid value: must not be empty")
         self.limits = [Limit(entry, f"limits[{index}]", monotonic) for index, entry in enumerate(entries)]
@@ -85,7 +86,7 @@ class EventRateLimit(Plugin):
         return writes and attributes.resource.target in EVENTS
 
     async def validate(self, attributes: Attributes) -> None:
-        refusals = [said for limit in self.limits if (said := limit.refusal(attributes))]
+        refusals = [text for limit in self.limits if (text := limit.refusal(attributes))]
         if refusals:
             raise too_many_requests(f"Too many requests: {aggregate(refusals)}")
 

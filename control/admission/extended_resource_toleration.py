@@ -1,4 +1,4 @@
-"""ExtendedResourceToleration (off by default): who asks for a device tolerates the taint of that name.
+"""ExtendedResourceToleration (off by default): who requests a device tolerates the taint of that name.
 
 Nodes with a rare resource are tainted by its name (effect NoSchedule), and pods that request it need not say so again.
 """
@@ -11,6 +11,7 @@ from control.registry.core.resources import is_extended
 
 class ExtendedResourceToleration(Plugin):
     name = "ExtendedResourceToleration"
+    targets = ("pods",)
 
     def handles(self, attributes: Attributes) -> bool:
         return attributes.concern("pods", "CREATE", "UPDATE")

@@ -10,6 +10,7 @@ HOSTNAME = "kubernetes.io/hostname"
 
 class LimitPodHardAntiAffinityTopology(Plugin):
     name = "LimitPodHardAntiAffinityTopology"
+    targets = ("pods",)
 
     def handles(self, attributes: Attributes) -> bool:
         return attributes.concern("pods", "CREATE", "UPDATE")

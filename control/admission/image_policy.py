@@ -1,4 +1,4 @@
-"""ImagePolicyWebhook (off by default): another program says which images may run.
+"""ImagePolicyWebhook (off by default): a webhook decides which images may run.
 
 It is asked over HTTPS with an `imagepolicy.k8s.io/v1alpha1` ImageReview that names the images, the namespace, and the pod's
 annotations whose names hold `.image-policy.k8s.io/`. Its answers are kept for a while. Where it cannot be asked, `defaultAllow`
@@ -11,40 +11,40 @@ import hashlib
 import logging
 import ssl
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from control.admission.plugin import Attributes, Plugin
 from control.admission.refusal import refuse
 from control.auth.fields import ConfigurationError, known, object_at
-from control.auth.webhooks.answers import Answers
 from control.auth.webhooks.client import ReviewClient, ReviewFailed
+from control.auth.webhooks.response_cache import ResponseCache
 from kube.clock import Clock
+from kube.json_object import Object
 from kube.kubeconfig import KubeconfigError
 
 log = logging.getLogger(__name__)
-Object = dict[str, Any]
 REMEMBERED = 1024
 _LISTS = ("containers", "initContainers", "ephemeralContainers")
 
 
 class ImagePolicyWebhook(Plugin):
     name = "ImagePolicyWebhook"
+    targets = ("pods",)
 
     def __init__(self, configuration: Object, clock: Clock) -> None:
-        told = object_at(configuration, "imagePolicy", "")
-        known(told, "imagePolicy", ("kubeConfigFile", "allowTTL", "denyTTL", "retryBackoff", "defaultAllow"))
-        self._allow_ttl = _within(told, "allowTTL", 300, 1, 1800)
-        self._deny_ttl = _within(told, "denyTTL", 30, 1, 1800)
-        pause = _within(told, "retryBackoff", 500, 1, 300_000) / 1000
-        self._default = bool(told.get("defaultAllow"))
-        path = str(told.get("kubeConfigFile") or "")
+        settings = object_at(configuration, "imagePolicy", "")
+        known(settings, "imagePolicy", ("kubeConfigFile", "allowTTL", "denyTTL", "retryBackoff", "defaultAllow"))
+        self._allow_ttl = _within(settings, "allowTTL", 300, 1, 1800)
+        self._deny_ttl = _within(settings, "denyTTL", 30, 1, 1800)
+        pause = _within(settings, "retryBackoff", 500, 1, 300_000) / 1000
+        self._default = bool(settings.get("defaultAllow"))
+        path = str(settings.get("kubeConfigFile") or "")
         try:
             self._client = ReviewClient(Path(path), clock, first_pause=pause)
         except (KubeconfigError, ssl.SSLError, ValueError, OSError) as error:
             raise ConfigurationError(f"imagePolicy.kubeConfigFile: {error}") from error
-        self._answers: Answers[Object] = Answers(clock, REMEMBERED)
+        self._answers: ResponseCache[Object] = ResponseCache(clock, REMEMBERED)
 
     def handles(self, attributes: Attributes) -> bool:
         if attributes.resource.target != "pods":
@@ -68,7 +68,7 @@ class ImagePolicyWebhook(Plugin):
         except ReviewFailed as error:
             if not self._default:
                 raise refuse(attributes, str(error)) from error
-            log.warning("the image policy's webhook cannot be asked, and the pod is let in: %s", error)
+            log.warning("the image policy webhook failed, and the pod is admitted: %s", error)
             attributes.annotations[f"{self.name}/failed-open"] = "true"
             return
         for name, value in (status.get("auditAnnotations") or {}).items():
@@ -96,9 +96,9 @@ def _images(pod: Object) -> list[Object]:
     return [{"image": container.get("image", "")} for part in _LISTS for container in spec.get(part) or ()]
 
 
-def _within(told: Object, name: str, default: int, low: int, high: int) -> float:
+def _within(settings: Object, name: str, default: int, low: int, high: int) -> float:
     """Read a number of seconds or milliseconds: 0 is the default, below zero is none at all."""
-    value = told.get(name) or default
+    value = settings.get(name) or default
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ConfigurationError(f"imagePolicy.{name}: must be a number")
     if value < 0:

@@ -1,7 +1,7 @@
-"""LimitRanger: a namespace's LimitRanges give containers default requests and limits, and bound what may be asked for.
+"""LimitRanger: a namespace's LimitRanges set default requests and limits of containers, and limit requests.
 
-Defaults go into containers that say nothing; then each container, the pod as a whole and each claim is held
-against minimum, maximum and the limit-to-request ratio. Messages are upstream's (plugin/pkg/admission/limitranger).
+Defaults are set on containers that have no values; then each container, the pod as a whole and each claim is compared with
+minimum, maximum and the limit-to-request ratio. Messages are upstream's (plugin/pkg/admission/limitranger).
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from control.admission.lookup import Lookup, Object
+from control.admission.lookup import Lookup
 from control.admission.plugin import Attributes, Plugin
 from control.admission.pod_resources import pod_totals
 from control.admission.refusal import aggregate, refuse
 from kube import quantity
+from kube.json_object import Object
 
 ANNOTATION = "kubernetes.io/limit-ranger"
 Resources = dict[str, Any]
@@ -21,6 +22,7 @@ Resources = dict[str, Any]
 
 class LimitRanger(Plugin):
     name = "LimitRanger"
+    targets = ("pods", "persistentvolumeclaims")
 
     def __init__(self, lookup: Lookup) -> None:
         self._lookup = lookup
@@ -31,13 +33,16 @@ class LimitRanger(Plugin):
         return attributes.concern("persistentvolumeclaims", "CREATE", "UPDATE")
 
     async def admit(self, attributes: Attributes) -> None:
-        if attributes.resource.target == "pods" and attributes.operation == "CREATE" and attributes.obj is not None:
-            for limit_range in self._ranges(attributes.namespace):
-                set_defaults(attributes.obj, limit_range)
+        if attributes.resource.target == "pods" and attributes.operation == "CREATE":
+            for limit_range in self._ranges(
+                attributes.namespace
+            ):  # `obj` of a large creation is decoded when it is needed
+                if attributes.obj is not None:
+                    set_defaults(attributes.obj, limit_range)
 
     async def validate(self, attributes: Attributes) -> None:
-        assert attributes.obj is not None
         for limit_range in self._ranges(attributes.namespace):
+            assert attributes.obj is not None
             if attributes.resource.target == "pods":
                 problems = pod_problems(attributes.obj, limit_range)
             else:
@@ -51,7 +56,7 @@ class LimitRanger(Plugin):
 
 # -- defaults ---------------------------------------------------------------------------------------------------------
 def set_defaults(pod: Object, limit_range: Object) -> None:
-    """Fill in what a pod's containers do not say, and note it in an annotation."""
+    """Set default resources of a pod's containers, and record them in an annotation."""
     requests, limits = _defaults(limit_range)
     if not requests and not limits:
         return
@@ -68,7 +73,7 @@ def set_defaults(pod: Object, limit_range: Object) -> None:
 
 
 def _defaults(limit_range: Object) -> tuple[Resources, Resources]:
-    """Return the default requests and limits of a container; what is not said follows from the rest."""
+    """Return the default requests and limits of a container; missing ones are derived from the others."""
     requests: Resources = {}
     limits: Resources = {}
     for item in limit_range.get("spec", {}).get("limits") or ():
@@ -89,7 +94,7 @@ def _fill(container: Object, kind: str, values: Resources) -> list[str]:
 
 # -- bounds -----------------------------------------------------------------------------------------------------------
 def pod_problems(pod: Object, limit_range: Object) -> list[str]:
-    """Return what a pod violates of one LimitRange."""
+    """Return the violations of one LimitRange by a pod."""
     spec, found = pod["spec"], []
     for item in limit_range.get("spec", {}).get("limits") or ():
         kind = item.get("type", "")
@@ -103,7 +108,7 @@ def pod_problems(pod: Object, limit_range: Object) -> list[str]:
 
 
 def claim_problems(claim: Object, limit_range: Object) -> list[str]:
-    """Return what a persistent volume claim violates of one LimitRange: its request only."""
+    """Return the violations of one LimitRange by the request of a persistent volume claim."""
     requests, found = (claim["spec"].get("resources") or {}).get("requests") or {}, []
     for item in limit_range.get("spec", {}).get("limits") or ():
         if item.get("type") != "PersistentVolumeClaim":

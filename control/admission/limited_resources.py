@@ -1,7 +1,7 @@
 """Limited resources of ResourceQuota's configuration: usable only if a quota of the namespace has them.
 
 `ResourceQuotaConfiguration.limitedResources` names a resource and parts of quota names (`matchContains`), or scopes
-(`matchScopes`), as in "no pod of the class cluster-services where there is no quota for that class".
+(`matchScopes`), for example "pods of the class cluster-services only with a quota for that class".
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from control.admission import quota as quotas
 from control.admission.configuration import of_kind
-from control.admission.lookup import Object
 from control.auth.fields import ConfigurationError, known, list_at
+from kube.json_object import Object
 
 GROUP = "apiserver.config.k8s.io"
 SCOPES = frozenset(
@@ -41,10 +41,10 @@ def parse(configuration: Object) -> tuple[Limited, ...]:
     """Read the plugin's configuration, empty: none is scarce; raises ConfigurationError."""
     if not configuration:
         return ()
-    told = of_kind(configuration, GROUP, "ResourceQuotaConfiguration", ("v1", "v1beta1", "v1alpha1"))
-    known(told, "", ("apiVersion", "kind", "limitedResources"))
+    settings = of_kind(configuration, GROUP, "ResourceQuotaConfiguration", ("v1", "v1beta1", "v1alpha1"))
+    known(settings, "", ("apiVersion", "kind", "limitedResources"))
     found = []
-    for index, entry in enumerate(list_at(told, "limitedResources", "")):
+    for index, entry in enumerate(list_at(settings, "limitedResources", "")):
         where = f"limitedResources[{index}]"
         known(entry, where, ("apiGroup", "resource", "matchContains", "matchScopes"))
         resource, group = str(entry.get("resource") or ""), str(entry.get("apiGroup") or "")
@@ -62,7 +62,7 @@ def parse(configuration: Object) -> tuple[Limited, ...]:
 def refusal(
     limited: Iterable[Limited], target: str, obj: Object, asked: Iterable[str], present: Iterable[Object]
 ) -> str:
-    """Return why an object that asks for some quota names is not let in under the namespace's quotas, or ""."""
+    """Return why an object that requests some quota names is not let in under the namespace's quotas, or ""."""
     entries = [entry for entry in limited if entry.target == target]
     if not entries:
         return ""

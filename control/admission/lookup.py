@@ -6,20 +6,19 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable
-from typing import Any, Protocol
+from typing import Protocol
 
 from control import default_class
+from kube.json_object import Object
 from kube.resources import Resource
 from kube.selectors import LabelSelector
-
-Object = dict[str, Any]
 
 
 class Objects(Protocol):
     """Built-in objects. Implemented by the API server on its watch cache and store."""
 
     def get(self, target: str, namespace: str, name: str) -> Object | None:
-        """Return an object from memory, None where it is not there (yet)."""
+        """Return an object from memory, None if it is not there (yet)."""
         ...
 
     def list(self, target: str, namespace: str = "") -> Iterable[Object]:
@@ -33,7 +32,7 @@ class Objects(Protocol):
     def each(self, target: str, namespace: str) -> AsyncGenerator[tuple[Object, int]]:
         """Give the objects of a namespace with their bytes, with turns of others in between.
 
-        Parts of a large one are decoded when they are asked for by name.
+        Parts of a large one are decoded when they are requested by name.
         """
         ...
 
@@ -54,12 +53,12 @@ class Lookup(Objects, Protocol):
     ) -> AsyncIterator[Object]:
         """Give the object of a name, or those of a namespace that a selector matches; custom ones, too.
 
-        Each is decoded when it is asked for, a large one at the user's turn.
+        Each is decoded when it is requested, a large one at the user's turn.
         """
         ...
 
     def resource_of(self, api_version: str, kind: str) -> Resource | None:
-        """Return the resource whose objects are of a kind, custom ones too; None where there is none."""
+        """Return the resource whose objects are of a kind, custom ones too; None if there is none."""
         ...
 
     async def create(self, target: str, obj: Object) -> Object:
@@ -78,7 +77,7 @@ async def find(lookup: Objects, target: str, namespace: str, name: str) -> Objec
 
 
 def default_of(lookup: Objects, target: str, marks: Iterable[str]) -> str | None:
-    """Return the name of the class that is the default of its kind, None where none is."""
+    """Return the name of the class that is the default of its kind, None if none is."""
     found = (class_["metadata"] for class_ in lookup.list(target))
     return default_class.newest(
         (str(m.get("creationTimestamp", "")), str(m["name"]))

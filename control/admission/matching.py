@@ -8,22 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from control import compiled_selectors
 from control.admission.lookup import Lookup, find
 from control.admission.plugin import Attributes
 from control.admission.versions import versions_of
+from kube.json_object import Object
 from kube.resources import Resource
 from kube.selectors import LabelSelector
 
-Object = dict[str, Any]
 OWN_GROUP = "admissionregistration.k8s.io"
 
 
 @dataclass(frozen=True, slots=True)
 class Invocation:
-    """A webhook to be asked, and the version of the resource that it shall be shown."""
+    """A webhook to call, and the version of the resource to send."""
 
     configuration: str
     index: int
@@ -41,7 +40,7 @@ class Invocation:
 
 
 def exempt(attributes: Attributes) -> bool:
-    """Tell whether nobody is asked: a webhook must not be able to keep others from mending webhooks."""
+    """Return whether webhooks are exempt: they must not be able to block changes of webhook configurations."""
     return attributes.resource.group == OWN_GROUP
 
 
@@ -58,7 +57,7 @@ async def concerned(lookup: Lookup, configurations: Iterable[Object], attributes
 
 
 def matching_version(rules: Iterable[Object], policy: str, attributes: Attributes) -> Resource | None:
-    """Return the version of the request's resource that a rule names; None where no rule concerns it."""
+    """Return the version of the request's resource that a rule names; None if no rule concerns it."""
     asked = attributes.requested or attributes.resource
     rules = list(rules)
     if any(_matches(rule, attributes, asked) for rule in rules):
@@ -100,7 +99,7 @@ def _names(text: str, plural: str, subresource: str) -> bool:
 
 
 async def selected(lookup: Lookup, match: Object, attributes: Attributes, owner: Object, place: str) -> bool:
-    """Tell whether a request is among those that `namespaceSelector` and `objectSelector` leave.
+    """Return whether a request is among those that `namespaceSelector` and `objectSelector` leave.
 
     `match` stands at a place of `owner`, whose version tells whether its selectors are compiled already.
     """

@@ -1,17 +1,14 @@
 """References of mirror pods: a mirror pod may refer to no object of the API.
 
-A node makes mirror pods of its static pods. If such a pod could name a Secret, a claim or an account, the node would give
-itself the right to read it. Sources of volumes are listed one by one, so that a new one is refused until it is known
+A node creates mirror pods for its static pods. If such a pod could name a Secret, a claim or an account, the node would
+gain permission to read it. Volume sources are listed one by one, so that an unknown new one is rejected
 (HasAPIObjectReference in pkg/api/pod/util.go; CVE-2025-4563).
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 from control.auth import references
-
-Object = dict[str, Any]
+from kube.json_object import Object
 
 _WITHOUT_OBJECTS = frozenset(
     {
@@ -39,7 +36,7 @@ _WITHOUT_OBJECTS = frozenset(
         "vsphereVolume",
     }
 )
-"""Some of these may name a Secret, which is looked for before."""
+"""Sources of which some may name a Secret, which is checked before."""
 _WITH_OBJECTS = {
     "configMap": "configmaps (via configmap volumes)",
     "secret": "secrets (via secret volumes)",
@@ -60,7 +57,7 @@ _PROJECTED = {
 
 
 def object_reference(spec: Object) -> str:
-    """Return what kind of object a pod spec refers to, "" for none; ValueError for a volume of an unknown kind."""
+    """Return the kind of object that a pod spec refers to, "" for none; raises ValueError for an unknown volume source."""
     if spec.get("serviceAccountName"):
         return "serviceaccounts"
     if references.pod_secrets(spec):

@@ -1,17 +1,15 @@
-"""Accounts that are annotated kubernetes.io/enforce-mountable-secrets: their pods use the secrets that they name, no others.
+"""Annotation kubernetes.io/enforce-mountable-secrets: restricts the pods of a service account to the secrets that it lists.
 
-Containers of all three kinds count (CVE-2023-2728: ephemeral ones come later, through a subresource), with `env` and with
-`envFrom`. Upstream looks at volumes of kind Secret; here every volume that names a secret counts.
+Init, regular and ephemeral containers are checked (CVE-2023-2728: ephemeral ones are added later, through a subresource),
+with `env` and `envFrom`. Upstream checks only volumes of kind Secret; here every volume that names a secret is checked.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from control.auth.references import pod_secrets
-
-Object = dict[str, Any]
+from kube.json_object import Object
 
 ENFORCE = "kubernetes.io/enforce-mountable-secrets"
 _TRUE = frozenset({"1", "t", "T", "true", "TRUE", "True"})
@@ -19,12 +17,12 @@ _KINDS = {"initContainers": "init container", "containers": "container", "epheme
 
 
 def enforced(account: Object) -> bool:
-    """Tell whether an account's pods are restricted."""
+    """Return whether an account's pods are restricted."""
     return (account["metadata"].get("annotations") or {}).get(ENFORCE) in _TRUE
 
 
 def refusal(spec: Object, account: Object) -> str:
-    """Return why a new pod may not run as an account, "" where it may."""
+    """Return why a new pod may not run as an account, "" if it may."""
     names, who = _names(account, "secrets"), account["metadata"]["name"]
     for volume in spec.get("volumes") or ():
         name = (volume.get("secret") or {}).get("secretName", "")
@@ -42,7 +40,7 @@ def refusal(spec: Object, account: Object) -> str:
 
 
 def containers_refusal(spec: Object, account: Object, kinds: Iterable[str]) -> str:
-    """Return why some kinds of a pod's containers may not run as an account, "" where they may."""
+    """Return why some kinds of a pod's containers may not run as an account, "" if they may."""
     names, who = _names(account, "secrets"), account["metadata"]["name"]
     for kind in kinds:
         for container in spec.get(kind) or ():

@@ -34,7 +34,7 @@ def _in_domain(namespace: str, domain: str) -> bool:
 
 
 def is_forbidden(label: str) -> bool:
-    """Say whether a kubelet may not set or change a label."""
+    """Return whether a kubelet may not set or change a label."""
     namespace, slash, _ = label.partition("/")
     if not slash:
         return False

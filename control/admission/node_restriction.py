@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from control.admission.lookup import Lookup, Object, find
+from control.admission.lookup import Lookup, find
 from control.admission.mirror_pods import object_reference
 from control.admission.node_labels import forbidden_changes
 from control.admission.plugin import Attributes, Plugin
@@ -20,6 +20,7 @@ from control.auth.node import LEASE_NAMESPACE, NODE_PREFIX, NODES_GROUP, node_of
 from control.auth.user import Authorizer, AuthzAttributes
 from control.auth.x509 import subject_user
 from kube.errors import not_found
+from kube.json_object import Object
 
 MIRROR = "kubernetes.io/config.mirror"
 _SAME_UID = "does not match the UID in record. The object might have been deleted and then recreated"
@@ -175,9 +176,9 @@ class NodeRestriction(Plugin):
         return ""
 
     async def _audience_allowed(self, a: Attributes, pod: Object, audience: str) -> bool:
-        """Tell whether a pod's volumes or their CSI drivers ask for an audience, or a role lets the node have it.
+        """Return whether a pod's volumes or their CSI drivers request an audience, or a role lets the node have it.
 
-        "" is the API server's own, which a pod's volume asks for by naming none.
+        "" is the API server's own, which a pod's volume requests by naming none.
         """
         for volume in pod.get("spec", {}).get("volumes") or ():
             for source in (volume.get("projected") or {}).get("sources") or ():

@@ -6,11 +6,12 @@ to set that owner's finalizers.
 
 from __future__ import annotations
 
-from control.admission.lookup import Lookup, Object
+from control.admission.lookup import Lookup
 from control.admission.plugin import Attributes, Plugin
 from control.admission.refusal import refuse
 from control.auth.authorizers import allowed
 from control.auth.user import Authorizer, AuthzAttributes
+from kube.json_object import Object
 
 
 class OwnerReferencesPermissionEnforcement(Plugin):
@@ -41,7 +42,7 @@ class OwnerReferencesPermissionEnforcement(Plugin):
             await self._check_finalizers(a, owner)
 
     async def _check_finalizers(self, a: Attributes, owner: Object) -> None:
-        """Raise 403 where a user may not set the finalizers of an owner."""
+        """Raise 403 if a user may not set the finalizers of an owner."""
         version, kind = owner.get("apiVersion", ""), owner.get("kind", "")
         found = self._lookup.resource_of(version, kind)
         if found is None:

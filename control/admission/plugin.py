@@ -1,4 +1,4 @@
-"""The contract of an admission plugin: what it is shown of a request, and when it is asked.
+"""The interface of an admission plugin: the attributes of a request, and the phases.
 
 The chain calls `admit` (may change `obj` in place) of every plugin in order, then the strategy's defaults and validation
 run, then `validate` (may only refuse) of every plugin. A refusal is a `StatusError`, usually
@@ -7,15 +7,15 @@ run, then `validate` (may only refuse) of every plugin. A refusal is a `StatusEr
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Collection, Container
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from control.auth.user import AuthzAttributes, UserInfo
+from kube.json_object import Object
 from kube.resources import Resource
 
 Operation = Literal["CREATE", "UPDATE", "DELETE", "CONNECT"]
-Object = dict[str, Any]
 
 
 @dataclass(slots=True)
@@ -26,13 +26,13 @@ class Reinvocation:
     wanted: bool = False
     """A webhook changed the object: go through the chain once more."""
     asked: set[str] = field(default_factory=set)
-    """Webhooks that were asked and may be asked again."""
+    """Webhooks that were called and may be called again."""
     required: set[str] = field(default_factory=set)
     """Those of them after which the object changed."""
     left_by_webhooks: Object | None = None
 
     def require_those_asked(self) -> None:
-        """The object changed: those asked before see it again."""
+        """The object changed: plugins called before are called again."""
         self.required |= self.asked
         self.asked.clear()
 
@@ -57,11 +57,11 @@ class Attributes:
     requested: Resource | None = None
     """The version that the request names, where it is not the stored one."""
     asked: AuthzAttributes | None = None
-    """The request's authorization attributes; None where the server itself writes."""
+    """The request's authorization attributes; None if the server itself writes."""
     reinvocation: Reinvocation = field(default_factory=Reinvocation)
 
     def concern(self, targets: str | Container[str], *operations: Operation) -> bool:
-        """Tell whether one of the operations is done to an object of a target itself, not through a subresource."""
+        """Return whether one of the operations is done to an object of a target itself, not through a subresource."""
         target = self.resource.target
         hit = target == targets if isinstance(targets, str) else target in targets
         return hit and self.operation in operations and not self.subresource
@@ -71,6 +71,8 @@ class Plugin:
     """Base of all plugins; `handles` keeps a plugin out of requests that cannot concern it."""
 
     name = ""
+    targets: Collection[str] | None = None
+    """Resources that the plugin concerns itself with; None for any. For others `handles` is not even called."""
 
     def handles(self, attributes: Attributes) -> bool:
         return True

@@ -1,7 +1,7 @@
 """The admission plugins: upstream's names in upstream's order (pkg/kubeapiserver/options/plugins.go), and which are on.
 
 What upstream has off unless --enable-admission-plugins names it is off here too, but for DenyServiceExternalIPs, which
-hardening guides ask for. Plugins of upstream that only alpha features need are known by name, so that a command line which
+hardening guides request. Plugins of upstream that only alpha features need are known by name, so that a command line which
 names them can stay, and have nothing to do. RBACEscalation, PolicyParameters and ClaimStatus are no plugins upstream but
 parts of its storage: they cannot be switched off.
 """
@@ -50,8 +50,8 @@ from control.admission.storage_protection import StorageObjectInUseProtection
 from control.admission.taint_nodes import TaintNodesByCondition
 from control.admission.volume_resize import PersistentVolumeClaimResize
 from control.admission.webhooks import credentials
-from control.admission.webhooks.asking import Asker
 from control.admission.webhooks.credentials import Credentials
+from control.admission.webhooks.invoker import WebhookInvoker
 from control.admission.webhooks.mutating import MutatingAdmissionWebhook
 from control.admission.webhooks.validating import ValidatingAdmissionWebhook
 from control.auth.fields import ConfigurationError
@@ -88,62 +88,66 @@ IDLE = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class PluginContext:
     """Dependencies of plugins."""
 
     lookup: Lookup
     authorizer: Authorizer
     rbac: RBACAuthorizer
-    asker: Asker
-    told: Configurations = field(default_factory=dict)
+    invoker: WebhookInvoker
+    configurations: Configurations = field(default_factory=dict)
     clock: Clock = SYSTEM
     toleration_seconds: tuple[int, int] = (SECONDS, SECONDS)
     """For nodes that are not ready, and for those that are not reachable."""
 
 
-Make = Callable[[Surroundings, dict[str, Any]], Plugin]
+Make = Callable[[PluginContext, dict[str, Any]], Plugin]
 PLUGINS: dict[str, Make] = {
-    "AlwaysAdmit": lambda s, told: AlwaysAdmit(),
-    "NamespaceAutoProvision": lambda s, told: NamespaceAutoProvision(s.lookup),
-    "NamespaceLifecycle": lambda s, told: NamespaceLifecycle(s.lookup),
-    "NamespaceExists": lambda s, told: NamespaceExists(s.lookup),
-    "LimitPodHardAntiAffinityTopology": lambda s, told: LimitPodHardAntiAffinityTopology(),
-    "LimitRanger": lambda s, told: LimitRanger(s.lookup),
-    "ServiceAccount": lambda s, told: ServiceAccount(s.lookup),
-    "NodeRestriction": lambda s, told: NodeRestriction(s.lookup, s.authorizer),
-    "TaintNodesByCondition": lambda s, told: TaintNodesByCondition(),
-    "AlwaysPullImages": lambda s, told: AlwaysPullImages(),
-    "ImagePolicyWebhook": lambda s, told: ImagePolicyWebhook(told, s.clock),
-    "PodSecurity": lambda s, told: PodSecurity(s.lookup, told),
-    "PodNodeSelector": lambda s, told: PodNodeSelector(s.lookup, told),
-    "Priority": lambda s, told: Priority(s.lookup),
-    "DefaultTolerationSeconds": lambda s, told: DefaultTolerationSeconds(*s.toleration_seconds),
-    "PodTolerationRestriction": lambda s, told: PodTolerationRestriction(s.lookup, told),
-    "EventRateLimit": lambda s, told: EventRateLimit(told, s.clock.monotonic),
-    "ExtendedResourceToleration": lambda s, told: ExtendedResourceToleration(),
-    "DefaultStorageClass": lambda s, told: DefaultStorageClass(s.lookup),
-    "StorageObjectInUseProtection": lambda s, told: StorageObjectInUseProtection(),
-    "OwnerReferencesPermissionEnforcement": lambda s, told: OwnerReferencesPermissionEnforcement(
-        s.authorizer, s.lookup
+    "AlwaysAdmit": lambda context, configuration: AlwaysAdmit(),
+    "NamespaceAutoProvision": lambda context, configuration: NamespaceAutoProvision(context.lookup),
+    "NamespaceLifecycle": lambda context, configuration: NamespaceLifecycle(context.lookup),
+    "NamespaceExists": lambda context, configuration: NamespaceExists(context.lookup),
+    "LimitPodHardAntiAffinityTopology": lambda context, configuration: LimitPodHardAntiAffinityTopology(),
+    "LimitRanger": lambda context, configuration: LimitRanger(context.lookup),
+    "ServiceAccount": lambda context, configuration: ServiceAccount(context.lookup),
+    "NodeRestriction": lambda context, configuration: NodeRestriction(context.lookup, context.authorizer),
+    "TaintNodesByCondition": lambda context, configuration: TaintNodesByCondition(),
+    "AlwaysPullImages": lambda context, configuration: AlwaysPullImages(),
+    "ImagePolicyWebhook": lambda context, configuration: ImagePolicyWebhook(configuration, context.clock),
+    "PodSecurity": lambda context, configuration: PodSecurity(context.lookup, configuration),
+    "PodNodeSelector": lambda context, configuration: PodNodeSelector(context.lookup, configuration),
+    "Priority": lambda context, configuration: Priority(context.lookup),
+    "DefaultTolerationSeconds": lambda context, configuration: DefaultTolerationSeconds(*context.toleration_seconds),
+    "PodTolerationRestriction": lambda context, configuration: PodTolerationRestriction(context.lookup, configuration),
+    "EventRateLimit": lambda context, configuration: EventRateLimit(configuration, context.clock.monotonic),
+    "ExtendedResourceToleration": lambda context, configuration: ExtendedResourceToleration(),
+    "DefaultStorageClass": lambda context, configuration: DefaultStorageClass(context.lookup),
+    "StorageObjectInUseProtection": lambda context, configuration: StorageObjectInUseProtection(),
+    "OwnerReferencesPermissionEnforcement": lambda context, configuration: OwnerReferencesPermissionEnforcement(
+        context.authorizer, context.lookup
     ),
-    "PersistentVolumeClaimResize": lambda s, told: PersistentVolumeClaimResize(s.lookup),
-    "RuntimeClass": lambda s, told: RuntimeClass(s.lookup),
-    "CertificateApproval": lambda s, told: CertificateApproval(s.authorizer),
-    "CertificateSigning": lambda s, told: CertificateSigning(s.authorizer),
-    "CertificateSubjectRestriction": lambda s, told: CertificateSubjectRestriction(),
-    "DefaultIngressClass": lambda s, told: DefaultIngressClass(s.lookup),
-    "DenyServiceExternalIPs": lambda s, told: DenyServiceExternalIPs(),
-    "PodTopologyLabels": lambda s, told: PodTopologyLabels(s.lookup),
-    "PodResizeValidator": lambda s, told: PodResizeValidator(s.lookup),
-    "RBACEscalation": lambda s, told: RBACEscalation(s.authorizer, s.rbac),
-    "PolicyParameters": lambda s, told: PolicyParameters(s.authorizer, s.lookup),
-    "ClaimStatus": lambda s, told: ClaimStatus(s.authorizer),
-    "MutatingAdmissionPolicy": lambda s, told: MutatingAdmissionPolicy(s.lookup, s.authorizer),
-    "MutatingAdmissionWebhook": lambda s, told: MutatingAdmissionWebhook(s.asker),
-    "ValidatingAdmissionPolicy": lambda s, told: ValidatingAdmissionPolicy(s.lookup, s.authorizer),
-    "ValidatingAdmissionWebhook": lambda s, told: ValidatingAdmissionWebhook(s.asker),
-    "ResourceQuota": lambda s, told: ResourceQuota(s.lookup, told),
-    "AlwaysDeny": lambda s, told: AlwaysDeny(),
+    "PersistentVolumeClaimResize": lambda context, configuration: PersistentVolumeClaimResize(context.lookup),
+    "RuntimeClass": lambda context, configuration: RuntimeClass(context.lookup),
+    "CertificateApproval": lambda context, configuration: CertificateApproval(context.authorizer),
+    "CertificateSigning": lambda context, configuration: CertificateSigning(context.authorizer),
+    "CertificateSubjectRestriction": lambda context, configuration: CertificateSubjectRestriction(),
+    "DefaultIngressClass": lambda context, configuration: DefaultIngressClass(context.lookup),
+    "DenyServiceExternalIPs": lambda context, configuration: DenyServiceExternalIPs(),
+    "PodTopologyLabels": lambda context, configuration: PodTopologyLabels(context.lookup),
+    "PodResizeValidator": lambda context, configuration: PodResizeValidator(context.lookup),
+    "RBACEscalation": lambda context, configuration: RBACEscalation(context.authorizer, context.rbac),
+    "PolicyParameters": lambda context, configuration: PolicyParameters(context.authorizer, context.lookup),
+    "ClaimStatus": lambda context, configuration: ClaimStatus(context.authorizer),
+    "MutatingAdmissionPolicy": lambda context, configuration: MutatingAdmissionPolicy(
+        context.lookup, context.authorizer
+    ),
+    "MutatingAdmissionWebhook": lambda context, configuration: MutatingAdmissionWebhook(context.invoker),
+    "ValidatingAdmissionPolicy": lambda context, configuration: ValidatingAdmissionPolicy(
+        context.lookup, context.authorizer
+    ),
+    "ValidatingAdmissionWebhook": lambda context, configuration: ValidatingAdmissionWebhook(context.invoker),
+    "ResourceQuota": lambda context, configuration: ResourceQuota(context.lookup, configuration),
+    "AlwaysDeny": lambda context, configuration: AlwaysDeny(),
 }
 """In upstream's order. The order counts: what LimitRanger sets is what ResourceQuota counts, which comes last because
 nothing may fail after quota was charged."""
@@ -162,34 +166,36 @@ CONFIGURED = frozenset(
         "ValidatingAdmissionWebhook",
     }
 )
-"""Those that a file can tell something."""
+"""Plugins with a configuration."""
 WEBHOOKS = ("MutatingAdmissionWebhook", "ValidatingAdmissionWebhook")
 
 
 def make(
-    surroundings: Surroundings,
+    plugin_context: PluginContext,
     enabled: Collection[str] = (),
     disabled: Collection[str] = (),
     defaults: Mapping[str, dict[str, Any]] = MappingProxyType({}),
 ) -> list[Plugin]:
     """Return the plugins that are on, in order; raises ConfigurationError for names and configurations without meaning.
 
-    `defaults` are plugins that are on unless disabled, with the configurations that they have unless told another.
+    `defaults` are plugins that are on unless disabled, with the configurations that they have unless configured otherwise.
     """
-    check(surroundings.told, enabled, disabled)
+    check(plugin_context.configurations, enabled, disabled)
     off = (OFF_BY_DEFAULT - set(enabled) - defaults.keys()) | set(disabled)
     found = []
     for name, made in PLUGINS.items():
         if name in off:
             continue
         try:
-            found.append(made(surroundings, dict(surroundings.told.get(name) or defaults.get(name) or {})))
+            found.append(
+                made(plugin_context, dict(plugin_context.configurations.get(name) or defaults.get(name) or {}))
+            )
         except ConfigurationError as error:
             raise ConfigurationError(f'failed to initialize admission plugin "{name}": {error}') from error
     return found
 
 
-def check(told: Configurations, enabled: Collection[str] = (), disabled: Collection[str] = ()) -> None:
+def check(configurations: Configurations, enabled: Collection[str] = (), disabled: Collection[str] = ()) -> None:
     """Raise ConfigurationError for names of plugins without meaning."""
     for flag, names in (("enable", enabled), ("disable", disabled)):
         for name in names:
@@ -198,14 +204,14 @@ def check(told: Configurations, enabled: Collection[str] = (), disabled: Collect
     if both := sorted(set(enabled) & set(disabled)):
         shown = " ".join(both)
         raise ConfigurationError(f"[{shown}] in enable-admission-plugins and disable-admission-plugins overlapped")
-    for name in told:
+    for name in configurations:
         if name not in CONFIGURED:
             raise ConfigurationError(f'admission plugin "{name}" takes no configuration')
 
 
-def webhook_credentials(told: Configurations) -> Credentials:
+def webhook_credentials(configurations: Configurations) -> Credentials:
     """Return what admission webhooks are shown of this server; raises ConfigurationError."""
     try:
-        return credentials.load([dict(told.get(name) or {}) for name in WEBHOOKS])
+        return credentials.load([dict(configurations.get(name) or {}) for name in WEBHOOKS])
     except ConfigurationError as error:
         raise ConfigurationError(f"failed to initialize admission webhooks: {error}") from error

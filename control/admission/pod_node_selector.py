@@ -1,4 +1,4 @@
-"""PodNodeSelector (off by default): a namespace says on which nodes its pods run.
+"""PodNodeSelector (off by default): a namespace's node selector for its pods.
 
 The annotation scheduler.alpha.kubernetes.io/node-selector of the namespace, or clusterDefaultNodeSelector of the plugin's
 configuration where there is none, is added to each new pod's selector and must not contradict it. The configuration may
@@ -16,21 +16,21 @@ from control.admission.refusal import refuse
 from control.auth.fields import ConfigurationError
 from kube.errors import StatusError, not_found
 
-Object = dict[str, Any]
 ANNOTATION = "scheduler.alpha.kubernetes.io/node-selector"
 DEFAULT = "clusterDefaultNodeSelector"
 
 
 class PodNodeSelector(Plugin):
     name = "PodNodeSelector"
+    targets = ("pods",)
 
     def __init__(self, lookup: Lookup, configuration: Mapping[str, Any] | None = None) -> None:
         self._lookup = lookup
-        told = (configuration or {}).get("podNodeSelectorPluginConfig") or {}
-        if not isinstance(told, dict):
+        settings = (configuration or {}).get("podNodeSelectorPluginConfig") or {}
+        if not isinstance(settings, dict):
             raise ConfigurationError("podNodeSelectorPluginConfig: must be an object")
         try:
-            self._by_namespace = {str(name): labels_of(str(text or "")) for name, text in told.items()}
+            self._by_namespace = {str(name): labels_of(str(text or "")) for name, text in settings.items()}
         except ValueError as error:
             raise ConfigurationError(f"podNodeSelectorPluginConfig: {error}") from error
 

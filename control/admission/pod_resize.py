@@ -14,6 +14,7 @@ from kube import quantity
 
 class PodResizeValidator(Plugin):
     name = "PodResizeValidator"
+    targets = ("pods",)
 
     def __init__(self, lookup: Lookup) -> None:
         self._lookup = lookup

@@ -7,11 +7,10 @@ Sidecars (init containers with restartPolicy Always) run beside what starts afte
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import Any
 
 from kube import quantity
+from kube.json_object import Object
 
-Object = dict[str, Any]
 _BYTES = frozenset({"memory", "storage", "ephemeral-storage"})
 
 

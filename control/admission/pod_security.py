@@ -1,4 +1,4 @@
-"""PodSecurity: a namespace's labels say how much its pods may do (the Pod Security Standards).
+"""PodSecurity: enforces the Pod Security Standards by a namespace's labels.
 
 pod-security.kubernetes.io/enforce refuses pods, /warn sends a Warning header to whoever makes a pod or a workload of pods; each
 has a version label beside it ("latest" or v1.x); /audit notes in the audit log. Without labels the defaults of the plugin's
@@ -16,13 +16,14 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass
 
 from control import offload
-from control.admission.lookup import Lookup, Object, find
+from control.admission.lookup import Lookup, find
 from control.admission.plugin import Attributes, Plugin
 from control.admission.pod_security_checks import violations
 from control.admission.pod_security_configuration import LEVELS, MODES, VERSION, parse
 from control.admission.pod_security_details import Violation
 from control.admission.refusal import refuse
 from kube.errors import FieldError, invalid, invalid_value
+from kube.json_object import Object
 
 PREFIX = "pod-security.kubernetes.io/"
 _MAX_SHOWN = 10
@@ -84,6 +85,7 @@ def label_problems(labels: Object) -> list[FieldError]:
 
 class PodSecurity(Plugin):
     name = "PodSecurity"
+    targets = ("pods", "namespaces", *_TEMPLATES)
 
     def __init__(self, lookup: Lookup, configuration: Object | None = None) -> None:
         self._lookup = lookup
@@ -99,33 +101,33 @@ class PodSecurity(Plugin):
         return not attributes.subresource and (target == "namespaces" or target in _TEMPLATES)
 
     async def validate(self, attributes: Attributes) -> None:
-        target, obj = attributes.resource.target, attributes.obj or {}
+        target = attributes.resource.target
         if target == "namespaces":
-            await self._namespace(attributes, obj)
+            await self._namespace(attributes, attributes.obj or {})
             return
         namespace = await find(self._lookup, "namespaces", "", attributes.namespace)
         labels = (namespace or {}).get("metadata", {}).get("labels") or {}
         if not self._defaults and not any(key.startswith(PREFIX) for key in labels):
             return
-        if self._is_exempt(attributes, obj):
+        if self._is_exempt(attributes):
             return
+        template = attributes.obj  # that of a large creation is decoded here
         if target == "pods":
-            self._pod(attributes, obj, labels)
+            self._pod(attributes, template or {}, labels)
             return
-        template: Object | None = obj
         for part in _TEMPLATES[target]:
             template = (template or {}).get(part)
         if template and template.get("spec") and not self._of_exempt_class(attributes, template):
             self._tell(attributes, template, labels)
 
-    def _is_exempt(self, attributes: Attributes, obj: Object) -> bool:
-        """Say whether the namespace, the user or a pod's runtime class is exempt, and note which for the audit log."""
+    def _is_exempt(self, attributes: Attributes) -> bool:
+        """Return whether the namespace, the user or a pod's runtime class is exempt, and note which for the audit log."""
         if attributes.namespace in self._exempt.namespaces:
             attributes.annotations[PREFIX + "exempt"] = "namespace"
         elif attributes.user.name in self._exempt.users:
             attributes.annotations[PREFIX + "exempt"] = "user"
         elif attributes.resource.target == "pods":
-            return self._of_exempt_class(attributes, obj)
+            return self._of_exempt_class(attributes, attributes.obj or {})
         else:
             return False
         return True
@@ -146,8 +148,8 @@ class PodSecurity(Plugin):
         if broken:
             raise refuse(attributes, f'violates PodSecurity "{enforce}": {_detail(broken)}')
 
-    def _tell(self, attributes: Attributes, pod: Object, labels: Object, warn: bool = True) -> None:
-        """Say what breaks the policies that only tell: to the audit log, and to whoever asked."""
+    def _tell(self, attributes: Attributes, pod: Object, labels: Object, *, warn: bool = True) -> None:
+        """Report violations of the audit and warn levels, in the audit log and in warnings."""
         for mode in ("audit", "warn") if warn else ("audit",):
             policy = read_policy(labels, mode, self._defaults)
             broken = policy.broken_by(pod)

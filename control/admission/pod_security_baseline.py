@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from control.admission.pod_security_details import (
     Violation,
@@ -20,8 +19,7 @@ from control.admission.pod_security_details import (
     using,
 )
 from control.auth.references import containers
-
-Object = dict[str, Any]
+from kube.json_object import Object
 
 _APP_ARMOR = "container.apparmor.security.beta.kubernetes.io/"
 _SECCOMP = "seccomp.security.alpha.kubernetes.io/pod"

@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any
 
 from control.admission import pod_security_baseline as baseline
 from control.admission import pod_security_restricted as restricted
 from control.admission.pod_security_details import Violation, forbidden_seccomp
+from kube.json_object import Object
 
-Object = dict[str, Any]
 Judge = Callable[[Object], Violation | None]
 
 

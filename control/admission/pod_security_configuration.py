@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from control.admission.configuration import of_kind
-from control.admission.lookup import Object
 from control.auth.fields import ConfigurationError, known, list_at, object_at
+from kube.json_object import Object
 
 GROUP = "pod-security.admission.config.k8s.io"
 LEVELS = ("privileged", "baseline", "restricted")
@@ -37,9 +37,9 @@ def parse(configuration: Object) -> Settings:
     """Read the plugin's configuration, empty: nothing is enforced by default; raises ConfigurationError."""
     if not configuration:
         return Settings()
-    told = of_kind(configuration, GROUP, "PodSecurityConfiguration", ("v1", "v1beta1", "v1alpha1"))
-    known(told, "", ("apiVersion", "kind", "defaults", "exemptions"))
-    given, exempt = object_at(told, "defaults", ""), object_at(told, "exemptions", "")
+    settings = of_kind(configuration, GROUP, "PodSecurityConfiguration", ("v1", "v1beta1", "v1alpha1"))
+    known(settings, "", ("apiVersion", "kind", "defaults", "exemptions"))
+    given, exempt = object_at(settings, "defaults", ""), object_at(settings, "exemptions", "")
     known(given, "defaults", (*MODES, *(f"{mode}-version" for mode in MODES)))
     known(exempt, "exemptions", ("usernames", "runtimeClasses", "namespaces"))
     defaults = {name: str(value) for name, value in given.items() if value}

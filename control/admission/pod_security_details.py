@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from control.auth.references import containers
-
-Object = dict[str, Any]
+from kube.json_object import Object
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from control.admission.pod_security_details import (
     Violation,
     containers_with,
@@ -16,8 +14,7 @@ from control.admission.pod_security_details import (
     setters,
     using,
 )
-
-Object = dict[str, Any]
+from kube.json_object import Object
 
 _FREE_VOLUMES = frozenset(
     "configMap csi downwardAPI emptyDir ephemeral image persistentVolumeClaim projected secret".split()

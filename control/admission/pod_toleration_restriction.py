@@ -1,26 +1,29 @@
-"""PodTolerationRestriction (off by default): a namespace gives its pods tolerations, and says which ones they may have.
+"""PodTolerationRestriction (off by default): a namespace sets default tolerations of its pods, and a whitelist.
 
-Annotations of the namespace hold both as JSON lists, scheduler.alpha.kubernetes.io/defaultTolerations and
-/tolerationsWhitelist; where one is missing the plugin's configuration stands in. Pods that are not best effort tolerate memory
-pressure, as their nodes' kubelets would have it.
+Both are JSON lists in annotations of the namespace, scheduler.alpha.kubernetes.io/defaultTolerations and
+/tolerationsWhitelist; if one is missing, the plugin's configuration applies. Pods that are not best effort tolerate memory
+pressure, as the kubelet's admission does.
 """
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any
+
+import msgspec
 
 from control.admission.configuration import of_kind
 from control.admission.lookup import Lookup, find
 from control.admission.plugin import Attributes, Plugin
 from control.admission.refusal import refuse
 from control.auth.fields import list_at
-from control.registry.core.qos import qos_class
+from control.decoding.decode import load_json
+from control.decoding.typed import to_object
+from control.registry.core.pod.qos import qos_class
+from kube.api import core_v1
 from kube.errors import StatusError, not_found
+from kube.json_object import Object
 
-Object = dict[str, Any]
 DEFAULTS = "scheduler.alpha.kubernetes.io/defaultTolerations"
 WHITELIST = "scheduler.alpha.kubernetes.io/tolerationsWhitelist"
 GROUP = "podtolerationrestriction.admission.k8s.io"
@@ -29,12 +32,13 @@ PRESSURE = {"key": "node.kubernetes.io/memory-pressure", "operator": "Exists", "
 
 class PodTolerationRestriction(Plugin):
     name = "PodTolerationRestriction"
+    targets = ("pods",)
 
     def __init__(self, lookup: Lookup, configuration: Object | None = None) -> None:
         self._lookup = lookup
-        told = of_kind(configuration, GROUP, "Configuration", ("v1alpha1",)) if configuration else {}
-        self._default: list[Object] = list_at(told, "default", "")
-        self._whitelist: list[Object] = list_at(told, "whitelist", "")
+        settings = of_kind(configuration, GROUP, "Configuration", ("v1alpha1",)) if configuration else {}
+        self._default: list[Object] = list_at(settings, "default", "")
+        self._whitelist: list[Object] = list_at(settings, "whitelist", "")
 
     def handles(self, attributes: Attributes) -> bool:
         return attributes.concern("pods", "CREATE", "UPDATE")
@@ -67,7 +71,7 @@ class PodTolerationRestriction(Plugin):
             )
 
     async def _of_namespace(self, attributes: Attributes, annotation: str) -> list[Object] | None:
-        """Return what the namespace says; None where it says nothing."""
+        """Return the tolerations of a namespace's annotation; None if it has none."""
         namespace = await find(self._lookup, "namespaces", "", attributes.namespace)
         if namespace is None:
             raise not_found("", "namespaces", attributes.namespace)
@@ -75,20 +79,14 @@ class PodTolerationRestriction(Plugin):
         if not text:
             return None if text is None else []
         try:
-            found = json.loads(text)
-            if not isinstance(found, list) or not all(map(_is_toleration, found)):
-                raise ValueError("it is no list of tolerations")
-        except ValueError as error:
+            tolerations = to_object({"tolerations": load_json(text.encode())}, core_v1.PodSpec).get("tolerations")
+        except (ValueError, msgspec.ValidationError) as error:
             raise StatusError(500, "InternalError", f"{annotation}: {error}") from error
-        return found
-
-
-def _is_toleration(value: object) -> bool:
-    return isinstance(value, dict) and all(isinstance(part, str | int | None) for part in value.values())
+        return tolerations or []
 
 
 class Tolerated:
-    """Tolerations by what they tolerate: a pod of 1 MiB has tens of thousands, and each is compared with all others.
+    """Index of tolerations: a pod of 1 MiB has tens of thousands, and each is compared with all others.
 
     Of those that differ only in their seconds the two widest are kept, of which at least one is unequal to any given one.
     """
@@ -118,7 +116,7 @@ class Tolerated:
 
 
 def _kind(toleration: Object) -> tuple[str, ...]:
-    """Return what a toleration has in common with those that differ only in their seconds."""
+    """Return the fields of a toleration except its seconds."""
     place = toleration.get("key", ""), toleration.get("effect", "")
     if toleration.get("operator") == "Exists":
         return place
@@ -126,13 +124,13 @@ def _kind(toleration: Object) -> tuple[str, ...]:
 
 
 def _seconds(toleration: Object) -> float:
-    """Return how long a taint is tolerated, where covering asks for it."""
+    """Return the seconds of a toleration for the comparison."""
     seconds = toleration.get("tolerationSeconds")
     return math.inf if seconds is None or toleration.get("effect") != "NoExecute" else seconds
 
 
 def merge(tolerations: Sequence[Object]) -> list[Object]:
-    """Return tolerations without those that another one covers; of equal ones the first stays."""
+    """Return tolerations without those that another one covers; of equal ones the first is kept."""
     later, narrow = Tolerated(), [False] * len(tolerations)
     for index, each in reversed(list(enumerate(tolerations))):
         narrow[index] = later.cover(each, unequal=True)

@@ -22,6 +22,7 @@ def topology_labels(node: dict[str, Any]) -> dict[str, str]:
 
 class PodTopologyLabels(Plugin):
     name = "PodTopologyLabels"
+    targets = ("pods",)
 
     def __init__(self, lookup: Lookup) -> None:
         self._lookup = lookup

@@ -1,18 +1,19 @@
-"""Parameters of admission policies: who names them must be able to read them.
+"""Parameters of admission policies: a user who refers to them must be authorized to read them.
 
-A policy's messages and decisions show what its parameters say, so a policy with a paramKind needs `get` of all objects of
-that kind, and a binding with a paramRef needs `get` of the object, or `list` where a selector names several. Upstream asks in
-the storage of these kinds (pkg/registry/admissionregistration/*/authz.go); here it is a plugin, for the same moment: the
-object is valid and not stored yet.
+A policy's messages and decisions reveal its parameters, so a policy with a paramKind needs `get` of all objects of
+that kind, and a binding with a paramRef needs `get` of the object, or `list` if it has a selector. Upstream checks this in
+the storage of these kinds (pkg/registry/admissionregistration/*/authz.go); here it is a plugin that runs at the same point:
+the object is valid and not stored yet.
 """
 
 from __future__ import annotations
 
-from control.admission.lookup import Lookup, Object, find
+from control.admission.lookup import Lookup, find
 from control.admission.plugin import Attributes, Plugin
 from control.auth.authorizers import allowed
 from control.auth.user import SYSTEM_MASTERS, Authorizer, AuthzAttributes
 from kube.errors import StatusError, forbidden_field, invalid
+from kube.json_object import Object
 
 _GROUP = "admissionregistration.k8s.io"
 _POLICIES = frozenset({f"validatingadmissionpolicies.{_GROUP}", f"mutatingadmissionpolicies.{_GROUP}"})
@@ -25,6 +26,7 @@ _TARGETS = _POLICIES | _POLICY_OF.keys()
 
 class PolicyParameters(Plugin):
     name = "PolicyParameters"
+    targets = _TARGETS
 
     def __init__(self, authorizer: Authorizer, lookup: Lookup) -> None:
         self._authorizer, self._lookup = authorizer, lookup

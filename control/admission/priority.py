@@ -6,9 +6,10 @@ system classes exist always, even before their objects do.
 
 from __future__ import annotations
 
-from control.admission.lookup import Lookup, Object, find
+from control.admission.lookup import Lookup, find
 from control.admission.plugin import Attributes, Plugin
 from control.admission.refusal import refuse
+from kube.json_object import Object
 
 TARGET = "priorityclasses.scheduling.k8s.io"
 SYSTEM_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
@@ -17,6 +18,7 @@ _PREEMPT = "PreemptLowerPriority"
 
 class Priority(Plugin):
     name = "Priority"
+    targets = ("pods", TARGET)
 
     def __init__(self, lookup: Lookup) -> None:
         self._lookup = lookup
@@ -70,8 +72,10 @@ class Priority(Plugin):
         return min(defaults, key=lambda c: int(c.get("value", 0))) if defaults else None
 
     async def validate(self, attributes: Attributes) -> None:
+        if attributes.resource.target != TARGET:
+            return
         obj = attributes.obj
-        if attributes.resource.target != TARGET or obj is None or not obj.get("globalDefault"):
+        if obj is None or not obj.get("globalDefault"):
             return
         default = self._default()
         if default is not None and default["metadata"]["name"] != obj["metadata"].get("name"):

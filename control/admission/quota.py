@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from decimal import Decimal
-from typing import Any
 
 from control.admission.pod_resources import family, pod_totals
 from control.admission.quota_claims import device_usage, volume_in_scope, volume_usage
+from control.admission.resized_pod import effective_spec
+from control.registry.core.pod.qos import qos_class
 from kube import quantity
+from kube.json_object import Object
 
-Object = dict[str, Any]
 Usage = dict[str, Decimal]
 
 # Resources that have a quota name of their own besides count/<resource>.<group>.
@@ -34,13 +35,13 @@ _COMPUTE = ("cpu", "memory", "ephemeral-storage")
 _MUST_BE_SAID = frozenset({"cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"})
 
 
-def usage(target: str, obj: Object) -> Usage:
-    """Return what one object uses, by quota resource name."""
+def usage(target: str, obj: Object, *, requested: bool = False) -> Usage:
+    """Return what one object uses, by quota resource name; `requested`: also what a pod's node cannot give it."""
     found: Usage = {f"count/{target}": Decimal(1)}
     if target == "pods":
         if finished(obj):
             return {f"count/{target}": Decimal(1)}
-        found |= _pod(obj)
+        found |= _pod(obj, requested=requested)
     elif target == "services":
         found |= _service(obj)
     elif target == "persistentvolumeclaims":
@@ -53,12 +54,12 @@ def usage(target: str, obj: Object) -> Usage:
 
 
 def finished(pod: Object) -> bool:
-    """Say whether a pod has ended: then it uses nothing but a place in the store."""
+    """Return whether a pod has ended: then it uses nothing but a place in the store."""
     return pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
 
 
-def _pod(pod: Object) -> Usage:
-    requests, limits = pod_totals(pod["spec"])
+def _pod(pod: Object, *, requested: bool) -> Usage:
+    requests, limits = pod_totals(effective_spec(pod, requested=requested))
     found: Usage = {"pods": Decimal(1)}
     for name, value in requests.items():
         amount = quantity.parse(value)
@@ -90,12 +91,12 @@ def subtract(new: Usage, old: Usage) -> Usage:
 
 
 def matches(quota: Object, target: str, obj: Object) -> bool:
-    """Say whether a quota's scopes include an object; what is no pod and no volume claim is within none."""
+    """Return whether a quota's scopes include an object; what is no pod and no volume claim is within none."""
     return within(scopes(quota), target, obj)
 
 
 def within(terms: Iterable[Object], target: str, obj: Object) -> bool:
-    """Say whether an object is within all of these scopes."""
+    """Return whether an object is within all of these scopes."""
     return all(in_scope(term, target, obj) for term in terms)
 
 
@@ -112,7 +113,7 @@ def scopes(quota: Object) -> list[Object]:
 
 
 def in_scope(term: Object, target: str, obj: Object) -> bool:
-    """Say whether an object is within one scope of a quota or of a configuration."""
+    """Return whether an object is within one scope of a quota or of a configuration."""
     if target == "persistentvolumeclaims":
         return volume_in_scope(term, obj)
     return target == "pods" and _pod_in_scope(term, obj)
@@ -124,7 +125,7 @@ def _pod_in_scope(term: Object, pod: Object) -> bool:
     if name in ("Terminating", "NotTerminating"):
         return bool(spec.get("activeDeadlineSeconds") is not None) is (name == "Terminating")
     if name in ("BestEffort", "NotBestEffort"):
-        return is_best_effort(spec) == (name == "BestEffort")
+        return (qos_class(spec) == "BestEffort") == (name == "BestEffort")
     if name == "CrossNamespacePodAffinity":
         return _cross_namespace(spec)
     if name == "PriorityClass":
@@ -135,16 +136,6 @@ def _pod_in_scope(term: Object, pod: Object) -> bool:
             return mine not in values
         return bool(mine) is bool(operator == "Exists")
     return False
-
-
-def is_best_effort(spec: Object) -> bool:
-    """Say whether a pod asks for no cpu and no memory at all."""
-    for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
-        resources = container.get("resources") or {}
-        for kind in ("requests", "limits"):
-            if any(quantity.parse((resources.get(kind) or {}).get(n, 0)) for n in ("cpu", "memory")):
-                return False
-    return True
 
 
 def _cross_namespace(spec: Object) -> bool:

@@ -6,12 +6,11 @@ Upstream: pkg/quota/v1/evaluator/core, persistent_volume_claims.go and resource_
 from __future__ import annotations
 
 from decimal import ROUND_CEILING, Decimal
-from typing import Any
 
+from control.registry.core.claim_spec import class_of
 from kube import quantity
-from kube.volume_binding import CLASS_ANNOTATION
+from kube.json_object import Object
 
-Object = dict[str, Any]
 Usage = dict[str, Decimal]
 
 DEVICES_OF_CLASS = ".deviceclass.resource.k8s.io/devices"
@@ -29,9 +28,7 @@ def volume_usage(claim: Object) -> Usage:
         allocated = ((claim.get("status") or {}).get("allocatedResources") or {}).get("storage", 0)
         storage = max(quantity.parse(asked), quantity.parse(allocated))
         found["requests.storage"] = storage.to_integral_value(ROUND_CEILING)
-    annotations = (claim.get("metadata") or {}).get("annotations") or {}
-    storage_class = annotations.get(CLASS_ANNOTATION, spec.get("storageClassName"))
-    if storage_class:
+    if storage_class := class_of(claim):
         found |= {f"{storage_class}{_OF_STORAGE_CLASS}{name}": value for name, value in found.items()}
     return found
 
@@ -59,7 +56,7 @@ def _devices(request: Object) -> Decimal:
 
 
 def attributes_classes(claim: Object) -> set[str]:
-    """Return the VolumeAttributesClasses that a claim asks for, has, or is being changed to."""
+    """Return the VolumeAttributesClasses that a claim requests, has, or is being changed to."""
     status = claim.get("status") or {}
     names = (
         (claim.get("spec") or {}).get("volumeAttributesClassName"),
@@ -70,7 +67,7 @@ def attributes_classes(claim: Object) -> set[str]:
 
 
 def volume_in_scope(term: Object, claim: Object) -> bool:
-    """Say whether a PersistentVolumeClaim is within a scope; VolumeAttributesClass is the only one for claims."""
+    """Return whether a PersistentVolumeClaim is within a scope; VolumeAttributesClass is the only one for claims."""
     if term.get("scopeName") != "VolumeAttributesClass":
         return False
     operator, values, names = term.get("operator", "Exists"), term.get("values") or (), attributes_classes(claim)

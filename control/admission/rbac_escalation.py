@@ -14,16 +14,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from control import offload
-from control.admission.lookup import Object
 from control.admission.plugin import Attributes, Plugin
 from control.admission.refusal import refuse
 from control.auth.authorizers import allowed
-from control.auth.escalation import describe, uncovered, work
 from control.auth.rbac import BINDINGS, CLUSTER_BINDINGS, CLUSTER_ROLES, GROUP, ROLES, RBACAuthorizer
+from control.auth.rule_coverage import describe, uncovered, work
 from control.auth.rule_set import Rule, count_values
 from control.auth.user import SYSTEM_MASTERS, Authorizer, AuthzAttributes
 from control.weight import VALUE
 from kube.errors import not_found
+from kube.json_object import Object
 
 _EVERYTHING: list[Rule] = [
     {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]},
@@ -36,6 +36,7 @@ _TARGETS = frozenset({ROLES, CLUSTER_ROLES, BINDINGS, CLUSTER_BINDINGS})
 
 class RBACEscalation(Plugin):
     name = "RBACEscalation"
+    targets = _TARGETS
 
     def __init__(self, authorizer: Authorizer, rbac: RBACAuthorizer) -> None:
         self._authorizer, self._rbac = authorizer, rbac
@@ -79,7 +80,7 @@ class RBACEscalation(Plugin):
             raise refuse(attributes, self._message(attributes, missing))
 
     async def _missing(self, attributes: Attributes, rules: Sequence[Rule]) -> list[Rule]:
-        held = self._rbac.held(attributes.user, attributes.namespace)
+        held = self._rbac.compiled_rules_for(attributes.user, attributes.namespace)
         size = work(held, rules, offload.LARGE)
         return await offload.run(attributes.user.name, size, uncovered, held, rules)
 

@@ -1,15 +1,12 @@
-"""The AdmissionRequest that webhooks are sent and that the expressions of policies see as `request`."""
+"""The AdmissionRequest for webhooks, which is also the variable `request` of policies' expressions."""
 
 from __future__ import annotations
-
-from typing import Any
 
 from control.admission.plugin import Attributes
 from control.admission.versions import of_subresource, shown_as
 from control.auth.user import user_info
+from kube.json_object import Object
 from kube.resources import Resource
-
-Object = dict[str, Any]
 
 
 async def describe(shown: Resource, attributes: Attributes) -> tuple[Object, Object | None, Object | None]:
@@ -41,7 +38,7 @@ async def describe(shown: Resource, attributes: Attributes) -> tuple[Object, Obj
 
 
 def _kind(resource: Resource, attributes: Attributes) -> Object:
-    """Name the kind that is shown: a subresource's object may be of another one (Eviction, Scale)."""
+    """Return the kind of the object, which differs for some subresources (Eviction, Scale)."""
     obj = attributes.obj
     if obj is not None and of_subresource(obj, attributes.resource):
         group, _, version = str(obj["apiVersion"]).rpartition("/")

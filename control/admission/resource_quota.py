@@ -1,8 +1,8 @@
 """ResourceQuota: an object is charged to the quotas of its namespace before it is stored, or refused.
 
-The charge is a compare-and-swap on the quota's status, so that two servers, or two requests, cannot both take the last
-place; within one server a lock a namespace keeps them from colliding. What fails afterwards or is deleted later is
-given back by the quota controller, which counts anew. A dry run only looks.
+The charge is a compare-and-swap on the quota's status, so that two servers, or two requests, cannot both use
+the last unit; within one server a lock for each namespace avoids conflicts. Usage of requests that fail afterwards, and of
+objects deleted later, is released by the quota controller, which counts again. A dry run charges nothing.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from weakref import WeakValueDictionary
 
 from control.admission import limited_resources
 from control.admission import quota as quotas
-from control.admission.lookup import Lookup, Object
+from control.admission.lookup import Lookup
 from control.admission.plugin import Attributes, Plugin
 from control.admission.quota import Usage
 from control.admission.refusal import refuse
 from kube.errors import StatusError
+from kube.json_object import Object
 
 _ATTEMPTS = 5
 _IGNORED = frozenset(
@@ -34,7 +35,7 @@ _IGNORED = frozenset(
         "selfsubjectrulesreviews.authorization.k8s.io",
     }
 )
-"""Created and not stored, so nothing is used, and Events, which upstream does not count either (pkg/quota/v1/install)."""
+"""Kinds that are not stored, and Events, which upstream does not count either (pkg/quota/v1/install)."""
 _ON_UPDATE = frozenset(
     {
         ("services", ""),
@@ -45,18 +46,26 @@ _ON_UPDATE = frozenset(
 )
 
 
-class Asked(NamedTuple):
+class RequestedUsage(NamedTuple):
     """Usage of a request: that of the whole object, and its increase."""
 
     whole: Usage
     more: Usage
 
     def of(self, attributes: Attributes, quota: Object) -> Usage:
-        """Return what a quota is asked for: the whole where the object was not within its scopes before."""
+        """Return the usage to charge to a quota: the whole if the object did not match its scopes before."""
         old, target = attributes.old, attributes.resource.target
         if not quotas.matches(quota, target, attributes.obj or {}):
             return {}
         return self.more if old is None or quotas.matches(quota, target, old) else self.whole
+
+
+def _changes_scope(attributes: Attributes) -> bool:
+    """Return whether a pod gets a deadline, which is the scope Terminating, or loses it."""
+    first, second = (
+        ((obj or {}).get("spec") or {}).get("activeDeadlineSeconds") is None for obj in (attributes.obj, attributes.old)
+    )
+    return first != second
 
 
 class ResourceQuota(Plugin):
@@ -66,13 +75,14 @@ class ResourceQuota(Plugin):
         self._lookup = lookup
         self._limited = limited_resources.parse(configuration or {})
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        """By namespace, for as long as somebody has or awaits one."""
+        """By namespace, while a lock is held or awaited."""
 
     def handles(self, attributes: Attributes) -> bool:
         if not attributes.namespace or attributes.resource.target in _IGNORED:
             return False
         if attributes.operation == "UPDATE":
-            return (attributes.resource.target, attributes.subresource) in _ON_UPDATE
+            place = attributes.resource.target, attributes.subresource
+            return place in _ON_UPDATE or (place == ("pods", "") and _changes_scope(attributes))
         return attributes.operation == "CREATE" and not attributes.subresource
 
     async def validate(self, attributes: Attributes) -> None:
@@ -80,11 +90,11 @@ class ResourceQuota(Plugin):
         if not present and not self._limited:
             return
         target, obj = attributes.resource.target, attributes.obj or {}
-        whole = quotas.usage(target, obj)
-        asked = Asked(
+        whole = quotas.usage(target, obj, requested=True)
+        requested = RequestedUsage(
             whole, whole if attributes.old is None else quotas.subtract(whole, quotas.usage(target, attributes.old))
         )
-        if not asked.more and not any(asked.of(attributes, quota) for quota in present):
+        if not requested.more and not any(requested.of(attributes, quota) for quota in present):
             return
         if why := limited_resources.refusal(self._limited, target, obj, whole, present):
             raise refuse(attributes, why)
@@ -94,26 +104,26 @@ class ResourceQuota(Plugin):
         if lock is None:
             lock = self._locks[attributes.namespace] = asyncio.Lock()
         async with lock:
-            await self._charge(attributes, target, obj, asked)
+            await self._charge(attributes, target, obj, requested)
 
-    async def _charge(self, attributes: Attributes, target: str, obj: Object, asked: Asked) -> None:
+    async def _charge(self, attributes: Attributes, target: str, obj: Object, requested: RequestedUsage) -> None:
         cached = sorted(
             self._lookup.list("resourcequotas", attributes.namespace), key=lambda q: str(q["metadata"]["name"])
         )
         due: list[tuple[Object, Usage]] = []
         for quota in cached:  # look at all before charging any
-            delta = _delta(attributes, quota, target, obj, asked)
+            delta = _delta(attributes, quota, target, obj, requested)
             if delta:
                 due.append((quota, delta))
         if attributes.dry_run:
             return
         for quota, delta in due:
-            await self._write(attributes, quota, target, obj, asked, delta)
+            await self._write(attributes, quota, target, obj, requested, delta)
 
     async def _write(
-        self, attributes: Attributes, quota: Object, target: str, obj: Object, asked: Asked, delta: Usage
+        self, attributes: Attributes, quota: Object, target: str, obj: Object, requested: RequestedUsage, delta: Usage
     ) -> None:
-        """Add to a quota's used, from the newest version of it."""
+        """Add to a quota's `used`, starting from its newest version."""
         for _ in range(_ATTEMPTS):
             used = quotas.parse(quota["status"].get("used"))
             total = used | {name: used.get(name, 0) + value for name, value in delta.items()}
@@ -129,11 +139,11 @@ class ResourceQuota(Plugin):
             if fresh is None:
                 return  # the quota is gone, and with it the limit
             quota = fresh
-            delta = _delta(attributes, quota, target, obj, asked)
+            delta = _delta(attributes, quota, target, obj, requested)
         raise refuse(attributes, f"unable to charge quota {quota['metadata']['name']}: it changes too fast")
 
 
-def _delta(attributes: Attributes, quota: Object, target: str, obj: Object, asked: Asked) -> Usage:
+def _delta(attributes: Attributes, quota: Object, target: str, obj: Object, requested: RequestedUsage) -> Usage:
     """Return what an object adds to a quota; raise if that exceeds it or cannot be determined."""
     name = quota["metadata"]["name"]
     hard = quotas.parse((quota.get("status") or {}).get("hard") or quota.get("spec", {}).get("hard"))
@@ -143,7 +153,7 @@ def _delta(attributes: Attributes, quota: Object, target: str, obj: Object, aske
         unsaid = quotas.unsaid(hard, obj["spec"])
         if unsaid:
             raise refuse(attributes, f"failed quota: {name}: must specify {unsaid}")
-    delta = {key: value for key, value in asked.of(attributes, quota).items() if key in hard}
+    delta = {key: value for key, value in requested.of(attributes, quota).items() if key in hard}
     used = quotas.parse((quota.get("status") or {}).get("used"))
     unknown = sorted(delta.keys() - used.keys())
     if unknown:

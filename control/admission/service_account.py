@@ -1,7 +1,10 @@
-"""ServiceAccount: every pod runs as an account that exists, and gets a token for it unless it says no.
+"""ServiceAccount: every pod runs as an account that exists, and gets a token for it unless that is disabled.
 
 The token is a projected volume kube-api-access-xxxxx (token, the cluster's CA, the namespace), mounted into each container
 that has nothing else at that path. Its 3607 s is the number by which the token subresource knows these mounts.
+
+A pod without imagePullSecrets gets the account's. Only so many are copied: the pods of a small template would each be as
+large as the account.
 """
 
 from __future__ import annotations
@@ -10,20 +13,24 @@ import random
 from typing import Any
 
 from control.admission import mountable_secrets
-from control.admission.lookup import Lookup, Object, find
+from control.admission.lookup import Lookup, find
 from control.admission.plugin import Attributes, Plugin
 from control.admission.refusal import refuse, shown_name
 from control.auth.references import pod_secrets
+from kube.json_object import Object
 
 MOUNT_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"
 VOLUME_PREFIX = "kube-api-access-"
 MIRROR = "kubernetes.io/config.mirror"
 TOKEN_SECONDS = 3607
+MOST_PULL_SECRETS, MOST_PULL_SECRETS_BYTES = 256, 64 << 10
+"""Maximum number of imagePullSecrets that a pod gets from its account, and bytes of their names. Upstream has no limit."""
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"  # upstream's: no vowels, nothing that looks alike
 
 
 class ServiceAccount(Plugin):
     name = "ServiceAccount"
+    targets = ("pods",)
 
     def __init__(self, lookup: Lookup) -> None:
         self._lookup = lookup
@@ -45,7 +52,7 @@ class ServiceAccount(Plugin):
         if _automount(spec, account):
             _mount_token(spec)
         if not spec.get("imagePullSecrets") and account.get("imagePullSecrets"):
-            spec["imagePullSecrets"] = [dict(ref) for ref in account["imagePullSecrets"]]
+            spec["imagePullSecrets"] = _pull_secrets(attributes, name, account["imagePullSecrets"])
 
     async def validate(self, attributes: Attributes) -> None:
         pod = _pod(attributes)
@@ -97,6 +104,16 @@ def _check_mirror(attributes: Attributes, spec: Object) -> None:
     for volume in spec.get("volumes") or ():
         if any("serviceAccountToken" in s for s in (volume.get("projected") or {}).get("sources") or ()):
             raise refuse(attributes, "a mirror pod may not use ServiceAccountToken volume projections")
+
+
+def _pull_secrets(attributes: Attributes, account: str, refs: list[Object]) -> list[Object]:
+    """Return copies of an account's imagePullSecrets; raises 403 if they are too many or too long."""
+    size = sum(len(ref.get("name") or "") for ref in refs)
+    if len(refs) > MOST_PULL_SECRETS or size > MOST_PULL_SECRETS_BYTES:
+        has = f"service account {attributes.namespace}/{account} has {len(refs)} imagePullSecrets of {size} bytes"
+        most = f"a pod gets at most {MOST_PULL_SECRETS} of {MOST_PULL_SECRETS_BYTES} bytes from its account"
+        raise refuse(attributes, f"{has}, {most}: remove some, or name those that the pod needs in its own spec")
+    return [dict(ref) for ref in refs]
 
 
 def _automount(spec: Object, account: Object) -> bool:

@@ -13,6 +13,7 @@ FINALIZERS = {
 
 class StorageObjectInUseProtection(Plugin):
     name = "StorageObjectInUseProtection"
+    targets = tuple(FINALIZERS)
 
     def handles(self, attributes: Attributes) -> bool:
         return attributes.concern(FINALIZERS, "CREATE")

@@ -12,6 +12,7 @@ NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
 
 class TaintNodesByCondition(Plugin):
     name = "TaintNodesByCondition"
+    targets = ("nodes",)
 
     def handles(self, attributes: Attributes) -> bool:
         return attributes.concern("nodes", "CREATE")

@@ -7,17 +7,16 @@ definition says, which may itself be a webhook.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 
+from control.decoding.typed import to_object
 from control.patch.schema import Node, of_object
 from control.registry.served import served
-from kube import serialize
 from kube.api import authentication_v1, autoscaling_v1, core_v1, policy_v1
+from kube.json_object import Object
 from kube.resources import Resource
 
-Object = dict[str, Any]
 SUBRESOURCE_TYPES: dict[tuple[str, str], type[msgspec.Struct]] = {
     ("v1", "Binding"): core_v1.Binding,
     ("policy/v1", "Eviction"): policy_v1.Eviction,
@@ -33,7 +32,7 @@ def versions_of(resource: Resource) -> Sequence[Resource]:
 
 
 def of_subresource(obj: Object, resource: Resource) -> bool:
-    """Tell whether an object is of another kind than its resource's: a subresource's own (Binding, Eviction, Scale)."""
+    """Return whether an object is of another kind than its resource's: a subresource's own (Binding, Eviction, Scale)."""
     kind, version = obj.get("kind") or resource.kind, obj.get("apiVersion") or resource.api_version
     return (version.rpartition("/")[0], kind) != (resource.group, resource.kind)
 
@@ -58,7 +57,7 @@ async def taken_back(obj: Object, on_path: Resource, shown: Resource, before: Ob
     Raises msgspec.ValidationError or StatusError where it has none of the kind.
     """
     if of_subresource(before, on_path):
-        typed = serialize.to_dict(serialize.convert(obj, SUBRESOURCE_TYPES[before["apiVersion"], before["kind"]]))
+        typed = to_object(obj, SUBRESOURCE_TYPES[before["apiVersion"], before["kind"]])
         return typed | {"kind": before["kind"], "apiVersion": before["apiVersion"]}
     return await served(on_path).from_version(obj, shown)
 

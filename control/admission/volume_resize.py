@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from control.admission.lookup import Lookup, Object, find
+from control.admission.lookup import Lookup, find
 from control.admission.plugin import Attributes, Plugin
 from control.admission.refusal import refuse
+from control.registry.core.claim_spec import class_of
 from kube import quantity
+from kube.json_object import Object
 
 
 class PersistentVolumeClaimResize(Plugin):
     name = "PersistentVolumeClaimResize"
+    targets = ("persistentvolumeclaims",)
 
     def __init__(self, lookup: Lookup) -> None:
         self._lookup = lookup
@@ -23,8 +26,9 @@ class PersistentVolumeClaimResize(Plugin):
             return
         if old.get("status", {}).get("phase") != "Bound":
             raise refuse(attributes, "Only bound persistent volume claims can be expanded")
-        name = old.get("spec", {}).get("storageClassName")
-        storage_class = await find(self._lookup, "storageclasses.storage.k8s.io", "", name) if name else None
+        name = class_of(old)
+        known = await find(self._lookup, "storageclasses.storage.k8s.io", "", name) if name else None
+        storage_class = known if class_of(new) == name else None
         if storage_class is None or not storage_class.get("allowVolumeExpansion"):
             raise refuse(
                 attributes,

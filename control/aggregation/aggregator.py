@@ -7,8 +7,7 @@ on after this server has authenticated and authorised the request, and the docum
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Awaitable, Callable
 from urllib.parse import quote
 
 import msgspec
@@ -20,10 +19,10 @@ from control.aggregation.remote import Remote, identity, versions_in_order
 from control.http import encodings, query
 from control.http.exchange import Answer, Handler, Request, Response, indented
 from control.http.negotiate import aggregated_version, negotiate
-from control.http.passing import pass_on
 from control.http.pieces import whole
+from control.http.proxy_request import proxy_request
+from kube.json_object import Object
 
-Object = dict[str, Any]
 JSON = b"application/json"
 
 
@@ -47,13 +46,13 @@ class Aggregator:
         self.extensions = extensions
         self._whole = WholeDocument(finite)
 
-    async def resources(self, request: Request) -> Answer:
-        """Serve a request for a resource."""
+    def resources(self, request: Request) -> Awaitable[Answer]:
+        """Return the work of a request for a resource."""
         if self.extensions.remotes:
             remote = self.extensions.remotes.get((request.info.group, request.info.version))
             if remote is not None:
-                return await self._pass_on(remote, request)
-        return await self._resources(request)
+                return self._pass_on(remote, request)
+        return self._resources(request)
 
     async def finite(self, request: Request) -> Answer:
         """Serve discovery, OpenAPI and what else there is."""
@@ -62,11 +61,11 @@ class Aggregator:
             return await self._pass_on(remote, request)
         answer = await self._local(request)
         if request.pretty and isinstance(answer, Response) and request.path.startswith("/api"):
-            answer.body = indented(whole(answer.body), answer.content_type, True)
+            answer.body = indented(whole(answer.body), answer.content_type, pretty=True)
         return answer
 
     def _remote_of_document(self, request: Request) -> Remote | None:
-        """Return the extension server that a version's discovery or OpenAPI document is asked of, if any."""
+        """Return the extension server that serves a version's discovery or OpenAPI document, if any."""
         parts = request.path.strip("/").split("/") if self.extensions.remotes else []
         if len(parts) not in (3, 5) or "apis" not in parts:
             return None
@@ -99,7 +98,7 @@ class Aggregator:
                 f"application/json;g=apidiscovery.k8s.io;v={version};as=APIGroupDiscoveryList".encode()
             )
         elif request.path.startswith("/apis"):
-            wanted = negotiate(request.header(b"accept"), False)
+            wanted = negotiate(request.header(b"accept"), transform=False)
             request.headers[b"accept"] = JSON
         kept = request.headers.pop(b"if-none-match", None)
         try:
@@ -130,15 +129,15 @@ class Aggregator:
             found = msgspec.json.decode(whole(local.body))
         shown = documents.group(found, name, remotes)
         assert shown is not None
-        wanted = negotiate(request.header(b"accept"), False)
+        wanted = negotiate(request.header(b"accept"), transform=False)
         return Response(200, encodings.write(shown, wanted, "meta_v1", "APIGroup"), wanted.content_type)
 
     async def _pass_on(self, remote: Remote, request: Request) -> Answer:
         if not remote.available:
             return Response(503, b"service unavailable\n", b"text/plain; charset=utf-8")
-        told = identity(request.user)
+        identity_headers = identity(request.user)
         dial = functools.partial(remote.dial, self.lookup)
-        return await pass_on(request, dial, _target(request), remote.host, told)
+        return await proxy_request(request, dial, _target(request), remote.host, identity_headers)
 
 
 def _target(request: Request) -> str:

@@ -14,9 +14,9 @@ from control.aggregation.openapi_v2 import Part
 from control.aggregation.remote import Remote
 from control.service_backend import SLICES, backend
 from kube.errors import StatusError
+from kube.json_object import Object
 
 log = logging.getLogger(__name__)
-Object = dict[str, Any]
 Verdict = tuple[bool, str, str]
 PASSED: Verdict = (True, "Passed", "all checks passed")
 LOCAL: Verdict = (True, "Local", "Local APIServices are always available")
@@ -92,7 +92,7 @@ async def _openapi(remote: Remote, lookup: Objects) -> str:
 
 
 async def _part(remote: Remote, lookup: Objects) -> Part | None:
-    """Return the extension's part of the OpenAPI v2 document, None where it has none."""
+    """Return the extension's part of the OpenAPI v2 document, None if it has none."""
     try:
         status, body = await remote.fetch(lookup, "/openapi/v2")
         if status != 200:

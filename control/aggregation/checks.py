@@ -1,6 +1,6 @@
 """The checks of extension servers: one task for each, so that one that is silent delays no other and no registration.
 
-A check that is asked for while one is under way follows it. Upstream: the work queue of kube-aggregator's availability
+A check that is requested while one is under way follows it. Upstream: the work queue of kube-aggregator's availability
 controllers.
 """
 

@@ -1,20 +1,18 @@
-"""Discovery and OpenAPI documents of this server with those of the extensions put in.
+"""Merges discovery and OpenAPI documents of extension API servers into those of this server.
 
-The local documents are made elsewhere; here they are read, completed and written again, and only where there is an extension.
+The local documents are generated elsewhere; here they are decoded, completed and encoded again, only if there are extensions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from control.aggregation.remote import Remote
-
-Object = dict[str, Any]
+from kube.json_object import Object
 
 
 def groups(document: Object, remotes: Sequence[Remote]) -> Object:
-    """Complete an APIGroupList. Extensions' groups come behind the local ones, their versions behind local versions."""
+    """Complete an APIGroupList. Extensions' groups follow the local ones, their versions the local versions."""
     found = {group["name"]: group for group in document.get("groups") or ()}
     for remote in remotes:
         name, version = remote.place
@@ -26,14 +24,14 @@ def groups(document: Object, remotes: Sequence[Remote]) -> Object:
 
 
 def group(document: Object | None, name: str, remotes: Sequence[Remote]) -> Object | None:
-    """Complete, or make, an APIGroup; None where nobody serves it."""
+    """Complete or create an APIGroup; None if no server serves it."""
     local = [document] if document is not None else []
     shown = groups({"groups": local}, [r for r in remotes if r.place[0] == name])["groups"]
     return {"kind": "APIGroup", "apiVersion": "v1", **shown[0]} if shown else None
 
 
 def aggregated(document: Object, remotes: Sequence[Remote]) -> Object:
-    """Complete an APIGroupDiscoveryList from what the extensions' own discovery documents said last."""
+    """Complete an APIGroupDiscoveryList from the extensions' last discovery documents."""
     items = {item["metadata"].get("name", ""): item for item in document.get("items") or ()}
     for remote in remotes:
         name, version = remote.place

@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 
 from control.openapi import gnostic
+from kube.json_object import Object
 
-Object = dict[str, Any]
 _DEFINITIONS = "#/definitions/"
 _PARAMETERS = "#/parameters/"
 DEEPEST = 128
@@ -30,7 +30,7 @@ class Part:
 
     @classmethod
     def of(cls, document: Any, group: str, version: str) -> Part | None:
-        """Take a group version's part out of a whole document; None where there is none.
+        """Take a group version's part out of a whole document; None if there is none.
 
         Whatever is raised says that the document cannot be read or written: it would make the whole unreadable.
         """

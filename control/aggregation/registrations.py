@@ -1,19 +1,18 @@
-"""The APIServices that the server writes about itself: one for each group version that it answers.
+"""The server's own APIServices: one for each group version that it serves.
 
-They say in which order clients see groups (upstream's priorities), and that what is local is always available. Those of the
-built-in groups are made at the start and stay; those of custom resources come and go with their definitions. The labels
-are upstream's, by which tools tell them from what people registered.
+They contain the order of groups (upstream's priorities), and local ones are always available. Those of built-in groups are
+created at the start; those of custom resources are created and deleted with their definitions. The labels are upstream's,
+by which tools distinguish them from registered extensions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from control.resource_metrics.objects import RESOURCES as METRICS
+from kube.json_object import Object
 from kube.resources import RESOURCES
 
-Object = dict[str, Any]
 API_VERSION = "apiregistration.k8s.io/v1"
 AUTOMANAGED = "kube-aggregator.kubernetes.io/automanaged"
 ON_START, ALWAYS = "onstart", "true"

@@ -8,26 +8,24 @@ front-proxy client certificate; the client's own credentials never leave this se
 from __future__ import annotations
 
 import asyncio
-import base64
 import ssl
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 from control.admission.lookup import Objects
 from control.aggregation.discovery_document import Resource
 from control.aggregation.openapi_v2 import Part
 from control.auth.user import SYSTEM_MASTERS, UserInfo
-from control.http import relay
+from control.http import http1
 from control.http.exchange import Header
 from control.node_dialer import check_address
 from control.service_backend import backend
-from kube import errors, tls_settings
+from kube import ca_bundles, client_handshakes, errors
+from kube.json_object import Object
 from kube.tls_files import TlsFiles
 
-Object = dict[str, Any]
 DIAL_SECONDS = 5.0
 DOCUMENT_LIMIT = 8 * 1024 * 1024
 AGGREGATOR = UserInfo("system:kube-aggregator", groups=(SYSTEM_MASTERS,))
@@ -35,7 +33,7 @@ AGGREGATOR = UserInfo("system:kube-aggregator", groups=(SYSTEM_MASTERS,))
 
 @dataclass(frozen=True, slots=True)
 class FrontProxy:
-    """The certificate that this server shows to extensions; without one they cannot tell who asks."""
+    """This server's client certificate for extension servers; without it they cannot authenticate users."""
 
     cert_file: Path | None
     key_file: Path | None
@@ -51,11 +49,11 @@ class Remote:
     available: bool = False
     reason: str = ""
     resources: list[Resource] = field(default_factory=list)
-    """What its discovery document lists."""
+    """Resources of its discovery document."""
     openapi: str = ""
-    """Where its OpenAPI v3 document is, below its own root."""
+    """Path of its OpenAPI v3 document, below its own root."""
     part: Part | None = None
-    """What it adds to the OpenAPI v2 document."""
+    """Its part of the OpenAPI v2 document."""
     _tls: TlsFiles | None = None
 
     @property
@@ -77,17 +75,23 @@ class Remote:
         where = self.spec["service"]
         return f"{where['name']}.{where['namespace']}.svc"
 
-    def context(self) -> ssl.SSLContext:
-        """Return the TLS settings for a new connection: made once for each state of the APIService and of the files."""
+    async def context(self) -> ssl.SSLContext:
+        """Return the TLS settings for a new connection; raises ValueError and OSError.
+
+        They are made in a thread, once for each state of the APIService and of the files.
+        """
         if self._tls is None:
             shown = [f for f in (self.front_proxy.cert_file, self.front_proxy.key_file) if f is not None]
             self._tls = TlsFiles(self._make, shown)
-        return self._tls.current()
+        if self._tls.is_current():
+            return self._tls.current()
+        made: list[ssl.SSLContext] = []
+        current = self._tls.current
+        await client_handshakes.compute(lambda: made.append(current()), self.spec["service"]["namespace"])
+        return made[0]
 
     def _make(self) -> ssl.SSLContext:
-        bundle = self.spec.get("caBundle")
-        trusted = base64.b64decode(bundle).decode("ascii") if bundle else None
-        context = tls_settings.verifying(cadata=trusted)
+        context = ca_bundles.verifying(self.spec.get("caBundle") or "")
         if self.spec.get("insecureSkipTLSVerify"):
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
@@ -101,8 +105,13 @@ class Remote:
         address, port = await backend(lookup, where["namespace"], where["name"], str(where.get("port") or 443))
         try:
             async with asyncio.timeout(DIAL_SECONDS):
-                return await asyncio.open_connection(
-                    check_address(address), port, ssl=self.context(), server_hostname=self.host, limit=256 * 1024
+                return await client_handshakes.open_connection(
+                    check_address(address),
+                    port,
+                    await self.context(),
+                    where["namespace"],
+                    server_hostname=self.host,
+                    limit=256 * 1024,
                 )
         except (TimeoutError, OSError, ValueError) as error:
             why = str(error) or "context deadline exceeded"
@@ -113,16 +122,16 @@ class Remote:
         headers: list[Header] = [(b"accept", b"application/json"), *identity(AGGREGATOR)]
         reader, writer = await self.dial(lookup)
         try:
-            writer.write(relay.request_head("GET", path, self.host, [headers[0]], False, added=headers[1:]))
+            writer.write(http1.request_head("GET", path, self.host, [headers[0]], upgrade=False, added=headers[1:]))
             async with asyncio.timeout(DIAL_SECONDS):
-                head = await relay.read_head(reader)
-                return head.status, await relay.whole(head, reader, writer, DOCUMENT_LIMIT)
+                head = await http1.read_head(reader)
+                return head.status, await http1.whole(head, reader, writer, DOCUMENT_LIMIT)
         finally:
             writer.close()
 
 
 def identity(user: UserInfo) -> list[Header]:
-    """Return the headers that tell an extension who asks (request-header authentication's)."""
+    """Return the headers that name the user for an extension server (request header authentication)."""
     found: list[Header] = [(b"X-Remote-User", _safe(user.name))]
     if user.uid:
         found.append((b"X-Remote-Uid", _safe(user.uid)))
@@ -134,9 +143,15 @@ def identity(user: UserInfo) -> list[Header]:
 
 
 def _safe(text: str) -> bytes:
-    """Return a header's value; what could end a line cannot be in a name."""
-    if any(c in "\r\n\0" for c in text):
-        raise errors.bad_request("a user's name or group cannot be told to an extension server")
+    """Return a header's value; raises 400 for a text that the extension would read as another one.
+
+    A line break ends a header, and blanks around a value do not belong to it (RFC 9110, 5.5).
+    """
+    if any(c in "\r\n\0" for c in text) or text != text.strip():
+        raise errors.bad_request(
+            "the user's name, group, UID or extra value has a line break or blanks at an end and cannot be sent to an "
+            "extension server"
+        )
     return text.encode("utf-8")
 
 

@@ -1,11 +1,11 @@
-"""ABAC (--authorization-mode=ABAC): a file of policies, one in JSON on each line, each of which allows something.
+"""ABAC authorizer (--authorization-mode=ABAC): a file with a policy in JSON on each line.
 
     {"apiVersion": "abac.authorization.kubernetes.io/v1beta1", "kind": "Policy",
      "spec": {"user": "jane", "namespace": "shop", "resource": "pods", "apiGroup": "", "readonly": true}}
 
-Read once at start, as upstream's. `*` stands for everything; a policy with both user and group wants both. It speaks of
-resources (namespace, resource, apiGroup) or of other paths (nonResourcePath, which may end in `*`), and with `readonly` of
-get, list and watch alone. Lines that begin with # are comments.
+The file is read once at the start, as upstream. `*` matches everything; a policy with both user and group requires both. A
+policy allows resources (namespace, resource, apiGroup) or other paths (nonResourcePath, which may end in `*`), with `readonly`
+only get, list and watch. Lines that begin with # are comments.
 """
 
 from __future__ import annotations

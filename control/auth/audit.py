@@ -15,17 +15,18 @@ from typing import Any, Protocol
 
 import msgspec
 
+from control.auth.audit_limits import LONGEST_MESSAGE, cut, shown_annotations, shown_details
 from control.auth.audit_policy import Policy, Verdict
 from control.auth.user import AuthzAttributes, UserInfo, user_info
+from kube.bounded_cache import LONGEST_USER
 from kube.clock import Clock, format_micro_time
 from kube.counters import Counter
-from kube.remembering import LONGEST_USER
+from kube.json_object import Object
 
 EVENTS = Counter("apiserver_audit_event", "Audit events made.")
 LEVELS = Counter("apiserver_audit_level", "Requests by how fully they are noted.", "level")
 ERRORS = Counter("apiserver_audit_error", "Audit events that did not reach their sink.", "plugin")
 REJECTED = Counter("apiserver_audit_requests_rejected", "Requests refused because they could not be noted.")
-Object = dict[str, Any]
 Stamp = datetime | str
 MOST_USERS = 1024
 LONGEST_AGENT = 1024
@@ -72,13 +73,13 @@ class Event(msgspec.Struct, omit_defaults=True, rename="camel"):
 
 
 class Sink(Protocol):
-    """Destination of events, each a line of JSON; what is returned must be waited for before the request goes on."""
+    """Destination of events, each a line of JSON; what is returned must be waited for before the request continues."""
 
     def write(self, line: bytes) -> Awaitable[None] | None: ...
 
 
 @dataclass(slots=True)
-class Note:
+class AuditContext:
     """Audit event of one request; the pipeline completes it."""
 
     auditor: Auditor
@@ -88,7 +89,7 @@ class Note:
     """The value that was sent, for levels that show it."""
     annotations: dict[str, str] = field(default_factory=dict)
     pending: list[Awaitable[None]] = field(default_factory=list)
-    """What the sinks want waited for."""
+    """Writes of the sinks that the request waits for."""
 
     def later(self, writing: Coroutine[Any, Any, None]) -> None:
         """Have the request wait for what writes a stage of it, which ends also where the request is cancelled."""
@@ -98,7 +99,7 @@ class Note:
         self.pending.append(asyncio.shield(task))
 
     async def settled(self) -> None:
-        """Wait for the sinks that want it; raises StatusError where one of them does not let the request through."""
+        """Wait for the sinks that want it; raises StatusError if one of them does not let the request through."""
         while self.pending:
             await self.pending.pop()
 
@@ -108,8 +109,8 @@ class Note:
         if constraint:
             self.event.authentication_metadata = {"impersonationConstraint": constraint}
 
-    def decided(self, allowed: bool, reason: str) -> None:
-        """Note what the authorizers said."""
+    def decided(self, *, allowed: bool, reason: str) -> None:
+        """Record the decision of the authorizers."""
         self.annotations["authorization.k8s.io/decision"] = "allow" if allowed else "forbid"
         self.annotations["authorization.k8s.io/reason"] = reason
 
@@ -118,7 +119,7 @@ class Note:
         return self.verdict.level in ("Request", "RequestResponse")
 
     def shows_response(self, code: int) -> bool:
-        """Say whether an answer's value is looked at: it is shown, or it is a Status that says what went wrong."""
+        """Return whether a response's value is needed: it is logged, or it is a Status with an error."""
         return self.verdict.level == "RequestResponse" or code >= 400
 
     def stage(self, name: str, code: int = 0, answer: Any = None) -> None:
@@ -137,10 +138,10 @@ class Note:
             event.response_status = _status(code, answer)
         bare = self.verdict.omit_managed_fields
         if name != "RequestReceived" and self.shows_request and self.request_object is not None:
-            event.request_object = _object(self.request_object, bare)
+            event.request_object = _object(self.request_object, bare=bare)
         if name == "ResponseComplete" and self.verdict.level == "RequestResponse" and answer is not None:
-            event.response_object = _object(answer, bare)
-        event.annotations = self.annotations
+            event.response_object = _object(answer, bare=bare)
+        event.annotations = shown_annotations(self.annotations)
         # Of anything but a list msgspec 0.22 makes an iterator that it never frees.
         return _encode_lines([event])
 
@@ -158,10 +159,10 @@ class Auditor:
         self.writing: set[asyncio.Task[None]] = set()
         """Tasks that write the stages made outside the event loop."""
         self._users: dict[tuple[Any, ...], msgspec.Raw] = {}
-        """How users are written, by all that is written of them."""
+        """Cache of encoded users, by all fields that are encoded."""
 
     def written(self, task: asyncio.Task[None]) -> None:
-        """Take note that a stage is written, or that it cannot be: its request says so, if it is still there."""
+        """Handle the end of a stage's write: log a failure, which its request also raises if it still waits."""
         self.writing.discard(task)
         if not task.cancelled() and task.exception() is not None:
             log.error("an audit event is lost: %s", task.exception())
@@ -173,8 +174,8 @@ class Auditor:
 
     def begin(
         self, attributes: AuthzAttributes, audit_id: str, uri: str, sources: list[str], user_agent: str
-    ) -> Note | None:
-        """Return the note of a request whose user is known, its first stage written; None where none is wanted."""
+    ) -> AuditContext | None:
+        """Return the note of a request whose user is known, its first stage written; None if none is wanted."""
         verdict = self.policy.verdict(attributes)
         LEVELS.add("None" if verdict is None else verdict.level)
         if verdict is None:
@@ -195,7 +196,7 @@ class Auditor:
         )
         if a.is_resource:
             event.object_ref = Reference(a.resource, a.namespace, a.name, a.group, a.version, a.subresource)
-        note = Note(self, verdict, event)
+        note = AuditContext(self, verdict, event)
         note.stage("RequestReceived")
         return note
 
@@ -214,7 +215,7 @@ class Auditor:
 
 def shown_agent(text: str) -> str:
     """Return a User-Agent as events show it, of bounded length as upstream's (apiserver/pkg/audit/request.go)."""
-    return text if len(text) <= LONGEST_AGENT else text[:LONGEST_AGENT] + "...TRUNCATED"
+    return cut(text, LONGEST_AGENT)
 
 
 def _stamp(moment: datetime) -> Stamp:
@@ -226,11 +227,15 @@ def _status(code: int, answer: Any) -> Object:
     status: Object = {"metadata": {}, "code": code}
     if code >= 400 and isinstance(answer, dict) and answer.get("kind") == "Status":
         status |= {key: answer[key] for key in ("status", "message", "reason", "details") if answer.get(key)}
+        if isinstance(message := status.get("message"), str):
+            status["message"] = cut(message, LONGEST_MESSAGE)
+        if isinstance(details := status.get("details"), dict):
+            status["details"] = shown_details(details)
     return status
 
 
-def _object(found: Any, bare: bool) -> Any:
-    """Return a value as it is recorded: without managedFields where the policy says so, and a list's items encoded.
+def _object(found: Any, *, bare: bool) -> Any:
+    """Return a value as it is recorded: without managedFields if the policy omits them, and a list's items encoded.
 
     Each item is encoded and freed on its own: the interpreter is held for as long as one of these takes.
     """

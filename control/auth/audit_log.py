@@ -38,7 +38,7 @@ class LogFile:
         self._held: list[bytes] = []
         self._timer: asyncio.TimerHandle | None = None
         self._taken = self._done = 0
-        """How many lines were taken, on the loop, and how many of them the thread is done with."""
+        """Lines that were queued, counted on the event loop, and those of them that the thread has finished."""
         self._taken_bytes = self._done_bytes = self._held_bytes = 0
         self.dropped = 0
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -117,7 +117,7 @@ class LogFile:
         self._failing = True
 
     def _append(self, text: bytes) -> int:
-        """Write as many whole lines as the disk takes and return their bytes; raises OSError where it takes nothing."""
+        """Write as many whole lines as the disk takes and return their bytes; raises OSError if it takes nothing."""
         if self._file is None:
             self._file, self._size = _open(self._path), 0
         written = os.write(self._file, text)
@@ -145,5 +145,5 @@ class LogFile:
 
 
 def _open(path: Path) -> int:
-    """Open for appending, readable by nobody else: the log holds what people sent."""
+    """Open for appending with mode 0600: the log contains data of requests."""
     return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -1,7 +1,7 @@
 """Audit levels of requests: audit.k8s.io/v1 Policy.
 
-The first rule that matches a request gives its level; no rule, no note. Levels: None, Metadata (who, what, when, outcome),
-Request (and the object sent), RequestResponse (and the one answered).
+The first rule that matches a request gives its level; a request without one is not logged. Levels: None, Metadata (user,
+object, time, outcome), Request (and the request's object), RequestResponse (and the response's).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ STAGES = ("RequestReceived", "ResponseStarted", "ResponseComplete", "Panic")
 
 
 class PolicyError(ValueError):
-    """The policy file cannot be used; the message says why."""
+    """The policy file cannot be used; the message contains the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class Policy:
 
     @classmethod
     def parse(cls, text: str | bytes) -> Policy:
-        """Read a policy file (YAML); PolicyError where it is not one."""
+        """Read a policy file (YAML); raises PolicyError if it is invalid."""
         try:
             found = msgspec.yaml.decode(text if isinstance(text, bytes) else text.encode())
         except msgspec.DecodeError as error:
@@ -106,17 +106,17 @@ class Policy:
             raise PolicyError("the audit policy has no rules")
         everywhere = frozenset(found.get("omitStages") or ())
         bare = bool(found.get("omitManagedFields"))
-        return cls([_rule(number, r, everywhere, bare) for number, r in enumerate(rules)])
+        return cls([_rule(number, r, everywhere, bare=bare) for number, r in enumerate(rules)])
 
     def verdict(self, attributes: AuthzAttributes) -> Verdict | None:
-        """Return how a request is recorded, None where it is not."""
+        """Return the level and stages of a request, None if it is not logged."""
         for rule in self._rules:
             if rule.matches(attributes):
                 return None if rule.verdict.level == "None" else rule.verdict
         return None
 
 
-def _rule(number: int, found: Mapping[str, Any], everywhere: frozenset[str], bare: bool) -> Rule:
+def _rule(number: int, found: Mapping[str, Any], everywhere: frozenset[str], *, bare: bool) -> Rule:
     level, stages = found.get("level"), frozenset(found.get("omitStages") or ()) | everywhere
     if level not in LEVELS:
         raise PolicyError(f"rules[{number}].level: must be one of {', '.join(LEVELS)}")

@@ -115,7 +115,7 @@ class BatchWebhook(Sink):
         return found
 
     def _is_batch(self) -> bool:
-        """Say whether as much waits as goes at a time."""
+        """Return whether as much waits as goes at a time."""
         return len(self._waiting) >= self._batching.max_size or self._waiting_bytes >= BATCH_BYTES
 
     async def _send(self, lines: list[bytes]) -> None:
@@ -142,7 +142,7 @@ class BatchWebhook(Sink):
 class BlockingWebhook(Sink):
     """Posts each event while its request waits; `strict`: requests that cannot be recorded when they come in are refused."""
 
-    def __init__(self, client: ReviewClient, strict: bool) -> None:
+    def __init__(self, client: ReviewClient, *, strict: bool) -> None:
         self._client, self._strict = client, strict
 
     def write(self, line: bytes) -> Awaitable[None] | None:

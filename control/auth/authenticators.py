@@ -1,8 +1,8 @@
-"""All ways of saying who one is, in upstream's order, and who one is without saying it.
+"""Union of the authenticators in upstream's order, and the anonymous user.
 
-A proxy's word, client certificate, then bearer token: static file, service account, bootstrap, OpenID Connect,
-webhook. The first that knows the credential decides. A token that nobody knows is an error (401), never the anonymous
-user: a client with an expired token should hear of it.
+The order is: authenticating proxy, client certificate, then bearer token by static file, service account, bootstrap token,
+OpenID Connect, webhook. The first authenticator that recognizes the credentials decides. An unknown token is an error
+(401) and does not make the request anonymous, so a client with an expired token gets an error.
 """
 
 from __future__ import annotations
@@ -21,58 +21,55 @@ from kube.errors import StatusError, unauthorized
 ANONYMOUS_USER = UserInfo(ANONYMOUS, "", (UNAUTHENTICATED,))
 HEALTH_PATHS = ("/healthz", "/livez", "/readyz")
 DISCOVERY_PATH = f"/api/v1/namespaces/{CLUSTER_INFO_NAMESPACE}/configmaps/{CLUSTER_INFO}"
-"""What a machine that wants to join reads before it has a credential; to be read, and nothing else."""
+"""Paths that a joining machine reads without credentials, only with GET."""
 
 
 class UnionAuthenticator:
-    """Asks each authenticator in turn and adds the group of everybody who is authenticated."""
+    """Calls the authenticators in order and adds system:authenticated to the user's groups."""
 
     def __init__(self, authenticators: Sequence[Authenticator]) -> None:
         self.replace(authenticators)
 
     def replace(self, authenticators: Sequence[Authenticator]) -> None:
-        """Take others; requests under way are answered by those that they began with."""
+        """Replace the authenticators; running requests use the previous ones."""
         self.authenticators = tuple(authenticators)
 
     async def authenticate(self, credentials: Credentials) -> UserInfo | None:
-        """Return the user, None where the request carried no credential, or raise 401."""
+        """Return the user, None for a request without credentials, or raise 401."""
         start, result = time.perf_counter(), "error"
+        refusal: StatusError | None = None
         try:
-            user = await self._authenticate(credentials)
-            result = "success" if user is not None else "failure"
+            for authenticator in self.authenticators:
+                try:
+                    user = await authenticator.authenticate(credentials)
+                except StatusError as error:
+                    refusal = error
+                    continue
+                if user is not None:
+                    result, user = "success", with_authenticated(user)
+                    USERS.add(_counted(user))
+                    return user
+            if refusal is not None:
+                raise refusal
+            if credentials.token is not None or credentials.certificate is not None:
+                raise unauthorized()
+            result = "failure"
+            return None
         except StatusError as error:
             if error.code == 401 and error.__cause__ is None:
                 result = "failure"
             raise
         finally:
+            refusal = None  # its traceback refers to this frame
             ATTEMPTS.add(result)
             ATTEMPT_SECONDS.observe(result, time.perf_counter() - start)
-        if user is not None:
-            USERS.add(_counted(user))
-        return user
-
-    async def _authenticate(self, credentials: Credentials) -> UserInfo | None:
-        refusal: StatusError | None = None
-        for authenticator in self.authenticators:
-            try:
-                user = await authenticator.authenticate(credentials)
-            except StatusError as error:
-                refusal = error
-                continue
-            if user is not None:
-                return with_authenticated(user)
-        if refusal is not None:
-            raise refusal
-        if credentials.token is not None or credentials.certificate is not None:
-            raise unauthorized()
-        return None
 
 
 _COUNTED = frozenset({"admin", "client", "kube_proxy", "kubelet", "system:serviceaccount:kube-system:default"})
 
 
 def _counted(user: UserInfo) -> str:
-    """Return what a user is counted under; names of people are nobody's business (upstream's compressUsername)."""
+    """Return the label of a user in metrics, which contains no names of people (upstream: compressUsername)."""
     return user.name if user.name in _COUNTED else "email_id" if "@" in user.name else "other"
 
 
@@ -91,7 +88,7 @@ class AnonymousPolicy:
     paths: Collection[str] | None = HEALTH_PATHS
 
     def user(self, path: str, method: str = "GET") -> UserInfo | None:
-        """Return the anonymous user where a path is open to them, None where a credential is needed (401)."""
+        """Return the anonymous user if it may request the path, None if credentials are needed (401)."""
         if self.enabled and (self.paths is None or path in self.paths or (method, path) == ("GET", DISCOVERY_PATH)):
             return ANONYMOUS_USER
         return None

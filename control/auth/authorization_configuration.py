@@ -1,4 +1,4 @@
-"""AuthorizationConfiguration (apiserver.config.k8s.io): which authorizers are asked, and in what order.
+"""AuthorizationConfiguration (apiserver.config.k8s.io): the authorizers and their order.
 
 system:masters come first in any case. Types: Node, RBAC, AlwaysAllow, AlwaysDeny, and any number of Webhooks. While
 the server runs the file is read again when it changes; what is not about webhooks may then be reordered, but neither
@@ -19,9 +19,9 @@ from control.cel import CompileError, Declarations, Program
 from control.cel import compile as compile_cel
 from control.cel.types import STRING, list_of, map_of, object_of
 from kube import names
+from kube.json_object import Object
 from kube.kubeconfig import KubeconfigError
 
-Object = dict[str, Any]
 TYPES = ("Node", "RBAC", "AlwaysAllow", "AlwaysDeny", "Webhook")
 LONGEST_TIMEOUT = 30.0
 MOST_CONDITIONS = 64
@@ -179,7 +179,7 @@ def _one_of(holder: Object, name: str, path: str, allowed: tuple[str, ...]) -> s
 
 
 def connected(entry: Entry, make: Callable[[Path, float], Any]) -> Any:
-    """Return the client of a webhook's entry; raises ConfigurationError where its kubeconfig cannot be used."""
+    """Return the client of a webhook's entry; raises ConfigurationError if its kubeconfig cannot be used."""
     assert entry.kubeconfig is not None
     try:
         return make(entry.kubeconfig, entry.timeout)

@@ -1,4 +1,4 @@
-"""--authorization-mode and what belongs to it, as the entries that an AuthorizationConfiguration would have."""
+"""Converts --authorization-mode and related flags to the entries of an AuthorizationConfiguration."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WEBHOOK_TIMEOUT = 30.0
 
 
 def entries(config: ControlConfig) -> tuple[Entry, ...]:
-    """Return who is asked, in order; raises ConfigurationError, in upstream's words."""
+    """Return the authorizers in order; raises ConfigurationError with upstream's message."""
     modes = config.authorization_modes
     if not modes:
         raise ConfigurationError("at least one authorization-mode must be passed")

@@ -1,8 +1,9 @@
-"""The chain of authorizers: the first with an opinion decides, nobody's opinion is a refusal with everybody's reasons.
+"""The chain of authorizers: the first with an opinion decides; without one the request is denied with all reasons.
 
 Almost all answers come from memory, so `authorize` is no coroutine. An authorizer that has to ask elsewhere (a webhook whose
-answer is not known yet) raises `Unanswered` instead, and whoever can wait asks again with `decide`; expressions, which cannot
-wait in the middle, are evaluated once more with the answer at hand (`Remembering`). Without webhooks nobody pays for it.
+answer is not known yet) raises `DecisionPending` instead, and whoever can wait asks again with `decide`; expressions, which
+cannot wait in the middle, are evaluated once more with the answer at hand (`RetryingAuthorizer`). Without webhooks nobody pays
+for it.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ Answer = tuple[Decision, str]
 T = TypeVar("T")
 
 
-class Unanswered(Exception):
-    """Somebody elsewhere has to be asked first; `decide` does."""
+class DecisionPending(Exception):
+    """A webhook has to be called first; `decide` does that."""
 
     def __init__(self, attributes: AuthzAttributes) -> None:
         super().__init__(attributes)
@@ -44,14 +45,14 @@ class AlwaysAllow:
 
 
 class AlwaysDeny:
-    """Allows nobody anything; it has no opinion, as upstream's, so that those behind it are asked."""
+    """Denies everything by having no opinion, as upstream, so that the next authorizers are called."""
 
     def authorize(self, attributes: AuthzAttributes) -> Answer:
         return Decision.NO_OPINION, "Everything is forbidden."
 
 
-class Asking(Authorizer):
-    """An authorizer that may have to wait: its `authorize` raises Unanswered, and `ask` waits."""
+class AsyncAuthorizer(Authorizer):
+    """Authorizer that may have to wait for a webhook: its `authorize` raises DecisionPending, and `ask` waits."""
 
     async def ask(self, attributes: AuthzAttributes) -> Answer:
         """Return what `authorize` would, after waiting."""
@@ -81,7 +82,7 @@ class UnionAuthorizer:
         return any(link.type == type for link in self.links)
 
     def authorize(self, attributes: AuthzAttributes) -> Answer:
-        """Answer from memory; raises Unanswered where somebody has to be asked."""
+        """Answer from memory; raises DecisionPending if a webhook has to be called."""
         reasons = []
         for link in self.links:
             decision, reason = link.authorizer.authorize(attributes)
@@ -92,13 +93,13 @@ class UnionAuthorizer:
         return Decision.NO_OPINION, "\n".join(reasons)
 
     async def decide(self, attributes: AuthzAttributes) -> Answer:
-        """Answer, waiting for those that have to ask elsewhere."""
+        """Answer, waiting for webhooks."""
         reasons = []
         for link in self.links:
             try:
                 decision, reason = link.authorizer.authorize(attributes)
-            except Unanswered:
-                assert isinstance(link.authorizer, Asking)
+            except DecisionPending:
+                assert isinstance(link.authorizer, AsyncAuthorizer)
                 decision, reason = await link.authorizer.ask(attributes)
             if decision is not Decision.NO_OPINION:
                 return _decided(link, decision, reason)
@@ -119,7 +120,7 @@ async def decide(authorizer: Authorizer, attributes: AuthzAttributes) -> Answer:
     start = time.perf_counter()
     try:
         found = authorizer.authorize(attributes)
-    except Unanswered:
+    except DecisionPending:
         assert isinstance(authorizer, UnionAuthorizer)
         found = await authorizer.decide(attributes)
     AUTHORIZATIONS.observe(_RESULTS[found[0]], time.perf_counter() - start)
@@ -127,15 +128,15 @@ async def decide(authorizer: Authorizer, attributes: AuthzAttributes) -> Answer:
 
 
 async def allowed(authorizer: Authorizer, attributes: AuthzAttributes) -> bool:
-    """Say whether an authorizer allows something."""
+    """Return whether an authorizer allows something."""
     return (await decide(authorizer, attributes))[0] is Decision.ALLOW
 
 
 _RESULTS = {Decision.ALLOW: "allowed", Decision.DENY: "denied", Decision.NO_OPINION: "no-opinion"}
 
 
-class Remembering:
-    """An authorizer for work that cannot wait: what it lacked is asked for, and the work done again from the start.
+class RetryingAuthorizer:
+    """An authorizer for work that cannot wait: what it lacked is requested, and the work done again from the start.
 
     Another thread, in which the roles may change while they are gone through, gets only what was requested.
     """
@@ -150,7 +151,7 @@ class Remembering:
             if asked == attributes:
                 return answer
         if threading.get_ident() != self._thread:
-            raise Unanswered(attributes)
+            raise DecisionPending(attributes)
         return self._authorizer.authorize(attributes)
 
     async def settled(self, work: Callable[[], Awaitable[T]]) -> T:
@@ -158,6 +159,6 @@ class Remembering:
         while True:
             try:
                 return await work()
-            except Unanswered as question:
+            except DecisionPending as question:
                 answer = await decide(self._authorizer, question.attributes)
                 self._known.append((question.attributes, answer))

@@ -12,16 +12,15 @@ from typing import Any
 
 import msgspec
 
-from control.auth.escalation import uncovered
+from control.auth.rule_coverage import uncovered
 from control.auth.rule_set import RuleSet
+from kube.json_object import Object
 
 GROUP = "rbac.authorization.k8s.io"
 AUTOUPDATE = "rbac.authorization.kubernetes.io/autoupdate"
 _READ = ["get", "list", "watch"]
 _WRITE = ["create", "delete", "deletecollection", "patch", "update"]
 _EVENTS = "create,patch,update core,events.k8s.io events"
-
-Object = dict[str, Any]
 
 
 def default_policy() -> list[Object]:
@@ -46,7 +45,7 @@ def default_policy() -> list[Object]:
 
 
 def reconcile(wanted: Object, present: Object | None) -> Object | None:
-    """Return what to write so that the present object gives at least what is wanted; None where it does already.
+    """Return what to write so that the present object gives at least what is wanted; None if it does already.
 
     A binding to another role cannot be changed: the result then has another roleRef than `present`, and the caller
     deletes and creates it.

@@ -1,7 +1,7 @@
-"""The built-in certificate signers: what each accepts, what is approved by itself, and the signing.
+"""The built-in certificate signers: accepted requests, automatic approval, and signing.
 
-A request names its signer; the signer says what subject, names and usages it may have (pkg/apis/certificates/helpers.go and
-pkg/controller/certificates/signer). Requests for a node's client certificate are approved without a person where the requestor
+A request names its signer, which limits its subject, names and usages (pkg/apis/certificates/helpers.go and
+pkg/controller/certificates/signer). Requests for a node's client certificate are approved automatically if the requestor
 may create certificatesigningrequests/nodeclient, or /selfnodeclient for their own.
 """
 
@@ -21,6 +21,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID as EKU
 from control.auth.node import NODES_GROUP
 from control.auth.x509 import subject_user
 from kube import pki, subjects
+from kube.json_object import Object
 
 CLIENT = "kubernetes.io/kube-apiserver-client"
 KUBELET_CLIENT = "kubernetes.io/kube-apiserver-client-kubelet"
@@ -32,7 +33,6 @@ AMBIGUOUS = "the subject has more than one common name"
 LIFETIME = timedelta(days=365)
 MIN_LIFETIME = timedelta(minutes=10)
 
-Object = dict[str, Any]
 
 _EXTENDED = {
     "any": EKU.ANY_EXTENDED_KEY_USAGE,
@@ -52,7 +52,7 @@ _UNREADABLE = (
     x509.InvalidVersion,
     x509.UnsupportedGeneralNameType,
 )
-"""What cryptography says of a request's parts, besides ValueError."""
+"""Exceptions of cryptography for invalid requests, besides ValueError."""
 _BASIC = {"digital signature", "key encipherment"}
 
 
@@ -134,7 +134,7 @@ def _names(request: x509.CertificateSigningRequest) -> dict[str, list[Any]]:
 
 
 def has_condition(csr: Object, kind: str) -> bool:
-    """Say whether a request is Approved, Denied or Failed."""
+    """Return whether a request is Approved, Denied or Failed."""
     return any(c.get("type") == kind for c in csr.get("status", {}).get("conditions") or ())
 
 
@@ -161,5 +161,5 @@ def sign_request(ca: pki.KeyPair, spec: Object, now: datetime) -> bytes:
         names = []
     extended = [_EXTENDED[u] for u in sorted(usages & _EXTENDED.keys())]
     encipher = "key encipherment" in usages
-    signed = pki.sign(ca, request.subject, key, names, extended, now, now + life, encipher)
+    signed = pki.sign(ca, request.subject, key, names, extended, now, now + life, key_encipherment=encipher)
     return signed.public_bytes(serialization.Encoding.PEM)

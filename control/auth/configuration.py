@@ -1,14 +1,13 @@
-"""AuthenticationConfiguration (apiserver.config.k8s.io): the issuers whose ID tokens are believed, and who may be anonymous.
+"""AuthenticationConfiguration (apiserver.config.k8s.io): trusted issuers of ID tokens, and anonymous requests.
 
-Read once at start; a file that cannot be meant stops the server with the field's path, as nobody should find out later
-that nobody, or everybody, gets in. Expressions (CEL) see the token's `claims`, or in userValidationRules the `user`.
+The file is read at the start. An invalid file stops the server with the field's path, because otherwise wrong authentication
+settings would be noticed late. Expressions (CEL) see the token's `claims`, or in userValidationRules the `user`.
 """
 
 from __future__ import annotations
 
 import ssl
 from dataclasses import dataclass
-from typing import Any
 
 from control.auth.authenticators import AnonymousPolicy
 from control.auth.fields import GROUP, ConfigurationError, known, list_at, object_at, read
@@ -17,8 +16,8 @@ from control.cel import CompileError, Declarations, Program
 from control.cel import compile as compile_cel
 from control.cel.types import DYN, STRING, list_of, map_of, object_of
 from kube import urls
+from kube.json_object import Object
 
-Object = dict[str, Any]
 __all__ = ["GROUP", "Authentication", "ConfigurationError", "parse"]
 _CLAIMS = Declarations({"claims": map_of(STRING, DYN)})
 _USER = Declarations(
@@ -100,7 +99,7 @@ def _authority(issuer: Object, path: str) -> str:
     return authority
 
 
-def _mapping(mappings: Object, name: str, path: str, prefixed: bool = True) -> ClaimMapping | None:
+def _mapping(mappings: Object, name: str, path: str, *, prefixed: bool = True) -> ClaimMapping | None:
     found, where = mappings.get(name) or {}, f"{path}.{name}"
     claim, expression = found.get("claim"), found.get("expression")
     if claim and expression:
@@ -165,7 +164,7 @@ def _compiled(expression: str, path: str, declared: Declarations) -> Program:
 
 
 def _check_email(username: ClaimMapping, rules: tuple[Rule, ...], path: str) -> None:
-    """An address makes a name only where somebody asks whether it was verified, as upstream has it."""
+    """Require a check of email_verified if the user name is an email address, as upstream does."""
     if username.expression is None or "claims.email" not in username.expression.source:
         return
     texts = [username.expression.source, *(rule.expression.source for rule in rules)]

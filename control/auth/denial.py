@@ -8,11 +8,13 @@ from __future__ import annotations
 import json
 
 from control.auth.user import AuthzAttributes
-from kube.errors import StatusError, forbidden
+from kube.errors import MOST_SHOWN, StatusError, forbidden
 
 
 def denied(attributes: AuthzAttributes, reason: str = "") -> StatusError:
     """Return the 403 for a request that no authorizer allowed."""
+    if len(reason) > MOST_SHOWN:
+        reason = f"{reason[:MOST_SHOWN]}..."
     message = describe(attributes) + (f": {reason}" if reason else "")
     if not attributes.is_resource:
         return StatusError(403, "Forbidden", f"forbidden: {message}")

@@ -7,8 +7,8 @@ from typing import Any
 import yaml
 
 from kube import duration
+from kube.json_object import Object
 
-Object = dict[str, Any]
 GROUP = "apiserver.config.k8s.io"
 
 

@@ -13,7 +13,7 @@ from itertools import count
 
 from control.auth.rule_set import RuleSet
 from control.auth.user import AuthzAttributes, UserInfo
-from kube.remembering import LONGEST_USER, is_short, on_forget
+from kube.bounded_cache import LONGEST_USER, is_short, on_forget
 
 MOST_GRANTED = 8192
 """Users of namespaces; one with more than ROLES_OF_ONE roles counts several times."""
@@ -27,12 +27,15 @@ _UNKNOWN = object()
 
 
 class Granted:
-    """The rules of the roles that are bound to a user, and the roles that do not exist, for messages."""
+    """The rules of the roles that are bound to a user, and the roles that do not exist, for messages.
 
-    __slots__ = ("missing", "number", "rules")
+    `missing` has the first of those, `unnamed` is the number of the others.
+    """
 
-    def __init__(self, rules: RuleSet, missing: Sequence[str]) -> None:
-        self.rules, self.missing, self.number = rules, missing, next(_numbers)
+    __slots__ = ("missing", "number", "rules", "unnamed")
+
+    def __init__(self, rules: RuleSet, missing: Sequence[str], unnamed: int = 0) -> None:
+        self.rules, self.missing, self.unnamed, self.number = rules, missing, unnamed, next(_numbers)
 
     def weight(self) -> int:
         return 1 + (len(self.rules.blocks) + len(self.rules.paths) + len(self.missing)) // ROLES_OF_ONE

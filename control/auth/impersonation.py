@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from control.auth import denial
 from control.auth.authorizers import decide
 from control.auth.node import NODE_PREFIX, NODES_GROUP
-from control.auth.service_accounts import groups_of, split_username
+from control.auth.service_account_names import groups_of, split_username
 from control.auth.user import (
     ANONYMOUS,
     AUTHENTICATED,
@@ -36,19 +36,19 @@ _AUTHENTICATION = "authentication.k8s.io"
 NODE_NAME = "authentication.kubernetes.io/node-name"
 NODE_KEYS = "authentication.kubernetes.io/associated-node-keys"
 ALL_AT_ONCE = 4
-"""So many groups or extras are first asked about together, as "*"."""
+"""Number of groups or extras from which on they are first authorized together, as "*"."""
 
 
 @dataclass(frozen=True, slots=True)
-class Acting:
-    """Whom a request acts as, and the verb that allowed it where it was a constrained one."""
+class Impersonation:
+    """The impersonated user, and the constrained verb that allowed it ("": the verb `impersonate`)."""
 
     user: UserInfo
     constraint: str = ""
 
 
 def wanted(headers: Iterable[tuple[bytes, bytes]]) -> UserInfo | None:
-    """Return whom the headers name, as they name them; None where they name nobody.
+    """Return the user that the headers name; None without impersonation headers.
 
     `headers` are the raw ASGI pairs (lower-case names). Raises 400 for groups, a uid or extra without a user.
     """
@@ -74,8 +74,8 @@ def wanted(headers: Iterable[tuple[bytes, bytes]]) -> UserInfo | None:
     return UserInfo(name, uid, tuple(groups), {key: tuple(values) for key, values in extra.items()})
 
 
-async def impersonate(asked: AuthzAttributes, whom: UserInfo, authorizer: Authorizer) -> Acting:
-    """Return whom a request acts as: `asked` is the request of the real user. Raises 403, with the first way's reason."""
+async def impersonate(asked: AuthzAttributes, whom: UserInfo, authorizer: Authorizer) -> Impersonation:
+    """Return the impersonated user; `asked` is the request of the real user. Raises 403 with the first check's reason."""
     refusal: StatusError | None = None
     async for check in _ways(asked, whom, authorizer):
         if not isinstance(check, StatusError):
@@ -85,23 +85,25 @@ async def impersonate(asked: AuthzAttributes, whom: UserInfo, authorizer: Author
     raise refusal
 
 
-async def _ways(asked: AuthzAttributes, whom: UserInfo, authorizer: Authorizer) -> AsyncIterator[Acting | StatusError]:
+async def _ways(
+    asked: AuthzAttributes, whom: UserInfo, authorizer: Authorizer
+) -> AsyncIterator[Impersonation | StatusError]:
     for way, requestor, name in _constrained(asked.user, whom):
         verb = f"impersonate:{way}"
         on = replace(asked, user=requestor, verb=f"impersonate-on:{way}:{asked.verb}")
         problem = await _refused(authorizer, on)
         problem = problem or await _checked(authorizer, _whom(requestor, verb, whom, name), whom)
-        yield problem or Acting(_completed(whom, nodes=True), verb)
+        yield problem or Impersonation(_completed(whom, nodes=True), verb)
     for attributes in (a for part in _legacy(asked.user, whom) for a in part):
         problem = await _refused(authorizer, attributes)
         if problem is not None:
             yield problem
             return
-    yield Acting(_completed(whom, nodes=False))
+    yield Impersonation(_completed(whom, nodes=False))
 
 
 def _constrained(user: UserInfo, whom: UserInfo) -> Iterator[tuple[str, UserInfo, str]]:
-    """Yield the constrained ways that lead to a user, as whom the authorizers see the real one, and the name asked about."""
+    """Yield the constrained impersonation modes for a user, with the user to authorize and the requested name."""
     alone = not (whom.uid or whom.groups or whom.extra)
     node, account = _node(whom.name), split_username(whom.name)
     if node and alone:
@@ -178,7 +180,7 @@ async def _checked(authorizer: Authorizer, parts: list[Part], whom: UserInfo) ->
 
 
 def _never(attributes: AuthzAttributes, whom: UserInfo) -> StatusError | None:
-    """Refuse what nobody may be given in a constrained way."""
+    """Refuse users that constrained impersonation never allows."""
     why = ""
     if attributes.resource == "groups":
         if "" in whom.groups:
@@ -201,7 +203,7 @@ async def _refused(authorizer: Authorizer, attributes: AuthzAttributes) -> Statu
     return None if decision is Decision.ALLOW else denial.denied(attributes, reason)
 
 
-def _completed(whom: UserInfo, nodes: bool) -> UserInfo:
+def _completed(whom: UserInfo, *, nodes: bool) -> UserInfo:
     """Add the groups that follow from a user's name."""
     groups, account = whom.groups, split_username(whom.name)
     if nodes and _node(whom.name):

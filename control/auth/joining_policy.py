@@ -1,6 +1,6 @@
 """Permissions of joining machines and of nodes for their certificates: kubeadm's roles with Wherry's names.
 
-The holder of a bootstrap token for nodes may ask for a node's client certificate and for the proxy's, which are approved
+The holder of a bootstrap token for nodes may request a node's client certificate and for the proxy's, which are approved
 without a person; look at Nodes (is the name taken?); and read how the cluster's nodes are configured. Everybody, also
 without a credential, may read the discovery document. A node renews its own certificate, the proxy its own. The encrypted
 certificates of the control plane are read with tokens made for that alone.
@@ -8,15 +8,12 @@ certificates of the control plane are read with tokens made for that alone.
 
 from __future__ import annotations
 
-from typing import Any
-
 from control.auth.bootstrap_policy import AUTOUPDATE, GROUP, rule
 from control.auth.node import NODES_GROUP
 from control.auth.user import ANONYMOUS
 from kube.bootstrap_tokens import CLUSTER_INFO, CLUSTER_INFO_NAMESPACE, CONTROL_PLANE_GROUP, NODE_GROUP
 from kube.certificates import PROXY_USER
-
-Object = dict[str, Any]
+from kube.json_object import Object
 
 CONFIGURATION = "kubelet-config,kube-proxy,wherry-config"
 _APPROVED = "system:certificates.k8s.io:certificatesigningrequests:"

@@ -1,6 +1,6 @@
-"""The use of tokens kept in Secrets is recorded: the day in a label of the Secret, and in a ConfigMap since when that is done.
+"""Records the use of tokens in Secrets: the day in a label of the Secret, and the start of the recording in a ConfigMap.
 
-Whoever cleans up unused tokens relies on both. A day is written once a Secret, beside the request, which does not wait for it.
+The legacy token cleaner relies on both. A day is written once for each Secret; the request does not wait for it.
 Upstream: pkg/serviceaccount/legacy.go, pkg/controlplane/controller/legacytokentracking.
 """
 
@@ -12,6 +12,7 @@ from datetime import UTC, timedelta
 from typing import Any
 
 from control.auth.secret_tokens import LAST_USED, TRACKING
+from kube import cancellation
 from kube.api import core_v1, meta_v1
 from kube.client import Client
 from kube.clock import Clock
@@ -20,7 +21,10 @@ from kube.errors import StatusError
 log = logging.getLogger(__name__)
 NAMESPACE = "kube-system"
 KEPT_SECONDS = 1800.0
-"""How often the ConfigMap is looked for, should somebody delete it."""
+"""Seconds between checks whether the ConfigMap exists."""
+
+MOST_NOTED = 10_000
+"""Secrets of a day that are known to be written, and uses that wait for that. Others are written at a later use."""
 
 
 class LegacyTokenUse:
@@ -28,7 +32,9 @@ class LegacyTokenUse:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._noted: dict[tuple[str, str], str] = {}
+        self._noted: set[tuple[str, str]] = set()
+        """Secrets whose use today is recorded or about to be."""
+        self._today = ""
         self._waiting: asyncio.Queue[tuple[str, str, str]] = asyncio.Queue()
 
     def used(self, secret: dict[str, Any]) -> None:
@@ -37,16 +43,20 @@ class LegacyTokenUse:
         today, tomorrow = f"{now:%Y-%m-%d}", f"{now + timedelta(days=1):%Y-%m-%d}"
         key = metadata["namespace"], metadata["name"]
         # Another server's clock may be a little ahead: its day is not taken back.
-        if metadata.get("labels", {}).get(LAST_USED) in (today, tomorrow) or self._noted.get(key) == today:
+        if metadata.get("labels", {}).get(LAST_USED) in (today, tomorrow):
             return
-        self._noted[key] = today
+        if self._today != today or len(self._noted) >= MOST_NOTED:
+            self._today, self._noted = today, set()
+        if key in self._noted or self._waiting.qsize() >= MOST_NOTED:
+            return
+        self._noted.add(key)
         self._waiting.put_nowait((*key, today))
 
     async def run(self, client: Client) -> None:
         """Write until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._keep_since(client), name="since when uses of tokens are noted")
-            group.create_task(self._write(client), name="uses of tokens")
+            cancellation.start(group, lambda: self._keep_since(client), "since when uses of tokens are noted")
+            cancellation.start(group, lambda: self._write(client), "uses of tokens")
 
     async def _write(self, client: Client) -> None:
         while True:
@@ -55,7 +65,7 @@ class LegacyTokenUse:
             try:
                 await client.patch(core_v1.Secret, name, namespace, patch)
             except StatusError as error:
-                self._noted.pop((namespace, name), None)  # the next use tries again
+                self._noted.discard((namespace, name))  # the next use tries again
                 if not error.not_found:
                     log.warning("the use of the token %s/%s could not be noted: %s", namespace, name, error)
 

@@ -17,13 +17,13 @@ from control.auth import references
 from control.auth.bootstrap_policy import rule
 from control.auth.rule_set import RuleSet
 from control.auth.user import AuthzAttributes, Decision, UserInfo
+from kube.json_object import Object
 from kube.selectors import SelectorError, parse_fields
 
 NODES_GROUP = "system:nodes"
 NODE_PREFIX = "system:node:"
 LEASE_NAMESPACE = "kube-node-lease"
 
-Object = dict[str, Any]
 Thing = tuple[str, str, str]
 """(resource plural, namespace, name)"""
 
@@ -60,7 +60,7 @@ def node_of(user: UserInfo) -> str:
 
 
 class NodeAuthorizer:
-    """Allows kubelets what they need and has no opinion on anybody else."""
+    """Allows kubelets what they need and has no opinion on other users."""
 
     follows = ("pods", "persistentvolumes", "volumeattachments.storage.k8s.io", "resourceslices.resource.k8s.io")
 
@@ -77,9 +77,9 @@ class NodeAuthorizer:
         """Take one change of a followed resource."""
         gone = event == "DELETED"
         if target == "pods":
-            self._pod(obj, gone)
+            self._pod(obj, gone=gone)
         elif target == "persistentvolumes":
-            self._volume(obj, gone)
+            self._volume(obj, gone=gone)
         else:
             thing = (target.partition(".")[0], "", obj["metadata"]["name"])
             node = obj.get("spec", {}).get("nodeName", "")
@@ -102,7 +102,7 @@ class NodeAuthorizer:
         for obj in objects:
             self.changed(target, "ADDED", obj)
 
-    def _pod(self, pod: Object, gone: bool) -> None:
+    def _pod(self, pod: Object, *, gone: bool) -> None:
         metadata, spec = pod["metadata"], pod.get("spec", {})
         key = (metadata.get("namespace", ""), metadata["name"])
         node = spec.get("nodeName", "")
@@ -138,7 +138,7 @@ class NodeAuthorizer:
         for thing in things:
             self._users[thing][node] += 1
 
-    def _volume(self, volume: Object, gone: bool) -> None:
+    def _volume(self, volume: Object, *, gone: bool) -> None:
         name = volume["metadata"]["name"]
         for secret in self._volumes.pop(name, (None, set[tuple[str, str]]()))[1]:
             self._secret_volumes[secret].discard(name)
@@ -154,7 +154,7 @@ class NodeAuthorizer:
             self._secret_volumes[secret].add(name)
 
     def reaches(self, node: str, resource: str, namespace: str, name: str) -> bool:
-        """Say whether there is a path from an object to a node."""
+        """Return whether there is a path from an object to a node."""
         if node in self._users.get((resource, namespace, name), ()):
             return True
         if resource == "persistentvolumes":
@@ -174,7 +174,7 @@ class NodeAuthorizer:
         return (Decision.NO_OPINION, reason) if reason is not None else (Decision.ALLOW, "")
 
     def _refusal(self, node: str, a: AuthzAttributes) -> str | None:
-        """Return why a kubelet may not, "" for no particular reason, None where it may."""
+        """Return why a kubelet may not, "" for no particular reason, None if it may."""
         kind = (a.group, a.resource)
         name = a.name
         if a.group == "" and a.resource in ("secrets", "configmaps"):

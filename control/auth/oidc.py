@@ -33,6 +33,8 @@ ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES
 FETCH_SECONDS = 10.0
 """Seconds between two looks at an issuer's keys, at least, and for one of them at most."""
 DOCUMENT_LIMIT = 1024 * 1024
+NOT_BEFORE_LEEWAY = 60.0
+"""Seconds that the issuer's clock may be ahead (go-oidc's verify.go)."""
 
 
 class IssuerAway(Exception):
@@ -50,7 +52,7 @@ class ClaimMapping:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """An expression over the claims or the user that must be true, and what is said (in the log) where it is not."""
+    """An expression over the claims or the user that must be true, and what is parsed (in the log) where it is not."""
 
     expression: Program
     message: str
@@ -85,7 +87,7 @@ class KeySet:
         self._lock = asyncio.Lock()
 
     async def find(self, key_id: str) -> jwt.PyJWK | None:
-        """Return a key, None where the issuer has no such key; raises IssuerAway."""
+        """Return a key, None if the issuer has no such key; raises IssuerAway."""
         if key_id not in self._keys:
             async with self._lock:
                 if key_id not in self._keys and self._clock.monotonic() - self._fetched >= FETCH_SECONDS:
@@ -96,12 +98,14 @@ class KeySet:
     async def _fetch(self) -> dict[str, jwt.PyJWK]:
         import aiohttp  # where no issuer is believed, its 150 ms of start-up are for nothing
 
+        from kube.http_connector import Connector
+
         issuer = self._issuer
-        context = tls_settings.verifying(cadata=issuer.authority or None)
+        context = await asyncio.to_thread(tls_settings.verifying, cadata=issuer.authority or None)
         where = issuer.discovery_url or issuer.url.rstrip("/") + "/.well-known/openid-configuration"
         timeout = aiohttp.ClientTimeout(total=FETCH_SECONDS)
         try:
-            async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context), timeout=timeout) as session:
+            async with aiohttp.ClientSession(connector=Connector(ssl=context), timeout=timeout) as session:
                 document = await _json(session, where)
                 if document.get("issuer") != issuer.url:
                     raise IssuerAway(f"{where} is of issuer {document.get('issuer')!r}")
@@ -140,12 +144,12 @@ class OIDCAuthenticator:
     async def authenticate(self, credentials: Credentials) -> UserInfo | None:
         """Return the user of a token of this issuer; None for other tokens, 401 for a bad one."""
         token = credentials.token
-        said = unverified(token) if token is not None else None
-        if token is None or said is None or said.issuer != self.issuer.url:
+        parsed = unverified(token) if token is not None else None
+        if token is None or parsed is None or parsed.issuer != self.issuer.url:
             return None
-        algorithm = said.header.get("alg")
+        algorithm = parsed.header.get("alg")
         try:
-            key = await self._keys.find(said.key_id)
+            key = await self._keys.find(parsed.key_id)
             if key is None or algorithm not in ALGORITHMS:
                 raise unauthorized()
             claims = jwt.decode(
@@ -170,7 +174,7 @@ class OIDCAuthenticator:
 
     def _user(self, claims: Claims) -> UserInfo:
         now = self._clock.now().timestamp()
-        if not _number(claims, "nbf", now) <= now < _number(claims, "exp", 0.0):
+        if not _number(claims, "nbf", now) - NOT_BEFORE_LEEWAY <= now < _number(claims, "exp", 0.0):
             raise jwt.InvalidTokenError("it is past its time, or before it")
         for claim, value in self.issuer.required.items():
             if claims.get(claim) != value:

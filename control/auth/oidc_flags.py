@@ -1,7 +1,7 @@
-"""kube-apiserver's --oidc-* flags as the AuthenticationConfiguration that they stand for (one issuer).
+"""Converts kube-apiserver's --oidc-* flags to an AuthenticationConfiguration with one issuer.
 
-The prefix of names follows upstream's rule: the issuer's URL and # where none is given, but none for e-mail addresses, and
-none at all where the flag says `-`.
+The prefix of user names follows upstream's rule: by default the issuer's URL and #, but none for e-mail addresses; `-` means
+no prefix.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from control.config import ControlConfig
 
 
 def authentication(config: ControlConfig) -> Authentication:
-    """Return what the flags say, no issuer where they name none; raises ConfigurationError, OSError."""
+    """Return the issuer of the flags, if any; raises ConfigurationError, OSError."""
     if not config.oidc_issuer_url and not config.oidc_client_id:
         return Authentication()
     if not config.oidc_issuer_url or not config.oidc_client_id:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
-Object = dict[str, Any]
+from kube.json_object import Object
 
 
 def containers(pod_spec: Object) -> Iterator[Object]:

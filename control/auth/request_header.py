@@ -1,4 +1,4 @@
-"""Requests that come through an authenticating proxy: it shows its own certificate and says in headers who asks.
+"""Request header authentication: an authenticating proxy has a client certificate, and names the user in headers.
 
 The headers are believed only on a connection whose client certificate was signed by the front-proxy authority (an authority of
 its own) for one of the allowed names; on any other connection they are as if not sent.
@@ -43,7 +43,7 @@ class Clearing:
     """Takes the configured headers off requests once their user is known, so that no extension server believes a client's.
 
     Extension servers read the names from ConfigMap `extension-apiserver-authentication`. The names that this server
-    itself sends (the defaults) are replaced where a request is passed on (`control.http.relay`).
+    itself sends (the defaults) are replaced where a request is passed on (`control.http.http1`).
     """
 
     def __init__(self, headers: Headers) -> None:
@@ -80,7 +80,7 @@ class RequestHeaderAuthenticator:
         self._username, self._uid, self._group, self._extra = _lists(headers)
 
     async def authenticate(self, credentials: Credentials) -> UserInfo | None:
-        """Return who the proxy says; None where no proxy speaks."""
+        """Return the user in the proxy's headers; None if the client is no proxy."""
         if credentials.certificate is None or not credentials.headers:
             return None
         name = _first(credentials.headers, self._username)

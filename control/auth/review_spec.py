@@ -1,14 +1,13 @@
-"""Between what authorizers are asked (`AuthzAttributes`) and the spec of an access review, in both directions."""
+"""Converts authorization attributes (`AuthzAttributes`) to the spec of an access review, and back."""
 
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from control.auth.user import AuthzAttributes, UserInfo
+from kube.json_object import Object
 from kube.selectors import SelectorError, parse_fields, parse_labels
 
-Object = dict[str, Any]
 _FIELD = re.compile(r"[A-Za-z0-9_./\[\]-]+")
 _LABEL = re.compile(r"[A-Za-z0-9_./-]*")
 _LABEL_OPERATORS = {"in": "In", "notin": "NotIn", "exists": "Exists", "!": "DoesNotExist"}
@@ -74,7 +73,7 @@ def _labels(text: str) -> list[Object]:
 
 
 def attributes_of(user: UserInfo, spec: Object) -> AuthzAttributes:
-    """Read what a review asks about."""
+    """Parse the attributes of a review."""
     path = spec.get("nonResourceAttributes")
     if path is not None:
         return AuthzAttributes(user, path.get("verb", ""), path=path.get("path", ""))

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from kube.errors import FieldError, forbidden_field, invalid, invalid_value, required
+from kube.json_object import Object
 
-Object = dict[str, Any]
 _ATTRIBUTES = "spec.resourceAttributes"
 
 
@@ -30,7 +28,7 @@ def check(kind: str, obj: Object) -> None:
         raise invalid("authorization.k8s.io", kind, "", problems)
 
 
-def _spec(spec: Object, own: bool) -> list[FieldError]:
+def _spec(spec: Object, *, own: bool) -> list[FieldError]:
     asked, path = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
     problems = []
     if asked is not None and path is not None:

@@ -6,7 +6,6 @@ Each takes what the request's spec says and returns the `status` to answer with;
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from control.auth.authenticators import with_authenticated
 from control.auth.authorizers import decide
@@ -14,10 +13,11 @@ from control.auth.node import node_of
 from control.auth.rule_set import count_values
 from control.auth.setup import Auth
 from control.auth.user import SYSTEM_MASTERS, AuthzAttributes, Credentials, Decision, UserInfo, user_info
+from control.pacing import TimeSlice
 from control.weight import VALUE
 from kube.errors import StatusError, bad_request
+from kube.json_object import Object
 
-Object = dict[str, Any]
 MOST_RULES_WEIGHT = 4 << 20
 """Weight of the rules that a SelfSubjectRulesReview lists: 50 000 texts. There is no limit upstream."""
 
@@ -64,7 +64,7 @@ def subject(spec: Object) -> UserInfo:
 
 
 async def access(auth: Auth, attributes: AuthzAttributes) -> Object:
-    """Return the status of an access review that asks about these."""
+    """Return the status of an access review with these attributes."""
     decision, reason = await decide(auth.authorizer, attributes)
     status: Object = {"allowed": decision is Decision.ALLOW}
     if decision is Decision.DENY:
@@ -76,32 +76,27 @@ async def access(auth: Auth, attributes: AuthzAttributes) -> Object:
     return status
 
 
-def self_subject_rules_review(auth: Auth, user: UserInfo, namespace: str) -> tuple[Object, int]:
+async def self_subject_rules_review(auth: Auth, user: UserInfo, namespace: str) -> tuple[Object, int]:
     """Return a SelfSubjectRulesReview's status, what `kubectl auth can-i --list` shows, and its weight (control/weight.py).
 
     The first rules alone are listed of those that weigh more than MOST_RULES_WEIGHT together.
     """
     if not namespace:
         raise bad_request("no namespace on request")
-    rules, weight = list[Object](), 0
+    about, paths, weight = list[Object](), list[Object](), 0
     problems = _unresolved(auth, user)
+    time_slice = TimeSlice()
     for rule in _rules_of(auth, user, namespace):
+        await time_slice.step()
         weight += _weight(rule, MOST_RULES_WEIGHT - weight)
         if weight > MOST_RULES_WEIGHT:
             problems.append("too many rules to list them all")
             break
-        rules.append(rule)
-    status: Object = {
-        "resourceRules": [
-            {k: r[k] for k in ("verbs", "apiGroups", "resources", "resourceNames") if r.get(k)}
-            for r in rules
-            if r.get("resources")
-        ],
-        "nonResourceRules": [
-            {"verbs": r["verbs"], "nonResourceURLs": r["nonResourceURLs"]} for r in rules if r.get("nonResourceURLs")
-        ],
-        "incomplete": bool(problems),
-    }
+        if rule.get("resources"):
+            about.append({k: rule[k] for k in ("verbs", "apiGroups", "resources", "resourceNames") if rule.get(k)})
+        if rule.get("nonResourceURLs"):
+            paths.append({"verbs": rule["verbs"], "nonResourceURLs": rule["nonResourceURLs"]})
+    status: Object = {"resourceRules": about, "nonResourceRules": paths, "incomplete": bool(problems)}
     if problems:
         status["evaluationError"] = problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]"
     return status, weight
@@ -123,7 +118,7 @@ def _weight(rule: Object, most: int) -> int:
 
 
 def _unresolved(auth: Auth, user: UserInfo) -> list[str]:
-    """Return why rules may be missing: what a webhook allows nobody can list, and what a node may do depends on its pods."""
+    """Return why rules may be missing: permissions by a webhook cannot be listed, and those of a node depend on its pods."""
     found = []
     node = node_of(user)
     if node and auth.authorizer.has("Node"):

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import hmac
 from datetime import datetime
-from typing import Any
 
 from control.auth.encoding import secret_text
+from kube.json_object import Object
 
 ISSUER = "kubernetes/serviceaccount"
 SECRET_TYPE = "kubernetes.io/service-account-token"
@@ -19,10 +19,8 @@ NAME_ANNOTATION, UID_ANNOTATION = "kubernetes.io/service-account.name", "kuberne
 LAST_USED, INVALID_SINCE = "kubernetes.io/legacy-token-last-used", "kubernetes.io/legacy-token-invalid-since"
 """Labels of such a Secret: the day of its last use, and the day from which on it is refused."""
 TRACKING = "kube-apiserver-legacy-service-account-token-tracking"
-"""The ConfigMap in kube-system that says since which day uses are recorded."""
+"""The ConfigMap in kube-system with the day since which uses are recorded."""
 _CLAIM = "kubernetes.io/serviceaccount/"
-
-Object = dict[str, Any]
 
 
 def make_claims(namespace: str, account: str, account_uid: str, secret: str) -> Object:
@@ -45,7 +43,7 @@ def read_claims(claims: Object) -> tuple[str, str, str, str]:
 
 
 def holds(secret: Object | None, token: str, now: datetime) -> bool:
-    """Say whether a Secret still stands for a token."""
+    """Return whether a Secret still stands for a token."""
     if secret is None or secret.get("type") != SECRET_TYPE:
         return False
     deleted = secret["metadata"].get("deletionTimestamp")

@@ -1,7 +1,7 @@
-"""All of authentication and authorization put together, as the API server needs it.
+"""Assembles authentication and authorization for the API server.
 
-The server makes one `Auth`, feeds every object of `follows` into it from the watch cache (`replaced` once, then `changed`), and
-asks `authenticator`, `anonymous`, `impersonation.impersonate` and `authorizer` on each request.
+The server creates one `Auth`, passes every object of the resources in `follows` to it from the watch cache (`replaced` once,
+then `changed`), and calls `authenticator`, `anonymous`, `impersonation.impersonate` and `authorizer` for each request.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from cryptography import x509
 from control.auth.abac import ABACAuthorizer
 from control.auth.authenticators import AnonymousPolicy, UnionAuthenticator
 from control.auth.authorization_configuration import Entry, connected
-from control.auth.authorizers import AlwaysAllow, AlwaysDeny, Asking, Link, MastersAuthorizer, UnionAuthorizer
+from control.auth.authorizers import AlwaysAllow, AlwaysDeny, AsyncAuthorizer, Link, MastersAuthorizer, UnionAuthorizer
 from control.auth.node import NodeAuthorizer
 from control.auth.oidc import Issuer, OIDCAuthenticator
 from control.auth.rbac import RBACAuthorizer
 from control.auth.request_header import RequestHeaderAuthenticator
-from control.auth.service_account import Lookup, ServiceAccountAuthenticator
+from control.auth.service_account_tokens import Lookup, ServiceAccountAuthenticator
+from control.auth.static_tokens import BootstrapTokenAuthenticator, StaticTokenAuthenticator
 from control.auth.token_signer import ISSUER, TokenSigner
-from control.auth.tokens import BootstrapTokenAuthenticator, StaticTokenAuthenticator
 from control.auth.user import Authenticator, Authorizer
 from control.auth.webhooks.access import WebhookAuthorizer
 from control.auth.webhooks.client import ReviewClient
@@ -35,7 +35,7 @@ from kube.clock import Clock
 
 @dataclass(slots=True)
 class Auth:
-    """Authentication and authorization. The first three follow configuration files while the server runs."""
+    """Authentication and authorization. The first three are reloaded with their configuration files."""
 
     authenticator: UnionAuthenticator
     anonymous: AnonymousPolicy
@@ -49,7 +49,7 @@ class Auth:
     abac: ABACAuthorizer | None = None
 
     def believe(self, issuers: Sequence[Issuer]) -> None:
-        """Believe ID tokens of these issuers; those that were believed before keep the keys that were fetched."""
+        """Trust the ID tokens of these issuers; known issuers keep their fetched keys."""
         authenticators = list(self.authenticator.authenticators)
         before = [a for a in authenticators if isinstance(a, OIDCAuthenticator)]
         at = next((i for i, a in enumerate(authenticators) if isinstance(a, OIDCAuthenticator)), None)
@@ -62,8 +62,10 @@ class Auth:
         ]
         self.authenticator.replace([*others[:at], *fresh, *others[at:]])
 
-    def ask(self, entries: Sequence[Entry], make_client: Callable[[Path, float], ReviewClient]) -> list[Asking]:
-        """Ask these authorizers from now on; return the webhooks that are not asked any more. Raises ConfigurationError."""
+    def ask(
+        self, entries: Sequence[Entry], make_client: Callable[[Path, float], ReviewClient]
+    ) -> list[AsyncAuthorizer]:
+        """Use these authorizers from now on; return the webhooks that are no longer used. Raises ConfigurationError."""
         own: dict[str, Authorizer] = {"Node": self.node, "RBAC": self.rbac}
         own |= {"AlwaysAllow": AlwaysAllow(), "AlwaysDeny": AlwaysDeny()}
         if self.abac is not None:
@@ -75,23 +77,23 @@ class Auth:
                 authorizer = WebhookAuthorizer(connected(entry, make_client), entry.webhook, self.clock)
             assert authorizer is not None
             links.append(Link(entry.type, entry.name, authorizer))
-        before = [link.authorizer for link in self.authorizer.links if isinstance(link.authorizer, Asking)]
+        before = [link.authorizer for link in self.authorizer.links if isinstance(link.authorizer, AsyncAuthorizer)]
         self.authorizer.replace(links)
         return before
 
     @property
     def follows(self) -> tuple[str, ...]:
-        """The resources (Resource.target) that must be fed in."""
+        """The resources (Resource.target) whose objects must be passed in."""
         return (*self.rbac.follows, *self.node.follows)
 
     def changed(self, target: str, event: str, obj: dict[str, Any]) -> None:
-        """Take one change (ADDED, MODIFIED, DELETED) of a followed resource."""
+        """Apply one change (ADDED, MODIFIED, DELETED) of a watched resource."""
         for follower in (self.rbac, self.node):
             if target in follower.follows:
                 follower.changed(target, event, obj)
 
     def replaced(self, target: str, objects: Iterable[dict[str, Any]]) -> None:
-        """Take the full list of one followed resource."""
+        """Replace all objects of a watched resource."""
         found = list(objects)
         for follower in (self.rbac, self.node):
             if target in follower.follows:

@@ -9,8 +9,8 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from control.auth import secret_tokens
-from control.auth.service_accounts import groups_of, username
-from control.auth.user import UserInfo
+from control.auth.service_account_names import groups_of, username
+from control.auth.user import AUTHENTICATED, UserInfo
 from control.auth.x509 import CREDENTIAL_ID
 from kube.errors import unauthorized
 
@@ -63,36 +63,67 @@ def make_claims(
     }
 
 
-class Seen(NamedTuple):
-    """Content of a token signed by this server: its user, and the objects that must exist for it to be valid."""
+class TokenContent(NamedTuple):
+    """Content of a token signed by this server: its user, times, audiences, and the objects that must exist for it to be valid.
 
-    claims: Claims
+    The content of a Secret's token is what `secret` has, in the order of `secret_tokens.read_claims`, and its user.
+    """
+
     user: UserInfo
-    bound: tuple[tuple[str, str, Claims], ...]
+    audiences: frozenset[str] = frozenset()
+    not_before: float = 0
+    expires: float = 0
+    bound: tuple[tuple[str, str, str, str], ...] = ()
+    """Resource, namespace, name and uid of each object."""
+    secret: tuple[str, str, str, str] | None = None
 
 
-def read(claims: Claims) -> Seen:
-    """Read a token's claims; raises 401 where they contradict each other."""
+def read(claims: Claims) -> TokenContent:
+    """Read a token's claims; raises 401 if they contradict each other."""
     if claims["iss"] == secret_tokens.ISSUER:
-        return Seen(claims, UserInfo(""), ())  # its secret is looked at each time
+        return _of_secret(claims)
     private = claims.get("kubernetes.io") or {}
     namespace, account = private.get("namespace", ""), private.get("serviceaccount") or {}
     name, uid = account.get("name", ""), account.get("uid", "")
     if claims.get("sub") != username(namespace, name):
         raise unauthorized()
-    bound: list[tuple[str, str, Claims]] = [("serviceaccounts", namespace, account)]
+    bound = [("serviceaccounts", namespace, name, uid)]
     extra: dict[str, tuple[str, ...]] = {}
     if "jti" in claims:
         extra[CREDENTIAL_ID] = (f"JTI={claims['jti']}",)
     if secret := private.get("secret"):
-        bound.append(("secrets", namespace, secret))
+        bound.append(_object("secrets", namespace, secret))
     if pod := private.get("pod"):
-        bound.append(("pods", namespace, pod))
+        bound.append(_object("pods", namespace, pod))
         extra[_EXTRA + "pod-name"], extra[_EXTRA + "pod-uid"] = (pod["name"],), (pod["uid"],)
     if node := private.get("node"):
         if not pod:  # a pod's token tells the node, but is bound to the pod alone
-            bound.append(("nodes", "", node))
+            bound.append(_object("nodes", "", node))
         extra[_EXTRA + "node-name"] = (node["name"],)
         if node.get("uid"):
             extra[_EXTRA + "node-uid"] = (node["uid"],)
-    return Seen(claims, UserInfo(username(namespace, name), uid, groups_of(namespace), extra), tuple(bound))
+    audiences = claims.get("aud", [])
+    return TokenContent(
+        UserInfo(username(namespace, name), uid, _groups(namespace), extra),
+        frozenset((audiences,) if isinstance(audiences, str) else audiences),
+        claims.get("nbf", 0),
+        claims.get("exp", 0),
+        tuple(bound),
+    )
+
+
+def _of_secret(claims: Claims) -> TokenContent:
+    secret = secret_tokens.read_claims(claims)
+    namespace, name, uid, _ = secret
+    if claims.get("sub") != username(namespace, name):
+        raise unauthorized()
+    return TokenContent(UserInfo(username(namespace, name), uid, _groups(namespace)), secret=secret)
+
+
+def _groups(namespace: str) -> tuple[str, ...]:
+    """Return all groups of an account, so that none has to be added to its user at each request."""
+    return (*groups_of(namespace), AUTHENTICATED)
+
+
+def _object(resource: str, namespace: str, ref: Claims) -> tuple[str, str, str, str]:
+    return resource, namespace, ref.get("name", ""), ref.get("uid", "")

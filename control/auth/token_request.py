@@ -1,30 +1,34 @@
-"""serviceaccounts/token: a new token for an account, bound to what the request names.
+"""serviceaccounts/token: issues a token for an account, bound to the object that the request names.
 
-A kubelet asks with 3607 s for the tokens it mounts into pods; such a token, if it is for the API server alone, lives a year and
-carries `warnafter`, for clients that never read the file again (KEP-1205, --service-account-extend-token-expiration).
+A kubelet requests tokens for pods with 3607 s; such a token, if it is only for the API server, is valid for a year and has the
+claim `warnafter`, for clients that never read the file again (KEP-1205, --service-account-extend-token-expiration).
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
 
-from control.auth.service_account import ServiceAccountAuthenticator
+from control.auth.service_account_tokens import ServiceAccountAuthenticator
 from control.auth.token_claims import Bound, make_claims
 from control.auth.token_signer import TokenSigner
 from kube.clock import Clock, format_time
-from kube.errors import FieldError, bad_request, conflict, invalid, invalid_value, not_found
+from kube.errors import FieldError, bad_request, conflict, invalid, invalid_value, not_found, too_long, too_many
+from kube.json_object import Object
 
 DEFAULT_SECONDS = 3600
 MIN_SECONDS = 600
 MAX_SECONDS = 1 << 32
 WARN_ONLY_SECONDS = 3607
 EXTENDED_SECONDS = 365 * 24 * 3600
+MOST_AUDIENCES = 64
+LONGEST_AUDIENCES = 8192
+"""Bytes of all audiences in the token's JSON. There is no limit upstream; here a token has to be shorter than
+`unverified_token.LONGEST`."""
 _GROUP = "authentication.k8s.io"
 _BINDABLE = {"Pod": "pods", "Secret": "secrets", "Node": "nodes"}
 
-Object = dict[str, Any]
 Lookup = Callable[[str, str, str], Object | None]
 
 
@@ -38,15 +42,15 @@ def token_request(
 ) -> Object:
     """Return the TokenRequest with its defaults and its status filled in, to be answered with 201.
 
-    Raises 422 for a bad life time, 404 and 409 where the bound object is not there or is another, 400 where it cannot be
-    bound to.
+    Raises 422 for a bad life time and for too many or too long audiences, 404 and 409 where the bound object is not there or
+    is another, 400 where it cannot be bound to.
     """
     spec: Object = {"expirationSeconds": DEFAULT_SECONDS} | {
         k: v for k, v in (obj.get("spec") or {}).items() if v is not None
     }
-    spec["audiences"] = spec.get("audiences") or list(accounts.audiences)
     seconds = spec["expirationSeconds"]
-    errors: list[FieldError] = []
+    errors = _audience_errors(spec.get("audiences") or [])
+    spec["audiences"] = spec.get("audiences") or list(accounts.audiences)
     if seconds < MIN_SECONDS:
         detail = "may not specify a duration less than 10 minutes"
         errors.append(invalid_value("spec.expirationSeconds", seconds, detail))
@@ -79,6 +83,14 @@ def token_request(
         "spec": spec,
         "status": status,
     }
+
+
+def _audience_errors(audiences: list[str]) -> list[FieldError]:
+    if len(audiences) > MOST_AUDIENCES:
+        return [too_many("spec.audiences", len(audiences), MOST_AUDIENCES)]
+    if len(json.dumps(audiences)) > LONGEST_AUDIENCES:
+        return [too_long("spec.audiences", LONGEST_AUDIENCES)]
+    return []
 
 
 def _bound(lookup: Lookup, account: Object, ref: Object) -> dict[str, Bound]:

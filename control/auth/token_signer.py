@@ -32,12 +32,12 @@ class TokenSigner:
         return jwt.encode(claims, self._key, self._algorithm, headers={"kid": self._kid, "typ": ""})
 
     def verify(self, token: str) -> Claims | None:
-        """Return the claims of a token this issuer signed, None where it is not ours; raise 401 where it is forged."""
-        said = unverified(token)
-        if said is None or said.issuer not in (self.issuer, secret_tokens.ISSUER):
+        """Return the claims of a token this issuer signed, None if it is not ours; raise 401 if it is forged."""
+        parsed = unverified(token)
+        if parsed is None or parsed.issuer not in (self.issuer, secret_tokens.ISSUER):
             return None
         for key_id, key in self._public.items():
-            if said.key_id and said.key_id != key_id:
+            if parsed.key_id and parsed.key_id != key_id:
                 continue
             try:
                 return dict(jwt.decode(token, key, algorithms=[algorithm(key)], options=_SIGNATURE_ONLY))

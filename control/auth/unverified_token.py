@@ -1,7 +1,7 @@
 """Bearer tokens in the form of a JWT before their signature is checked: bounded in length, and decoded once.
 
-Anybody can send one, and each authenticator of such tokens reads who issued it. What it says counts for nothing until the
-issuer's key has verified it.
+Any client can send one, and each authenticator of such tokens reads its issuer. The claims must not be used until the
+issuer's key has verified the signature.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ class Unverified(NamedTuple):
 
     @property
     def issuer(self) -> str:
-        """Return who issued the token, "" where it names nobody."""
+        """Return the token's issuer, "" if it has none."""
         issuer = self.claims.get("iss")
         return issuer if isinstance(issuer, str) else ""
 
     @property
     def key_id(self) -> str:
-        """Return which of the issuer's keys signed the token, "" where it does not say."""
+        """Return the ID of the key that signed the token, "" if it has none."""
         return str(self.header.get("kid") or "")
 
 
 def unverified(token: str) -> Unverified | None:
-    """Return what a token says, None for one that is no JWT or too long."""
+    """Return issuer and key ID of a token, None if it is not a JWT or too long."""
     return _decoded(token) if len(token) <= LONGEST and token.count(".") == 2 else None
 
 
 @functools.lru_cache(maxsize=1)
 def _decoded(token: str) -> Unverified | None:
-    """Decode a token, once for all authenticators: they are asked one after the other."""
+    """Decode a token, once for all authenticators: they run one after the other."""
     try:
         found = jwt.decode_complete(token, options={"verify_signature": False})
     except (jwt.PyJWTError, RecursionError):

@@ -76,7 +76,7 @@ class Authorizer(Protocol):
     def authorize(self, attributes: AuthzAttributes) -> tuple[Decision, str]:
         """Return the decision and the reason for it, from memory and without waiting.
 
-        Where somebody elsewhere must be asked it raises authorizers.Unanswered; authorizers.decide can wait.
+        Where somebody elsewhere must be asked it raises authorizers.DecisionPending; authorizers.decide can wait.
         """
         ...
 
@@ -93,5 +93,5 @@ class Authenticator(Protocol):
     """Turns credentials into a user."""
 
     async def authenticate(self, credentials: Credentials) -> UserInfo | None:
-        """Return the user, None where this kind of credential is absent, or raise StatusError(401) where it is bad."""
+        """Return the user, None if this kind of credential is absent, or raise StatusError(401) where it is bad."""
         ...

@@ -1,7 +1,7 @@
 """Cost of calls while an expression runs: cel-go's runtime costs, by the sizes of the actual values.
 
-A string is charged a tenth of its length each time that it is gone through. What a function makes counts too where it can be
-much larger than what it is given. A function that is not in the table costs 1.
+A string costs a tenth of its length for each traversal. A function's result costs too if it can be much larger than its
+arguments. A function that is not in the table costs 1.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _product(a: Any, b: Any) -> int:
 
 
 def _replaced(a: Any, old: Any, new: Any, *_: Any) -> int:
-    """The result counts too: it can be the square of what is given."""
+    """Charge the result too, which can be the square of the arguments."""
     if type(a) is not str or type(old) is not str:
         return 1
     return max(1, _tenth(len(a) + a.count(old) * size_of(new)))

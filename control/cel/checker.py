@@ -55,7 +55,7 @@ class Checker:
         """The variables that the expression refers to."""
         self._local: dict[str, int] = {}
         self._mixed = 0
-        """Greater than 0 where literals may hold values of different types: among the arguments of format()."""
+        """Greater than 0 if literals may hold values of different types: among the arguments of format()."""
 
     def check(self, node: Node) -> Type:
         """Return the expression's type, and leave each part's on it; raises CompileError."""
@@ -139,7 +139,8 @@ class Checker:
         results = [r for form in forms if form.method == method and (r := _fits(form, arguments)) is not None]
         if not results:
             return self.issue(
-                node, f"found no matching overload for '{node.function}' applied to '{_applied(arguments, method)}'"
+                node,
+                f"found no matching overload for '{node.function}' applied to '{_applied(arguments, method=method)}'",
             )
         self._literal_argument(node)
         found = results[0]
@@ -303,7 +304,7 @@ def _parameters(type_: Type) -> list[str]:
     return [name for inner in type_.params for name in _parameters(inner)]
 
 
-def _applied(arguments: list[Type], method: bool) -> str:
+def _applied(arguments: list[Type], *, method: bool) -> str:
     if method:
         return f"{arguments[0]}.({', '.join(map(str, arguments[1:]))})"
     return f"({', '.join(map(str, arguments))})"

@@ -79,9 +79,9 @@ class _Compiler:
         elif inner.kind == "map":
             convert = inner.params[1].convert
         if node.test:
-            return _has(operand, key, inner.kind == "object")
+            return _has(operand, key, of_object=inner.kind == "object")
         if node.optional or node.operand.type.kind in ("optional", "dyn"):
-            return _select_any(operand, key, convert, node.optional)
+            return _select_any(operand, key, convert, optional=node.optional)
 
         def closure(frame: Frame) -> Any:
             value = operand(frame)
@@ -225,7 +225,7 @@ class _Compiler:
         return closure
 
 
-def _junction(stops: bool) -> Callable[[Closure, Closure], Closure]:
+def _junction(*, stops: bool) -> Callable[[Closure, Closure], Closure]:
     """&& stops at false, || at true; an error on one side is none where the other decides."""
 
     def make(left: Closure, right: Closure) -> Closure:
@@ -253,13 +253,13 @@ def _ternary(condition: Closure, yes: Closure, no: Closure) -> Closure:
 
 
 _SPECIAL: dict[str, Callable[..., Closure]] = {
-    "_&&_": _junction(False),
-    "_||_": _junction(True),
+    "_&&_": _junction(stops=False),
+    "_||_": _junction(stops=True),
     "_?_:_": _ternary,
 }
 
 
-def _has(operand: Closure, key: str, of_object: bool) -> Closure:
+def _has(operand: Closure, key: str, *, of_object: bool) -> Closure:
     """Test for a field; an object's field that is null is not there, a map's entry is."""
 
     def closure(frame: Frame) -> Any:
@@ -274,7 +274,7 @@ def _has(operand: Closure, key: str, of_object: bool) -> Closure:
     return closure
 
 
-def _select_any(operand: Closure, key: str, convert: Callable[[Any], Any] | None, optional: bool) -> Closure:
+def _select_any(operand: Closure, key: str, convert: Callable[[Any], Any] | None, *, optional: bool) -> Closure:
     """Select from what may be an optional value, or from dyn."""
 
     def closure(frame: Frame) -> Any:

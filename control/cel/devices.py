@@ -1,7 +1,7 @@
 """Variables of device selectors: only `device`, with its driver, attributes and capacity.
 
-Attributes and capacities are looked up by domain and then by name; what a driver names without a domain is in the driver's own.
-A domain that a device has nothing of is an empty map and not an error, so that `device.attributes["x"].?y` and has() work on
+Attributes and capacities are looked up by domain and then by name; a name without a domain belongs to the driver's own domain.
+A domain without attributes of a device is an empty map and not an error, so that `device.attributes["x"].?y` and has() work on
 every device. Upstream: dynamic-resource-allocation/cel.
 """
 
@@ -18,10 +18,10 @@ from control.cel.program import Declarations, Program, compile
 from control.cel.types import BOOL, STRING, Type, map_of, object_of, parse
 from control.cel.values import Optional
 from kube.api import resource_v1
-from kube.remembering import remembered
+from kube.bounded_cache import bounded_cache
 
 COST_LIMIT = 1_000_000
-"""What one selector may cost on one device (CELSelectorExpressionMaxCost)."""
+"""Cost limit of one selector on one device (CELSelectorExpressionMaxCost)."""
 MAX_LENGTH = 10 * 1024
 """Bytes of a selector at most."""
 COMPILING = 40
@@ -68,11 +68,11 @@ _DECLARATIONS = Declarations(
 )
 
 
-@remembered(256, longest=10 * 1024)
+@bounded_cache(256, longest=10 * 1024)
 def compile_selector(expression: str) -> Program:
-    """Compile a selector; raises CompileError where it is wrong or does not give a bool.
+    """Compile a selector; raises CompileError if it is wrong or does not give a bool.
 
-    Raises TooMuchHere where that costs too much on the event loop.
+    Raises TooMuchHere if that costs too much on the event loop.
     """
     inline.spent(COMPILING * len(expression))
     program = compile(expression, _DECLARATIONS)
@@ -114,7 +114,7 @@ def split_name(name: str, driver: str) -> tuple[str, str]:
 
 
 def attribute_of(attributes: Mapping[str, resource_v1.DeviceAttribute], name: str, driver: str) -> object | None:
-    """Return what identifies the value of an attribute, None where the device has none of that name."""
+    """Return what identifies the value of an attribute, None if the device has none of that name."""
     found = attributes.get(name)
     if found is None:
         domain, own = split_name(name, driver)

@@ -1,6 +1,6 @@
 """String formats of custom resources' schemas: a table of name -> test, those of kube-openapi's strfmt that CRDs may use.
 
-A format that is not in the table is no constraint. Durations are Go's (`1h30m`) as well as the words strfmt takes.
+An unknown format is no constraint. Durations are Go's (`1h30m`) and those of strfmt with words.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _CARD = re.compile(
 
 
 def valid(name: str, text: str) -> bool:
-    """Say whether a text has a format; any text has one that is not known."""
+    """Return whether a text matches a format; every text matches an unknown one."""
     test = _TESTS.get(name.replace("-", ""))
     return True if test is None else test(text)
 
@@ -71,7 +71,7 @@ def _uuid(version: int = 0) -> Callable[[str], bool]:
 
 
 def _uri(text: str) -> bool:
-    """As Go's url.ParseRequestURI takes it: absolute, or a path from the root."""
+    """Return whether Go's url.ParseRequestURI accepts the text: an absolute URL, or a path from the root."""
     if not text or any(ord(c) < 0x21 or ord(c) == 0x7F for c in text):
         return False
     try:
@@ -97,10 +97,10 @@ def _date_time(text: str) -> bool:
 def _isbn(length: int) -> Callable[[str], bool]:
     def test(text: str) -> bool:
         digits = text.replace("-", "").replace(" ", "")
-        if len(digits) == 10 and length in (0, 10) and re.fullmatch(r"\d{9}[\dX]", digits):
+        if len(digits) == 10 and length in (0, 10) and re.fullmatch(r"[0-9]{9}[0-9X]", digits):
             values = [10 if c == "X" else int(c) for c in digits]
             return sum((10 - i) * v for i, v in enumerate(values)) % 11 == 0
-        if len(digits) == 13 and length in (0, 13) and digits.isdigit():
+        if len(digits) == 13 and length in (0, 13) and digits.isascii() and digits.isdigit():
             return sum((1, 3)[i % 2] * int(c) for i, c in enumerate(digits)) % 10 == 0
         return False
 

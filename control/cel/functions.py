@@ -1,4 +1,4 @@
-"""Implements CEL's own functions on Python values. Each checks its arguments, as dyn ones come unchecked."""
+"""CEL's own functions on Python values. Each checks its arguments, because those of type dyn are not type-checked."""
 
 from __future__ import annotations
 

@@ -185,7 +185,7 @@ _SEMVER = re.compile(
 )
 
 
-def semver(a: Any, normalize: Any = False) -> Semver:
+def semver(a: Any, normalize: Any = False) -> Semver:  # noqa: FBT002 - a function of expressions
     text(a)
     given = a
     if normalize:

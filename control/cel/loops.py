@@ -50,7 +50,7 @@ def _each(visit: Visit, node: Loop) -> Callable[[Frame], Iterator[None]]:
     return steps
 
 
-def _quantifier(whole: bool) -> Callable[[Visit, Loop], Closure]:
+def _quantifier(*, whole: bool) -> Callable[[Visit, Loop], Closure]:
     """all (`whole`) and exists: the first item that decides ends it, errors count only if none does."""
 
     def make(visit: Visit, node: Loop) -> Closure:
@@ -152,8 +152,8 @@ def _transformed(visit: Visit, node: Loop) -> Closure:
 
 
 LOOPS: dict[str, Callable[[Visit, Loop], Closure]] = {
-    "all": _quantifier(True),
-    "exists": _quantifier(False),
+    "all": _quantifier(whole=True),
+    "exists": _quantifier(whole=False),
     "exists_one": _exists_one,
     "filter": _filter,
     "map": _mapped,

@@ -10,9 +10,11 @@ from control.cel.syntax import Bind, Call, Ident, Literal, Loop, MakeList, MakeM
 from control.cel.values import Uint
 
 DEEPEST = 60
+"""Maximum nesting of parentheses and operators (each level takes a dozen frames of Python's stack here)."""
 _LONGEST_NUMBER = 100
-"""How deep parentheses and operators may nest (each level takes a dozen frames of Python's stack here)."""
+"""Maximum number of digits of an integer literal: converting more takes time that grows with their square."""
 LONGEST = 100_000
+"""Maximum length of an expression, in code points."""
 _TOKEN = re.compile(
     r"""(?P<space>(?:\s+|//[^\n]*)+)
     |(?P<number>0[xX][0-9a-fA-F]+[uU]?|(?:\d+\.\d+|\.\d+)(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+|\d+[uU]?)
@@ -157,14 +159,14 @@ class _Parser:
                 at = self.take()[2]
                 kind, name, where = self.take()
                 if kind == "quoted":
-                    node = Select(at, node, name[1:-1], text == ".?")
+                    node = Select(at, node, name[1:-1], optional=text == ".?")
                     continue
                 if kind != "name" or name in ("in", "true", "false", "null"):
                     self.fail(where, f"Syntax error: no viable alternative at input '.{name}'")
                 if text == "." and self.peek() == "(":
                     node = self.call(name, node)
                 else:
-                    node = Select(at, node, name, text == ".?")
+                    node = Select(at, node, name, optional=text == ".?")
             elif text in ("[", "[?"):
                 at = self.take()[2]
                 index = self.expression()
@@ -218,7 +220,7 @@ class _Parser:
             return MakeMap(at, entries, optional)
         self.fail(at, f"Syntax error: mismatched input '{text}'")
 
-    def entries(self, end: str, names: bool = False) -> tuple[list[tuple[Node, Node]], list[bool]]:
+    def entries(self, end: str, *, names: bool = False) -> tuple[list[tuple[Node, Node]], list[bool]]:
         entries: list[tuple[Node, Node]] = []
         optional: list[bool] = []
         while self.peek() != end:

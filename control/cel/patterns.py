@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kube.remembering import remembered
+from kube.bounded_cache import bounded_cache
 
 
 class PatternError(ValueError):
@@ -15,7 +15,7 @@ LONGEST = 8 * 1024
 """Characters of a pattern; RE2 takes seconds for some that are longer."""
 
 
-@remembered(512, longest=4096)
+@bounded_cache(512, longest=4096)
 def compiled(pattern: str) -> Any:
     """Return a compiled pattern; raises PatternError."""
     if len(pattern) > LONGEST:
@@ -32,7 +32,7 @@ def compiled(pattern: str) -> Any:
 
 
 def found(pattern: str, text: str) -> bool:
-    """Say whether a pattern occurs in a text (Go's MatchString: anchored only where the pattern says so)."""
+    """Return whether a pattern occurs in a text (Go's MatchString: anchored only by the pattern itself)."""
     return _found(pattern, text) if len(text) <= SHORT else compiled(pattern).search(text) is not None
 
 
@@ -40,7 +40,7 @@ SHORT = 256
 """Characters up to which an answer is cached."""
 
 
-@remembered(4096)
+@bounded_cache(4096)
 def _found(pattern: str, text: str) -> bool:
     # RE2 gives up the interpreter while it searches, and may have to wait for it longer than it searched.
     return compiled(pattern).search(text) is not None

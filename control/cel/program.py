@@ -24,7 +24,7 @@ from control.cel.signatures import STANDARD, Signatures
 from control.cel.types import Type
 
 PER_CALL_LIMIT = 1_000_000
-"""What one evaluation may cost (apiserver's PerCallLimit)."""
+"""Cost limit of one evaluation (apiserver's PerCallLimit)."""
 _FUNCTIONS: dict[str, Callable[..., Any]] = (
     functions.FUNCTIONS | conversions.FUNCTIONS | times.FUNCTIONS | libraries.FUNCTIONS | kubernetes.FUNCTIONS
 )
@@ -64,14 +64,14 @@ class Program:
     ) -> None:
         self.source, self.result, self.used = source, result, used
         self.estimated_cost = cost
-        """The most that an evaluation can cost as far as the declared types' sizes tell."""
+        """Maximum cost of an evaluation, by the sizes in the declared types."""
         self._closure = closure
         self._conversions = {n: t.convert for n, t in variables.items() if n in used and t.convert is not None}
 
     def evaluate(self, variables: Mapping[str, Any], budget: int = PER_CALL_LIMIT) -> Result:
         """Return the value for these variables; raises EvaluationError, and BudgetExceeded past `budget`.
 
-        Raises TooMuchHere where the work that this belongs to may cost less than that on the event loop.
+        Raises TooMuchHere if the work that this belongs to may cost less than that on the event loop.
         """
         held = dict(variables)
         for name, convert in self._conversions.items():

@@ -1,7 +1,7 @@
-"""Signatures of all functions: the table that expressions are checked against.
+"""Signatures of all functions, against which expressions are type-checked.
 
 A line is `name (arguments) result`, with `receiver.` before the parentheses for a method; capital letters are type
-parameters. What a function does is found under its name in `control.cel.functions` and `control.cel.libraries`.
+parameters. `control.cel.functions` and `control.cel.libraries` implement the functions by name.
 """
 
 from __future__ import annotations

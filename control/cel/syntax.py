@@ -38,7 +38,7 @@ class Select(Node):
 
     __slots__ = ("field", "operand", "optional", "test")
 
-    def __init__(self, at: int, operand: Node, field: str, optional: bool = False) -> None:
+    def __init__(self, at: int, operand: Node, field: str, *, optional: bool = False) -> None:
         super().__init__(at)
         self.operand, self.field, self.optional, self.test = operand, field, optional, False
 

@@ -9,12 +9,12 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from control.cel.errors import EvaluationError, no_overload
 from control.cel.values import SECOND, Duration, Timestamp
-from kube.remembering import remembered
+from kube.bounded_cache import bounded_cache
 
 Function = Callable[..., Any]
 
 
-@remembered(256)
+@bounded_cache(256)
 def _zone(name: str) -> Any:
     try:
         if name[:1] in "+-" or name[:1].isdigit():
@@ -26,7 +26,7 @@ def _zone(name: str) -> Any:
         raise EvaluationError(f"unknown time zone {name}") from None
 
 
-def _part(read: Callable[[datetime], int], of_duration: int = 0, milliseconds: bool = False) -> Function:
+def _part(read: Callable[[datetime], int], of_duration: int = 0, *, milliseconds: bool = False) -> Function:
     def function(a: Any, zone: Any = "UTC") -> int:
         if type(a) is Duration and of_duration:
             whole = abs(a.ns) // of_duration
@@ -57,5 +57,5 @@ FUNCTIONS: dict[str, Function] = {
     "getHours": _part(lambda t: t.hour, 3600 * SECOND),
     "getMinutes": _part(lambda t: t.minute, 60 * SECOND),
     "getSeconds": _part(lambda t: t.second, SECOND),
-    "getMilliseconds": _part(lambda t: 0, 1_000_000, True),
+    "getMilliseconds": _part(lambda t: 0, 1_000_000, milliseconds=True),
 }

@@ -7,9 +7,9 @@ from typing import Any
 
 
 class Type:
-    """A type. Objects have `fields` (by the name that expressions use), resolved when first asked for.
+    """A type. Objects have `fields` (by the name that expressions use), resolved when first requested.
 
-    `size` is the most that a value can hold (characters, items, entries), None where nothing says: cost estimates go by it.
+    `size` is the most that a value can hold (characters, items, entries), None if nothing says: cost estimates go by it.
     `unique` is the list type of Kubernetes, "set" or "map" with `keys`, whose values are equal in any order.
     """
 
@@ -68,7 +68,7 @@ _SHOWN = {
 
 
 def _double(value: Any) -> Any:
-    """JSON does not tell 1 from 1.0."""
+    """JSON does not distinguish 1 and 1.0."""
     return float(value) if type(value) is int else value
 
 
@@ -135,7 +135,7 @@ def split(text: str) -> list[str]:
 
 
 def assignable(given: Type, wanted: Type, bound: dict[str, Type]) -> bool:
-    """Say whether a value of one type fits another; parameters are bound to what they meet first, or widened to dyn."""
+    """Return whether a value of one type fits another; parameters are bound to what they meet first, or widened to dyn."""
     if wanted.kind == "param":
         known = bound.get(wanted.name)
         if known is None or known.kind == "dyn":

@@ -190,7 +190,7 @@ def size_of(value: Any) -> int:
 
 
 def int64(value: int) -> int:
-    """Return an int result; raises EvaluationError where it overflows."""
+    """Return an int result; raises EvaluationError if it overflows."""
     if MIN <= value <= MAX:
         return value
     raise EvaluationError("integer overflow")

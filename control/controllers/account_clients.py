@@ -1,7 +1,7 @@
 """Clients for controllers in a process of their own, each with the token of its service account (TokenRequest).
 
-They share one transport without a credential. An account is made where it is missing, and its token asked for as the manager,
-when a controller first needs it; it is asked for again when a fifth of its hour is left, or when the server refuses it
+They share one transport without a credential. An account is made where it is missing, and its token requested as the manager,
+when a controller first needs it; it is requested again when a fifth of its hour is left, or when the server refuses it
 (client-go's and controller-manager's clientbuilder).
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from control.controllers import service_accounts
+from control.controllers import controller_accounts
 from control.controllers.identities import NAMESPACE, account_user
 from kube.api import authentication_v1, core_v1
 from kube.build import user_agent
@@ -57,12 +57,12 @@ class AccountTransport:
         self._transport, self._manager, self._account, self._clock = transport, manager, account, clock
         self._agent = user_agent(command, account_user(account).name)
         self._token, self._renew_at = "", float("-inf")
-        self._asking = asyncio.Lock()
+        self._request_lock = asyncio.Lock()
 
     async def request(
         self, method: str, path: str, *, headers: Mapping[str, str] | None = None, **options: Any
     ) -> Response:
-        """Send a request and return the whole answer. Raises StatusError where there is no token available."""
+        """Send a request and return the whole answer. Raises StatusError if there is no token available."""
         for last in (False, True):
             ours = await self._headers()
             sent = {**(headers or {}), **ours}
@@ -89,21 +89,23 @@ class AccountTransport:
 
     # -- the token --------------------------------------------------------------------------------------------------
     async def _headers(self) -> dict[str, str]:
-        async with self._asking:
+        async with self._request_lock:
             if self._clock.monotonic() >= self._renew_at:
                 await self._renew()
             return {"Authorization": f"Bearer {self._token}", "User-Agent": self._agent}
 
     def _forget(self, refused: Mapping[str, str]) -> None:
-        """Ask for another token, unless that was done since this one was sent."""
+        """Request another token, unless that was done since this one was sent."""
         if refused["Authorization"] == f"Bearer {self._token}":
             self._renew_at = float("-inf")
 
     async def _renew(self) -> None:
-        await service_accounts.ensure(self._manager, self._account)
-        wish = authentication_v1.TokenRequest(spec=authentication_v1.TokenRequestSpec(expiration_seconds=TOKEN_SECONDS))
+        await controller_accounts.ensure(self._manager, self._account)
+        request = authentication_v1.TokenRequest(
+            spec=authentication_v1.TokenRequestSpec(expiration_seconds=TOKEN_SECONDS)
+        )
         now = self._clock.monotonic()
-        made = await self._manager.post(core_v1.ServiceAccount, self._account, NAMESPACE, "token", wish)
+        made = await self._manager.post(core_v1.ServiceAccount, self._account, NAMESPACE, "token", request)
         status = msgspec.json.decode(made, type=authentication_v1.TokenRequest).status
         life = (parse_time(status.expiration_timestamp or "") - self._clock.now()).total_seconds()
         self._token, self._renew_at = status.token or "", now + max(life, SHORTEST_LIFE) * (1 - LEEWAY)

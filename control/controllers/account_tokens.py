@@ -15,10 +15,10 @@ from control.auth.token_signer import TokenSigner
 from control.controllers.context import Context
 from kube import pki
 from kube.api import core_v1
-from kube.client import name_of, namespace_of
 from kube.controller import Controller
 from kube.errors import StatusError
 from kube.informer import Change
+from kube.object_names import name_of, namespace_of
 
 
 class AccountTokenController:

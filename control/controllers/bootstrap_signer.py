@@ -23,7 +23,7 @@ KEY = f"{CLUSTER_INFO_NAMESPACE}/{CLUSTER_INFO}"
 
 
 def signing_token(secret: core_v1.Secret) -> Token | None:
-    """Return the token that a Secret holds, None where it is none or not one for signing."""
+    """Return the token that a Secret holds, None if it is none or not one for signing."""
     try:
         data = {key: base64.b64decode(text, validate=True).decode() for key, text in secret.data.items()}
         token = bootstrap_tokens.parse(f"{data.get('token-id', '')}.{data.get('token-secret', '')}")
@@ -63,7 +63,7 @@ class BootstrapSigner:
         await self.controller.run()
 
     async def reconcile(self, key: str) -> float | None:
-        """Sign the document anew where it needs it; return the seconds until the next token expires."""
+        """Sign the document again where it needs it; return the seconds until the next token expires."""
         document = self._documents.get(key)
         if document is None:
             return None

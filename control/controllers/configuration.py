@@ -22,7 +22,7 @@ KIND = "KubeControllerManagerConfiguration"
 
 
 class ConfigurationError(ValueError):
-    """The file cannot be used; the message says why."""
+    """The file is invalid; the message is the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ def parse_document(found: dict[str, Any]) -> Settings:
         _autoscaling(_Section(found, "hPAController", "horizontalPodAutoscaler")),
         _lifecycle(_Section(found, "nodeLifecycleController")),
         _Section(found, "legacySATokenCleaner").time("cleanUpPeriod", YEAR) or YEAR,
-        _Section(found, "kubeCloudShared").flag("useServiceAccountCredentials", False),
+        _Section(found, "kubeCloudShared").flag("useServiceAccountCredentials", default=False),
     )
 
 
@@ -88,11 +88,15 @@ def _lifecycle(section: _Section) -> LifecycleSettings:
     usual = LifecycleSettings()
     return LifecycleSettings(
         eviction_rate=section.number("nodeEvictionRate", usual.eviction_rate),
-        secondary_rate=section.number("secondaryNodeEvictionRate", usual.secondary_rate),
-        unhealthy_share=section.number("unhealthyZoneThreshold", usual.unhealthy_share),
-        large_zone=int(section.number("largeClusterSizeThreshold", usual.large_zone)),
-        grace=section.time("nodeMonitorGracePeriod", usual.grace) or usual.grace,
-        startup_grace=section.time("nodeStartupGracePeriod", usual.startup_grace) or usual.startup_grace,
+        secondary_eviction_rate=section.number("secondaryNodeEvictionRate", usual.secondary_eviction_rate),
+        unhealthy_zone_threshold=section.number("unhealthyZoneThreshold", usual.unhealthy_zone_threshold),
+        large_cluster_size_threshold=int(
+            section.number("largeClusterSizeThreshold", usual.large_cluster_size_threshold)
+        ),
+        monitor_grace_period=section.time("nodeMonitorGracePeriod", usual.monitor_grace_period)
+        or usual.monitor_grace_period,
+        startup_grace_period=section.time("nodeStartupGracePeriod", usual.startup_grace_period)
+        or usual.startup_grace_period,
     )
 
 
@@ -114,7 +118,7 @@ class _Section:
         except ValueError as error:
             raise ConfigurationError(f"{self._name}.{self._prefix}{name}: {error}") from error
 
-    def flag(self, name: str, default: bool) -> bool:
+    def flag(self, name: str, *, default: bool) -> bool:
         value = self._fields.get(self._prefix + name, default)
         if not isinstance(value, bool):
             raise ConfigurationError(f"{self._name}.{self._prefix}{name}: expected true or false")

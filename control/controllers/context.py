@@ -1,7 +1,7 @@
 """Dependencies of every controller: a client, the clock, the shared informers and an event recorder.
 
 Informers are shared, so that the manager holds one copy of each kind however many controllers follow it. A controller
-asks for them in its constructor and works once those have their first list; a kind that cannot be listed blocks no other
+requests them in its constructor and works once those have their first list; a kind that cannot be listed blocks no other
 controller. The client, and the recorder's, may act as the controller's own service account (identities.py).
 """
 
@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from kube.api import autoscaling_v2, batch_v1
 from kube.client import Client
 from kube.clock import SYSTEM, Clock
 from kube.events import EventRecorder
@@ -26,9 +27,12 @@ T = TypeVar("T", bound=msgspec.Struct)
 QUIET_SECONDS = 30.0
 """Time that first lists may take before the log names those that are missing."""
 
+SKIPPED_IF_UNREADABLE: tuple[type[msgspec.Struct], ...] = (autoscaling_v2.HorizontalPodAutoscaler, batch_v1.CronJob)
+"""Kinds that only their own controller follows, and of which it deletes nothing when one is absent."""
+
 
 class SharedInformers:
-    """One informer a kind, made when first asked for and run from then on."""
+    """One informer a kind, made when first requested and run from then on."""
 
     def __init__(self, client: Client, clock: Clock = SYSTEM) -> None:
         self._client, self._clock = client, clock
@@ -46,7 +50,14 @@ class SharedInformers:
         key = (kind, namespace, field_selector)
         found: Informer[T] | None = self._informers.get(key)
         if found is None:
-            found = Informer(self._client, kind, namespace, field_selector=field_selector, clock=self._clock)
+            found = Informer(
+                self._client,
+                kind,
+                namespace,
+                field_selector=field_selector,
+                skip_unreadable=kind in SKIPPED_IF_UNREADABLE,
+                clock=self._clock,
+            )
             self._informers[key] = found
             if self._group is not None:
                 self._start(self._group, key, found)
@@ -54,9 +65,17 @@ class SharedInformers:
             self._asked.append(found)
         return found
 
+    def optional(self, kind: type[T]) -> Informer[T]:
+        """Return the informer of a kind, in all namespaces, whose first list the controller does not wait for."""
+        asked, self._asked = self._asked, None
+        try:
+            return self.of(kind)
+        finally:
+            self._asked = asked
+
     @contextlib.contextmanager
     def asked(self) -> Iterator[list[Informer[Any]]]:
-        """Note in the list, until the end of the block, which informers are asked for."""
+        """Note in the list, until the end of the block, which informers are requested."""
         found: list[Informer[Any]] = []
         self._asked = found
         try:
@@ -65,7 +84,7 @@ class SharedInformers:
             self._asked = None
 
     def existing(self, kind: type[Any]) -> Informer[Any] | None:
-        """Return the informer of a kind in all namespaces, if anybody has asked for one."""
+        """Return the informer of a kind in all namespaces, if anybody has requested one."""
         return self._informers.get((kind, "", ""))
 
     def _start(self, group: asyncio.TaskGroup, key: tuple[type[Any], str, str], informer: Informer[Any]) -> None:
@@ -79,7 +98,7 @@ class SharedInformers:
             await informer.wait_synced()
 
     async def run(self) -> None:
-        """Run all informers, also those that are asked for later, until cancelled."""
+        """Run all informers, also those that are requested later, until cancelled."""
         try:
             async with asyncio.TaskGroup() as group:
                 self._group = group
@@ -91,7 +110,7 @@ class SharedInformers:
 
 
 async def wait_until_listed(who: str, informers: Collection[Informer[Any]], clock: Clock) -> None:
-    """Wait until informers have their first list; where that takes long the log says who waits for what."""
+    """Wait until informers have their first list; a long wait is logged."""
     missing = await wait_listed(informers, clock, QUIET_SECONDS)
     if missing:
         kinds = sorted({informer.kind.__name__ for informer in missing})
@@ -101,7 +120,7 @@ async def wait_until_listed(who: str, informers: Collection[Informer[Any]], cloc
 
 
 class Recorders:
-    """One event recorder a client and component, made when first asked for and run from then on."""
+    """One event recorder a client and component, made when first requested and run from then on."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock, self._loops = clock, Loops(clock)
@@ -122,7 +141,7 @@ class Recorders:
         group.create_task(self._loops.run(name, recorder.run), name=name)
 
     async def run(self) -> None:
-        """Run all recorders, also those that are asked for later, until cancelled."""
+        """Run all recorders, also those that are requested later, until cancelled."""
         try:
             async with asyncio.TaskGroup() as group:
                 self._group = group
@@ -134,7 +153,7 @@ class Recorders:
 
 
 class Context:
-    """The surroundings of a controller."""
+    """Client, informers and event recorders of controllers."""
 
     def __init__(self, client: Client, clock: Clock = SYSTEM, informers: SharedInformers | None = None) -> None:
         self.client, self.clock = client, clock
@@ -143,7 +162,7 @@ class Context:
         self._departures: dict[str, Callable[[str], None]] = {}
 
     def acting_as(self, client: Client) -> Context:
-        """Return the same surroundings for a controller that writes through another client."""
+        """Return the same context for a controller that writes through another client."""
         found = Context(client, self.clock, self.informers)
         found.recorders, found._departures = self.recorders, self._departures
         return found

@@ -8,21 +8,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote
 
 import msgspec
 
 from kube.client import Client
+from kube.resources import segment
 
 _ACCEPT = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
 METADATA_LIST = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
 """Accept of a list of which the metadata alone are wanted, where the server has that form."""
-_PLAIN = ":"
-"""Legal in names, and in paths."""
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class DiscoveredResource:
     """One resource of the server in its preferred version."""
 
     group: str
@@ -46,14 +44,14 @@ class Served:
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     def path(self, namespace: str = "", name: str = "") -> str:
-        """Return the URL path of the collection or of one object; a name is one segment, whatever it holds."""
+        """Return the URL path of the collection or of one object; 400 for a name that no path can contain."""
         place = f"/namespaces/{namespace}" if self.namespaced and namespace else ""
-        return f"{self.root}{place}/{self.plural}" + (f"/{quote(name, safe=_PLAIN)}" if name else "")
+        return f"{self.root}{place}/{self.plural}" + (f"/{segment(name)}" if name else "")
 
 
-async def served(client: Client) -> tuple[list[Served], list[str]]:
-    """Return the resources of the server, and the group versions that could not be asked (stale)."""
-    found: dict[tuple[str, str], Served] = {}
+async def served(client: Client) -> tuple[list[DiscoveredResource], list[str]]:
+    """Return the resources of the server, and the group versions whose discovery failed (stale)."""
+    found: dict[tuple[str, str], DiscoveredResource] = {}
     stale: list[str] = []
     for root in ("/api", "/apis"):
         listing: dict[str, Any] = msgspec.json.decode(await client.call("GET", root, accept=_ACCEPT))
@@ -66,7 +64,7 @@ async def served(client: Client) -> tuple[list[Served], list[str]]:
                     kind = resource.get("responseKind", {}).get("kind", "")
                     found.setdefault(
                         (group, resource["resource"]),
-                        Served(
+                        DiscoveredResource(
                             group,
                             version["version"],
                             resource["resource"],

@@ -1,6 +1,6 @@
 """PodDisruptionBudgets: how many of the pods are healthy, how many must be, and so how many may be evicted now.
 
-The eviction API takes disruptions from status.disruptionsAllowed and notes the pod; this controller counts anew when pods
+The eviction API takes disruptions from status.disruptionsAllowed and notes the pod; this controller counts again when pods
 change, and gives up on recorded pods that have not gone within two minutes. Upstream: pkg/controller/disruption.
 """
 
@@ -17,14 +17,15 @@ from control.controllers.autoscaling.target import Targets, UnknownKind
 from control.controllers.context import Context
 from control.controllers.ownership import controller_of
 from control.controllers.rounding import scaled
-from control.controllers.selecting import Selecting
-from control.controllers.turns import Turn, selects
+from control.controllers.selector_index import CompiledSelectorIndex
+from control.controllers.step_counter import StepCounter, selects
 from kube.api import apps_v1, autoscaling_v2, core_v1, meta_v1, policy_v1
-from kube.client import key_of
 from kube.clock import after, format_time, parse_time
 from kube.controller import Controller
 from kube.errors import StatusError
-from kube.informer import Change, Informer, by_namespace
+from kube.indexer import by_namespace
+from kube.informer import Change, Informer
+from kube.object_names import key_of
 from kube.selectors import printed
 
 Budget = policy_v1.PodDisruptionBudget
@@ -33,7 +34,7 @@ NOTED_SECONDS = 120.0
 
 
 class CountUnknown(Exception):
-    """The number of expected pods cannot be determined; the message says why."""
+    """The number of expected pods cannot be determined; the message is the reason."""
 
 
 ScaleOf = Callable[[core_v1.Pod], tuple[str, int] | None]
@@ -130,20 +131,20 @@ def unmanaged(budget: Budget, pods: Sequence[core_v1.Pod]) -> str:
 def stayed(
     budget: Budget, pods: Sequence[core_v1.Pod], status: policy_v1.PodDisruptionBudgetStatus
 ) -> list[core_v1.Pod]:
-    """Return the pods that may go, have had their time, and which nobody has deleted."""
+    """Return the pods with a granted disruption that were not deleted within the timeout."""
     late = budget.status.disrupted_pods.keys() - status.disrupted_pods.keys()
     return [pod for pod in pods if pod.metadata.name in late and pod.metadata.deletion_timestamp is None]
 
 
 class DisruptionController:
-    """Follows budgets, pods, and the workloads that say how many pods there should be."""
+    """Watches budgets, pods, and the workloads that determine the expected number of pods."""
 
     def __init__(self, context: Context) -> None:
         self._client, self._clock = context.client, context.clock
         self._recorder = context.recorder("controllermanager")
         self._budgets = context.informers.of(Budget)
         self._pods = context.informers.of(core_v1.Pod)
-        self._selecting = Selecting(self._budgets)
+        self._selectors = CompiledSelectorIndex(self._budgets)
         self._pods.add_index("namespace", by_namespace)
         self._targets = Targets(context.client, context.clock)
         self._deployments = context.informers.of(apps_v1.Deployment)
@@ -164,9 +165,9 @@ class DisruptionController:
 
     def _pod_changed(self, change: Change[core_v1.Pod]) -> None:
         namespace, labels = change.new.metadata.namespace or "", change.new.metadata.labels
-        self._selecting.each(namespace, labels, self.controller.enqueue)
+        self._selectors.each(namespace, labels, self.controller.enqueue)
         if change.old is not None and change.old.metadata.labels != labels:
-            self._selecting.each(namespace, change.old.metadata.labels, self.controller.enqueue)
+            self._selectors.each(namespace, change.old.metadata.labels, self.controller.enqueue)
 
     def _workload_changed(self, change: Change[Any]) -> None:
         """A workload that was scaled changes what its pods' budgets expect."""
@@ -181,10 +182,10 @@ class DisruptionController:
         budget = self._budgets.get(key)
         if budget is None:
             return None
-        selector = await self._selecting.of(budget)
-        turn, pods = Turn(), list[core_v1.Pod]()
+        selector = await self._selectors.of(budget)
+        counter, pods = StepCounter(), list[core_v1.Pod]()
         for pod in self._pods.by_index("namespace", budget.metadata.namespace or ""):
-            if await selects(selector, pod.metadata.labels, turn):
+            if await selects(selector, pod.metadata.labels, counter):
                 pods.append(pod)
         if not pods:
             self._recorder.event(budget, "Normal", "NoPods", "No matching pods found")
@@ -207,7 +208,7 @@ class DisruptionController:
         return max(1.0, min(waits)) if waits else None
 
     async def _other_scales(self, budget: Budget, pods: Sequence[core_v1.Pod]) -> dict[str, tuple[str, int]]:
-        """Ask for the scale of what controls pods and is no built-in workload; returns it by the owner's UID."""
+        """Request the scale of what controls pods and is no built-in workload; returns it by the owner's UID."""
         spec = budget.spec
         if spec.max_unavailable is None and not isinstance(spec.min_available, str):
             return {}

@@ -10,10 +10,10 @@ from control.controllers.context import Context
 from control.controllers.ownership import controller_uid
 from control.controllers.pods import is_terminal
 from kube.api import core_v1, meta_v1
-from kube.client import key_of, name_of, namespace_of
 from kube.controller import Controller
 from kube.errors import StatusError
 from kube.informer import Change
+from kube.object_names import key_of, name_of, namespace_of
 
 _MADE = "claims made for pods"
 """Name of the index of pods by the claims of their ephemeral volumes."""
@@ -71,19 +71,19 @@ class EphemeralVolumeController:
                 raise
 
     async def _make(self, pod: core_v1.Pod, volume: core_v1.Volume) -> None:
-        wish = claim_of(pod, volume)
-        found = self._claims.get(f"{namespace_of(wish)}/{name_of(wish)}")
+        desired = claim_of(pod, volume)
+        found = self._claims.get(f"{namespace_of(desired)}/{name_of(desired)}")
         if found is None:
             try:
-                await self._client.create(wish)
+                await self._client.create(desired)
                 return
             except StatusError as error:
                 if not error.already_exists:
                     raise
-            found = await self._client.get(core_v1.PersistentVolumeClaim, name_of(wish), namespace_of(wish))
+            found = await self._client.get(core_v1.PersistentVolumeClaim, name_of(desired), namespace_of(desired))
         if controller_uid(found) != pod.metadata.uid:
             why = (
-                f'PVC "{namespace_of(wish)}/{name_of(wish)}" was not created for pod '
+                f'PVC "{namespace_of(desired)}/{name_of(desired)}" was not created for pod '
                 f'"{namespace_of(pod)}/{name_of(pod)}" (pod is not owner)'
             )
             self._recorder.event(pod, "Warning", "FailedBinding", f"ephemeral volume {volume.name}: {why}")

@@ -15,8 +15,9 @@ import msgspec
 from control.controllers.deployment.template import fnv32a, safe_encode
 from control.controllers.ownership import controller_reference
 from kube.api import apps_v1, core_v1, meta_v1
-from kube.client import Client, name_of, namespace_of
+from kube.client import Client
 from kube.errors import StatusError
+from kube.object_names import name_of, namespace_of
 
 HASH_LABEL = "controller-revision-hash"
 Revision = apps_v1.ControllerRevision
@@ -80,7 +81,7 @@ async def sync(
         return History(current, old, collision_count)
     while True:
         digest = await hash_of(data, collision_count)
-        wish = Revision(
+        desired = Revision(
             metadata=meta_v1.ObjectMeta(
                 name=f"{name_of(owner)}-{digest}",
                 namespace=namespace_of(owner),
@@ -92,11 +93,11 @@ async def sync(
             revision=highest + 1,
         )
         try:
-            return History(await client.create(wish), ordered, collision_count)
+            return History(await client.create(desired), ordered, collision_count)
         except StatusError as error:
             if not error.already_exists:
                 raise
-            found = await client.get(Revision, name_of(wish), namespace_of(wish))
+            found = await client.get(Revision, name_of(desired), namespace_of(desired))
             if found.data == data and any(ref.uid == owner.metadata.uid for ref in found.metadata.owner_references):
                 return History(found, [r for r in ordered if r.metadata.uid != found.metadata.uid], collision_count)
             collision_count = (collision_count or 0) + 1

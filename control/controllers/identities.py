@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from control.auth.service_accounts import groups_of, username
+from control.auth.service_account_names import groups_of, username
 from control.auth.user import UserInfo
 from kube.client import Client
 
 NAMESPACE = "kube-system"
 MANAGER = UserInfo("system:kube-controller-manager")
-"""Who elects leaders, keeps the shared informers, and writes the tokens of service accounts."""
+"""User of leader election, of the shared informers and of the writer of service account tokens."""
 SCHEDULER = UserInfo("system:kube-scheduler")
 
 Clients = Callable[[str], Client]

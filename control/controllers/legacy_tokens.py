@@ -1,9 +1,9 @@
-"""Legacy token cleaner: token Secrets that were made by themselves for an account, and that nobody has used for a year.
+"""Legacy token cleaner: deletes automatically created token Secrets that have not been used for a year.
 
-Before v1.24 every ServiceAccount was given such a Secret and lists it in `secrets`; only those are looked at, never one that
-somebody made. One that was not used for the period is first marked (`kubernetes.io/legacy-token-invalid-since`), and its
-token refused from then on; it is deleted when it has stood so for the same time again. Nothing goes before uses were tracked
-for as long as the period, nor what a pod mounts.
+Before v1.24 every ServiceAccount got such a Secret, listed in its `secrets`; only those are processed, never manually created
+ones. A Secret that was not used for the period is first labelled (`kubernetes.io/legacy-token-invalid-since`), and its token
+is rejected from then on; after another period it is deleted. Secrets that a pod mounts are kept, and all of them until uses
+have been recorded for a whole period.
 Upstream: pkg/controller/serviceaccount/legacy_serviceaccount_token_cleaner.go.
 """
 
@@ -15,13 +15,13 @@ from datetime import UTC, date, datetime, timedelta
 
 from control.auth.references import pod_secrets
 from control.auth.secret_tokens import INVALID_SINCE, LAST_USED, NAME_ANNOTATION, SECRET_TYPE, TRACKING, UID_ANNOTATION
-from control.controllers.at_once import for_each
+from control.controllers.concurrent_requests import for_each
 from control.controllers.context import Context
 from kube import serialize
 from kube.api import core_v1
-from kube.client import name_of, namespace_of
 from kube.errors import StatusError
-from kube.informer import by_namespace
+from kube.indexer import by_namespace
+from kube.object_names import name_of, namespace_of
 
 log = logging.getLogger(__name__)
 YEAR = 365 * 24 * 3600.0
@@ -30,7 +30,7 @@ EVERY = 24 * 3600.0
 
 
 def fate(secret: core_v1.Secret, account: core_v1.ServiceAccount | None, now: datetime, period: float) -> str:
-    """Return what is to happen to a token Secret that no pod mounts: keep, mark or delete."""
+    """Return the action for a token Secret that no pod mounts: keep, mark or delete."""
     metadata, limit = secret.metadata, now - timedelta(seconds=period)
     day = f"{limit:%Y-%m-%d}"
     if secret.type != SECRET_TYPE or metadata.deletion_timestamp is not None:
@@ -52,14 +52,14 @@ def fate(secret: core_v1.Secret, account: core_v1.ServiceAccount | None, now: da
 
 
 def tracked_long_enough(since: str, now: datetime, period: float) -> bool:
-    """Say whether the uses of tokens were tracked for a whole period; what is no day was never."""
+    """Return whether uses of tokens have been recorded for a whole period; False if `since` is not a date."""
     if not _is_day(since):
         return False
     return now >= datetime.fromisoformat(since).replace(tzinfo=UTC) + timedelta(days=1, seconds=period)
 
 
 class LegacyTokenCleaner:
-    """Looks through the token Secrets once a day."""
+    """Checks the token Secrets once a day."""
 
     def __init__(self, context: Context, period: float = YEAR) -> None:
         self._client, self._clock, self._period = context.client, context.clock, period
@@ -74,11 +74,11 @@ class LegacyTokenCleaner:
             try:
                 await self.clean()
             except (StatusError, ExceptionGroup):
-                log.warning("old service account tokens could not be looked through", exc_info=True)
+                log.warning("checking old service account tokens failed", exc_info=True)
             await self._clock.sleep(EVERY)
 
     async def clean(self) -> None:
-        """Look through all token Secrets once."""
+        """Check all token Secrets once."""
         now = self._clock.now().astimezone(UTC)
         tracking = await self._client.get(core_v1.ConfigMap, TRACKING, "kube-system")
         if not tracked_long_enough(tracking.data.get("since", ""), now, self._period):
@@ -107,7 +107,7 @@ class LegacyTokenCleaner:
 
     async def _do(self, what: str, secret: core_v1.Secret, now: datetime) -> None:
         name, namespace = name_of(secret), namespace_of(secret)
-        log.info("%s the token %s/%s that nobody has used", what, namespace, name)
+        log.info("%s the unused token %s/%s", what, namespace, name)
         try:
             if what == "mark":
                 labels = {INVALID_SINCE: f"{now:%Y-%m-%d}"}

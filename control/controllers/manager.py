@@ -2,9 +2,9 @@
 
 It talks to the API server through clients alone, so it runs over HTTPS as well as in the server's own process. Each controller
 may act as a service account of its own (identities.py). When the server goes away informers reconnect and reconcilers back
-off. A controller begins once the kinds that it asked for are listed: one that cannot be listed (a webhook is dead, a stored
+off. A controller begins once the kinds that it requested are listed: one that cannot be listed (a webhook is dead, a stored
 object cannot be decrypted) blocks its own controllers alone. A controller that fails unforeseen is recreated after a pause;
-the others go on.
+the others continue.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from control.controllers.certificates import CertificateApprover, CertificateCle
 from control.controllers.context import Context, SharedInformers, wait_until_listed
 from control.controllers.cronjob import CronJobController
 from control.controllers.daemonset import DaemonSetController
+from control.controllers.default_service_accounts import ServiceAccountController
 from control.controllers.deployment import DeploymentController
 from control.controllers.disruption import DisruptionController
 from control.controllers.endpoints import (
@@ -50,7 +51,6 @@ from control.controllers.root_ca import RootCAPublisher
 from control.controllers.service_cidrs import ServiceCIDRController
 from control.controllers.service_lb import ServiceLoadBalancerController
 from control.controllers.service_lb.ports import NODES_OWN
-from control.controllers.serviceaccount import ServiceAccountController
 from control.controllers.statefulset import StatefulSetController
 from control.controllers.storage_protection import (
     AttributesClassProtectionController,
@@ -60,6 +60,7 @@ from control.controllers.storage_protection import (
 from control.controllers.token_cleaner import TokenCleaner
 from control.controllers.ttl_after_finished import TTLAfterFinishedController
 from control.controllers.volume_expansion import VolumeExpansionController
+from kube import cancellation
 from kube.api import core_v1
 from kube.client import Client
 from kube.clock import SYSTEM, Clock
@@ -98,7 +99,7 @@ class ControllerConfig:
     legacy_tokens: float = YEAR
     """Seconds without use after which a token that was made by itself is marked, and deleted after as many more."""
     controllers: tuple[str, ...] = ("*",)
-    """Which of them run: `*` is all, a name one more, `-name` one less, as upstream's --controllers."""
+    """Enabled controllers: `*` is all, a name one more, `-name` one less, as upstream's --controllers."""
 
     def runs(self, name: str) -> bool:
         return name in self.controllers or ("*" in self.controllers and f"-{name}" not in self.controllers)
@@ -171,7 +172,7 @@ CONTROLLERS: dict[str, Make] = {
     "device-taint-eviction": lambda context, config: DeviceTaintEvictionController(context),
     "resourcequota": lambda context, config: ResourceQuotaController(context),
 }
-"""By upstream's names; None where the configuration leaves a controller out."""
+"""By upstream's names; None if the configuration leaves a controller out."""
 
 
 async def run(
@@ -181,7 +182,7 @@ async def run(
     informers: SharedInformers | None = None,
     clients: Clients | None = None,
 ) -> None:
-    """Run all controllers until cancelled, on informers of their own or on those of somebody who runs them.
+    """Run all controllers until cancelled, on informers of their own or on those of the caller.
 
     Where `clients` are given each controller writes as its service account, else all of them through `client`.
     """
@@ -192,8 +193,8 @@ async def run(
         contexts |= {name: accounts[account] for name, account in ACCOUNTS.items()}
     async with asyncio.TaskGroup() as group:
         if informers is None:
-            group.create_task(context.informers.run(), name="informers")
-        group.create_task(context.recorders.run(), name="events")
+            cancellation.start(group, context.informers.run, "informers")
+        cancellation.start(group, context.recorders.run, "events")
         for name, make in CONTROLLERS.items():
             if config.runs(name):
                 work = functools.partial(_run, name, make, contexts[name], config)
@@ -201,7 +202,7 @@ async def run(
 
 
 async def _run(name: str, make: Make, context: Context, config: ControllerConfig) -> None:
-    """Make a controller, and run it once what it asked for is listed; what it subscribed to ends with it."""
+    """Make a controller, and run it once what it requested is listed; what it subscribed to ends with it."""
     with temporary_subscriptions():
         with context.informers.asked() as needed:
             controller = make(context, config)

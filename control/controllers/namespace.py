@@ -1,6 +1,6 @@
 """Namespaces: when one is deleted, delete all that is in it, then let it go.
 
-All namespaced resources that the server has are asked for (so custom ones too); what answers with content is deleted as
+All namespaced resources that the server has are requested (so custom ones too); what answers with content is deleted as
 a collection. Pods go first, and nothing else is deleted before the last of them is gone: a pod that is still ending
 keeps its NetworkPolicies, Secrets and service account (CVE-2024-7598). Conditions tell what is still in the way. When
 nothing is left the finalizer "kubernetes" is taken off, and the API server removes the namespace. Upstream:
@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 import msgspec
 
 from control.controllers.context import Context
-from control.controllers.discovery import METADATA_LIST, Served, served
+from control.controllers.discovery import METADATA_LIST, DiscoveredResource, served
+from kube import step_limit
 from kube.api import core_v1
 from kube.client import JSON, Client
 from kube.clock import format_time, parse_time
@@ -175,7 +176,8 @@ async def delete_content(client: Client, namespace: str, terminating_seconds: fl
     if remains.objects or remains.failures:
         return remains
     others = [resource for resource in contents if resource not in pods]
-    await asyncio.gather(*(_delete_resource(client, namespace, r, remains, terminating_seconds) for r in others))
+    work = (_delete_resource(client, namespace, r, remains, terminating_seconds) for r in others)
+    await asyncio.gather(*map(step_limit.inherited, work))
     return remains
 
 
@@ -211,7 +213,7 @@ class _Pod(_Partial):
 
 
 async def _delete_resource(
-    client: Client, namespace: str, resource: Served, remains: Remains, terminating_seconds: float
+    client: Client, namespace: str, resource: DiscoveredResource, remains: Remains, terminating_seconds: float
 ) -> None:
     number, grace, finalizers, pods = 0, 0, dict[str, int](), resource.target == "pods"
     try:
@@ -242,7 +244,7 @@ async def _delete_resource(
         remains.failures.append(f"unexpected items still remain in namespace: {namespace} for gvr: {gvr}")
 
 
-async def _delete_each(client: Client, namespace: str, resource: Served) -> None:
+async def _delete_each(client: Client, namespace: str, resource: DiscoveredResource) -> None:
     async for item in client.each(resource.path(namespace), _Partial, accept=METADATA_LIST):
         try:
             await client.call("DELETE", resource.path(namespace, item.metadata.name), body=_BACKGROUND)
@@ -251,8 +253,8 @@ async def _delete_each(client: Client, namespace: str, resource: Served) -> None
                 raise
 
 
-async def _any(client: Client, namespace: str, resource: Served) -> bool:
-    """Say whether a namespace has objects of a resource."""
+async def _any(client: Client, namespace: str, resource: DiscoveredResource) -> bool:
+    """Return whether a namespace has objects of a resource."""
     path = resource.path(namespace)
     return bool(
         msgspec.json.decode(await client.call("GET", path, query={"limit": "1"}, accept=METADATA_LIST)).get("items")

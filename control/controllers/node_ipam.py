@@ -9,14 +9,15 @@ import ipaddress
 
 from control.controllers.context import Context
 from kube.api import core_v1
-from kube.client import name_of
 from kube.controller import Controller
 from kube.informer import Change
+from kube.ip_addresses import lenient_cidr
+from kube.object_names import name_of
 
 AGAIN_SECONDS = 60.0
 """Seconds until a node without a range is checked again, if no range is released before."""
 MOST_BLOCKS = 2**16
-"""So many blocks of a range are given, the first ones: each is kept in memory once a node has it, or says so."""
+"""Maximum number of blocks of a range that are assigned, from its start: each assigned block is kept in memory."""
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
@@ -48,7 +49,7 @@ class Ranges:
         raise RangeFull
 
     def mark(self, block: str) -> None:
-        """Note that a block is in use; one from outside the network is nobody's."""
+        """Mark a block as used; blocks outside of the range are ignored."""
         self._taken.update(self._indexes(block))
 
     def give_back(self, block: str) -> None:
@@ -59,7 +60,10 @@ class Ranges:
         return ipaddress.ip_network((start, self._mask))
 
     def _indexes(self, block: str) -> range:
-        found = ipaddress.ip_network(block)
+        try:
+            found = lenient_cidr(block).network
+        except ValueError:
+            return range(0)
         if found.version != self.network.version or not self.network.overlaps(found):
             return range(0)
         offset = int(found.network_address) - int(self.network.network_address)

@@ -12,9 +12,9 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from kube.client import key_of, metadata_of
 from kube.clock import SYSTEM, Clock
 from kube.informer import Change, Informer
+from kube.object_names import key_of, metadata_of
 
 T = TypeVar("T", bound=msgspec.Struct)
 

@@ -12,13 +12,14 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from control.controllers.at_once import for_each
-from control.controllers.turns import Turn, selects
+from control.controllers.concurrent_requests import for_each
+from control.controllers.step_counter import StepCounter, selects
 from kube import resources
 from kube.api import meta_v1
-from kube.client import STRATEGIC, Client, metadata_of, name_of, namespace_of
+from kube.client import STRATEGIC, Client
 from kube.errors import StatusError
 from kube.informer import Change, Informer
+from kube.object_names import metadata_of, name_of, namespace_of
 from kube.selectors import LabelSelector
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -84,18 +85,18 @@ async def claim(
     claimed: list[T] = []
     adopt: list[T] = []
     release: list[T] = []
-    dying, turn = metadata_of(owner).deletion_timestamp is not None, Turn()
+    dying, counter = metadata_of(owner).deletion_timestamp is not None, StepCounter()
     for child in candidates:
         metadata = metadata_of(child)
         controller = controller_of(child)
         if controller is not None:
             if controller.uid != metadata_of(owner).uid:
                 continue
-            if await selects(selector, metadata.labels, turn):
+            if await selects(selector, metadata.labels, counter):
                 claimed.append(child)
             elif not dying:
                 release.append(child)
-        elif not dying and metadata.deletion_timestamp is None and await selects(selector, metadata.labels, turn):
+        elif not dying and metadata.deletion_timestamp is None and await selects(selector, metadata.labels, counter):
             adopt.append(child)
     if adopt:
         await _check_alive(client, owner)
@@ -124,7 +125,7 @@ async def _check_alive(client: Client, owner: Any) -> None:
 
 
 async def _patch(client: Client, child: T, patch: dict[str, Any]) -> bool:
-    """Send a patch; False where the child is gone or was recreated (the uid in the patch then conflicts)."""
+    """Send a patch; False if the child is gone or was recreated (the uid in the patch then conflicts)."""
     try:
         await client.patch(type(child), name_of(child), namespace_of(child), patch, type=STRATEGIC)
     except StatusError as error:

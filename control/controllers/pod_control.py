@@ -1,7 +1,7 @@
-"""Create and delete the pods of a controller, with upstream's events, in batches that start small.
+"""Creates and deletes the pods of a controller, with upstream's events, in growing batches.
 
-Slow start: 1, 2, 4 ... at a time, so that a controller whose pods are refused (quota, a webhook) sends a few requests in
-vain and not thousands. Upstream: RealPodControl and slowStartBatch.
+Slow start: 1, 2, 4 ... at a time, so that a controller whose pods are rejected (quota, a webhook) sends only a few failing
+requests and not thousands. Upstream: RealPodControl and slowStartBatch.
 """
 
 from __future__ import annotations
@@ -9,19 +9,20 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from control.controllers.at_once import for_each
+from control.controllers.concurrent_requests import for_each
 from control.controllers.ownership import controller_reference
 from kube import names
 from kube.api import core_v1, meta_v1
-from kube.client import Client, name_of, namespace_of
+from kube.client import Client
 from kube.errors import StatusError
 from kube.events import EventRecorder
+from kube.object_names import name_of, namespace_of
 
 
 def pod_from_template(
     template: core_v1.PodTemplateSpec, owner: Any, *, name: str = "", generate_name: str = ""
 ) -> core_v1.Pod:
-    """Make the pod that a template describes, controlled by `owner`, in the owner's namespace."""
+    """Return the pod of a template, controlled by `owner`, in the owner's namespace."""
     metadata = template.metadata
     return core_v1.Pod(
         metadata=meta_v1.ObjectMeta(
@@ -38,13 +39,13 @@ def pod_from_template(
 
 
 def pods_prefix(owner_name: str) -> str:
-    """Return the start of the names of a controller's pods: "web-", or without the dash where that is no valid name."""
+    """Return the start of the names of a controller's pods: "web-", or without the dash if that is not a valid name."""
     prefix = f"{owner_name}-"
     return prefix if not names.dns1123_subdomain(f"{owner_name}a") else owner_name
 
 
 def namespace_terminating(error: StatusError) -> bool:
-    """True where a creation was refused because its namespace is being deleted; then there is nothing to report."""
+    """Return whether a creation failed because its namespace is being deleted, which is not reported."""
     return any(cause.get("reason") == "NamespaceTerminating" for cause in error.details.get("causes") or ())
 
 

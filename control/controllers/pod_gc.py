@@ -1,4 +1,4 @@
-"""Pod garbage collection: pods that nobody else will remove.
+"""Pod garbage collection: pods that no other component removes.
 
 Four kinds: finished pods beyond a number (oldest first), pods bound to a node that is gone (after a quarantine and a live
 look, since our copy may be behind), deleted pods that were never scheduled, and deleted pods of a node that is out of
@@ -14,9 +14,10 @@ from control import disruption_target
 from control.controllers import pods as pod_rules
 from control.controllers.context import Context
 from kube.api import core_v1
-from kube.client import STRATEGIC, key_of, name_of, namespace_of
+from kube.client import STRATEGIC
 from kube.clock import format_time
 from kube.errors import StatusError
+from kube.object_names import key_of, name_of, namespace_of
 
 log = logging.getLogger(__name__)
 
@@ -33,7 +34,7 @@ def surplus_terminated(pods: Sequence[core_v1.Pod], threshold: int) -> list[core
 
 
 def out_of_service(node: core_v1.Node | None) -> bool:
-    """Tell whether somebody says of a node that is not ready that it does not come back with what runs on it."""
+    """Return whether a node that is not ready has the out-of-service taint."""
     if node is None or any(c.type == "Ready" and c.status == "True" for c in node.status.conditions):
         return False
     return any(taint.key == OUT_OF_SERVICE for taint in node.spec.taints)

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any
 
 import msgspec
 
 from control.admission import quota as quotas
-
-Object = dict[str, Any]
+from kube.json_object import Object
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""ReplicaSets, and ReplicationControllers, their older form: keep as many pods as asked for.
+"""ReplicaSets, and ReplicationControllers, their older form: keep as many pods as requested.
 
 `plan` decides from the pods that exist; `reconcile` claims them, applies the plan and writes the status. Creations and
 deletions under way are recorded as expectations, so that a cache that lags behind does not make pods twice.
@@ -15,20 +15,21 @@ from typing import Any
 import msgspec
 
 from control.controllers import pods as pod_rules
-from control.controllers.at_once import for_each
+from control.controllers.batch_delay import BatchDelay
+from control.controllers.concurrent_requests import for_each
 from control.controllers.context import Context
 from control.controllers.expectations import Expectations
 from control.controllers.ownership import by_controller_or_orphan, claim, claimable, controller_of, controller_uid
-from control.controllers.pace import Pace
 from control.controllers.pod_control import PodControl, namespace_terminating, pod_from_template, slow_start
-from control.controllers.selecting import Selecting
-from control.controllers.turns import Turn
+from control.controllers.pod_deletion_order import deletion_order, same_node_ranks
+from control.controllers.selector_index import CompiledSelectorIndex
+from control.controllers.step_counter import StepCounter
 from kube.api import apps_v1, core_v1
-from kube.client import key_of, metadata_of
 from kube.clock import format_time
 from kube.controller import Controller
 from kube.errors import StatusError
 from kube.informer import Change, Informer
+from kube.object_names import key_of, metadata_of
 
 Owner = apps_v1.ReplicaSet | core_v1.ReplicationController
 BURST = 500
@@ -46,12 +47,12 @@ class Plan:
 def plan(
     replicas: int, active: Sequence[core_v1.Pod], related: Sequence[core_v1.Pod], now: datetime, burst: int = BURST
 ) -> Plan:
-    """Compare the active pods with the wish; `related` are the pods of all ReplicaSets of the same owner."""
+    """Compare the active pods with the desired number; `related` are the pods of all ReplicaSets of the same owner."""
     missing = replicas - len(active)
     if missing >= 0:
         return Plan(create=min(missing, burst))
-    ranks = pod_rules.same_node_ranks(active, related)
-    ordered = pod_rules.deletion_order(active, ranks, now)
+    ranks = same_node_ranks(active, related)
+    ordered = deletion_order(active, ranks, now)
     return Plan(delete=tuple(ordered[: min(-missing, burst)]))
 
 
@@ -96,9 +97,9 @@ def status_of(
 async def fully_labeled(rs: Owner, active: Sequence[core_v1.Pod]) -> int:
     """Return how many pods have all labels of the template, of which there may be many."""
     wanted = dict(rs.spec.template.metadata.labels) if rs.spec.template else {}
-    turn, number = Turn(), 0
+    counter, number = StepCounter(), 0
     for pod in active:
-        await turn.took(1 + (len(wanted) >> 2))
+        await counter.count(1 + (len(wanted) >> 2))
         number += wanted.items() <= pod.metadata.labels.items()
     return number
 
@@ -128,11 +129,11 @@ class ReplicaSetController:
         name = "replicaset" if kind is apps_v1.ReplicaSet else "replication"
         self._sets: Informer[Any] = context.informers.of(kind)
         self._pods = context.informers.of(core_v1.Pod)
-        self._selecting = Selecting(self._sets)
+        self._selectors = CompiledSelectorIndex(self._sets)
         self._sets.add_index("claim", by_controller_or_orphan)
         self._pods.add_index("claim", by_controller_or_orphan)
         self._expectations = Expectations(self._clock)
-        self._pace = Pace()
+        self._batch_delay = BatchDelay()
         self._control = PodControl(self._client, context.recorder(f"{name}-controller"))
         self.controller = Controller(name, self.reconcile, workers=5, clock=self._clock)
         self._sets.subscribe(self._set_changed)
@@ -146,9 +147,9 @@ class ReplicaSetController:
     def _set_changed(self, change: Change[Any]) -> None:
         if change.type == "DELETED":
             self._expectations.forget(change.key)
-            self._pace.forget(change.key)
+            self._batch_delay.forget(change.key)
         elif change.old is not None and change.old.metadata.generation == change.new.metadata.generation:
-            self.controller.enqueue_after(change.key, self._pace.wait(change.key))
+            self.controller.enqueue_after(change.key, self._batch_delay.wait(change.key))
             return
         self.controller.enqueue(change.key)
 
@@ -163,7 +164,7 @@ class ReplicaSetController:
                 self._expectations.creation_observed(key)
             if change.type == "DELETED" or pod.metadata.deletion_timestamp is not None:
                 self._expectations.deletion_observed(key, pod.metadata.uid or "")
-            self.controller.enqueue_after(key, self._pace.wait(key))
+            self.controller.enqueue_after(key, self._batch_delay.wait(key))
         elif controller_of(pod) is None and change.type != "DELETED":
             if old is None or old.metadata.labels != pod.metadata.labels or controller_of(old) is not None:
                 self._enqueue_matching(pod)
@@ -180,20 +181,20 @@ class ReplicaSetController:
             self.controller.enqueue(key_of(owner))
 
     def _enqueue_matching(self, pod: core_v1.Pod) -> None:
-        """An orphan appeared: whoever selects it may adopt it."""
-        self._selecting.each(pod.metadata.namespace or "", pod.metadata.labels, self.controller.enqueue)
+        """An orphan appeared: a ReplicaSet that selects it may adopt it."""
+        self._selectors.each(pod.metadata.namespace or "", pod.metadata.labels, self.controller.enqueue)
 
     # -- reconciling ------------------------------------------------------------------------------------------------
     async def reconcile(self, key: str) -> float | None:
-        """Bring one ReplicaSet's pods and status to what its spec says."""
+        """Reconcile the pods and status of one ReplicaSet."""
         rs: Owner | None = self._sets.get(key)
         if rs is None:
             self._expectations.forget(key)
             return None
         settled = self._expectations.satisfied(key)
-        selector = await self._selecting.of(rs)
+        selector = await self._selectors.of(rs)
         claimed = await claim(self._client, rs, claimable(self._pods, rs), selector)
-        self._pace.saw(key, len(claimed))
+        self._batch_delay.record(key, len(claimed))
         active = [pod for pod in claimed if pod_rules.is_active(pod)]
         terminating = sum(1 for pod in claimed if pod_rules.is_terminating(pod))
         failure: StatusError | None = None
@@ -224,7 +225,6 @@ class ReplicaSetController:
 
     async def _create(self, key: str, rs: Owner, count: int) -> StatusError | None:
         pod = pod_from_template(rs.spec.template or core_v1.PodTemplateSpec(), rs)
-        self._expectations.expect(key, count)
 
         async def one(_: int) -> None:
             try:
@@ -235,13 +235,12 @@ class ReplicaSetController:
                 if not namespace_terminating(error):
                     raise
 
-        tried, failure = await slow_start(count, one)
+        with self._expectations.requesting(key, count):
+            tried, failure = await slow_start(count, one)
         self._expectations.creation_observed(key, count - tried)
         return failure
 
     async def _delete(self, key: str, rs: Owner, doomed: Sequence[core_v1.Pod]) -> StatusError | None:
-        self._expectations.expect(key, deletions=[pod.metadata.uid or "" for pod in doomed])
-
         async def one(pod: core_v1.Pod) -> None:
             try:
                 await self._control.delete(pod, rs)
@@ -250,7 +249,8 @@ class ReplicaSetController:
                 if not error.not_found:
                     raise
 
-        return await for_each(doomed, one)
+        with self._expectations.requesting(key, deletions=[pod.metadata.uid or "" for pod in doomed]):
+            return await for_each(doomed, one)
 
     async def _write_status(self, rs: Owner, wanted: Owner) -> None:
         if wanted.status == rs.status:

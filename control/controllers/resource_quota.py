@@ -1,9 +1,9 @@
 """Resource quotas: what a namespace uses of what its quotas count.
 
-Admission charges new objects; this controller counts a namespace anew when one of its quotas changes, when anything of it
+Admission charges new objects; this controller counts a namespace again when one of its quotas changes, when anything of it
 goes, and every five minutes: once for all its quotas. Pods, Services and volume claims are followed, device claims are listed
-in pages, and of everything else the server tells the number. What an object costs is said in one place for both
-(control.admission.quota).
+in pages, and of everything else the server tells the number. A kind that cannot be listed concerns only the quotas that count
+it. What an object costs is said in one place for both (control.admission.quota).
 Upstream: pkg/controller/resourcequota.
 """
 
@@ -17,26 +17,31 @@ import msgspec
 
 from control.admission import quota as quotas
 from control.admission.quota_claims import DEVICES_OF_CLASS, attributes_classes
+from control.controllers.batch_delay import BatchDelay
 from control.controllers.context import Context
-from control.controllers.discovery import METADATA_LIST, Served, served
-from control.controllers.pace import Pace
+from control.controllers.discovery import METADATA_LIST, DiscoveredResource, served
 from control.controllers.quota_totals import Totals
-from control.controllers.turns import Turn
+from control.controllers.step_counter import StepCounter
+from control.pacing import TimeSlice
 from kube import quantity, resources
 from kube.api import core_v1, resource_v1
 from kube.client import Client
 from kube.controller import Controller
 from kube.errors import StatusError
-from kube.informer import Change, Informer, by_namespace
+from kube.indexer import by_namespace
+from kube.informer import Change, Informer
+from kube.pod_requests import is_infeasible
+from kube.volume_binding import CLASS_ANNOTATION
 
 RESYNC_SECONDS = 300.0
 SETTLE_SECONDS = 2.0
-"""How long after a pod appears its namespace is counted again."""
+"""Seconds from a change to a further count of its namespace (`_settle`)."""
 PAGE = 100
 """Objects listed at a time."""
 _BARE_COUNTS = {"configmaps", "secrets", "replicationcontrollers", "resourcequotas"}
 """Object counts that are named by the plural alone."""
 
+_FINISHED = ("Succeeded", "Failed")
 _BY_CLASS = ".storageclass.storage.k8s.io/"
 
 _WHOLE = {
@@ -66,12 +71,12 @@ class ResourceQuotaController:
     def __init__(self, context: Context) -> None:
         self._client = context.client
         self._quotas = context.informers.of(core_v1.ResourceQuota)
-        self._pods = context.informers.of(core_v1.Pod)
-        self._services = context.informers.of(core_v1.Service)
-        self._claims = context.informers.of(core_v1.PersistentVolumeClaim)
+        self._pods = context.informers.optional(core_v1.Pod)
+        self._services = context.informers.optional(core_v1.Service)
+        self._claims = context.informers.optional(core_v1.PersistentVolumeClaim)
         for informer in (self._pods, self._services, self._claims, self._quotas):
             informer.add_index("namespace", by_namespace)
-        self._pace = Pace()
+        self._batch_delay = BatchDelay()
         self.controller = Controller("resource quota", self.reconcile, workers=2, clock=context.clock)
         self._quotas.subscribe(self._quota_changed)
         self._pods.subscribe(self._pod_changed)
@@ -92,9 +97,7 @@ class ResourceQuotaController:
         if change.type == "ADDED":
             self._settle(change.new.metadata.namespace or "")
             return
-        done = change.new.status.phase in ("Succeeded", "Failed")
-        was_done = change.old is not None and change.old.status.phase in ("Succeeded", "Failed")
-        if change.type == "DELETED" or (done and not was_done):
+        if change.type == "DELETED" or (change.old is not None and _charge_changed(change.old, change.new)):
             self._recount(change.new.metadata.namespace or "")
 
     def _service_changed(self, change: Change[core_v1.Service]) -> None:
@@ -102,7 +105,7 @@ class ResourceQuotaController:
             self._recount(change.new.metadata.namespace or "")
 
     def _claim_changed(self, change: Change[core_v1.PersistentVolumeClaim]) -> None:
-        """Count anew where a claim's usage or scope changed: its status is written without admission's charge."""
+        """Count again where a claim's usage or scope changed: its status is written without admission's charge."""
         if change.old is None:
             self._settle(change.new.metadata.namespace or "")
         elif change.type == "DELETED" or _standing(change.old) != _standing(change.new):
@@ -115,7 +118,7 @@ class ResourceQuotaController:
 
     def _recount(self, namespace: str) -> None:
         if self._quotas.by_index("namespace", namespace):
-            self.controller.enqueue_after(namespace, self._pace.wait(namespace))
+            self.controller.enqueue_after(namespace, self._batch_delay.wait(namespace))
 
     def _settle(self, namespace: str) -> None:
         """Count once more: a count made between an object's charge and its being seen here was too low."""
@@ -126,7 +129,7 @@ class ResourceQuotaController:
         """Write the status of a namespace's quotas."""
         here = [q for q in self._quotas.by_index("namespace", namespace) if q.metadata.deletion_timestamp is None]
         if not here:
-            self._pace.forget(namespace)
+            self._batch_delay.forget(namespace)
             return None
         shapes = [msgspec.to_builtins(quota) for quota in here]
         failures: dict[str, StatusError] = {}
@@ -149,17 +152,19 @@ class ResourceQuotaController:
 
     async def _totals(self, namespace: str, shapes: list[dict[str, Any]], failures: dict[str, StatusError]) -> Totals:
         """Add up what is more than counted; note the failures of kinds that cannot be listed, by quota names."""
-        totals, turn, number = Totals(shapes), Turn(), 0
+        totals, counter, number = Totals(shapes), StepCounter(), 0
+        time_slice = TimeSlice()  # one large object may take longer than many small ones
         names = {name for shape in shapes for name in shape["spec"].get("hard", ())}
         for target in sorted({target_of(name) for name in names} - {""}):
             try:
                 async for obj in self._objects(target, namespace):
-                    totals.add(target, msgspec.to_builtins(obj))
+                    await time_slice.step()
+                    totals.add(target, _shape(obj))
                     number += 1
-                    await turn.took(totals.steps)
+                    await counter.count(totals.steps)
             except StatusError as error:
                 failures |= {name: error for name in names if target_of(name) == target}
-        self._pace.saw(namespace, number)
+        self._batch_delay.record(namespace, number)
         return totals
 
     async def _write(self, quota: core_v1.ResourceQuota, used: quotas.Usage) -> None:
@@ -176,6 +181,8 @@ class ResourceQuotaController:
             "persistentvolumeclaims": self._claims,
         }
         if target in informers:
+            if not informers[target].synced:
+                raise StatusError(503, "ServiceUnavailable", f"{target} cannot be listed yet")
             for obj in informers[target].by_index("namespace", namespace):
                 yield obj
             return
@@ -184,8 +191,40 @@ class ResourceQuotaController:
             yield obj
 
 
+def _shape(obj: Any) -> dict[str, Any]:
+    """Return the JSON shape of an object as far as its usage depends on it: without labels, and a claim's selector."""
+    annotations = {
+        key: value for key in (CLASS_ANNOTATION,) if (value := obj.metadata.annotations.get(key)) is not None
+    }
+    metadata = msgspec.structs.replace(
+        obj.metadata, labels={}, annotations=annotations, owner_references=[], finalizers=[]
+    )
+    obj = msgspec.structs.replace(obj, metadata=metadata)
+    if isinstance(obj, core_v1.PersistentVolumeClaim):
+        obj.spec = msgspec.structs.replace(obj.spec, selector=None)
+    shape: dict[str, Any] = msgspec.to_builtins(obj)
+    return shape
+
+
+def _charge_changed(old: core_v1.Pod, new: core_v1.Pod) -> bool:
+    """Return whether a pod finished, got or lost a deadline (its scope), or was resized. Upstream: DefaultUpdateFilter."""
+    finished = new.status.phase in _FINISHED and old.status.phase not in _FINISHED
+    rescoped = (old.spec.active_deadline_seconds is None) != (new.spec.active_deadline_seconds is None)
+    return finished or rescoped or _resources(old) != _resources(new)
+
+
+def _resources(pod: core_v1.Pod) -> tuple[object, ...]:
+    statuses = [*pod.status.init_container_statuses, *pod.status.container_statuses]
+    return (
+        pod.spec.resources,
+        [container.resources for container in (*pod.spec.init_containers, *pod.spec.containers)],
+        [(status.allocated_resources, status.resources) for status in statuses],
+        (pod.status.allocated_resources, pod.status.resources, is_infeasible(pod)),
+    )
+
+
 def _standing(claim: core_v1.PersistentVolumeClaim) -> tuple[object, ...]:
-    return claim.status.allocated_resources, attributes_classes(msgspec.to_builtins(claim))
+    return claim.status.allocated_resources, attributes_classes(_shape(claim))
 
 
 def _equal(a: dict[str, str | int | float], b: dict[str, str | int | float]) -> bool:
@@ -193,7 +232,7 @@ def _equal(a: dict[str, str | int | float], b: dict[str, str | int | float]) -> 
 
 
 def _counted(name: str) -> tuple[str, str] | None:
-    """Return (plural, group) of the objects that a quota name counts, None where it is not a plain count."""
+    """Return (plural, group) of the objects that a quota name counts, None if it is not a plain count."""
     if _BY_CLASS in name:
         return None
     if name in _BARE_COUNTS:
@@ -238,8 +277,8 @@ async def count_objects(
     return {name: numbers[counted] for name, counted in wanted.items() if counted in numbers}
 
 
-async def _number(client: Client, resource: Served, namespace: str) -> int:
-    """Ask for one object and how many more there are; where the server does not tell, for their metadata in pages."""
+async def _number(client: Client, resource: DiscoveredResource, namespace: str) -> int:
+    """Request one object and the remaining count; if the server omits it, list metadata in pages."""
     found, query = 0, {"limit": "1"}
     while True:
         try:

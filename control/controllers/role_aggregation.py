@@ -10,11 +10,11 @@ from collections.abc import Iterable
 import msgspec
 
 from control.controllers.context import Context
-from control.controllers.turns import Turn, selects
+from control.controllers.step_counter import StepCounter, selects
 from kube.api import rbac_v1
-from kube.client import name_of
 from kube.controller import Controller
 from kube.informer import Change
+from kube.object_names import name_of
 from kube.selectors import from_label_selector
 
 
@@ -23,14 +23,14 @@ async def aggregated(role: rbac_v1.ClusterRole, roles: Iterable[rbac_v1.ClusterR
     if role.aggregation_rule is None:
         return role.rules
     rules: dict[bytes, rbac_v1.PolicyRule] = {}
-    turn = Turn()
+    counter = StepCounter()
     others = [other for other in sorted(roles, key=name_of) if name_of(other) != name_of(role)]
-    for wish in role.aggregation_rule.cluster_role_selectors:
-        selector = from_label_selector(wish)
+    for label_selector in role.aggregation_rule.cluster_role_selectors:
+        selector = from_label_selector(label_selector)
         for other in others:
-            if await selects(selector, other.metadata.labels, turn):
+            if await selects(selector, other.metadata.labels, counter):
                 for rule in other.rules:
-                    await turn.took()
+                    await counter.count()
                     rules.setdefault(msgspec.json.encode(rule), rule)
     return list(rules.values())
 

@@ -1,7 +1,7 @@
-"""ServiceCIDRs: a range is Ready while it gives addresses, and stays, once deleted, until nobody has one of it.
+"""ServiceCIDRs: sets the Ready condition of ranges, and keeps deleted ranges while their addresses are in use.
 
-A finalizer holds a deleted range. It may go when every address of it that is in use also lies in another range that is not
-going. Upstream: pkg/controller/servicecidrs.
+A finalizer keeps a deleted range. It is removed when every used address of the range is also in another range that is not
+being deleted. Upstream: pkg/controller/servicecidrs.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ import msgspec
 
 from control.controllers.context import Context
 from kube.api import meta_v1, networking_v1
-from kube.client import name_of
 from kube.clock import format_time, parse_time
 from kube.controller import Controller
 from kube.errors import StatusError
 from kube.informer import Change
+from kube.object_names import name_of
 
 FINALIZER = "networking.k8s.io/service-cidr-finalizer"
 GRACE_SECONDS = 10.0
-"""So long a deleted range is kept in any case: another server may be handing out an address of it."""
+"""Seconds for which a deleted range is kept in any case: another server may be allocating an address of it."""
 CIDR = networking_v1.ServiceCIDR
 _IN_USE = "There are still IPAddresses referencing the ServiceCIDR, please remove them or create a new ServiceCIDR"
 
 
 def only_here(doomed: CIDR, ranges: Iterable[CIDR], addresses: Iterable[str]) -> list[str]:
-    """Return the addresses of a deleted range that no other one covers."""
+    """Return the used addresses of a deleted range that no other range contains."""
     own = [ipaddress.ip_network(text) for text in doomed.spec.cidrs]
     others = [
         ipaddress.ip_network(text)
@@ -44,7 +44,7 @@ def only_here(doomed: CIDR, ranges: Iterable[CIDR], addresses: Iterable[str]) ->
 
 
 class ServiceCIDRController:
-    """Follows ranges and addresses."""
+    """Watches ServiceCIDRs and IPAddresses."""
 
     def __init__(self, context: Context) -> None:
         self._client, self._clock = context.client, context.clock
@@ -68,13 +68,13 @@ class ServiceCIDRController:
             self._look()
 
     def _look(self) -> None:
-        """Look at what waits to go."""
+        """Enqueue the ranges that are being deleted."""
         for found in self._ranges.list():
             if found.metadata.deletion_timestamp is not None:
                 self.controller.enqueue(name_of(found))
 
     async def reconcile(self, key: str) -> float | None:
-        """Mark one range as usable, or let it go."""
+        """Set the Ready condition of one range, or remove its finalizer."""
         found = self._ranges.get(key)
         if found is None:
             return None

@@ -1,8 +1,8 @@
-"""Protection of storage in use: a claim, volume or attributes class that is deleted stays until nobody uses it any more.
+"""Protection of storage in use: a claim, volume or attributes class that is deleted stays until it is no longer used.
 
 Admission (StorageObjectInUseProtection) gives each of them a finalizer when it is made; these controllers take it off once
 the object is being deleted and its last user is gone. A cache that lags shows no user that is new, so the API server is asked
-before the finalizer goes. In the cache users are indexed by what they use; of the server's answer, which is asked for in pages,
+before the finalizer goes. In the cache users are indexed by what they use; of the server's answer, which is requested in pages,
 nothing else is decoded. Upstream: pkg/controller/volume/{pvc,pv,vac}protection.
 """
 
@@ -16,10 +16,10 @@ import msgspec
 from control.controllers.context import Context
 from kube import resources
 from kube.api import core_v1, storage_v1
-from kube.client import key_of, namespace_of
 from kube.controller import Controller
 from kube.errors import StatusError
 from kube.informer import Informer
+from kube.object_names import key_of, namespace_of
 from kube.volume_binding import claim_names
 
 Used = Callable[[Any], bool]
@@ -55,19 +55,24 @@ class _PodSpec(msgspec.Struct, rename="camel"):
 
 
 class _Pod(msgspec.Struct):
-    """Of a pod what tells which claims it uses."""
+    """Fields of a pod that name the claims it uses."""
 
     metadata: _Metadata
     spec: _PodSpec
 
 
+class _Change(msgspec.Struct, rename="camel"):
+    target_volume_attributes_class_name: str | None = None
+
+
 class _ClassNames(msgspec.Struct, rename="camel"):
     volume_attributes_class_name: str | None = None
     current_volume_attributes_class_name: str | None = None
+    modify_volume_status: _Change | None = None
 
 
 class _Classed(msgspec.Struct):
-    """Of a claim or a volume what tells which attributes classes it names."""
+    """Fields of a claim or a volume that name VolumeAttributesClasses."""
 
     spec: _ClassNames = msgspec.field(default_factory=_ClassNames)
     status: _ClassNames = msgspec.field(default_factory=_ClassNames)
@@ -84,8 +89,13 @@ def _used_keys(pod: core_v1.Pod) -> list[str]:
 
 
 def _claim_classes(claim: Any) -> list[str]:
-    """Return the attributes classes that a claim names."""
-    names = (claim.spec.volume_attributes_class_name, claim.status.current_volume_attributes_class_name)
+    """Return the attributes classes that a claim requests, has, or is being changed to."""
+    change = claim.status.modify_volume_status
+    names = {
+        claim.spec.volume_attributes_class_name,
+        claim.status.current_volume_attributes_class_name,
+        change.target_volume_attributes_class_name if change is not None else None,
+    }
     return [name for name in names if name]
 
 

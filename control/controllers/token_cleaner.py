@@ -9,17 +9,17 @@ from datetime import datetime
 
 from control.controllers.context import Context
 from kube.api import core_v1
-from kube.client import name_of, namespace_of
 from kube.clock import parse_time
 from kube.controller import Controller
 from kube.errors import StatusError
+from kube.object_names import name_of, namespace_of
 
 log = logging.getLogger(__name__)
 TYPE = "bootstrap.kubernetes.io/token"
 
 
 def expires_in(secret: core_v1.Secret, now: datetime) -> float | None:
-    """Return the seconds until a token expires; None where it never does. One that cannot be read has expired."""
+    """Return the seconds until a token expires; None if it never does. One that cannot be read has expired."""
     text = secret.data.get("expiration")
     if not text:
         return None

@@ -9,10 +9,10 @@ from datetime import datetime
 
 from control.controllers.context import Context
 from kube.api import batch_v1
-from kube.client import name_of, namespace_of
 from kube.clock import after, parse_time
 from kube.controller import Controller
 from kube.errors import StatusError
+from kube.object_names import name_of, namespace_of
 
 
 def expires_in(job: batch_v1.Job, now: datetime) -> float | None:

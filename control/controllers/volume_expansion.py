@@ -1,4 +1,4 @@
-"""Volume expansion: what the control plane itself does when a claim asks for more than it has.
+"""Volume expansion: what the control plane itself does when a claim requests more than it has.
 
 Growing a volume is its driver's affair (an external resizer's), so an event on the claim says that somebody else has
 to act; upstream's own controller does nothing more for CSI volumes either (pkg/controller/volume/expand). Volumes of
@@ -62,7 +62,7 @@ class VolumeExpansionController:
 
 
 def wanted(claim: core_v1.PersistentVolumeClaim) -> int:
-    """Return how many bytes a claim asks for."""
+    """Return how many bytes a claim requests."""
     return value(claim.spec.resources.requests.get("storage", 0)) if claim.spec.resources else 0
 
 

@@ -1,1 +1,1 @@
-"""Custom resources: what CustomResourceDefinitions ask the server to serve, as everything that is built in is served."""
+"""Custom resources, defined by CustomResourceDefinitions and served like built-in resources."""

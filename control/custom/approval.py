@@ -1,18 +1,16 @@
-"""The condition that says whether a definition of a protected group (*.k8s.io) carries its approval."""
+"""The condition KubernetesAPIApprovalPolicyConformant of definitions in protected groups (*.k8s.io)."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from control.registry.apiextensions.validation import APPROVED, PROTECTED
 from kube import urls
+from kube.json_object import Object
 
-Object = dict[str, Any]
 CONDITION = "KubernetesAPIApprovalPolicyConformant"
 
 
 def approval_condition(definition: Object) -> Object | None:
-    """Return the condition, None where the group is nobody's but its owner's."""
+    """Return the condition, None if the group is not protected."""
     group = definition["spec"]["group"]
     if not f".{group}".endswith(PROTECTED):
         return None

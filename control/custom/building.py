@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from control.custom.conversion import Versions
 from control.custom.resource import CustomResource
 from control.custom.webhooks import Webhooks
 from control.schemas.schema import Schema, compile_root
-
-Object = dict[str, Any]
+from kube.json_object import Object
 
 
 def build(definition: Object, webhooks: Webhooks) -> dict[str, CustomResource]:

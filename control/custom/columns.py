@@ -1,4 +1,4 @@
-"""The columns that a definition asks for in tables (additionalPrinterColumns), and how their cells are printed."""
+"""Additional printer columns of custom resource definitions, and the format of their cells."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from control.registry.columns import NAME, Column
 from control.registry.tables import age
 from control.schemas import jsonpath
 from kube.clock import parse_time
+from kube.json_object import Object
 
-Object = dict[str, Any]
 _DEFAULT: list[Object] = [
     {
         "name": "Age",
@@ -43,7 +43,7 @@ class Columns:
         self.columns = (NAME, *more)
 
     def row(self, obj: Object, now: datetime) -> list[Any]:
-        """Return the cells of an object, None where it has nothing to show."""
+        """Return the cells of an object, None if it has nothing to show."""
         cells: list[Any] = [obj.get("metadata", {}).get("name", "")]
         for path, kind in self._asked:
             try:

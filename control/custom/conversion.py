@@ -14,22 +14,22 @@ import msgspec
 
 from control.admission.webhooks.caller import CallFailed
 from control.custom.webhooks import Webhooks
-from control.pacing import Pace
+from control.pacing import TimeSlice
 from control.schemas.schema import Schema, fill, prune
 from control.storage import codec
 from control.storage.entry import Entry
-from control.storage.watcher import Notice
+from control.storage.watcher import WatchEvent
 from kube.errors import StatusError
+from kube.json_object import Object
 from kube.uid import new_uid
 
-Object = dict[str, Any]
 TIMEOUT = 30.0
 REVIEWS = ("apiextensions.k8s.io/v1", "apiextensions.k8s.io/v1beta1")
-"""What webhooks are asked in; the first of them that a definition names is taken."""
+"""Supported review versions; the first one that a definition names is used."""
 
 
 class BadConversion(Exception):
-    """A webhook answered, but not what it was asked."""
+    """A webhook returned an invalid response."""
 
 
 class Versions:
@@ -55,7 +55,7 @@ class Versions:
         return f"{self.group}/{version}"
 
     async def convert(self, objects: list[Object], version: str) -> list[Object]:
-        """Return objects in a version, all of one other version before; raises 500 where a webhook fails."""
+        """Return objects in a version, all of one other version before; raises 500 if a webhook fails."""
         wanted = self.api_version(version)
         if self._webhook is None or not objects:
             return [{**obj, "apiVersion": wanted} for obj in objects]
@@ -133,11 +133,11 @@ class Reader:
 
     @property
     def by_webhook(self) -> bool:
-        """Say whether versions may differ in more than their name."""
+        """Return whether versions may differ in more than their name."""
         return self._versions.by_webhook
 
     def current(self, entry: Entry) -> bool:
-        """Say whether an object is stored in the version that new ones are stored in."""
+        """Return whether an object is stored in the version that new ones are stored in."""
         return bool(entry.obj.get("apiVersion") == self._stored)
 
     async def read(self, entry: Entry) -> Object:
@@ -145,14 +145,14 @@ class Reader:
         return codec.decode((await self.view([entry]))[0].data)
 
     async def view(self, entries: Sequence[Entry]) -> list[Entry]:
-        """Return stored objects as the served version shows them; raises 500 where a webhook fails."""
-        found, pace = list(entries), Pace()
+        """Return stored objects as the served version shows them; raises 500 if a webhook fails."""
+        found, time_slice = list(entries), TimeSlice()
         foreign: dict[str, list[tuple[int, Object]]] = {}
         for index, entry in enumerate(entries):
             if entry.views is not None and self in entry.views:
                 found[index] = entry.views[self] or entry
                 continue
-            await pace.step(len(entry.data))
+            await time_slice.step(len(entry.data))
             before = entry.obj
             version = str(before.get("apiVersion", "")).rpartition("/")[2]
             obj = self._settled(before, version)
@@ -165,18 +165,20 @@ class Reader:
         for items in foreign.values():
             converted = await self._versions.convert([obj for _, obj in items], self._served)
             for (index, _), obj in zip(items, converted, strict=True):
-                await pace.step(len(entries[index].data))
+                await time_slice.step(len(entries[index].data))
                 found[index] = self._shown(entries[index], self._pruned(obj, self._served))
         return found
 
-    async def notices(self, notices: Sequence[Notice]) -> list[Notice]:
+    async def watch_events(self, watch_events: Sequence[WatchEvent]) -> list[WatchEvent]:
         """Return watch events with their objects in the served version."""
-        entries = await self.view([notice.entry for notice in notices if notice.type != "BOOKMARK"])
+        entries = await self.view([watch_event.entry for watch_event in watch_events if watch_event.type != "BOOKMARK"])
         shown = iter(entries)
-        return [Notice(n.type, self._renamed(n.entry) if n.type == "BOOKMARK" else next(shown)) for n in notices]
+        return [
+            WatchEvent(n.type, self._renamed(n.entry) if n.type == "BOOKMARK" else next(shown)) for n in watch_events
+        ]
 
     async def in_version(self, obj: Object, version: str) -> Object:
-        """Return an object of one version in another; raises 500 where a webhook fails."""
+        """Return an object of one version in another; raises 500 if a webhook fails."""
         converted = (await self._versions.convert([obj], version))[0]
         return self._pruned(converted, version)
 
@@ -192,20 +194,20 @@ class Reader:
         schema = self._versions.schemas.get(version)
         if schema is None:
             return obj
-        copy: Object = prune(obj, schema, "", [], True)
+        copy: Object = prune(obj, schema, "", [], resource=True)
         fill(copy, schema)
         return copy
 
     def _pruned(self, obj: Object, version: str) -> Object:
-        pruned: Object = prune(obj, self._versions.schemas[version], "", [], True)
+        pruned: Object = prune(obj, self._versions.schemas[version], "", [], resource=True)
         return pruned
 
     def _renamed(self, entry: Entry) -> Entry:
         data = codec.encode({**entry.obj, "apiVersion": self._wanted})
-        return entry.shown_as(codec.with_revision(data, entry.revision))
+        return entry.in_version(codec.with_revision(data, entry.revision))
 
     def _shown(self, entry: Entry, obj: Object) -> Entry:
-        shown = entry.shown_as(codec.with_revision(codec.encode(obj), entry.revision))
+        shown = entry.in_version(codec.with_revision(codec.encode(obj), entry.revision))
         self._keep(entry, shown)
         return shown
 

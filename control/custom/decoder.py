@@ -14,8 +14,8 @@ from control.schemas import embedded
 from control.schemas.schema import Schema, fill, prune
 from kube import errors
 from kube.api import meta_v1
+from kube.json_object import Object
 
-Object = dict[str, Any]
 ACCEPTED = "application/json, application/yaml"
 
 
@@ -27,7 +27,13 @@ class CustomDecoder(Decoder):
         self.schema = schema
 
     def decode(
-        self, body: bytes, content_type: str, validation: FieldValidation, warnings: list[str], check_kind: bool = True
+        self,
+        body: bytes,
+        content_type: str,
+        validation: FieldValidation,
+        warnings: list[str],
+        *,
+        check_kind: bool = True,
     ) -> Object:
         """Return the object; raises 400 (or 415), and adds to `warnings` what fieldValidation Warn finds."""
         media = media_type(content_type)
@@ -68,7 +74,7 @@ class CustomDecoder(Decoder):
         if not isinstance(raw, dict):
             self._reject("json: cannot unmarshal into Go value of type map[string]interface {}")
         dropped: list[str] = []
-        obj: Object = prune(raw, self.schema, "", dropped, True)
+        obj: Object = prune(raw, self.schema, "", dropped, resource=True)
         own, inner = list[str](), list[str]()
         obj["metadata"] = self._metadata(raw.get("metadata"), own)
         try:

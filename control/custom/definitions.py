@@ -12,7 +12,6 @@ import contextlib
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 
@@ -21,10 +20,10 @@ from control.registry.registry import Registry
 from control.registry.served import ServedResource
 from control.storage.entry import Entry
 from kube import errors
+from kube.json_object import Object
 from kube.resources import Resource, by_path
 
 log = logging.getLogger(__name__)
-Object = dict[str, Any]
 _found = by_path("apiextensions.k8s.io", "v1", "customresourcedefinitions")
 assert _found is not None
 DEFINITIONS: Resource = _found
@@ -37,7 +36,7 @@ def condition(definition: Object, kind: str) -> Object | None:
 
 
 def holds(definition: Object, kind: str) -> bool:
-    """Say whether a definition's condition is True."""
+    """Return whether a definition's condition is True."""
     found = condition(definition, kind)
     return found is not None and found.get("status") == "True"
 
@@ -64,7 +63,7 @@ class Definitions:
 
     # -- looking up -----------------------------------------------------------------------------------------------
     def find(self, group: str, version: str, plural: str) -> ServedResource | None:
-        """Return the served version of a custom resource, None where there is none."""
+        """Return the served version of a custom resource, None if there is none."""
         name = f"{plural}.{group}"
         entry = self._cached.get(DEFINITIONS.key("", name))
         if entry is None:
@@ -101,7 +100,7 @@ class Definitions:
         resources = self._built(name, definition) if holds(definition, "Established") else {}
         if known is not None:
             if resources and known.uid == definition["metadata"].get("uid"):
-                # Requests under way go on with what they have: nothing that exists may be reported as deleted.
+                # Requests under way continue with what they have: nothing that exists may be reported as deleted.
                 self.registry.renew(next(iter(resources.values())))
             else:
                 self._forget(name)
@@ -124,7 +123,7 @@ class Definitions:
             self.registry.drop(resource)
 
     async def serve(self, group: str, version: str, plural: str, verb: str) -> ServedResource | None:
-        """Return a served version with its objects at hand, None where there is none; raises 405 (see `ready`)."""
+        """Return a served version with its objects at hand, None if there is none; raises 405 (see `ready`)."""
         found = self.find(group, version, plural)
         if found is None and "." in group:
             # Another server may have let it in a moment ago.

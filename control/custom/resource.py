@@ -1,4 +1,4 @@
-"""A served version of a custom resource, as the row of the resource table that nobody wrote beforehand."""
+"""A served version of a custom resource, in the form of a row of the resource table."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from control.custom.decoder import CustomDecoder
 from control.custom.strategy import CustomStrategy
 from control.patch.schema import of_custom
 from control.registry.served import ServedResource
-from control.registry.strategy import Object
 from control.schemas import rules
+from kube.json_object import Object
 from kube.resources import Resource
 
 

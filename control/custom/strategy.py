@@ -1,4 +1,4 @@
-"""The behaviour of a custom resource's version on the generic path: what its definition says, in a strategy's words.
+"""Strategy of a custom resource's version, from its definition.
 
 Defaults and pruning have happened when the body was decoded; what is left is the generation, the subresources' shares of the
 object, and validation by schema and rules. Objects on the path are in the served version; `read` and `to_stored` are the two
@@ -14,15 +14,17 @@ from typing import Any
 
 from control.custom.columns import Columns
 from control.custom.conversion import Reader
-from control.registry.strategy import Object, Settings, Strategy, keep
+from control.registry.strategy import Strategy, keep
+from control.registry.strategy_context import Settings
 from control.schemas import jsonpath, validation
 from control.schemas.rules import Rules
 from control.schemas.schema import MISSING, Schema, fill
 from control.schemas.uniqueness import check_structure
 from control.storage.entry import Entry
-from control.storage.watcher import Notice
+from control.storage.watcher import WatchEvent
 from kube import errors
 from kube.errors import FieldError
+from kube.json_object import Object
 from kube.resources import Resource
 
 _INT32 = 2**31 - 1
@@ -73,8 +75,8 @@ class CustomStrategy(Strategy):
     async def view(self, entries: Sequence[Entry]) -> list[Entry]:
         return await self.reader.view(entries)
 
-    async def view_notices(self, notices: Sequence[Notice]) -> list[Notice]:
-        return await self.reader.notices(notices)
+    async def view_events(self, watch_events: Sequence[WatchEvent]) -> list[WatchEvent]:
+        return await self.reader.watch_events(watch_events)
 
     # -- writes ---------------------------------------------------------------------------------------------------
     @property
@@ -82,7 +84,7 @@ class CustomStrategy(Strategy):
         return True
 
     def counts(self, obj: Object, old: Object) -> bool:
-        """Say whether a change raises the generation: any but of metadata, and of status where that is a subresource."""
+        """Return whether a change raises the generation: any but of metadata, and of status where that is a subresource."""
         passed = {"metadata", "apiVersion", "kind"} | ({"status"} if self.has_status else set())
         return any(obj.get(part) != old.get(part) for part in {*obj, *old} - passed)
 

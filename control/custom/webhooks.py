@@ -1,14 +1,14 @@
-"""Interface of conversion to the webhook client."""
+"""Interface between conversion and the webhook client."""
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
 
-Object = dict[str, Any]
+from kube.json_object import Object
 
 
 class Webhooks(Protocol):
     """Client of webhooks (control.admission.webhooks.caller)."""
 
     async def call(self, client: Object, body: Object, timeout: float) -> bytes:
-        """Post to what a clientConfig names and return the answer; raises CallFailed."""
+        """Post to the endpoint of a clientConfig and return the response; raises CallFailed."""

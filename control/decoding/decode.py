@@ -11,17 +11,17 @@ from typing import Any, Literal, NoReturn
 
 import msgspec
 
-from control.decoding import canonical, shapes
+from control.decoding import canonical, unknown_fields
 from control.decoding.decode_errors import go_message, json_problem, json_type, most_keys, strict_problems, summary
 from control.decoding.yaml_body import duplicate_keys, load_yaml, strict_error
 from kube import errors, resources, serialize
-from kube.collecting import uncollected
+from kube.collecting import uncollected_call
+from kube.json_object import Object
 from kube.nesting import check_nesting
 from kube.schema import wire
 from kube.value_count import TooManyValues, check_count
 
 FieldValidation = Literal["Ignore", "Warn", "Strict"]
-Object = dict[str, Any]
 JSON_TYPES = ("application/json", "")
 YAML_TYPES = ("application/yaml", "text/yaml", "application/x-yaml")
 ACCEPTED = "application/json, application/yaml, application/vnd.kubernetes.protobuf"
@@ -29,6 +29,8 @@ ACCEPTED = "application/json, application/yaml, application/vnd.kubernetes.proto
 
 def media_type(content_type: str) -> str:
     """Return a Content-Type without its parameters."""
+    if content_type in JSON_TYPES:  # as nearly every client sends it, several times a request
+        return content_type
     return content_type.partition(";")[0].strip().lower()
 
 
@@ -47,8 +49,7 @@ def load_json(body: bytes) -> Any:
     check_count(body)
     check_nesting(body)
     try:
-        with uncollected():
-            return msgspec.json.decode(body)
+        return uncollected_call(msgspec.json.decode, body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise ValueError(json_problem(body, error)) from error
 
@@ -72,7 +73,13 @@ class Decoder:
         self.struct, self.api_version, self.kind = struct, api_version, kind
 
     def decode(
-        self, body: bytes, content_type: str, validation: FieldValidation, warnings: list[str], check_kind: bool = True
+        self,
+        body: bytes,
+        content_type: str,
+        validation: FieldValidation,
+        warnings: list[str],
+        *,
+        check_kind: bool = True,
     ) -> Object:
         """Return the object; raises 400 (413, 415), and adds to `warnings` what fieldValidation Warn finds."""
         api_version, kind = self.api_version, self.kind
@@ -116,21 +123,20 @@ class Decoder:
         """Turn JSON values into the object's shape, checking as `decode` does."""
         kind = kind or self.kind
         try:
-            with uncollected():
-                typed = serialize.convert(raw, self.struct)
+            typed = uncollected_call(serialize.convert, raw, self.struct)
         except msgspec.ValidationError as error:
             self._refuse(kind, go_message(error, raw, self.struct))
-        problems, overflow = self._inspect(raw, body, content_type, validation)
-        repeated = duplicate_keys(body) if media_type(content_type) in YAML_TYPES and validation != "Ignore" else []
+        media = media_type(content_type)
+        problems, overflow = self._inspect(raw, body, media, validation)
+        repeated = duplicate_keys(body) if media in YAML_TYPES and validation != "Ignore" else []
         if overflow:
             self._refuse(kind, overflow)
         if (problems or repeated) and validation == "Strict":
-            told = [strict_error(repeated), *problems] if repeated else problems
-            self._refuse(kind, "strict decoding error: " + ", ".join(told))
+            problems_in_order = [strict_error(repeated), *problems] if repeated else problems
+            self._refuse(kind, "strict decoding error: " + ", ".join(problems_in_order))
         if validation == "Warn":
             warnings += [*repeated, *problems]
-        with uncollected():
-            obj = serialize.to_dict(typed)
+        obj = uncollected_call(serialize.to_dict, typed)
         try:
             canonical.rewrite(obj, self.struct)
         except ValueError as error:
@@ -138,11 +144,11 @@ class Decoder:
         obj["kind"], obj["apiVersion"] = self.kind, self.api_version
         return obj
 
-    def _inspect(self, raw: Any, body: bytes, content_type: str, validation: FieldValidation) -> tuple[list[str], str]:
-        unknown, keys, overflow = shapes.inspect(raw, self.struct)
+    def _inspect(self, raw: Any, body: bytes, media: str, validation: FieldValidation) -> tuple[list[str], str]:
+        unknown, keys, overflow = unknown_fields.inspect(raw, self.struct)
         if validation == "Ignore":
             return [], overflow
-        if body and media_type(content_type) in JSON_TYPES and most_keys(body) > keys:
+        if body and media in JSON_TYPES and most_keys(body) > keys:
             return strict_problems(body, unknown), overflow
         return [f'unknown field "{path}"' for path in unknown], overflow
 

@@ -1,6 +1,6 @@
 """Errors of a body with the messages of upstream's decoders: JSON syntax, wrong types, repeated fields.
 
-msgspec tells where a value is of a wrong type; which Go struct and type that is, the shapes of the types tell.
+msgspec reports the path of a value of a wrong type; the Go struct and type come from the generated types.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
-from control.decoding import shapes
 from kube.field_path import MOST_PROBLEMS, bounded
+from kube.schema.fields import ANY, FieldType, field_types, of_struct
 
 
 def json_problem(body: bytes, error: Exception) -> str:
@@ -56,7 +56,7 @@ def most_keys(body: bytes) -> int:
 
     Where that is no more than the keys of the value that was read, none is repeated.
     """
-    spaced = any(pair in body for pair in (b" :", b"\n:", b"\t:", b"\r:"))
+    spaced = b" :" in body or b"\n:" in body or b"\t:" in body or b"\r:" in body
     return len(_KEY_ENDS.findall(body)) if spaced else body.count(b'":')
 
 
@@ -95,17 +95,17 @@ def _strange(body: bytes, unknown: frozenset[str]) -> list[tuple[str, bool]]:
                     continue
                 where = bounded(f"{path}.{key}" if path else key)
                 if where in unknown:
-                    note(where, False)
+                    note(where, repeated=False)
                     continue
                 if repeated:
-                    note(where, True)
+                    note(where, repeated=True)
                 walk(item, where)
         elif isinstance(value, list):
             for index, item in enumerate(value):
                 if isinstance(item, list):
                     walk(item, f"{path}[{index}]")
 
-    def note(where: str, repeated: bool) -> None:
+    def note(where: str, *, repeated: bool) -> None:
         if len(found) < MOST_PROBLEMS:
             found[where, repeated] = None
 
@@ -142,27 +142,27 @@ class Misfit:
     expected: str
     got: str
     path: str
-    shape: shapes.Shape
+    type: FieldType
     owner: str
     names: tuple[str, ...]
     value: Any
 
 
 def misfit(error: msgspec.ValidationError, raw: Any, struct: type[msgspec.Struct]) -> Misfit | None:
-    """Find what a validation error speaks of; None where it is not about a type."""
+    """Find what a validation error speaks of; None if it is not about a type."""
     match = _EXPECTED.match(str(error))
     if match is None:
         return None
     expected, got, path = match.groups()
-    shape, owner, names = shapes.of(struct), struct.__name__, list[str]()
+    type_, owner, names = of_struct(struct), struct.__name__, list[str]()
     for name, index in _STEP.findall(path or ""):
-        if name and shape.struct is not None:
-            owner = shape.struct.__name__
+        if name and type_.struct is not None:
+            owner = type_.struct.__name__
             names.append(name)
-            shape = shapes.fields(shape.struct).get(name, shapes.ANY)
-        elif index and shape.item is not None:
-            shape = shape.item
-    return Misfit(expected, got, path or "", shape, owner, tuple(names), _at(raw, path or ""))
+            type_ = field_types(type_.struct).get(name, ANY)
+        elif index and type_.item is not None:
+            type_ = type_.item
+    return Misfit(expected, got, path or "", type_, owner, tuple(names), _at(raw, path or ""))
 
 
 def go_message(error: msgspec.ValidationError, raw: Any, struct: type[msgspec.Struct]) -> str:
@@ -170,17 +170,14 @@ def go_message(error: msgspec.ValidationError, raw: Any, struct: type[msgspec.St
     found = misfit(error, raw, struct)
     if found is None:
         return f"json: {error}"
-    shape = found.shape
     value = _JSON_NAMES.get(found.got.split(" ")[0], found.got)
-    if value == "number" and shape.go in ("int32", "int64"):
+    if value == "number" and found.type.go in ("int32", "int64"):
         value = f"number {found.value}"
-    if shape.go == "string" and "date" in found.expected:
+    if found.type.go == "string" and "date" in found.expected:
         value = "string"
     if not found.names:
-        return f"json: cannot unmarshal {value} into Go value of type {shape.go}"
-    return (
-        f"json: cannot unmarshal {value} into Go struct field {found.owner}.{'.'.join(found.names)} of type {shape.go}"
-    )
+        return f"json: cannot unmarshal {value} into Go value of type {found.type.go}"
+    return f"json: cannot unmarshal {value} into Go struct field {found.owner}.{'.'.join(found.names)} of type {found.type.go}"
 
 
 def _at(raw: Any, path: str) -> Any:

@@ -33,7 +33,7 @@ _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 class ReadBody(bytes):
-    """A body that was read before its decoder asks: with its document, or the error that reading it ended with.
+    """A body that was parsed ahead of its decoder: its document, or the error.
 
     The document's value is kept as bytes, a tenth of what its objects take: many requests may wait for their turns.
     """
@@ -60,11 +60,11 @@ async def read_ahead(body: bytes, user: str) -> bytes:
     return read
 
 
-def load_yaml(body: bytes, ours: bool = False) -> Any:
+def load_yaml(body: bytes, *, ours: bool = False) -> Any:
     """Return one YAML document as JSON values; raises ValueError. One of `ours` that is JSON may have any number of values."""
     if isinstance(body, ReadBody):
         return marshal.loads(_value(body))  # noqa: S302 - it was written here
-    return parse(body, ours).value
+    return parse(body, ours=ours).value
 
 
 def duplicate_keys(body: bytes) -> list[str]:
@@ -83,7 +83,7 @@ def _value(body: ReadBody) -> bytes:
     return body.value
 
 
-def parse(body: bytes, ours: bool = False) -> Document:
+def parse(body: bytes, *, ours: bool = False) -> Document:
     """Read one YAML document; raises ValueError, for JSON of too many values TooManyValues."""
     if body[:1] == b"{":
         if not ours:

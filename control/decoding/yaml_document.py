@@ -70,7 +70,11 @@ def build(events: Iterator[Any]) -> tuple[Document, int]:
         elif kind is yaml.MappingStartEvent or kind is yaml.SequenceStartEvent:
             if len(stack) >= DEEPEST:
                 raise ValueError(f"yaml: exceeded max depth of {DEEPEST}")
-            stack.append(_opened(stack[-1] if stack else None, kind is yaml.MappingStartEvent, event.start_mark.line))
+            stack.append(
+                _opened(
+                    stack[-1] if stack else None, mapping=kind is yaml.MappingStartEvent, line=event.start_mark.line
+                )
+            )
         elif kind is yaml.MappingEndEvent or kind is yaml.SequenceEndEvent:
             ended = stack.pop()
             value = ended.items if ended.mapping is None else ended.mapping
@@ -91,7 +95,7 @@ def build(events: Iterator[Any]) -> tuple[Document, int]:
     return document, 0
 
 
-def _opened(top: _Open | None, mapping: bool, line: int) -> _Open:
+def _opened(top: _Open | None, *, mapping: bool, line: int) -> _Open:
     if top is not None and top.merge:
         if not mapping:
             raise ValueError("yaml: map merge requires a map as the value")
@@ -103,7 +107,7 @@ def _opened(top: _Open | None, mapping: bool, line: int) -> _Open:
 
 def _scalar(event: yaml.ScalarEvent) -> Any:
     try:
-        return yaml_scalars.scalar(event.value, event.tag, event.implicit[0])
+        return yaml_scalars.scalar(event.value, event.tag, plain=event.implicit[0])
     except ValueError as error:
         raise ValueError(f"yaml: {error}") from error
 

@@ -32,13 +32,13 @@ _BASES = {"hex": 16, "bits": 2, "octal": 8, "decimal": 10}
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
 _NUMBERS = frozenset("+-.0123456789")
 _LONGEST_DECIMAL = 20
-"""Digits of the greatest integer, 2^64 - 1; longer ones are floats, and Python's int() is quadratic."""
+"""Digits of the greatest integer, 2^64 - 1; longer ones are floats, because Python's int() is quadratic."""
 _SHOWN = 100
 """Characters of a scalar in an error."""
 
 
-def scalar(text: str, tag: str | None, plain: bool) -> Any:
-    """Return a scalar's value; `plain`: neither quoted nor a block. Raises ValueError where the tag does not fit."""
+def scalar(text: str, tag: str | None, *, plain: bool) -> Any:
+    """Return a scalar's value; `plain`: neither quoted nor a block. Raises ValueError if the tag does not match."""
     if tag is None:
         return resolve(text) if plain else text
     if tag == _BINARY:
@@ -77,7 +77,7 @@ def key(value: Any) -> str:
 
 
 def number(value: float) -> int | float:
-    """Return a float as JSON carries it: whole ones as integers. Raises ValueError for what JSON has no form for."""
+    """Return a float as JSON carries it: whole ones as integers. Raises ValueError for NaN and infinity."""
     if not math.isfinite(value):
         raise ValueError(f"json: unsupported value: {'NaN' if math.isnan(value) else '+Inf' if value > 0 else '-Inf'}")
     return int(value) if value.is_integer() and abs(value) < 1 << 63 else value

@@ -6,8 +6,9 @@ request that finds room is in none), so upstream's columns about a queue's seats
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from typing import Protocol
 
 from control.fairness.fairness import Fairness
 from control.fairness.level import Queue
@@ -19,13 +20,13 @@ MOST_QUEUES = 1024
 """Of a level with more queues only those in use are shown."""
 
 
-def dump(path: str, fairness: Fairness, details: bool) -> str | None:
-    """Return what a path below /debug/api_priority_and_fairness tells; None where there is no such path."""
+def dump(path: str, fairness: Fairness, *, details: bool) -> str | None:
+    """Return the document of a path below /debug/api_priority_and_fairness; None if there is no such path."""
     make = _DUMPS.get(path.removeprefix(ROOT)) if path.startswith(ROOT) else None
-    return None if make is None else _lined_up(list(make(fairness, details)))
+    return None if make is None else _lined_up(list(make(fairness, details=details)))
 
 
-def _levels(fairness: Fairness, details: bool) -> Iterator[Row]:
+def _levels(fairness: Fairness, *, details: bool) -> Iterator[Row]:
     yield "PriorityLevelName", "ActiveQueues", "IsIdle", "IsQuiescing", "WaitingRequests", "ExecutingRequests"
     for name, level in fairness.levels.items():
         active = sum(1 for queue in level.lines.values() if queue.waiting)
@@ -34,7 +35,7 @@ def _levels(fairness: Fairness, details: bool) -> Iterator[Row]:
         yield name, str(active), str(idle).lower(), "false", str(level.waiting), str(level.executing)
 
 
-def _queues(fairness: Fairness, details: bool) -> Iterator[Row]:
+def _queues(fairness: Fairness, *, details: bool) -> Iterator[Row]:
     seats = ("ExecutingRequests", "SeatsInUse")
     sums = ("NextDispatchR", "InitialSeatsSum", "MaxSeatsSum", "TotalWorkSum")
     yield "PriorityLevelName", "Index", "PendingRequests", *seats, *sums
@@ -47,7 +48,7 @@ def _queues(fairness: Fairness, details: bool) -> Iterator[Row]:
             yield name, str(index), str(len(queue.waiting)), NONE, NONE, *work
 
 
-def _requests(fairness: Fairness, details: bool) -> Iterator[Row]:
+def _requests(fairness: Fairness, *, details: bool) -> Iterator[Row]:
     names = ["PriorityLevelName", "FlowSchemaName", "QueueIndex", "RequestIndexInQueue", "FlowDistingsher"]
     names += ["ArriveTime", "InitialSeats", "FinalSeats", "AdditionalLatency"]
     if details:
@@ -69,7 +70,13 @@ def _requests(fairness: Fairness, details: bool) -> Iterator[Row]:
                 yield row
 
 
-_DUMPS: dict[str, Callable[[Fairness, bool], Iterator[Row]]] = {
+class _Dump(Protocol):
+    """Yields the rows of a page; with `details` those of each request have more columns."""
+
+    def __call__(self, fairness: Fairness, *, details: bool) -> Iterator[Row]: ...
+
+
+_DUMPS: dict[str, _Dump] = {
     "dump_priority_levels": _levels,
     "dump_queues": _queues,
     "dump_requests": _requests,

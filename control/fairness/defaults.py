@@ -7,9 +7,8 @@ table only while their annotation says so.
 
 from __future__ import annotations
 
-from typing import Any
+from kube.json_object import Object
 
-Object = dict[str, Any]
 API_VERSION = "flowcontrol.apiserver.k8s.io/v1"
 AUTOUPDATE = "apf.kubernetes.io/autoupdate-spec"
 EXEMPT, CATCH_ALL = "exempt", "catch-all"

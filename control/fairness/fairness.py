@@ -1,8 +1,8 @@
 """API priority and fairness: every request has a flow schema, a priority level and, under load, a place in a queue.
 
-What a request belongs to is looked up in a dict by who asks for what, so that a server with room spends a microsecond or two on
+What a request belongs to is looked up in a dict by who requests what, so that a server with room spends a microsecond or two on
 it. Answers carry the UIDs of both (the X-Kubernetes-PF-* headers). The configuration is followed in the watch cache by
-`control.fairness.keeper`; until that has seen it, upstream's defaults hold.
+`control.fairness.flow_schema_controller`; until that has seen it, upstream's defaults hold.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 from control.auth.user import UserInfo
 from control.fairness import defaults, matching
 from control.fairness.level import PriorityLevel, Refused
-from control.fairness.starving import Starving
-from control.fairness.turns import Turns
+from control.fairness.waiting_levels import WaitingLevels
+from control.fairness.wide_requests import WideRequests
 from control.requestinfo import RequestInfo
+from kube.bounded_cache import LONGEST_USER, is_short
 from kube.counters import Histogram
-from kube.remembering import LONGEST_USER, is_short
+from kube.json_object import Object
 
-Object = dict[str, Any]
 Header = tuple[bytes, bytes]
 REMEMBERED = 8192
 WAITED = Histogram(
@@ -35,7 +35,7 @@ WIDEST = 10
 
 
 class Flow:
-    """One flow of requests: what they belong to, the headers that say so, and the queues they may wait in."""
+    """One flow of requests: its FlowSchema and priority level, their response headers, and its queues."""
 
     __slots__ = ("hand", "headers", "level", "schema", "who")
 
@@ -57,9 +57,9 @@ class About(NamedTuple):
 class Fairness:
     """The levels of one server with `seats` places in all."""
 
-    def __init__(self, seats: int, patience: float) -> None:
-        self.seats, self.patience = seats, patience
-        self._turns, self._starving = Turns(), Starving()
+    def __init__(self, seats: int, queue_timeout: float) -> None:
+        self.seats, self.queue_timeout = seats, queue_timeout
+        self._wide_requests, self._waiting_levels = WideRequests(), WaitingLevels()
         self._flows: dict[tuple[Any, ...], Flow] = {}
         self.levels: dict[str, PriorityLevel] = {}
         self._schemas: list[tuple[Object, matching.Matches]] = []
@@ -69,7 +69,7 @@ class Fairness:
         self.configure(defaults.flow_schemas(), defaults.priority_levels())
 
     def configure(self, schemas: Iterable[Object], levels: Iterable[Object]) -> None:
-        """Take over a configuration; requests that wait or run go on under the levels that they began with."""
+        """Take over a configuration; requests that wait or run continue under the levels that they began with."""
         found = {level["metadata"]["name"]: level for level in levels}
         for level in defaults.priority_levels():
             if level["metadata"]["name"] in defaults.MANDATORY:
@@ -79,16 +79,16 @@ class Fairness:
         for name, level in found.items():
             before = self.levels.get(name)
             nominal = max(1, math.ceil(self.seats * _shares(level) / total))
-            fresh = PriorityLevel(level, nominal, self._turns, self._starving, self._may_borrow)
+            fresh = PriorityLevel(level, nominal, self._wide_requests, self._waiting_levels, self._may_borrow)
             same = before is not None and _same(before, fresh)
             made[name] = before if before is not None and same else fresh
         self.levels = made
         self._schemas = [(schema, matching.compiled(schema)) for schema in matching.by_precedence(schemas)]
         self._flows = {}
-        self._starving.dispatch()
+        self._waiting_levels.dispatch()
 
     def dangling(self, schema: Object) -> bool:
-        """Say whether a FlowSchema names a level that is not there."""
+        """Return whether a FlowSchema names a level that is not there."""
         return _level_of(schema) not in self.levels
 
     def flow(self, user: UserInfo, info: RequestInfo) -> Flow:
@@ -115,18 +115,18 @@ class Fairness:
         method = ((schema.get("spec") or {}).get("distinguisherMethod") or {}).get("type", "")
         who = user.name if method == "ByUser" else info.namespace if method == "ByNamespace" else ""
         name, uid = schema["metadata"]["name"], schema["metadata"].get("uid", "")
-        told = (
+        pairs = (
             (b"x-kubernetes-pf-flowschema-uid", uid.encode()),
             (b"x-kubernetes-pf-prioritylevel-uid", level.uid.encode()),
         )
-        headers = tuple(header for header in told if header[1])  # the defaults have no UID before they are stored
+        headers = tuple(header for header in pairs if header[1])  # the defaults have no UID before they are stored
         return Flow(name, level, headers, level.hand(f"{name}/{who}"), who)
 
     async def wait(self, flow: Flow, width: int, user: UserInfo, info: RequestInfo) -> None:
         """Wait for seats that were not there at once; raises Refused."""
         start, executed = time.perf_counter(), "true"
         try:
-            await flow.level.wait(flow.hand, width, self.patience, About(flow.schema, flow.who, user, info))
+            await flow.level.wait(flow.hand, width, self.queue_timeout, About(flow.schema, flow.who, user, info))
         except Refused as refused:
             executed = "false"
             key = (flow.schema, flow.level.name, refused.why)

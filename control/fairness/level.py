@@ -16,11 +16,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from control.fairness.starving import Starving
-from control.fairness.turns import Turns
+from control.fairness.waiting_levels import WaitingLevels
+from control.fairness.wide_requests import WideRequests
 from kube import errors
+from kube.json_object import Object
 
-Object = dict[str, Any]
 BUSY = "Too many requests, please try again later."
 RETRY_SECONDS = 1
 IDLE_QUEUES = 256
@@ -37,7 +37,7 @@ class Refused(errors.StatusError):
 
 @dataclass(slots=True)
 class Waiter:
-    """A request in a queue: what tells it that it may go on, its seats, and for those who look at queues what it is."""
+    """A request in a queue: the future that starts it, its seats, and its description for the debug endpoints."""
 
     future: asyncio.Future[None]
     width: int
@@ -56,14 +56,14 @@ class Queue:
 
 
 class PriorityLevel:
-    """`may_borrow` says whether the server as a whole has seats left for one more of a width."""
+    """`may_borrow` returns whether the server as a whole has seats left for a request of a width."""
 
     def __init__(
         self,
         config: Object,
         nominal: int,
-        turns: Turns,
-        starving: Starving,
+        wide_requests: WideRequests,
+        waiting_levels: WaitingLevels,
         may_borrow: Callable[[PriorityLevel, int], bool],
     ) -> None:
         spec = config.get("spec") or {}
@@ -83,7 +83,7 @@ class PriorityLevel:
         self.queues = 1 if self.rejects else int(queuing.get("queues") or 1)
         self.lines: dict[int, Queue] = {}
         """The queues in use by number: a configuration may have ten million."""
-        self._turns, self._starving, self._may_borrow = turns, starving, may_borrow
+        self._wide_requests, self._waiting_levels, self._may_borrow = wide_requests, waiting_levels, may_borrow
         self._clock = 0.0
         self.executing = self.waiting = self.dispatched = 0
 
@@ -99,7 +99,7 @@ class PriorityLevel:
         return tuple(cards)
 
     def enter(self, width: int) -> bool:
-        """Take a seat if there is one and nobody has to wait for it first."""
+        """Take a seat if one is free and no other request waits."""
         if self.exempt:
             self.executing += 1
             return True
@@ -113,11 +113,11 @@ class PriorityLevel:
         """Give seats back."""
         self.executing -= 1 if self.exempt else width
         if self.waiting:
-            self._starving.add(self)
-        self._starving.dispatch()
+            self._waiting_levels.add(self)
+        self._waiting_levels.dispatch()
 
     async def wait(self, hand: tuple[int, ...], width: int, limit: float, about: Any = None) -> None:
-        """Wait for seats, at most `limit` seconds; raises Refused where the queue is full or the wait too long.
+        """Wait for seats, at most `limit` seconds; raises Refused if the queue is full or the wait too long.
 
         `about` is what is shown of the request to those who look at the queues.
         """
@@ -168,10 +168,10 @@ class PriorityLevel:
             first = queue.waiting[0]
             width = first.width
             if not self._room(width):
-                self._starving.add(self)
+                self._waiting_levels.add(self)
                 return
-            if width > 1 and not self._turns.take():
-                self._turns.want(self)
+            if width > 1 and not self._wide_requests.reserve():
+                self._wide_requests.queue(self)
                 return
             queue.waiting.popleft()
             self.waiting -= 1
@@ -182,7 +182,7 @@ class PriorityLevel:
             first.future.set_result(None)
 
     def _room(self, width: int) -> bool:
-        """Say whether there are seats. A wide request may take the last free one, or it would wait for ever."""
+        """Return whether there are seats. A wide request may take the last free one, or it would wait for ever."""
         if self.executing < self.nominal:
             return True
         if self.most is not None and self.executing + width > self.most:

@@ -7,12 +7,11 @@ caches the answers.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from control.auth.user import UserInfo
 from control.requestinfo import RequestInfo
+from kube.json_object import Object
 
-Object = dict[str, Any]
 Matches = Callable[[UserInfo, RequestInfo], bool]
 ACCOUNT = "system:serviceaccount:"
 
@@ -41,7 +40,7 @@ def compiled(schema: Object) -> Matches:
 
 
 def by_precedence(schemas: Iterable[Object]) -> list[Object]:
-    """Return FlowSchemas in the order in which they are asked."""
+    """Return FlowSchemas in the order in which they are matched."""
     return sorted(schemas, key=lambda s: (s["spec"].get("matchingPrecedence", 1000), s["metadata"]["name"]))
 
 

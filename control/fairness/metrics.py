@@ -16,7 +16,7 @@ def collect(fairness: Fairness) -> Iterator[Any]:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
     labels = ["priority_level"]
-    told = (
+    rows = (
         ("nominal_limit_seats", "Seats of a priority level.", "nominal"),
         (
             "current_limit_seats",
@@ -26,7 +26,7 @@ def collect(fairness: Fairness) -> Iterator[Any]:
         ("current_executing_seats", "Seats taken.", "executing"),
     )
     levels = [level for level in fairness.levels.values() if not level.exempt]
-    for name, text, attribute in told:
+    for name, text, attribute in rows:
         gauge = GaugeMetricFamily(f"{_PREFIX}_{name}", text, labels=labels)
         for level in levels:
             gauge.add_metric([level.name], getattr(level, attribute))

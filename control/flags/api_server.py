@@ -1,7 +1,7 @@
 """kube-apiserver's flags: each is a field of ControlConfig, or one that Wherry's behaviour has an answer to already.
 
-The latter (FIXED) are taken where they ask for what is so anyway, so that a command line can stay as it is, and refused
-with the reason where they ask for something else.
+The latter (FIXED) are taken where they request what is so anyway, so that a command line can stay as it is, and refused
+with the reason where they request something else.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ SETTINGS: dict[str, tuple[str, Kind]] = {
     "tls-cipher-suites": ("tls_cipher_suites", CIPHER_SUITES),
     "tls-min-version": ("tls_min_version", TLS_VERSION),
 }
-"""What stands in /etc/wherry/apiserver.yaml too."""
+"""Flags that may also be set in /etc/wherry/apiserver.yaml, with their settings and types."""
 
 PLACES: dict[str, tuple[str, Kind]] = {
     "admission-control-config-file": ("admission_config_file", PATH),
@@ -142,4 +142,4 @@ FIXED: dict[str, tuple[tuple[str, ...], str]] = {
     ),
     "watch-cache": (("true",), "everything is served from the watch cache"),
 }
-"""Flags whose answer stands: which values say what is so anyway (none named: every value), and why no other is taken."""
+"""Flags with a fixed behaviour: accepted values (none named: every value), and the reason why others are rejected."""

@@ -69,7 +69,7 @@ def valued(name: str, value: Any, kind: Kind) -> Any:
 
 
 def check(name: str, value: Any, fixed: Fixed) -> None:
-    """Raise FlagError where a flag asks for something else than what is so anyway."""
+    """Raise FlagError if a flag requests something else than what is so anyway."""
     values, why = fixed[name]
     text = str(value).lower() if isinstance(value, bool) else str(value)
     if values and text not in values:

@@ -1,4 +1,4 @@
-"""kube-controller-manager's flags: where its files are, and those that stand for a field of its configuration file."""
+"""kube-controller-manager's flags: paths of files, and flags that set a field of its configuration file."""
 
 from __future__ import annotations
 

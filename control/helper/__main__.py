@@ -30,9 +30,9 @@ MEMORY = 2 << 30
 
 
 PROCESSOR_SECONDS = 5.0
-"""What a job may take of the processor: everybody else's wait behind it. The costliest takes two."""
+"""Maximum CPU time of a job: everybody else's wait behind it. The costliest takes two seconds."""
 OOM_SCORE = 500
-"""Where memory runs out, the helper goes before the server, whose score (-900 by its unit) it would inherit."""
+"""OOM score: the kernel kills the helper before the server, whose score (-900 by its unit) it would inherit."""
 
 
 def main() -> None:
@@ -40,7 +40,7 @@ def main() -> None:
     os.nice(NICE)
     _raise_oom_score(Path("/proc/self/oom_score_adj"))
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    for number in (signal.SIGINT, signal.SIGTERM):  # sent to the whole group; the server goes on until it has drained
+    for number in (signal.SIGINT, signal.SIGTERM):  # sent to the whole group; the server continues until it has drained
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGPROF, _end_job)
     logging.basicConfig(handlers=[log_lines.handler()])
@@ -63,7 +63,7 @@ def _read(source: BinaryIO) -> bytes | None:
 
 
 class _TooLong(BaseException):
-    """Raised in a job; no Exception, which it might go on after."""
+    """Raised in a job; no Exception, which it might continue after."""
 
 
 def _end_job(number: int, frame: FrameType | None) -> None:

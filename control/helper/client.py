@@ -1,6 +1,6 @@
-"""The helper process as the server sees it: started when it is first asked, ended when it has nothing to do.
+"""Client of the helper process, which is started at the first job and stopped when it is idle.
 
-It does one job at a time. A long job, or one that goes on when nobody waits for it any more, ends with its process; the next
+It does one job at a time. A long job, or one that continues when nobody waits for it any more, ends with its process; the next
 one has a new process. Until that is ready the job waits a quarter of a second.
 """
 
@@ -44,7 +44,7 @@ class Helper:
 
     @property
     def pid(self) -> int | None:
-        """The running process, None where there is none."""
+        """The running process, None if there is none."""
         return None if self._process is None else self._process.pid
 
     async def call(self, job: str, *args: Any) -> Any:

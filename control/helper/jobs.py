@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 
 from control.decoding.decode import FieldValidation
-from control.http.negotiate import Wanted
+from control.http.negotiate import MediaTypeOptions
 from control.registry import encoded, metadata, updating
 from control.registry.served import BuiltInResource
-from control.registry.strategy import Settings
+from control.registry.strategy_context import Settings
 from control.server.forms import Form
 from control.storage.entry import Entry
 from kube import resources
@@ -77,7 +77,7 @@ def show_items(
     """Write items of a collection in the form that a client wants."""
     strategy = _named(name).strategy
     entries = [Entry("", 0, data, strategy.fields) for data in objects]
-    return Form(Wanted(**wanted), strategy, include, SYSTEM, pretty).items(entries)
+    return Form(MediaTypeOptions(**wanted), strategy, include, SYSTEM, pretty=pretty).items(entries)
 
 
 JOBS: dict[str, Callable[..., Any]] = {

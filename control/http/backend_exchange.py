@@ -1,4 +1,4 @@
-"""One request to another HTTP server: it ends with the client that asked for it, and its body is passed on as it comes.
+"""One request to another HTTP server: it ends with the client that requested it, and its body is passed on as it comes.
 
 Nothing of a body is kept but what the backend's connection has not taken yet. A backend that takes nothing for `STALL_SECONDS`
 is closed; one that does not answer is waited for as long as the client waits, as upstream does.
@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, NamedTuple, TypeVar
 
-from control.http import relay
+from control.http import http1
 from control.http.exchange import Request
 from kube import errors
 
@@ -23,7 +23,7 @@ STALL_SECONDS = 60.0
 class Exchange(NamedTuple):
     """A backend's answer so far: its head, and the connection that brings the rest."""
 
-    head: relay.Head
+    head: http1.Head
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
 
@@ -33,16 +33,16 @@ async def exchange(request: Request, dial: Dial, head: bytes, *, upgrade: bool =
 
     Raises what `dial` raises, 502 for an answer that is no HTTP, and 400 where the client has left meanwhile.
     """
-    return await _while_connected(request, _exchange(request, dial, head, upgrade, body))
+    return await _while_connected(request, _exchange(request, dial, head, upgrade=upgrade, body=body))
 
 
-async def _exchange(request: Request, dial: Dial, head: bytes, upgrade: bool, body: bool) -> Exchange:
+async def _exchange(request: Request, dial: Dial, head: bytes, *, upgrade: bool, body: bool) -> Exchange:
     reader, writer = await dial()
     try:
         writer.write(head)
         if not body:
-            return Exchange(await relay.read_head(reader, upgrade), reader, writer)
-        answered = asyncio.ensure_future(relay.read_head(reader))
+            return Exchange(await http1.read_head(reader, upgrade=upgrade), reader, writer)
+        answered = asyncio.ensure_future(http1.read_head(reader))
         sending = asyncio.ensure_future(_send_body(request, writer))
         try:
             await asyncio.wait((answered, sending), return_when=asyncio.FIRST_COMPLETED)

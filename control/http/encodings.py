@@ -6,19 +6,16 @@ is served gets an error, and the error itself comes as JSON, as upstream's does.
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
-from control.http.negotiate import PLAIN, Wanted, negotiate
+from control.http.negotiate import PLAIN, MediaTypeOptions, negotiate
 from control.http.yaml_answer import dump_yaml
 from kube.errors import StatusError
+from kube.json_object import Object
 from kube.schema import wire_encode
 
-Object = dict[str, Any]
 
-
-def write(value: Object, wanted: Wanted, module: str, kind: str) -> bytes:
+def write(value: Object, wanted: MediaTypeOptions, module: str, kind: str) -> bytes:
     """Return a value's bytes; `module` and `kind` name its type for protobuf ("meta_v1", "Status")."""
     if wanted.protobuf:
         message = wire_encode.framed(wire_encode.encode(value, module, kind))
@@ -28,7 +25,7 @@ def write(value: Object, wanted: Wanted, module: str, kind: str) -> bytes:
     return msgspec.json.encode(value)
 
 
-def again(data: bytes, wanted: Wanted, module: str) -> bytes:
+def again(data: bytes, wanted: MediaTypeOptions, module: str) -> bytes:
     """Return a JSON document in another encoding; its kind names its type in `module`."""
     if wanted.protobuf or wanted.yaml:
         value: Object = msgspec.json.decode(data)
@@ -37,11 +34,11 @@ def again(data: bytes, wanted: Wanted, module: str) -> bytes:
 
 
 def status_bytes(status: Object, accept: str) -> tuple[bytes, bytes]:
-    """Return a Status and its content type, as JSON for whoever accepts nothing else."""
+    """Return a Status and its content type, as JSON for clients that accept no offered type."""
     wanted = PLAIN
     if "protobuf" in accept or "yaml" in accept:
         try:
-            wanted = negotiate(accept, False)
+            wanted = negotiate(accept, transform=False)
         except StatusError:
             wanted = PLAIN
     if wanted == PLAIN:

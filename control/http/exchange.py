@@ -1,4 +1,4 @@
-"""A request and its answer, apart from the transport: the socket's ASGI edge and the in-process client both make them.
+"""Requests and responses, independent of the transport: the ASGI application and the in-process client use both.
 
 Header names are lower-case bytes as ASGI has them. A handler returns a `Response` (whole), a `Stream` (chunks as they
 come; watches and logs), or an `Upgrade` (the connection itself is handed over).
@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from control.auth.audit import AuditContext
 from control.auth.user import UserInfo
 from control.decoding.yaml_body import ReadBody, read_ahead
 from control.fairness.fairness import Flow
@@ -29,13 +30,15 @@ from kube.schema import wire
 
 Header = tuple[bytes, bytes]
 JSON = b"application/json"
+USER = "wherry.user"
+"""Key of an ASGI scope for the name of the user who makes the request, for applications behind the pipeline."""
 _INTEGER = re.compile(r"[+-]?[0-9]+")
-"""What Go reads as one; Python would take underscores, blanks and other scripts' digits too."""
+"""Syntax of Go's integers; Python's int() also accepts underscores, blanks and other scripts' digits."""
 _TRUE = frozenset(("1", "t", "T", "true", "TRUE", "True"))
-"""What Go's strconv.ParseBool takes for true."""
+"""Texts that Go's strconv.ParseBool parses as true."""
 _FOR_PEOPLE = (b"curl", b"Wget", b"Mozilla/5.0")
 MOST_OPTIONS = 2000
-"""Options of a query, which is read before it is known who asks; the words of an exec's command are options, too."""
+"""Options of a query, which is parsed before authentication; the words of an exec's command are options, too."""
 
 
 class Response(msgspec.Struct):
@@ -82,13 +85,16 @@ class Request:
     __slots__ = (
         "_body",
         "_query",
+        "_weighed",
         "audit_id",
+        "collect",
         "extensions",
         "flow",
         "headers",
         "info",
         "left",
         "method",
+        "note",
         "path",
         "query_string",
         "read_body",
@@ -113,18 +119,23 @@ class Request:
         self.info = parse_path(method, path)
         self.read_body = read_body
         self._body: bytes | None = None
+        self._weighed: tuple[bytes | None, int] = None, 0
         self._query: dict[str, list[str]] | None = None
         self.warnings: list[str] = []
         self.audit_id = ""
+        self.note: AuditContext | None = None
+        """The request's entry in the audit log, if the policy wants one; control/server/auditing.py."""
         self.extensions: dict[str, Any] = {}
         self.left: Callable[[], bool] = _stays
-        """Tells whether the client has closed its connection; long work for its answer then ends."""
+        """Returns whether the client has closed its connection; long work for its answer then ends."""
         self.until_left: Callable[[], Awaitable[None]] = _never
         """Waits until the client has closed its connection."""
         self.read_parts: Callable[[], AsyncIterator[bytes]] | None = None
-        """Yields the body as it comes; raises 400 where the client leaves in the middle of it."""
+        """Yields the body as it comes; raises 400 if the client leaves in the middle of it."""
+        self.collect: Callable[[int], Awaitable[None]] | None = None
+        """Receives an incomplete body of at most so many bytes, so that the request waits for it without a seat."""
         self.flow: Flow | None = None
-        """What the request belongs to in priority and fairness, once that is known."""
+        """Flow of the request in priority and fairness, once it is known."""
 
     @property
     def query(self) -> dict[str, list[str]]:
@@ -146,18 +157,18 @@ class Request:
 
     @property
     def pretty(self) -> bool:
-        """Say whether JSON is answered with line breaks: as the option says, else for curl, Wget and browsers.
+        """Return whether JSON is answered with line breaks: by the option, otherwise for curl, Wget and browsers.
 
         Upstream: isPrettyPrint (apiserver/pkg/endpoints/handlers/negotiation). Raises nothing: an error's answer asks too.
         """
         if b"pretty" in self.query_string and self.query_string.count(b"&") < MOST_OPTIONS:
-            said = self.option("pretty")
-            if said:
-                return said in _TRUE
+            pretty = self.option("pretty")
+            if pretty:
+                return pretty in _TRUE
         return self.headers.get(b"user-agent", b"").startswith(_FOR_PEOPLE)
 
     def number(self, name: str) -> int | None:
-        """Return an integer query parameter; raises 400 where it is not one."""
+        """Return an integer query parameter; raises 400 if it is not one."""
         values = self.query.get(name) if self.query_string else None
         if not values:
             return None
@@ -175,13 +186,17 @@ class Request:
 
     @property
     def sent(self) -> bytes:
-        """Return the body as far as anybody has asked for it."""
+        """Return the part of the body that was read."""
         return self._body or b""
 
     @property
     def weight(self) -> int:
-        """Weight of the received part of the body (control/weight.py)."""
-        return weight(self.sent, self.header(b"content-type"))
+        """Weight of the received part of the body (control/weight.py), which is counted once."""
+        body, size = self._weighed
+        if body is not self._body:
+            size = weight(self.sent, self.header(b"content-type"))
+            self._weighed = self._body, size
+        return size
 
     async def body(self, limit: int) -> bytes:
         """Return the whole body; raises 413 past `limit` bytes."""
@@ -190,7 +205,7 @@ class Request:
         return self._body
 
     async def parts(self) -> AsyncIterator[bytes]:
-        """Yield the body as it comes, without a limit; raises 400 where the client leaves in the middle of it."""
+        """Yield the body as it comes, without a limit; raises 400 if the client leaves in the middle of it."""
         if self._body is None and self.read_parts is not None:
             async for part in self.read_parts():
                 yield part
@@ -207,32 +222,35 @@ class Request:
 
 def typed_response(request: Request, value: dict[str, Any], module: str, kind: str, status: int = 200) -> Response:
     """Return a value of a type (module "authentication_v1", "TokenRequest") as the client accepts it; raises 406."""
-    wanted = negotiate(request.header(b"accept"), False, wire.known(module, kind))
+    wanted = negotiate(request.header(b"accept"), transform=False, protobuf=wire.known(module, kind))
     body = encodings.write(value, wanted, module, kind)
-    return Response(status, indented(body, wanted.content_type, request.pretty), wanted.content_type)
+    return Response(status, indented(body, wanted.content_type, pretty=request.pretty), wanted.content_type)
 
 
-def indented(body: bytes, content_type: bytes, pretty: bool) -> bytes:
+def indented(body: bytes, content_type: bytes, *, pretty: bool) -> bytes:
     """Return a JSON body with line breaks where they are wanted, any other as it is."""
     return msgspec.json.format(body, indent=2) if pretty and body and content_type.startswith(JSON) else body
 
 
-def error_response(error: errors.StatusError, accept: str = "", pretty: bool = False) -> Response:
-    """Write an error as its Status, with Retry-After where the client is to come back."""
+def error_response(error: errors.StatusError, accept: str = "", *, pretty: bool = False) -> Response:
+    """Write an error as its Status, with Retry-After where the client is to come back.
+
+    A code that HTTP does not have, which a webhook may return, is in the Status only; the response has 500.
+    """
     headers: list[Header] = []
-    retry = error.details.get("retryAfterSeconds")
-    if retry and error.code in (429, 503, 504, 409, 500):
-        headers.append((b"retry-after", str(retry).encode()))
+    if error.retry_after and error.code in (429, 503, 504, 409, 500):
+        headers.append((b"retry-after", b"%d" % error.retry_after))
     if error.code == 401:
         headers.append((b"www-authenticate", b'Bearer realm="kubernetes-api"'))
     # The frames that it came through hold the error and the request, all of which would wait for the garbage collector.
     error.__traceback__ = None
     body, content_type = encodings.status_bytes(error.to_status(), accept)
-    return Response(error.code, indented(body, content_type, pretty), content_type, headers)
+    code = error.code if 100 <= error.code < 600 else 500
+    return Response(code, indented(body, content_type, pretty=pretty), content_type, headers)
 
 
 def wants_upgrade(request: Request) -> bool:
-    """Say whether a request asks for another protocol on its connection."""
+    """Return whether a request requests another protocol on its connection."""
     tokens = request.headers.get(b"connection", b"")[:LONGEST].lower().replace(b" ", b"").split(b",")
     return b"upgrade" in tokens and bool(request.headers.get(b"upgrade"))
 

@@ -1,8 +1,8 @@
 """HTML that passes in pieces, with the addresses in its tags rewritten.
 
-A scanner that looks at each byte a fixed number of times, wherever the pieces end: an open tag is kept with the place that was
-reached in it and the quote that is open there. A tag longer than LONGEST_TAG goes on as it is, up to its end. Where attributes
-begin and end is shown by the same quotes, so a value that looks like an attribute is none.
+A scanner that looks at each byte a fixed number of times, wherever the pieces end: an open tag is kept with the place that
+was reached in it and the quote that is open there. A tag longer than LONGEST_TAG continues as it is, up to its end. Where
+attributes begin and end is shown by the same quotes, so a value that looks like an attribute is none.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _UNCHANGED = re.compile(
     % (b"|".join((*_ADDRESSES, *_RAW)), b"|".join(_RAW)),
     re.IGNORECASE | re.VERBOSE,
 )
-"""Text, and whole tags that go on as they are: of elements that have no addresses, and without any value.
+"""Text, and whole tags that continue as they are: of elements that have no addresses, and without any value.
 
 The outer repetitions are not possessive: CPython before 3.11.5 takes a failed part of such a group for a match.
 """
@@ -78,7 +78,7 @@ class Page:
         self._lead = lead
         self._held = bytearray()
         self._until: tuple[re.Pattern[bytes], int] | None = None
-        """What ends the comment or the raw text that we are in."""
+        """Pattern that ends the current comment or raw text, and its length."""
         self._tag = self._passing = False
         """In a tag, at the beginning of `_held`; in one that is too long to be held."""
         self._name = self._quote = b""
@@ -86,7 +86,7 @@ class Page:
         """Bytes of the tag in which its end was looked for."""
 
     def feed(self, data: bytes) -> bytes:
-        """Take what came and return what can go on."""
+        """Take what came and return what can continue."""
         text, at, out = self._held, 0, list[bytes]()
         text += data
         while at < len(text):
@@ -111,7 +111,7 @@ class Page:
         return held
 
     def _skip(self, text: bytearray, at: int, until: re.Pattern[bytes], length: int) -> int:
-        """Return where a comment or raw text ends, or what of it can go on."""
+        """Return where a comment or raw text ends, or what of it can continue."""
         found = until.search(text, at)
         if found is None:
             return max(at, len(text) - length + 1)
@@ -135,7 +135,7 @@ class Page:
         return at
 
     def _in_tag(self, text: bytearray, at: int) -> tuple[bytes, int]:
-        """Return what goes on of a tag, and up to where that was; nothing before the tag is whole, but for a long one."""
+        """Return what continues of a tag, and up to where that was; nothing before the tag is whole, but for a long one."""
         end = self._end(text, at)
         if end < 0 and not self._passing and len(text) - at <= LONGEST_TAG:
             self._reached = len(text) - at

@@ -1,8 +1,8 @@
 """Negotiates the form of a response: the object, a Table, or only its metadata; as JSON, YAML or protobuf.
 
-`Accept` lists media types with parameters; the first that can be served is. Tables have no protobuf form, custom resources
-none but for their metadata: clients that ask for protobuf name JSON after it. A watch is not served as YAML, whose documents
-nothing would tell apart.
+`Accept` lists media types with parameters; the first one that can be served is chosen. Tables have no protobuf form, and of
+custom resources only the metadata: clients that request protobuf name JSON after it. A watch is not served as YAML, because
+nothing would separate its documents.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Literal
 
 from control.http.accept import by_preference, clauses
 from kube import errors
-from kube.remembering import remembered
+from kube.bounded_cache import bounded_cache
 
 JSON, YAML, PROTOBUF = "application/json", "application/yaml", "application/vnd.kubernetes.protobuf"
 OFFERED = f"{JSON}, {YAML}, {PROTOBUF}"
@@ -24,7 +24,7 @@ _TYPES = {JSON: JSON, "*/*": JSON, "application/*": JSON, YAML: YAML, "text/yaml
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class MediaTypeOptions:
     """The chosen form. `version` is the meta.k8s.io version of a Table or of partial metadata."""
 
     form: Form = "object"
@@ -40,12 +40,12 @@ class Wanted:
         return b"application/yaml" if self.yaml else b"application/json"
 
 
-PLAIN = Wanted()
+PLAIN = MediaTypeOptions()
 
 
-@remembered(512)
-def negotiate(accept: str, transform: bool = True, protobuf: bool = True, stream: bool = False) -> Wanted:
-    """Choose by an Accept header; raises 406 where nothing in it is offered.
+@bounded_cache(512)
+def negotiate(accept: str, *, transform: bool = True, protobuf: bool = True, stream: bool = False) -> MediaTypeOptions:
+    """Choose by an Accept header; raises 406 if nothing in it is offered.
 
     `transform` off: only plain objects. `protobuf` off: the kind has no protobuf form. `stream`: the answer is a watch.
     """
@@ -55,7 +55,7 @@ def negotiate(accept: str, transform: bool = True, protobuf: bool = True, stream
         kind = _TYPES.get(media.lower(), "")
         if not kind or (stream and kind == YAML) or parameters.get("stream", "watch") != "watch":
             continue
-        found = _transformed(kind, parameters, transform, protobuf, stream)
+        found = _transformed(kind, parameters, transform=transform, protobuf=protobuf, stream=stream)
         if found is not None:
             return found
     if stream:
@@ -63,17 +63,19 @@ def negotiate(accept: str, transform: bool = True, protobuf: bool = True, stream
     raise errors.not_acceptable(OFFERED if protobuf else OFFERED_CUSTOM)
 
 
-def _transformed(kind: str, parameters: dict[str, str], transform: bool, protobuf: bool, stream: bool) -> Wanted | None:
+def _transformed(
+    kind: str, parameters: dict[str, str], *, transform: bool, protobuf: bool, stream: bool
+) -> MediaTypeOptions | None:
     yaml, wire, shown = kind == YAML, kind == PROTOBUF, parameters.get("as", "")
     if not shown:
-        return None if wire and not protobuf else Wanted("object", yaml, protobuf=wire, stream=stream)
+        return None if wire and not protobuf else MediaTypeOptions("object", yaml, protobuf=wire, stream=stream)
     if not transform or parameters.get("g") != "meta.k8s.io" or parameters.get("v") not in ("v1", "v1beta1"):
         return None
     version = parameters["v"]
     if shown == "Table" and not wire:
-        return Wanted("table", yaml, version, stream=stream)
+        return MediaTypeOptions("table", yaml, version, stream=stream)
     if shown in ("PartialObjectMetadata", "PartialObjectMetadataList"):
-        return Wanted("metadata", yaml, version, wire, stream)
+        return MediaTypeOptions("metadata", yaml, version, wire, stream)
     return None
 
 
@@ -84,7 +86,7 @@ class Aggregated(str):
 
 
 def aggregated_version(accept: str) -> Aggregated:
-    """Return the version of aggregated discovery that an Accept header asks for first, "" for the plain documents."""
+    """Return the version of aggregated discovery that an Accept header requests first, "" for the plain documents."""
     for media, parameters in clauses(accept):
         if parameters.get("as") == "APIGroupDiscoveryList" and parameters.get("g") == "apidiscovery.k8s.io":
             if media in (JSON, YAML, PROTOBUF) and parameters.get("v") in ("v2", "v2beta1"):

@@ -48,13 +48,14 @@ class Pieces:
         """Return all of it. Everything is copied once: a second copy costs as much as finding the items."""
         if not self._items:
             return self._head + self._tail
-        bare = [item[self._skip :] for item in self._items] if self._skip else self._items.copy()
+        skip = self._skip
+        bare = [item[skip:] for item in self._items] if skip else self._items.copy()
         bare[0] = self._head + bare[0]
         bare[-1] += self._tail
         return self._between.join(bare)
 
     def gathered(self) -> bytearray:
-        """Return all of it, joined a part at a time: other threads go on meanwhile."""
+        """Return all of it, joined a part at a time: other threads continue meanwhile."""
         found = bytearray()
         for part in self.parts():
             found += part

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Callable, Iterable
-from typing import Any, cast
+from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
@@ -20,6 +20,7 @@ from kube.serving.sending import PIECE, SMALL
 CERTIFICATE = "wherry.certificate"
 PROTOCOL = "wherry.protocol"
 CYCLE = "wherry.cycle"
+_CLOSE = (b"connection", b"close")
 
 
 class ApiProtocol(BoundedProtocol):
@@ -38,25 +39,21 @@ class ApiProtocol(BoundedProtocol):
             # Its chain was checked in the handshake: this is nobody's flood, whoever it will turn out to be.
             self.identified(f"certificate {hashlib.sha256(self.certificate).hexdigest()}")
 
-    def on_message_begin(self) -> None:
-        """Put into the scope what uvicorn does not know of."""
-        super().on_message_begin()
-        scope = cast(dict[str, Any], self.scope)
-        scope[CERTIFICATE] = self.certificate
-        scope[PROTOCOL] = self
-
     def on_headers_complete(self) -> None:
+        """Put into the scope what uvicorn does not know of; the application begins later."""
         super().on_headers_complete()
+        scope: dict[str, Any] = self.scope  # type: ignore[assignment]
+        scope[CERTIFICATE], scope[PROTOCOL] = self.certificate, self
         # Of pipelined requests each answers its own cycle, while `self.cycle` is the newest one.
-        cast(dict[str, Any], self.scope)[CYCLE] = self.cycle
+        scope[CYCLE] = self.cycle
 
     def respond(
         self, cycle: RequestResponseCycle, status: int, headers: Iterable[tuple[bytes, bytes]], body: Body
     ) -> bool:
         """Write a whole answer to a request at once, head and body in one TLS record where they fit.
 
-        Returns False where the transport is full, the answer is large or has begun: `respond_in_pieces` waits. Header values
-        come from this server or from a parsed request, so none can hold a line break.
+        Returns False if the transport is full, the answer is large or has begun: `respond_in_pieces` waits. Raises
+        RuntimeError, as uvicorn, for a header with CR, LF or NUL, whatever it comes from.
         """
         if cycle.response_started or cycle.disconnected or self.flow.write_paused or len(body) > PIECE:
             return False
@@ -72,11 +69,15 @@ class ApiProtocol(BoundedProtocol):
         """Write a whole answer as fast as the client reads it."""
         if self.flow.write_paused:  # by answers before this one, or by one of nothing but heads
             await self.drain(len(body))
+        first = memoryview(b"") if isinstance(body, Pieces) else memoryview(body)[:PIECE]
+        if first:
+            # The head goes with it: by itself it would be one more TLS record, and one more write to the socket.
+            await self.table.writes.wait(self.connection.who)
         if cycle.response_started or cycle.disconnected:
             return
-        self._write_answer(cycle, status, headers, b"")
+        self._write_answer(cycle, status, headers, first)
         if cycle.scope["method"] != "HEAD":
-            await (self._write_parts(body) if isinstance(body, Pieces) else self.write_pieces(body))
+            await (self._write_parts(body) if isinstance(body, Pieces) else self.write_pieces(body, len(first)))
         if not cycle.disconnected:
             self._answered(cycle)
 
@@ -87,7 +88,7 @@ class ApiProtocol(BoundedProtocol):
             for start in range(0, len(part), PIECE):
                 if self.flow.write_paused:
                     await self.drain(left)
-                await self.table.turns.take(self.connection.who)
+                await self.table.writes.wait(self.connection.who)
                 if self.transport.is_closing():
                     return
                 piece = memoryview(part)[start : start + PIECE]
@@ -95,21 +96,27 @@ class ApiProtocol(BoundedProtocol):
                 self.transport.write(piece)
 
     def _write_answer(
-        self, cycle: RequestResponseCycle, status: int, headers: Iterable[tuple[bytes, bytes]], body: bytes
+        self,
+        cycle: RequestResponseCycle,
+        status: int,
+        headers: Iterable[tuple[bytes, bytes]],
+        body: bytes | memoryview,
     ) -> None:
+        pairs = (*cycle.default_headers, *headers)
+        if _CLOSE in pairs:
+            cycle.keep_alive = False
+        elif not cycle.keep_alive:
+            pairs = (*pairs, _CLOSE)
+        parts, lines = [STATUS_LINE[status]], len(pairs) + 2
+        for name, value in pairs:
+            parts += (name, b": ", value, b"\r\n")
+        parts.append(b"\r\n")
+        head = b"".join(parts)
+        if head.count(b"\n") != lines or head.count(b"\r") != lines or b"\0" in head:
+            raise RuntimeError("invalid HTTP header: CR, LF or NUL")
         cycle.response_started = True
         cycle.waiting_for_100_continue = False
-        parts = [STATUS_LINE[status]]
-        for name, value in (*cycle.default_headers, *headers):
-            parts += (name, b": ", value, b"\r\n")
-            if name == b"connection" and value == b"close":
-                cycle.keep_alive = False
-        if not cycle.keep_alive:
-            parts.append(b"connection: close\r\n")
-        parts.append(b"\r\n")
-        if cycle.scope["method"] != "HEAD":
-            parts.append(body)
-        self.transport.write(b"".join(parts))
+        self.transport.write(head + body if body and cycle.scope["method"] != "HEAD" else head)
 
     def _answered(self, cycle: RequestResponseCycle) -> None:
         cycle.response_complete = True
@@ -123,7 +130,7 @@ class ApiProtocol(BoundedProtocol):
         if self.flow.write_paused:
             await self.drain(len(chunk))
         if SMALL < len(chunk) <= PIECE:
-            await self.table.turns.take(self.connection.who)
+            await self.table.writes.wait(self.connection.who)
         if cycle.disconnected:
             return
         if len(chunk) <= PIECE:
@@ -136,7 +143,7 @@ class ApiProtocol(BoundedProtocol):
 
     def takeover(self, on_data: Callable[[bytes], None], on_lost: Callable[[], None]) -> asyncio.Transport:
         """Give the connection to `on_data`; `on_lost` is called once when it ends. Returns the transport to write to."""
-        self.successor, self.on_lost, self.patient = on_data, on_lost, True
+        self.successor, self.on_lost, self.may_read_slowly = on_data, on_lost, True
         self._unset_keepalive_if_required()
         if self.cycle is not None:  # the client may have gone
             self.cycle.response_started = self.cycle.response_complete = True
@@ -155,7 +162,7 @@ class ApiProtocol(BoundedProtocol):
         await self._lost.wait()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell whoever took the connection over, too."""
+        """Notify the owner of a hijacked connection too."""
         if self._lost is not None:
             self._lost.set()
         if self.on_lost is not None:

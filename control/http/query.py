@@ -1,8 +1,8 @@
-"""The query of a URL as Go's net/url reads it, which is how clients, extension servers and upstream's API server do.
+"""Parses the query of a URL like Go's net/url, which clients, extension servers and upstream's API server use.
 
-A pair with a semicolon or a broken percent escape counts for nothing: read more leniently, it could turn a request for
-many objects into one for a single name, the only one that its user may see, while the next server sees no such option.
-So a server that a request is passed on to is sent what was read here, not what was written.
+A pair with a semicolon or an invalid percent escape is ignored. With a more lenient parser it could turn a request for many
+objects into one for a single name, the only one that its user may read, while the next server ignores the option. So a
+proxied request is sent with the parsed options, not with the original query.
 Upstream: apiserver, kube-aggregator's handler_proxy.go (`req.URL.Query().Encode()`).
 """
 
@@ -30,5 +30,5 @@ def read(query: bytes) -> dict[str, list[str]]:
 
 
 def write(options: dict[str, list[str]]) -> str:
-    """Return options as a query that every server reads alike."""
+    """Encode options as a query that every server parses in the same way."""
     return urlencode(options, doseq=True)

@@ -1,8 +1,8 @@
-"""The schemas and their descriptions, read from the installed kubernetes-validate package when somebody asks.
+"""Schemas with descriptions, read from the installed kubernetes-validate package on demand.
 
-The package holds upstream's OpenAPI definitions in a form for validators: every optional type may also be null,
-references lead to $defs, and apiVersion and kind are pinned. Here that is undone, for v2 or for v3. Nothing is kept: a
-document is asked for once a client and then cached by it, and the definitions would take 10 MB.
+The package contains upstream's OpenAPI definitions in a form for validators: every optional type may also be null,
+references lead to $defs, and apiVersion and kind are pinned. Here that is reverted, for v2 or for v3. Nothing is cached: each
+client requests a document once and caches it, and the definitions would take 10 MB.
 """
 
 from __future__ import annotations

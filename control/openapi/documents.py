@@ -1,13 +1,13 @@
 """Whole OpenAPI documents: one for all in v2, one a group version with an index in v3, each with an ETag.
 
-They only change with the set of resources, so what was made is kept, compressed: some 700 KB for everything.
+They change only with the set of resources; zipped_documents.py keeps them.
 """
 
 from __future__ import annotations
 
+import copy
 import hashlib
-import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -19,7 +19,7 @@ from kube.resources import Resource
 
 TITLE = "Kubernetes"
 PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
-"""The protobuf form's type as answered. Clients ask for it as `...spec.v2@v1.0+protobuf`, which Go cannot parse back."""
+"""The protobuf form's type as answered. Clients request it as `...spec.v2@v1.0+protobuf`, which Go cannot parse back."""
 
 
 class Documents:
@@ -29,22 +29,27 @@ class Documents:
         self._groups: dict[str, list[Resource]] = {}
         for resource in resources:
             self._groups.setdefault(resource.root.lstrip("/"), []).append(resource)
-        self._made: dict[str, bytes] = {}
+        self._hashes: dict[str, str] = {}
         self._custom: dict[str, list[ServedResource]] = {}
         self._seen = -1
 
-    def follow(self, custom: Definitions) -> None:
-        """Take over which custom resources are served."""
+    def follow(self, custom: Definitions) -> set[str]:
+        """Take over which custom resources are served; return the group versions that have none any more."""
         if custom.revision == self._seen:
-            return
+            return set()
         self._seen = custom.revision
         groups: dict[str, list[ServedResource]] = {}
         for resource in custom.every():
             groups.setdefault(resource.root.lstrip("/"), []).append(resource)
         changed = {root for root in groups.keys() | self._custom.keys() if groups.get(root) != self._custom.get(root)}
         self._custom = groups
-        for name in (*changed, "v2", "v2 protobuf") if changed else ():
-            self._made.pop(name, None)
+        for root in changed:
+            self._hashes.pop(root, None)
+        return {root for root in changed if root not in groups}
+
+    def snapshot(self) -> Documents:
+        """Return the documents as they are now, whatever `follow` takes over later."""
+        return copy.copy(self)
 
     def _roots(self) -> list[str]:
         return sorted(self._groups.keys() | self._custom.keys())
@@ -56,31 +61,29 @@ class Documents:
 
     def hash(self, root: str) -> str:
         """Return the hash of one group version's document, without making it: it follows from its resources."""
+        if (found := self._hashes.get(root)) is not None:
+            return found
         more = [publishing.identity(resource) for resource in self._custom.get(root, ())]
         text = repr([definitions.VERSION, *map(repr, self._groups.get(root, ())), *more])
-        return hashlib.sha256(text.encode()).hexdigest().upper()
+        found = self._hashes[root] = hashlib.sha256(text.encode()).hexdigest().upper()
+        return found
 
     def v3(self, root: str) -> bytes | None:
-        """Return the document of "api/v1" or "apis/apps/v1" as JSON; None where nothing is served there."""
+        """Return the document of "api/v1" or "apis/apps/v1" as JSON; None if nothing is served there."""
         if root not in self._groups and root not in self._custom:
             return None
-        return self._kept(root, lambda: msgspec.json.encode(self._v3(root)))
+        return msgspec.json.encode(self._v3(root))
 
     def v2(self) -> bytes:
         """Return the one v2 document as JSON."""
-        return self._kept("v2", lambda: msgspec.json.encode(self._v2()))
+        return msgspec.json.encode(self._v2())
 
     def v2_protobuf(self) -> bytes:
         """Return the v2 document as gnostic's protobuf message."""
-        return self._kept("v2 protobuf", lambda: gnostic.document(self._v2()))
+        return gnostic.document(self._v2())
 
     def v2_etag(self) -> str:
         return hashlib.sha256("".join(self.hash(root) for root in self._roots()).encode()).hexdigest().upper()
-
-    def _kept(self, name: str, make: Callable[[], bytes]) -> bytes:
-        if name not in self._made:
-            self._made[name] = zlib.compress(make(), 6)
-        return zlib.decompress(self._made[name])
 
     def _v3(self, root: str) -> dict[str, Any]:
         found = definitions.load()

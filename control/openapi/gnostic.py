@@ -1,4 +1,4 @@
-"""The v2 document in protobuf, as kubectl before v1.27 and client-go's OpenAPI client ask for it.
+"""The v2 document in protobuf, as kubectl before v1.27 and client-go's OpenAPI client request it.
 
 The messages and field numbers are those of gnostic's openapiv2/OpenAPIv2.proto. Only what our documents hold is written:
 a length-delimited field is its tag, its length and its bytes, and nested messages are that again, so a few functions do
@@ -14,7 +14,7 @@ import msgspec
 
 _EXTENSION = "x-"
 _PLACES = {"query": (3, 6, 20), "formData": (2, 6, 20)}
-"""Where a parameter may stand besides path and body: the field of its message, of its type and of uniqueItems."""
+"""Places of parameters besides path and body: the field numbers of their message, of its type and of uniqueItems."""
 
 
 def document(doc: dict[str, Any]) -> bytes:

@@ -67,12 +67,15 @@ def schemas(resources: Iterable[ServedResource], style: Style, built_in: Mapping
 
 def _common(meta: str, style: Style, like: Schema) -> Schema:
     """Return the properties that every object has, or every list."""
-    said = {name: like["properties"][name]["description"] for name in ("apiVersion", "kind", "metadata")}
+    descriptions = {name: like["properties"][name]["description"] for name in ("apiVersion", "kind", "metadata")}
     reference = {"$ref": _PLACE[style] + meta}
     return {
-        "apiVersion": {"description": said["apiVersion"], "type": "string"},
-        "kind": {"description": said["kind"], "type": "string"},
-        "metadata": {"description": said["metadata"], **({"allOf": [reference]} if style == "v3" else reference)},
+        "apiVersion": {"description": descriptions["apiVersion"], "type": "string"},
+        "kind": {"description": descriptions["kind"], "type": "string"},
+        "metadata": {
+            "description": descriptions["metadata"],
+            **({"allOf": [reference]} if style == "v3" else reference),
+        },
     }
 
 

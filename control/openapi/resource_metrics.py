@@ -22,7 +22,7 @@ _USAGE: Schema = {
 }
 _MOMENT: Schema = {
     "timestamp": {
-        "description": "The end of the time that the figures are of.",
+        "description": "The end of the time that the usage is of.",
         "$ref": _META + "Time",
     },
     "window": {
@@ -31,7 +31,7 @@ _MOMENT: Schema = {
     },
 }
 _CONTAINERS: Schema = {
-    "description": "The figures of the pod's running containers.",
+    "description": "The usage of the pod's running containers.",
     "type": "array",
     "items": {"$ref": f"#/$defs/{_PREFIX}ContainerMetrics"},
     "x-kubernetes-list-map-keys": ["name"],
@@ -68,7 +68,7 @@ def schemas() -> dict[str, Schema]:
         items = {
             "metadata": {"description": "The list's.", "$ref": _META + "ListMeta"},
             "items": {
-                "description": f"The {subject}s' figures.",
+                "description": f"The {subject}s' usage.",
                 "type": "array",
                 "items": {"$ref": f"#/$defs/{_PREFIX}{resource.kind}"},
             },

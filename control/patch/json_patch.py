@@ -6,7 +6,7 @@ As upstream, array indices may be negative (counted from the end), a patch has a
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -204,6 +204,18 @@ def identity(value: Any) -> Hashable:
         return list, tuple(map(identity, value))
     other: Hashable = value
     return other
+
+
+def union(some: Iterable[Any], more: Iterable[Any]) -> list[Any]:
+    """Return some JSON values and those of the others that are not the same as an earlier one."""
+    found = list(some)
+    known = set(map(identity, found))
+    for value in more:
+        key = identity(value)
+        if key not in known:
+            known.add(key)
+            found.append(value)
+    return found
 
 
 def _copy(value: Any) -> Any:

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 
 from kube import schema as facts_of
-from kube.remembering import remembered
+from kube.bounded_cache import bounded_cache
 from kube.schema.fields import FieldType
 from kube.schema.fields import fields as type_fields
 
@@ -115,11 +115,11 @@ _SKIPPED_METADATA = frozenset(
 
 @functools.cache
 def of_object(kind: Any) -> Node:
-    """Return the shape of a whole object: its type's, without what nobody owns."""
+    """Return the shape of a whole object: its type's, without fields that are never owned."""
     return _without_bookkeeping(of_struct(kind))
 
 
-@remembered(256, longest=LONGEST_SCHEMA)
+@bounded_cache(256, longest=LONGEST_SCHEMA)
 def of_custom(schema: str) -> Node:
     """Return the shape of a custom resource from its OpenAPI v3 schema, given as JSON text so that a short one can be kept."""
     from kube.api.meta_v1 import ObjectMeta

@@ -1,7 +1,7 @@
-"""Strategic merge patch: a merge patch that knows the types, so that lists merge by their items' keys.
+"""Strategic merge patch: a merge patch that uses the types, so that lists merge by their items' keys.
 
 Maps merge by key and null removes. A list merges item by item where its field has the patch strategy "merge" (items by
-the merge key, scalars as a set), else it is replaced. Directives in the patch steer it:
+the merge key, scalars as a set), else it is replaced. Directives in the patch change this:
 
 - `$patch: replace | delete | merge` in a map: use the patch as it is, empty the map, merge (the default);
   in a list's item: replace the whole list by the patch's other items, delete the item with that key;
@@ -162,7 +162,7 @@ def _key(item: dict[str, Any], key: str) -> Any:
 def _set_order(
     merged: dict[str, Any], original: dict[str, Any], key: str, order: Any, field: Field, patch: dict[str, Any]
 ) -> None:
-    """Carry out `$setElementOrder/key`; every item the patch has for the list must be in it."""
+    """Apply `$setElementOrder/key`, which must contain every item of the patch for the list."""
     if not isinstance(order, list):
         raise bad_request("invalid patch format of setElementOrder list")
 
@@ -186,7 +186,7 @@ def _set_order(
 
 
 def _plain(value: Any) -> Any:
-    """Return a value to be stored without the directives in it (and without the items they would have deleted)."""
+    """Return a new value without its directives and without the items that they delete."""
     if isinstance(value, dict):
         if value.get(DIRECTIVE) == "delete":
             return {}

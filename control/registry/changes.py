@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from control.registry.columns import Object
 from kube.errors import FieldError, invalid_value
+from kube.json_object import Object
 from kube.quantity import QuantityError, parse
 
 IMMUTABLE = "field is immutable"

@@ -1,27 +1,22 @@
-"""Checks that the fields of many kinds share, each returning a list of field errors in upstream's words.
+"""Checks of fields that many kinds share. Each returns a list of field errors with upstream's messages.
 
 The rules are those of apimachinery's api/validation and of pkg/apis/core/validation.
 """
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from control.patch.json_patch import identity
-from control.registry.columns import Object
 from kube import names
 from kube.errors import FieldError, duplicate, forbidden_field, invalid_value, not_supported, required
-from kube.ip_addresses import reached
-from kube.quantity import Quantity, QuantityError, parse
-from kube.remembering import remembered
+from kube.json_object import Object
+from kube.quantity import Quantity, QuantityError, canonical, parse
 
 Errors = list[FieldError]
 NEGATIVE = "must be greater than or equal to 0"
-NOT_AN_IP = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"
-NOT_A_CIDR = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
 MAX_INT32 = 2**31 - 1
 
 
@@ -29,10 +24,15 @@ def non_negative(value: int | None, path: str) -> Errors:
     return [invalid_value(path, value, NEGATIVE)] if value is not None and value < 0 else []
 
 
-def one_of(value: str | None, allowed: Iterable[str], path: str, needed: bool = True) -> Errors:
-    """Check an enum; an absent one is an error only where it is needed."""
+def one_of(value: str | None, allowed: Iterable[str], path: str, *, needed: bool = True) -> Errors:
+    """Check an enum; an absent value is an error only if it is required."""
     if not value:
         return [required(path)] if needed else []
+    return [] if value in (allowed := tuple(allowed)) else [not_supported(path, value, allowed)]
+
+
+def enum(value: str, allowed: Iterable[str], path: str) -> Errors:
+    """Check an enum that is set; an empty text is one more unsupported value."""
     return [] if value in (allowed := tuple(allowed)) else [not_supported(path, value, allowed)]
 
 
@@ -43,7 +43,7 @@ def in_range(value: int | None, low: int, high: int, path: str) -> Errors:
 
 
 def each(path: str, value: Any, problems: Iterable[str]) -> Errors:
-    """Make one Invalid value of every message."""
+    """Return an Invalid value error for every message."""
     return [invalid_value(path, value, problem) for problem in problems]
 
 
@@ -55,7 +55,7 @@ def required_name(path: str, value: str | None, rule: Callable[[str], list[str]]
 
 
 def unique(path: str, value: Any, seen: set[Any]) -> Errors:
-    """Check that a value is none of those seen before, and add it to them."""
+    """Check that a value is not a duplicate, and add it to the seen ones."""
     if value in seen:
         return [duplicate(path, value)]
     seen.add(value)
@@ -80,62 +80,8 @@ def port_or_name(value: Any, path: str) -> Errors:
     return port(value or 0, path)
 
 
-def ip(value: str, path: str) -> Errors:
-    try:
-        if "%" in value:  # a link's name behind an address means something on one machine only
-            raise ValueError
-        ipaddress.ip_address(value)
-    except ValueError:
-        return [invalid_value(path, value, NOT_AN_IP)]
-    return []
-
-
-def cidr(value: str, path: str) -> Errors:
-    """Check a range of addresses; bits behind the prefix may be set."""
-    try:
-        if "/" not in value or "%" in value:
-            raise ValueError
-        ipaddress.ip_network(value, strict=False)
-    except ValueError:
-        return [invalid_value(path, value, NOT_A_CIDR)]
-    return []
-
-
-def one_a_family(ranges: Iterable[str]) -> bool:
-    """True if there is no more than one address or range of each IP family."""
-    families = [":" in text for text in ranges]
-    return len(families) == len(set(families))
-
-
-def non_special_ip(value: str, path: str) -> Errors:
-    """Refuse addresses that would lead back to a node's own or a link's services (CVE-2021-25737)."""
-    return each(path, value, _special(value))
-
-
-@remembered(16384)
-def _special(value: str) -> tuple[str, ...]:
-    """Return what is special about an address; slices of a thousand endpoints come again and again."""
-    try:
-        address = reached(value)
-    except ValueError:
-        return ("must be a valid IP address",)
-    found = []
-    if address.is_unspecified:
-        found.append(f"may not be unspecified ({value})")
-    if address.is_loopback:
-        found.append("may not be in the loopback range (127.0.0.0/8, ::1/128)")
-    if address.is_link_local:
-        found.append("may not be in the link-local range (169.254.0.0/16, fe80::/10)")
-    if address in _LINK_LOCAL_MULTICAST[address.version]:
-        found.append("may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)")
-    return tuple(found)
-
-
-_LINK_LOCAL_MULTICAST = {4: ipaddress.ip_network("224.0.0.0/24"), 6: ipaddress.ip_network("ff02::/16")}
-
-
 def no_backsteps(value: str, path: str) -> Errors:
-    """Refuse a path in a file system with a `..` step."""
+    """Reject a file system path with a `..` step."""
     return [invalid_value(path, value, "must not contain '..'")] if ".." in value.split("/") else []
 
 
@@ -171,7 +117,7 @@ def annotation_keys(found: Mapping[str, str] | None, path: str) -> Errors:
     return errors
 
 
-def label_selector(selector: Object | None, path: str, check_values: bool = True) -> Errors:
+def label_selector(selector: Object | None, path: str, *, check_values: bool = True) -> Errors:
     """Check a LabelSelector (metav1 validation); the values of its expressions only where `check_values`."""
     if selector is None:
         return []
@@ -196,7 +142,7 @@ def label_selector(selector: Object | None, path: str, check_values: bool = True
 
 
 def selects(selector: Object | None, found: Mapping[str, str]) -> bool:
-    """True if a LabelSelector chooses an object with these labels; none at all chooses nothing."""
+    """Return whether a LabelSelector matches these labels; None matches nothing."""
     if selector is None:
         return False
     if any(found.get(k) != v for k, v in (selector.get("matchLabels") or {}).items()):
@@ -215,12 +161,12 @@ def is_empty(selector: Object | None) -> bool:
 
 
 def quantity(value: Quantity, path: str) -> Errors:
-    """Check a quantity that may not be negative; what is none at all is refused with the parser's words."""
+    """Check a quantity that may not be negative; an invalid one gets the parser's message."""
     try:
         number = parse(value)
     except QuantityError as error:
         return [invalid_value(path, value, str(error))]
-    return [invalid_value(path, str(value), NEGATIVE)] if number < 0 else []
+    return [invalid_value(path, canonical(value), NEGATIVE)] if number < 0 else []
 
 
 _PERCENT = re.compile("[0-9]+%")
@@ -251,12 +197,12 @@ def _beyond_all(digits: str) -> bool:
 
 
 def scaled_zero(value: Any) -> bool:
-    """True if a number or percentage is none."""
+    """Return whether a number or percentage is zero."""
     return value in (None, 0) or (isinstance(value, str) and bool(re.fullmatch("0+%", value)))
 
 
 def repeated(values: Sequence[Any]) -> set[int]:
-    """Return the places of those JSON values that stand before in the list, too."""
+    """Return the indexes of JSON values that are duplicates of earlier ones in the list."""
     seen, found = set[Any](), set[int]()
     for index, value in enumerate(values):
         key = identity(value)

@@ -12,8 +12,8 @@ from datetime import datetime
 from typing import Any
 
 from control.registry.tables import age
+from kube.json_object import Object
 
-Object = dict[str, Any]
 Compute = Callable[[Object, datetime], Any]
 _NOTHING: Object = {}
 

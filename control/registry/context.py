@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
+
+import msgspec
 
 from control.admission.plugin import Attributes
 from control.auth.user import AuthzAttributes, UserInfo
+from control.weight import LARGE, weight
 from kube.errors import internal
+from kube.json_object import Object
 from kube.resources import Resource
 
-Object = dict[str, Any]
 Change = Callable[[Object | None], Awaitable[Object]]
 """From the object as it is (a copy to keep) to the object as it shall be."""
 
@@ -38,20 +41,25 @@ class Context:
     operation: str = "Update"
     """The managed-fields operation: Update or Apply."""
     requested: Resource | None = None
-    """The version that the request names, where it is not the one on the path."""
+    """The resource as the request's path names it, if objects are stored in another version; None otherwise."""
     annotations: dict[str, str] = field(default_factory=dict)
     """Notes for the audit log."""
     admitted: bool = False
     """Admission was shown the request itself (an eviction); the writes that carry it out are not shown."""
     asked: AuthzAttributes | None = None
-    """The request's authorization attributes; None where the server itself writes."""
+    """The request's authorization attributes; None if the server itself writes."""
     size: int = 0
     """Weight of the object that is written, as far as it is known: work on a large one is done outside the event loop."""
     authorize_create: Callable[[], Awaitable[None]] | None = None
-    """Raises 403 where the user may not create what an update would; None: only the server itself may."""
+    """Raises 403 if the user may not create what an update would; None: only the server itself may."""
+
+    def weigh(self, obj: Object) -> None:
+        """Raise `size` to the weight of an object that admission may have made larger than the request."""
+        if self.size < LARGE:
+            self.size = max(self.size, weight(msgspec.json.encode(obj)))
 
     async def check_create(self) -> None:
-        """Raise 403 where an update may not create what is not there."""
+        """Raise 403 if an update may not create what is not there."""
         if self.authorize_create is not None:
             await self.authorize_create()
         elif self.user is not SERVER:
@@ -72,5 +80,6 @@ class Projection:
 
     subresource: str
     read: Callable[[Object], Object]
+    """Changes nothing; called outside the event loop for a large object."""
     write: Callable[[Object, Object], None]
-    """Takes the stored object and the subresource's; raises StatusError where they do not fit."""
+    """Takes the stored object and the subresource's; raises StatusError if they do not fit."""

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from control.registry.autoscaling import conversion as autoscaling
+from kube.json_object import Object
 from kube.resources import RESOURCES, Resource
 
-Object = dict[str, Any]
 Convert = Callable[[Object], Object]
 
 
@@ -28,7 +27,7 @@ class Conversion:
 
 
 def conversion(resource: Resource) -> Conversion | None:
-    """Return how a built-in resource is converted, None where it is stored as it is served."""
+    """Return how a built-in resource is converted, None if it is stored as it is served."""
     return _CONVERTED.get((resource.group, resource.version, resource.plural))
 
 

@@ -1,9 +1,8 @@
-"""Creating an object: system fields, defaults, admission, what the server hands out, validation, and then the store."""
+"""Creation of an object: system fields, defaults, admission, allocation of addresses and ports, validation, and the store."""
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
 
 import msgspec
 
@@ -11,19 +10,20 @@ from control import offload
 from control.admission.plugin import Attributes
 from control.registry import metadata
 from control.registry.context import SERVER, Context, Written
+from control.registry.deletion import Release
 from control.registry.managed import track
-from control.registry.outcome import OutcomeUnknown, carry_out, settle, uid_of
+from control.registry.outcome import OutcomeUnknown, carry_out, newest, settle, uid_of
 from control.registry.registry import Registry
-from control.registry.removal import Release
-from control.registry.storing import always_status, encode, landed, merge_problems, storage_error
-from control.registry.strategy import Outcome, Strategy
+from control.registry.storing import always_status, encode, merge_problems, storage_error, wait_until_cached
+from control.registry.strategy import Strategy
+from control.registry.strategy_context import Outcome
 from control.storage import codec
 from control.storage.store import KeyExists, StoreError, Unavailable
 from kube import errors
 from kube.errors import StatusError
+from kube.json_object import Object
 from kube.resources import Resource, by_kind
 
-Object = dict[str, Any]
 GENERATE_ATTEMPTS = 8
 
 
@@ -38,12 +38,13 @@ class Allocation(Release):
 
 
 async def create(registry: Registry, context: Context, resource: Resource, namespace: str, obj: Object) -> Written:
-    """Store a new object; raises 409 AlreadyExists, 422, or what admission says."""
+    """Store a new object; raises 409 AlreadyExists, 422, or admission's error."""
     base = begin(resource, namespace, obj)
+    revised = bool(obj["metadata"].pop("resourceVersion", None))
     pristine = codec.encode(obj) if base else b""
     for attempt in range(GENERATE_ATTEMPTS):
         try:
-            work = _create_once(registry, context, resource, namespace, obj, base)
+            work = _create_once(registry, context, resource, namespace, obj, base, revised=revised)
             return await (carry_out(registry, work) if registry.strategy(resource).allocates else work)
         except StatusError as error:
             if not (base and error.already_exists) or attempt == GENERATE_ATTEMPTS - 1:
@@ -54,16 +55,19 @@ async def create(registry: Registry, context: Context, resource: Resource, names
 
 
 def begin(resource: Resource, namespace: str, obj: Object) -> str:
-    """Check what an object says of where it belongs, and return the base of the name that it wants, "" where it has one."""
+    """Check an object's namespace, and return its generateName, "" if it has a name."""
     meta = obj.setdefault("metadata", {})
-    if meta.get("resourceVersion"):
-        raise StatusError(500, "", "resourceVersion should not be set on objects to be created")
     metadata.match_namespace(resource, meta, namespace)
     return "" if meta.get("name") else meta.get("generateName") or ""
 
 
+def revision_set() -> StatusError:
+    """Return the error for a new object with a resourceVersion."""
+    return StatusError(500, "", "resourceVersion should not be set on objects to be created")
+
+
 async def _create_once(
-    registry: Registry, context: Context, resource: Resource, namespace: str, obj: Object, base: str
+    registry: Registry, context: Context, resource: Resource, namespace: str, obj: Object, base: str, *, revised: bool
 ) -> Written:
     strategy, meta = registry.strategy(resource), obj["metadata"]
     await offload.run(context.user.name, context.size, fill, context, strategy, obj, base, registry.clock.now())
@@ -82,12 +86,16 @@ async def _create_once(
         asked=context.asked,
     )
     await registry.admission.admit(attributes)
+    if resource.target == "pods" or attributes.reinvocation.wanted:  # what plugins, webhooks or policies make larger
+        context.weigh(obj)
     await offload.run(context.user.name, context.size, prepare, context, strategy, namespace, obj)
     finish = await strategy.allocate(obj, None, Allocation(registry, context))
     outcome = Outcome.NOT_STORED
     try:
         await offload.evaluate(context.user.name, context.size, validate, context, strategy, obj)
         await registry.admission.validate(attributes)
+        if revised:  # only after admission, as upstream's storage
+            raise revision_set()
         written = await _store_new(registry, context, strategy, namespace, obj)
         if not context.dry_run:
             outcome = Outcome.STORED
@@ -101,7 +109,7 @@ async def _create_once(
 
 
 def fill(context: Context, strategy: Strategy, obj: Object, base: str, now: datetime) -> None:
-    """Set what the server gives every new object, the kind's defaults, and whose the fields are."""
+    """Set the system fields of a new object, the kind's defaults, and managedFields."""
     meta = obj["metadata"]
     obj["kind"], obj["apiVersion"] = strategy.resource.kind, strategy.resource.api_version
     if base:
@@ -113,9 +121,9 @@ def fill(context: Context, strategy: Strategy, obj: Object, base: str, now: date
 
 
 def prepare(context: Context, strategy: Strategy, namespace: str, obj: Object) -> None:
-    """Drop what a create may not set, and fill in what admission may have left out.
+    """Drop fields that a create may not set, and set defaults that admission may have omitted.
 
-    Raises 400 where admission took the object out of the request's namespace (BeforeCreate in registry/rest/create.go).
+    Raises 400 if admission changed the object's namespace (BeforeCreate in registry/rest/create.go).
     """
     metadata.match_namespace(strategy.resource, obj["metadata"], namespace)
     context.warnings += strategy.warnings_as_sent(obj)
@@ -127,7 +135,7 @@ def prepare(context: Context, strategy: Strategy, namespace: str, obj: Object) -
 
 
 def validate(context: Context, strategy: Strategy, obj: Object) -> None:
-    """Raise 422 for an object that is wrong, and warn of what is doubtful."""
+    """Raise 422 for an invalid object, and add warnings for suspicious input."""
     resource, meta = strategy.resource, obj["metadata"]
     problems = metadata.validate(resource, meta, strategy.name_errors)
     merge_problems(problems, strategy.validate(obj))
@@ -141,14 +149,14 @@ def validate(context: Context, strategy: Strategy, obj: Object) -> None:
 async def _store_new(registry: Registry, context: Context, strategy: Strategy, namespace: str, obj: Object) -> Written:
     name, value = obj["metadata"]["name"], encode(obj)
     if context.dry_run:
-        return store_nothing(registry, strategy.resource, namespace, name, without_revision(obj))
+        return await store_nothing(registry, strategy.resource, namespace, name, without_revision(obj))
     stored = value if strategy.stored_as_served else encode(await strategy.to_stored(obj))
     return await store_new(registry, strategy, namespace, name, obj["metadata"]["uid"], value, stored)
 
 
-def store_nothing(registry: Registry, resource: Resource, namespace: str, name: str, shown: bytes) -> Written:
-    """Return what a dry run shows; raises 409 AlreadyExists."""
-    if registry.cached(resource).get(resource.key(namespace, name)) is not None:
+async def store_nothing(registry: Registry, resource: Resource, namespace: str, name: str, shown: bytes) -> Written:
+    """Return the result of a dry run; raises 409 AlreadyExists."""
+    if await newest(registry, resource, resource.key(namespace, name)) is not None:
         raise errors.already_exists(resource.group, resource.plural, name)
     return Written(shown, True)
 
@@ -172,12 +180,12 @@ async def store_new(
         item = found_item
     except StoreError as error:
         raise storage_error(error) from error
-    await landed(registry, item)
+    await wait_until_cached(registry, item)
     return Written(codec.with_revision(value, item.revision), True)
 
 
 def without_revision(obj: Object) -> bytes:
-    """Return an object as a dry run shows it."""
+    """Return an object without resourceVersion, as the result of a dry run."""
     shown = dict(obj)
     shown["metadata"] = {k: v for k, v in obj["metadata"].items() if k != "resourceVersion"}
     return msgspec.json.encode(shown)

@@ -1,14 +1,14 @@
-"""Defaults as rows of field and value, for the two kinds of fields that Go's types have.
+"""Defaults as rows of field and value, for pointers and other fields of Go's types.
 
 A pointer is defaulted only if it is absent, as its zero value means something; any other field also if it holds the
-zero value. Without the object that holds them (an optional part of the spec), fields get no defaults.
+zero value. If the object that contains them is absent (an optional part of the spec), fields get no defaults.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from control.registry.strategy import Object
+from kube.json_object import Object
 
 
 def default_absent(place: Object | None, *rows: tuple[str, Any]) -> None:

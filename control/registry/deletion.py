@@ -1,160 +1,157 @@
-"""Deletes objects: immediately, after a grace period, or when the last finalizer is removed. Pure decisions.
-
-A graceful deletion first only sets deletionTimestamp and deletionGracePeriodSeconds; whoever runs the object (the kubelet)
-deletes it again with grace 0. Finalizers hold an object back in the same marked state. The propagation policy becomes
-a finalizer (`orphan`, `foregroundDeletion`) that the garbage collector takes off when it has done its part. The rules
-are those of apiserver's rest/delete.go and registry/store.go.
-"""
+"""Deleting an object: at once, marked for later, or nothing to do, as `control.registry.deletion_plan` plans it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import contextlib
+from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Any, Literal
 
+from control.admission.plugin import Attributes
+from control.auth.user import UserInfo
+from control.pacing import TimeSlice
+from control.registry import deletion_plan, metadata
+from control.registry.context import SERVER, Context, Written
+from control.registry.deletion_plan import DeleteOptions
+from control.registry.outcome import carry_out, delete_stored, newest
+from control.registry.registry import Registry
+from control.registry.storing import encode, storage_error, wait_until_cached
+from control.storage import codec
+from control.storage.entry import Entry
+from control.storage.store import KeyNotFound, RevisionConflict, Store, StoreError
 from kube import errors
-from kube.clock import after, format_time, parse_time
-
-Object = dict[str, Any]
-ORPHAN, FOREGROUND = "orphan", "foregroundDeletion"
-_ENDLESS = 100 * 365 * 24 * 3600
-"""Seconds of grace from which on nobody waits for the end."""
+from kube.errors import StatusError
+from kube.json_object import Object
+from kube.resources import Resource, by_path
 
 
-@dataclass(slots=True)
-class DeleteOptions:
-    """A delete's options, read from its body and query. Seconds."""
+class Release:
+    """Access of a strategy to the request and other objects while it releases allocations."""
 
-    grace_period: int | None = None
-    propagation: str | None = None
-    orphan_dependents: bool | None = None
-    preconditions: Object | None = None
-    dry_run: bool = False
+    def __init__(self, registry: Registry, context: Context) -> None:
+        self._registry, self._context = registry, context
 
     @property
-    def accepted(self) -> bool:
-        """True if the client asked to wait for dependents, in which case what is not gone yet answers 202."""
-        return self.orphan_dependents is False or self.propagation == "Foreground"
+    def user(self) -> UserInfo:
+        return self._context.user
 
-    def shown(self) -> Object:
-        """Return what was asked for as fields of meta.k8s.io/v1 DeleteOptions."""
-        found = {
-            "gracePeriodSeconds": self.grace_period,
-            "propagationPolicy": self.propagation,
-            "orphanDependents": self.orphan_dependents,
-            "preconditions": self.preconditions,
-            "dryRun": ["All"] if self.dry_run else None,
-        }
-        return {name: value for name, value in found.items() if value is not None}
+    @property
+    def dry_run(self) -> bool:
+        return self._context.dry_run
 
+    @property
+    def store(self) -> Store:
+        return self._registry.store
 
-Outcome = Literal["delete", "mark", "pending"]
+    @property
+    def now(self) -> datetime:
+        return self._registry.clock.now()
 
+    async def current(self) -> None:
+        await self._registry.cache.wait_current()
 
-def plan(metadata: Object, options: DeleteOptions, grace: int | None, now: datetime, orphans: bool = False) -> Outcome:
-    """Decide, and change `metadata` accordingly: delete now, write the marked object, or nothing to do.
+    def find(self, group: str, version: str, plural: str, namespace: str, name: str) -> Object | None:
+        resource = by_path(group, version, plural)
+        assert resource is not None
+        entry = self._registry.peek(resource, namespace, name)
+        return None if entry is None else entry.obj
 
-    `grace` is the kind's answer to the request: None where it knows no graceful deletion. `orphans` says whether the kind
-    leaves dependents where neither options nor finalizers name a policy.
-    """
-    before = dict(metadata)
-    finalizers = _finalizers(metadata.get("finalizers") or [], options, orphans)
-    if finalizers:
-        metadata["finalizers"] = finalizers
-    elif "finalizers" in metadata:
-        del metadata["finalizers"]
-    outcome = _graceful(metadata, options, grace, now) if grace is not None else "delete"
-    if outcome == "delete":
-        if not finalizers:
-            return "delete"
-        if metadata.get("deletionTimestamp") is None:
-            _mark(metadata, 0, now)
-        else:
-            metadata["deletionGracePeriodSeconds"] = 0
-    return "mark" if metadata != before else "pending"
+    def entries(self, group: str, version: str, plural: str) -> Sequence[Entry]:
+        resource = by_path(group, version, plural)
+        assert resource is not None
+        return self._registry.cached(resource).list().entries
+
+    def objects(self, group: str, version: str, plural: str) -> Iterable[Object]:
+        return [entry.obj for entry in self.entries(group, version, plural)]
+
+    async def delete(self, group: str, version: str, plural: str, namespace: str, name: str) -> None:
+        resource = by_path(group, version, plural)
+        assert resource is not None
+        with contextlib.suppress(KeyNotFound, StatusError):
+            await delete(self._registry, Context(SERVER), resource, namespace, name, DeleteOptions(grace_period=0))
 
 
-def _graceful(metadata: Object, options: DeleteOptions, grace: int, now: datetime) -> Outcome:
-    marked = metadata.get("deletionTimestamp")
-    if marked is not None:
-        before = metadata.get("deletionGracePeriodSeconds")
-        if before is None or before == 0:
-            return "delete" if grace == 0 else "pending"
-        if options.grace_period is None or grace >= before:
-            return "pending"
-        # Only a shorter grace may follow: the moment of deletion moves back by as much.
-        moved = after(parse_time(marked), grace - before)
-        endless = before > _ENDLESS  # then what is marked is the calendar's end and says nothing of the beginning
-        metadata["deletionTimestamp"] = format_time(after(now, grace) if endless else moved)
-        metadata["deletionGracePeriodSeconds"] = grace
-        return "mark" if grace else "delete"
-    if grace == 0:
-        return "delete"
-    _mark(metadata, grace, now)
-    return "mark"
+async def delete(
+    registry: Registry, context: Context, resource: Resource, namespace: str, name: str, options: DeleteOptions
+) -> tuple[Written | None, bool, Object]:
+    """Delete an object or mark it for deletion. Returns (what to show or None, whether it is gone, the object)."""
+    work = _delete(registry, context, resource, namespace, name, options)
+    return await (carry_out(registry, work) if registry.strategy(resource).allocates else work)
 
 
-def _mark(metadata: Object, grace: int, now: datetime) -> None:
-    metadata["deletionTimestamp"] = format_time(after(now, grace))
-    metadata["deletionGracePeriodSeconds"] = grace
-    if metadata.get("generation"):
-        metadata["generation"] += 1
-
-
-def _finalizers(present: list[str], options: DeleteOptions, orphans: bool) -> list[str]:
-    """Return the finalizers with those that the propagation policy wants, and without those it does not."""
-    if options.orphan_dependents is not None:
-        wanted = ORPHAN if options.orphan_dependents else ""
-    elif options.propagation is not None:
-        wanted = {"Orphan": ORPHAN, "Foreground": FOREGROUND}.get(options.propagation, "")
-    elif orphans and ORPHAN not in present and FOREGROUND not in present:
-        wanted = ORPHAN
-    else:
-        return present
-    rest = [f for f in present if f not in (ORPHAN, FOREGROUND) or f == wanted]
-    return [*rest, wanted] if wanted and wanted not in rest else rest
-
-
-def ready_to_go(metadata: Object) -> bool:
-    """Say whether a marked object has nothing left to wait for (after an update that took a finalizer off)."""
-    return (
-        metadata.get("deletionTimestamp") is not None
-        and not metadata.get("finalizers")
-        and not metadata.get("deletionGracePeriodSeconds")
-    )
-
-
-def read_options(body: Object, query: dict[str, list[str]]) -> DeleteOptions:
-    """Read DeleteOptions from a decoded body, or from the query where there is no body; raises 400 and 422."""
-    found = dict(body)
-    if not found:
-        for name in ("gracePeriodSeconds", "orphanDependents", "propagationPolicy"):
-            if name in query and query[name][0] != "":
-                found[name] = query[name][0]
-        if "gracePeriodSeconds" in found:
-            try:
-                found["gracePeriodSeconds"] = int(found["gracePeriodSeconds"])
-            except ValueError:
-                text = found["gracePeriodSeconds"]
-                raise errors.bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax') from None
-        if "orphanDependents" in found:
-            found["orphanDependents"] = found["orphanDependents"].lower() not in ("false", "0")
-    dry_run = query.get("dryRun") or found.get("dryRun") or []
-    problems = []
-    propagation, orphan = found.get("propagationPolicy"), found.get("orphanDependents")
-    if propagation is not None and orphan is not None:
-        problems.append(
-            errors.invalid_value(
-                "propagationPolicy", propagation, "orphanDependents and deletionPropagation cannot be both set"
+async def _delete(
+    registry: Registry, context: Context, resource: Resource, namespace: str, name: str, options: DeleteOptions
+) -> tuple[Written | None, bool, Object]:
+    strategy, key = registry.strategy(resource), resource.key(namespace, name)
+    entry, current = registry.cached(resource).get(key), False
+    admitted: int | None = None  # the revision that admission was shown
+    time_slice = TimeSlice()
+    while True:
+        if entry is None and not current:
+            entry, current = await newest(registry, resource, key), True
+        if entry is None:
+            raise errors.not_found(resource.group, resource.plural, name)
+        obj = await strategy.read(entry)
+        try:
+            metadata.precondition(resource, obj["metadata"], options.preconditions)
+        except StatusError:
+            if current:
+                raise
+            entry, current = await newest(registry, resource, key), True
+            continue
+        if not context.admitted and admitted != entry.revision:
+            # Again where another object, or another state of it, has come in between.
+            await time_slice.step(len(entry.data))
+            attributes = Attributes(
+                resource,
+                "DELETE",
+                context.user,
+                namespace,
+                name,
+                old=entry.obj if strategy.stored_as_served else await strategy.read(entry),
+                options=context.options,
+                dry_run=options.dry_run,
+                warnings=context.warnings,
+                annotations=context.annotations,
+                requested=context.requested,
             )
-        )
-    elif propagation is not None and propagation not in ("Foreground", "Background", "Orphan"):
-        problems.append(errors.not_supported("propagationPolicy", propagation, ("Foreground", "Background", "Orphan")))
-    if any(value != "All" for value in dry_run):
-        problems.append(errors.not_supported("dryRun", dry_run, ("All",)))
-    if problems:
-        raise errors.invalid("meta.k8s.io", "DeleteOptions", "", problems)
-    grace = found.get("gracePeriodSeconds")
-    if grace is not None and grace < 0:
-        grace = 1
-    return DeleteOptions(grace, propagation, orphan, found.get("preconditions"), bool(dry_run))
+            await registry.admission.admit(attributes)
+            await registry.admission.validate(attributes)
+            admitted = entry.revision
+        outcome = strategy.plan_deletion(obj, registry.clock.now())
+        if outcome is None:
+            strategy.prepare_delete(obj, registry.clock.now())
+            grace = strategy.deletion_grace(obj, options.grace_period)
+            outcome = deletion_plan.plan(
+                obj["metadata"], options, grace, registry.clock.now(), orphans=strategy.orphans_dependents
+            )
+        if (outcome == "pending" or options.dry_run) and not current:
+            # Nothing is written, so the store does not compare revisions.
+            fresh, current = await newest(registry, resource, key), True
+            if fresh is None or fresh.revision != entry.revision:
+                entry = fresh
+                continue
+        try:
+            if outcome == "pending":
+                return Written(entry.data), False, obj
+            await time_slice.step(len(entry.data))
+            if options.dry_run:
+                return Written(codec.with_revision(codec.encode(obj), entry.revision)), outcome == "delete", obj
+            if outcome == "mark":
+                value = encode(obj)
+                stored = value if strategy.stored_as_served else encode(await strategy.to_stored(obj))
+                item = await registry.store.update(key, stored, entry.revision, strategy.ttl)
+                await wait_until_cached(registry, item)
+                return Written(codec.with_revision(value, item.revision)), False, obj
+            item = await wait_until_cached(registry, await delete_stored(registry, entry))
+        except RevisionConflict as conflict:
+            found = conflict.current
+            entry, current = registry.cached(resource).entry(key, found.value, found.revision), True
+            continue
+        except KeyNotFound:
+            entry, current = None, True
+            continue
+        except StoreError as error:
+            raise storage_error(error) from error
+        await strategy.release(obj, Release(registry, context))
+        shown = Written(codec.with_revision(item.value, item.revision)) if strategy.returns_deleted else None
+        return shown, True, obj

@@ -22,11 +22,12 @@ from control.registry.context import Context, Written
 from control.registry.conversion import conversion
 from control.registry.registry import Registry
 from control.registry.storing import encode, limited
-from control.registry.strategy import Settings, Strategy
+from control.registry.strategy import Strategy
+from control.registry.strategy_context import Settings
 from kube.errors import StatusError
+from kube.json_object import Object
 from kube.resources import Resource
 
-Object = dict[str, Any]
 Begun = tuple[bytes, str, str, bool, list[str]]
 """The object, its name, its UID, whether the name was generated, warnings."""
 Finished = tuple[bytes, bytes, str, list[str]]
@@ -34,7 +35,7 @@ Finished = tuple[bytes, bytes, str, list[str]]
 
 
 class EncodedAttributes(Attributes):
-    """A write whose object is given as bytes and decoded when a plugin asks for it."""
+    """A write whose object is given as bytes and decoded when a plugin requests it."""
 
     __slots__ = ("_data", "_decoded")
 
@@ -62,18 +63,18 @@ class EncodedAttributes(Attributes):
 
 
 def alone(strategy: Strategy) -> bool:
-    """Say whether objects of a kind can be checked without anything but the object itself."""
+    """Return whether objects of a kind can be checked without anything but the object itself."""
     resource = strategy.resource
     return conversion(resource) is None and strategy.stored_as_served
 
 
 def creates(strategy: Strategy) -> bool:
-    """Say whether objects of a kind can be created so, too."""
+    """Return whether objects of a kind can be created so, too."""
     return alone(strategy) and type(strategy).allocate is Strategy.allocate
 
 
 def named(resource: Resource, settings: Settings) -> list[Any]:
-    """Return what tells the other process which strategy is meant."""
+    """Return the identifier of a strategy for the helper process."""
     ports = settings.node_ports
     where = [resource.group, resource.version, resource.plural]
     return [*where, list(settings.service_ranges), ports.start, ports.stop, settings.shared_store]
@@ -87,13 +88,15 @@ def begin(strategy: Strategy, namespace: str, obj: Object, manager: str, now: da
     before either costs more, and before admission, which decodes it on the event loop.
     """
     base = creation.begin(strategy.resource, namespace, obj)
+    if obj["metadata"].get("resourceVersion"):
+        raise creation.revision_set()
     limited(msgspec.json.encode(obj))
     creation.fill(Context(UserInfo(""), field_manager=manager), strategy, obj, base, now)
     meta = obj["metadata"]
     return limited(msgspec.json.encode(obj)), meta.get("name", ""), meta["uid"], bool(base), warnings
 
 
-def finish(strategy: Strategy, namespace: str, data: bytes, dry_run: bool) -> Finished:
+def finish(strategy: Strategy, namespace: str, data: bytes, dry_run: bool) -> Finished:  # noqa: FBT001 - called with a list
     """Prepare and validate an object as admission left it; raises StatusError."""
     obj, context = msgspec.json.decode(data), Context(UserInfo(""))
     creation.prepare(context, strategy, namespace, obj)
@@ -110,7 +113,7 @@ async def create(
     namespace: str,
     decoded: Callable[[list[Any]], Awaitable[Begun]],
 ) -> Written:
-    """Store a new object; `decoded` has the other process begin. Raises 409 AlreadyExists, 422, or what admission says."""
+    """Store a new object; `decoded` starts the helper process. Raises 409 AlreadyExists, 422, or errors of admission."""
     name = named(resource, registry.settings)
     for attempt in range(creation.GENERATE_ATTEMPTS):
         data, given, uid, generated, warnings = await decoded(name)
@@ -150,5 +153,5 @@ async def _create_once(
     attributes.hold(value)
     await registry.admission.validate(attributes)
     if context.dry_run:
-        return creation.store_nothing(registry, resource, namespace, name, shown)
+        return await creation.store_nothing(registry, resource, namespace, name, shown)
     return await creation.store_new(registry, strategy, namespace, name, uid, value, value)

@@ -1,26 +1,25 @@
-"""The point where writes are entered into metadata.managedFields: who set which field, for server-side apply.
+"""Records writes in metadata.managedFields: the manager of each field, for server-side apply.
 
-The bookkeeping itself is `control.patch.apply`. An apply has done its own by the time it comes here; what admission and
-defaults change after it is nobody's, as upstream has it.
+`control.patch.apply` computes the entries. An apply has already computed its own; fields that admission and defaults change
+after it have no owner, as upstream.
 """
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
 
 from control.patch.apply import track_update
 from control.patch.schema import Node
 from control.registry.served import served
+from kube.json_object import Object
 from kube.resources import Resource
 
-Object = dict[str, Any]
 STATUS = frozenset({"status"})
 NOTHING: frozenset[str] = frozenset()
 
 
 def reset_fields(resource: Resource, subresource: str) -> frozenset[str]:
-    """Return the top-level fields that an endpoint resets, which nobody comes to own through it."""
+    """Return the top-level fields that an endpoint resets, which have no owner through it."""
     if subresource == "status":
         return frozenset({"spec"})
     return STATUS if not subresource and "status" in resource.subresources else NOTHING

@@ -9,16 +9,22 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any
+from typing import Protocol
 
 from kube import errors, names
 from kube.clock import format_time
 from kube.errors import FieldError
+from kube.json_object import Object
 from kube.resources import Resource
 from kube.uid import new_uid
 
-Object = dict[str, Any]
-NameErrors = Callable[[str, bool], list[str]]
+
+class NameErrors(Protocol):
+    """A kind's rule for names and, with `prefix`, for the generateName of its objects."""
+
+    def __call__(self, name: str, *, prefix: bool) -> list[str]: ...
+
+
 """(name, whether it is a generateName prefix) -> what is wrong with it."""
 
 SUFFIX_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
@@ -59,7 +65,7 @@ _WITH_GENERATION = frozenset(
 
 
 def keeps_generation(resource: Resource) -> bool:
-    """Say whether a resource's objects carry metadata.generation."""
+    """Return whether a resource's objects carry metadata.generation."""
     return resource.target in _WITH_GENERATION
 
 
@@ -76,7 +82,7 @@ def check_url_namespace(namespace: str) -> None:
 
 
 def match_namespace(resource: Resource, metadata: Object, namespace: str) -> None:
-    """Make the body's namespace the URL's; raises 400 where they contradict."""
+    """Make the body's namespace the URL's; raises 400 if they contradict."""
     if not resource.namespaced:
         if metadata.get("namespace"):
             raise errors.bad_request("namespace may not be set on a cluster-scoped object")
@@ -144,13 +150,13 @@ def validate(resource: Resource, metadata: Object, name_errors: NameErrors) -> l
     found: list[FieldError] = []
     base = metadata.get("generateName")
     if base:
-        for problem in name_errors(base, True):
+        for problem in name_errors(base, prefix=True):
             found.append(errors.invalid_value("metadata.generateName", base, problem))
     name = metadata.get("name")
     if not name:
         found.append(errors.required("metadata.name", "name or generateName is required"))
     else:
-        for problem in name_errors(name, False):
+        for problem in name_errors(name, prefix=False):
             found.append(errors.invalid_value("metadata.name", name, problem))
     if resource.namespaced:
         namespace = metadata.get("namespace")
@@ -246,18 +252,18 @@ def validate_update(resource: Resource, metadata: Object, old: Object, name_erro
     if found and all(e.path == "metadata.finalizers" for e in found):
         return found
     parts = ("labels", "annotations", "ownerReferences", "finalizers", "generateName", "name", "namespace")
-    if any(metadata.get(part) != old.get(part) for part in parts):
+    if [part for part in parts if metadata.get(part) != old.get(part)]:
         found += [e for e in validate(resource, metadata, name_errors) if e not in found]
     return found
 
 
 def spec_changed(obj: Object, old: Object) -> bool:
-    """Say whether anything but metadata and status differs, which is what generation counts."""
+    """Return whether anything but metadata and status differs, which is what generation counts."""
     return any(obj.get(part) != old.get(part) for part in {*obj, *old} - {"metadata", "status", "apiVersion", "kind"})
 
 
 def precondition(resource: Resource, metadata: Object, preconditions: Object | None) -> None:
-    """Raise 409 where a delete's or an update's preconditions do not hold."""
+    """Raise 409 if a delete's or an update's preconditions do not hold."""
     if not preconditions:
         return
     for part, shown in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):

@@ -1,7 +1,7 @@
 """Outcome of a write: completed even if its request is cancelled, and resolved if the store did not report it.
 
-A request may be over (its time, its client) while its write is queued; what the write was given (a Service's address)
-must not be given back for that. And a store that fails while it commits leaves unknown whether it did.
+A request may end (by a timeout, or with its client) while its write is queued; allocations for the write (a Service's address)
+must not be released then. And after a failure of the store during a commit it is unknown whether the commit succeeded.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class OutcomeUnknown(StatusError):
-    """Nobody can say whether a write took effect; the message is the store's."""
+    """It is unknown whether a write took effect; the message is the store's."""
 
 
 async def carry_out(registry: Registry, work: Coroutine[Any, Any, T]) -> T:

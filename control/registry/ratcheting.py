@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from control.registry.strategy import Object, Strategy
-from kube.errors import FieldError
+from control.registry.strategy import Strategy
+from kube.errors import FieldError, not_supported
+from kube.json_object import Object
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +18,14 @@ class NewlyInvalid(FieldError):
 
 def newly_invalid(path: str, value: Any, detail: str) -> FieldError:
     return NewlyInvalid(path, "Invalid value", detail, value)
+
+
+def newly_forbidden(path: str, detail: str) -> FieldError:
+    return NewlyInvalid(path, "Forbidden", detail)
+
+
+def newly_unsupported(path: str, value: Any, supported: Iterable[str]) -> FieldError:
+    return NewlyInvalid(path, "Unsupported value", not_supported(path, value, supported).detail, value)
 
 
 def problems_of_change(strategy: Strategy, obj: Object, old: Object, subresource: str = "") -> list[FieldError]:

@@ -1,7 +1,8 @@
 """Dependencies of the registry's verbs: the store, the watch cache, strategies and caches of resources, admission, the clock.
 
-Reads are methods here. Writes are functions over a `Registry`: `creation.create`, `updating.update` and `removal.delete`. What
-kinds differ in is asked of their `Strategy`. The cache is current when a write's caller goes on, so reads see their own writes.
+Reads are methods here. Writes are functions over a `Registry`: `creation.create`, `updating.update` and `deletion.delete`.
+What kinds differ in is asked of their `Strategy`. The cache is current when a write's caller continues, so reads see their
+own writes.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from typing import Any
 
 from control.registry.context import Admission
 from control.registry.served import ServedResource, of_table
-from control.registry.strategy import Settings, Strategy
+from control.registry.strategy import Strategy
+from control.registry.strategy_context import Settings
 from control.storage.cache import WatchCache
 from control.storage.entry import Entry
 from control.storage.resource_cache import ResourceCache
@@ -55,7 +57,7 @@ class Registry:
             self._caches[prefix] = cached
 
     def built_in(self, group: str, version: str, plural: str) -> ServedResource | None:
-        """Return the built-in resource of a path, None where there is none."""
+        """Return the built-in resource of a path, None if there is none."""
         return self._by_path.get((group, version, plural))
 
     def served(self, resource: Resource) -> ServedResource:
@@ -67,7 +69,7 @@ class Registry:
         return (resource if isinstance(resource, ServedResource) else self._served[resource]).strategy
 
     def cached_at(self, prefix: str) -> ResourceCache | None:
-        """Return the watch cache of a place in the store ("/registry/pods/"), None where there is none."""
+        """Return the watch cache of a place in the store ("/registry/pods/"), None if there is none."""
         return self._caches.get(prefix)
 
     def cached(self, resource: Resource) -> ResourceCache:
@@ -78,7 +80,7 @@ class Registry:
         return found
 
     def loaded(self, resource: Resource) -> bool:
-        """Say whether a custom resource's objects are in the watch cache."""
+        """Return whether a custom resource's objects are in the watch cache."""
         return resource.storage_prefix in self._caches
 
     async def load(self, resource: Resource) -> None:
@@ -87,7 +89,7 @@ class Registry:
         self._caches[prefix] = await self.cache.add_resource(prefix, resource.kind, resource.api_version, fields)
 
     def renew(self, resource: ServedResource) -> None:
-        """Go on with a custom resource's objects under a changed definition; watches end."""
+        """Continue with a custom resource's objects under a changed definition; watches end."""
         cached = self._caches.get(resource.storage_prefix)
         if cached is not None:
             cached.renew(resource.strategy.fields)

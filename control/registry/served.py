@@ -13,11 +13,13 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from control.decoding.decode import Decoder
+from control.decoding.typed import to_object
 from control.patch.schema import Node, of_object
 from control.registry.conversion import conversion
 from control.registry.strategies import strategy_for
-from control.registry.strategy import Object, Settings, Strategy
-from kube import serialize
+from control.registry.strategy import Strategy
+from control.registry.strategy_context import Settings
+from kube.json_object import Object
 from kube.resources import RESOURCES, Resource
 
 
@@ -107,7 +109,7 @@ class BuiltInResource(ServedResource):
         return obj if way is None else way.to_served(obj)
 
     async def from_version(self, obj: Object, shown: Resource) -> Object:
-        typed: Object = serialize.to_dict(serialize.convert(obj, shown.type))
+        typed = to_object(obj, shown.type)
         typed |= {"kind": shown.kind, "apiVersion": shown.api_version}
         way = None if shown.api_version == self.api_version else conversion(shown)
         return typed if way is None else way.to_stored(typed)

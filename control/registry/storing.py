@@ -1,10 +1,9 @@
-"""The last step of a write: bytes into the store, and the cache caught up before the writer goes on."""
+"""The last step of a write: bytes into the store, and the cache caught up before the writer continues."""
 
 from __future__ import annotations
 
 import functools
 import logging
-from typing import Any
 
 import msgspec
 
@@ -14,10 +13,10 @@ from control.storage.listing import too_large
 from control.storage.store import FutureRevision, Item, NoSpace, StoreError, Unavailable
 from kube import errors
 from kube.errors import FieldError, StatusError
+from kube.json_object import Object
 from kube.resources import Resource
 
 log = logging.getLogger(__name__)
-Object = dict[str, Any]
 LARGEST_OBJECT = 1536 * 1024
 
 
@@ -33,7 +32,7 @@ def limited(value: bytes) -> bytes:
     return value
 
 
-async def landed(registry: Registry, item: Item) -> Item:
+async def wait_until_cached(registry: Registry, item: Item) -> Item:
     """Wait until the cache shows a write, so that its writer reads it."""
     try:
         await registry.cache.wait_fresh(item.revision)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import importlib
 
-from control.registry.strategy import Settings, Strategy
+from control.registry.strategy import Strategy
+from control.registry.strategy_context import Settings
 from kube.resources import Resource
 
 _STRATEGIES: dict[tuple[str, str], str] = {
@@ -18,10 +19,10 @@ _STRATEGIES: dict[tuple[str, str], str] = {
     ("", "events"): "events.event:EventStrategy",
     ("", "namespaces"): "core.namespace:NamespaceStrategy",
     ("", "nodes"): "core.node:NodeStrategy",
-    ("", "pods"): "core.pod:PodStrategy",
+    ("", "pods"): "core.pod.strategy:PodStrategy",
     ("", "secrets"): "core.secret:SecretStrategy",
     ("", "serviceaccounts"): "core.serviceaccount:ServiceAccountStrategy",
-    ("", "services"): "core.service:ServiceStrategy",
+    ("", "services"): "core.service.strategy:ServiceStrategy",
     ("apps", "deployments"): "apps.deployment:DeploymentStrategy",
     ("apps", "replicasets"): "apps.replicaset:ReplicaSetStrategy",
     ("coordination.k8s.io", "leases"): "coordination.lease:LeaseStrategy",

@@ -11,114 +11,27 @@ their type and back (so wrong types and unknown fields are gone); a hook that ch
 from __future__ import annotations
 
 import functools
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from datetime import datetime
-from enum import Enum
-from typing import Any, Protocol
+from typing import Any
 
-from control.auth.user import UserInfo
-from control.registry import deletion, metadata
+from control.registry import deletion_plan, metadata
 from control.registry.changes import validate_immutable
 from control.registry.columns import AGE, NAME, Column, compiled_row
-from control.registry.columns import Object as Object
+from control.registry.strategy_context import DEFAULT_SETTINGS, Context, Finish, ReleaseContext, Settings
 from control.storage import codec
 from control.storage.entry import Entry
-from control.storage.store import Store
-from control.storage.watcher import Notice
+from control.storage.watcher import WatchEvent
 from kube.errors import FieldError
+from kube.json_object import Object
 from kube.resources import Resource
 
-EVENT_TTL = 3600
-
-
-class Outcome(Enum):
-    """Outcome of a write; UNKNOWN if the store failed while it committed."""
-
-    STORED = "stored"
-    NOT_STORED = "not stored"
-    UNKNOWN = "unknown"
-
-
-Finish = Callable[[Outcome], Awaitable[None]]
-"""Called once after a write that `allocate` prepared."""
-
-
-class Stored(Protocol):
-    """An object under its key, as JSON."""
-
-    @property
-    def key(self) -> str: ...
-
-    @property
-    def data(self) -> bytes: ...
-
-
-class ReleaseContext(Protocol):
-    """Access of a strategy to the request and other objects while it releases allocations."""
-
-    @property
-    def user(self) -> UserInfo: ...
-
-    @property
-    def dry_run(self) -> bool: ...
-
-    @property
-    def store(self) -> Store:
-        """Store for state that is no object of a resource."""
-        ...
-
-    @property
-    def now(self) -> datetime: ...
-
-    async def current(self) -> None:
-        """Wait until `objects` shows all that was written, by whichever server, before the call."""
-        ...
-
-    def find(self, group: str, version: str, plural: str, namespace: str, name: str) -> Object | None:
-        """Return an object from memory, None where it is not there."""
-        ...
-
-    def entries(self, group: str, version: str, plural: str) -> Sequence[Stored]:
-        """Return all objects of a resource as `objects` does, none of them decoded."""
-        ...
-
-    def objects(self, group: str, version: str, plural: str) -> Iterable[Object]:
-        """Return all objects of a resource, from the watch cache (or the store); they are read-only."""
-        ...
-
-    async def delete(self, group: str, version: str, plural: str, namespace: str, name: str) -> None:
-        """Delete another built-in object as the server itself; gone already is no error."""
-        ...
-
-
-class Context(ReleaseContext, Protocol):
-    """Access of a strategy to the request and other objects while it allocates."""
-
-    async def create(self, obj: Object) -> Object:
-        """Create another built-in object (apiVersion and kind say which) as the server itself."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """Settings of the cluster for strategies."""
-
-    service_ranges: tuple[str, ...] = ("10.96.0.0/12",)
-    """CIDRs of Services' addresses; the first one's family is the default."""
-    node_ports: range = range(30000, 32768)
-    shared_store: bool = False
-    """Other servers write to the same store, so what this one has allocated is not all there is."""
-    event_ttl: int = EVENT_TTL
-    """Seconds that events are kept."""
-
-
 OBJECT_META = ("deletionTimestamp", "generation", "labels", "annotations", "finalizers", "ownerReferences")
-"""What upstream's ResetObjectMetaForStatus resets, for `status_keeps`."""
+"""Metadata fields that upstream's ResetObjectMetaForStatus resets, for `status_keeps`."""
 
 
 class Strategy:
-    """The behaviour of a kind that has no wishes of its own; subclasses override what differs."""
+    """Default behaviour of a kind; subclasses override what differs."""
 
     columns: Sequence[Column] = (NAME, AGE)
     immutable: Sequence[str] = ()
@@ -146,15 +59,15 @@ class Strategy:
     """Not None: deletion is graceful (see `deletion_grace`)."""
 
     scale: Object | None = None
-    """Where a custom resource has its replicas: the paths of the subresource scale."""
+    """Paths of a custom resource's subresource `scale`."""
     index: Callable[[bytes], str] | None = None
-    """What the watch cache indexes objects by: finds the value in an object's JSON, "" where it has none."""
+    """Index of the watch cache: decodes the value from an object's JSON, "" where it has none."""
     stored_as_served = True
+    """The bytes in the store are what clients are shown. Where not, `read`, `to_stored` and `view` convert."""
     fields_by_webhook = False
     """True if selectable fields may first appear when a webhook converts what is stored."""
-    """The bytes in the store are what clients are shown. Where not, `read`, `to_stored` and `view` convert."""
 
-    def __init__(self, resource: Resource, settings: Settings = Settings()) -> None:
+    def __init__(self, resource: Resource, settings: Settings = DEFAULT_SETTINGS) -> None:
         self.resource, self.settings = resource, settings
 
     @property
@@ -168,7 +81,7 @@ class Strategy:
         return codec.decode(entry.data)
 
     def stale(self, entry: Entry) -> bool:
-        """Say whether an object would be stored differently today, so that also an update without changes is written."""
+        """Return whether an object would be stored differently today, so that also an update without changes is written."""
         return False
 
     async def to_stored(self, obj: Object) -> Object:
@@ -179,9 +92,9 @@ class Strategy:
         """Return stored objects as the served version shows them."""
         return entries
 
-    async def view_notices(self, notices: Sequence[Notice]) -> Sequence[Notice]:
+    async def view_events(self, watch_events: Sequence[WatchEvent]) -> Sequence[WatchEvent]:
         """Return watch events with their objects as the served version shows them."""
-        return notices
+        return watch_events
 
     # -- writes ---------------------------------------------------------------------------------------------------
     def default(self, obj: Object) -> None:
@@ -218,7 +131,7 @@ class Strategy:
     async def allocate(self, obj: Object, old: Object | None, context: Context) -> Finish | None:
         """Fill in what the server hands out: addresses, ports, the requester's name. Runs after prepare_*, before validation.
 
-        Raises StatusError where there is nothing to hand out. The returned callback is awaited once the write is stored,
+        Raises StatusError if there is nothing to hand out. The returned callback is awaited once the write is stored,
         or has failed at any later point (NOT_STORED, dry-run included).
         """
         return None
@@ -226,19 +139,19 @@ class Strategy:
     async def release(self, obj: Object, context: ReleaseContext) -> None:
         """Take back what `allocate` handed out; runs once an object is gone from the store."""
 
-    def name_errors(self, name: str, prefix: bool = False) -> list[str]:
+    def name_errors(self, name: str, *, prefix: bool = False) -> list[str]:
         """Return what is wrong with metadata.name (or generateName, with `prefix`); by default the RFC 1123 subdomain rule."""
         from control.registry.naming import subdomain
 
-        return subdomain(name, prefix)
+        return subdomain(name, prefix=prefix)
 
     @property
     def keeps_generation(self) -> bool:
-        """Say whether objects carry metadata.generation."""
+        """Return whether objects carry metadata.generation."""
         return metadata.keeps_generation(self.resource)
 
     def counts(self, obj: Object, old: Object) -> bool:
-        """Say whether a change raises metadata.generation."""
+        """Return whether a change raises metadata.generation."""
         return metadata.spec_changed(obj, old)
 
     def validate(self, obj: Object) -> list[FieldError]:
@@ -251,7 +164,7 @@ class Strategy:
         return errors + validate_immutable(obj, old, *self.immutable) if self.immutable else errors
 
     def validate_requested(self, obj: Object, old: Object | None, requested: Resource) -> list[FieldError]:
-        """Return what is wrong beyond `validate` because another version or group of the kind was asked for."""
+        """Return what is wrong beyond `validate` because another version or group of the kind was requested."""
         return []
 
     def validate_status_update(self, obj: Object, old: Object) -> list[FieldError]:
@@ -265,6 +178,14 @@ class Strategy:
     def warnings(self, obj: Object, old: Object | None) -> list[str]:
         """Return sentences for Warning headers (deprecated fields and such)."""
         return []
+
+    def status_warnings(self, obj: Object) -> list[str]:
+        """Return sentences for Warning headers after an update of the status."""
+        return []
+
+    def subresource_warnings(self, subresource: str, obj: Object, old: Object) -> list[str]:
+        """Return sentences for Warning headers after a change through a subresource, "" for none."""
+        return self.status_warnings(obj) if subresource == "status" else self.warnings(obj, old)
 
     # -- reads ----------------------------------------------------------------------------------------------------
     def fields(self, obj: Object) -> dict[str, str]:
@@ -287,16 +208,16 @@ class Strategy:
     def prepare_delete(self, obj: Object, now: datetime) -> None:
         """Change an object that is about to be marked for deletion or deleted (definitions get a finalizer)."""
 
-    def plan_deletion(self, obj: Object, now: datetime) -> deletion.Outcome | None:
-        """Change an object that is asked to go and return what becomes of it; None where it goes as others do."""
+    def plan_deletion(self, obj: Object, now: datetime) -> deletion_plan.Outcome | None:
+        """Change an object that is to be deleted and return the result; None for the default deletion."""
         return None
 
-    def held(self, obj: Object) -> bool:
-        """Say whether something besides metadata.finalizers keeps an object that is marked for deletion."""
+    def blocks_deletion(self, obj: Object) -> bool:
+        """Return whether something besides metadata.finalizers keeps an object that is marked for deletion."""
         return False
 
     def deletion_grace(self, obj: Object, requested: int | None) -> int | None:
-        """Return the seconds of grace for a deletion, or None where the object goes at once."""
+        """Return the seconds of grace for a deletion, or None if the object goes at once."""
         return None
 
 

@@ -45,9 +45,13 @@ def human_duration(seconds: float) -> str:
 
 def age(timestamp: str | None, now: datetime) -> str:
     """Return how long ago an RFC 3339 time was, "<unknown>" where there is none."""
-    if not timestamp:
-        return UNKNOWN
+    return between(timestamp, now) if timestamp else UNKNOWN
+
+
+def between(start: str, end: str | datetime) -> str:
+    """Return how long it was from a time to another, "<unknown>" if one is no time: an older version stored such."""
     try:
-        return human_duration((now - parse_time(timestamp)).total_seconds())
-    except ValueError:
+        until = parse_time(end) if isinstance(end, str) else end
+        return human_duration((until - parse_time(start)).total_seconds())
+    except (ValueError, OverflowError):
         return UNKNOWN

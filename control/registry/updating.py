@@ -8,31 +8,31 @@ from __future__ import annotations
 
 from datetime import datetime
 from functools import partial
-from typing import Any
 
 import msgspec
 
 from control import offload
 from control.admission.plugin import Attributes
 from control.auth.user import UserInfo
-from control.registry import creation, deletion, encoded, metadata
+from control.registry import creation, deletion_plan, encoded, metadata
 from control.registry.context import Change, Context, Projection, Written
 from control.registry.creation import Allocation
 from control.registry.managed import track
 from control.registry.outcome import OutcomeUnknown, carry_out, delete_stored, newest, settle
 from control.registry.ratcheting import problems_of_change
 from control.registry.registry import Registry
-from control.registry.storing import always_status, encode, landed, merge_problems, storage_error
-from control.registry.strategy import Finish, Outcome, Strategy
+from control.registry.storing import always_status, encode, merge_problems, storage_error, wait_until_cached
+from control.registry.strategy import Strategy
+from control.registry.strategy_context import Finish, Outcome
 from control.storage import codec
 from control.storage.entry import Entry
 from control.storage.store import KeyNotFound, RevisionConflict, StoreError, Unavailable
 from control.weight import weight
 from kube import errors
 from kube.errors import StatusError
+from kube.json_object import Object
 from kube.resources import Resource
 
-Object = dict[str, Any]
 _SILENT = frozenset({"status", "binding"})
 """Subresources through which no generation rises and nothing is handed out."""
 
@@ -49,7 +49,7 @@ async def update(
     create_missing: bool | None = None,
     projection: Projection | None = None,
 ) -> Written:
-    """Change an object with `change`, again and again until nobody came between; raises 404, 409, 422.
+    """Change an object with `change`, and retry conflicts; raises 404, 409, 422.
 
     `subresource` "status" keeps all but status; another one admits under its name but writes the whole object. A
     `projection` is admitted in place of the object, and what admission changes of it is written back.
@@ -100,8 +100,12 @@ async def _read(strategy: Strategy, entry: Entry, user: str) -> Object:
     return await offload.apart(user, codec.decode, entry.data)
 
 
+def _projected(projection: Projection, obj: Object, old: Object) -> tuple[Object, Object]:
+    return projection.read(obj), projection.read(old)
+
+
 class _Superseded(Exception):
-    """An update would change nothing of a state that is not the newest any more; `entry` is the newest."""
+    """An update would write nothing, and its state is not the newest any more; `entry` is the newest."""
 
     def __init__(self, entry: Entry | None) -> None:
         super().__init__()
@@ -121,7 +125,7 @@ async def _update_once(
     *,
     current: bool,
 ) -> Written:
-    """Change a state of an object; `current` says that the store itself has just shown it."""
+    """Change a state of an object; `current` means that it was just read from the store."""
     resource, user = strategy.resource, context.user.name
     size = context.size = max(context.size, weight(entry.data))
     old = await _read(strategy, entry, user)
@@ -137,6 +141,9 @@ async def _update_once(
     metadata.carry_over(meta, old_meta)
     part = subresource if projection is None else projection.subresource
     await offload.run(user, size, _default, context, strategy, obj, old, part, registry.clock.now())
+    shown, shown_old = obj, old
+    if projection is not None:
+        shown, shown_old = await offload.run(user, size, _projected, projection, obj, old)
     attributes = Attributes(
         resource,
         "UPDATE",
@@ -144,8 +151,8 @@ async def _update_once(
         namespace,
         name,
         part,
-        obj if projection is None else projection.read(obj),
-        old if projection is None else projection.read(old),
+        shown,
+        shown_old,
         context.options,
         context.dry_run,
         context.warnings,
@@ -158,6 +165,9 @@ async def _update_once(
         if projection is not None:
             assert attributes.obj is not None
             projection.write(obj, attributes.obj)
+        if attributes.reinvocation.wanted:  # a webhook or a policy changed the object
+            context.weigh(obj)
+            size = context.size
     await offload.run(user, size, _prepare, strategy, obj, old, subresource)
     finish: Finish | None = None
     if subresource not in _SILENT:
@@ -175,7 +185,7 @@ async def _update_once(
             await offload.evaluate(user, size, validate, context, strategy, obj, old, subresource, name)
         if not context.admitted:
             if projection is not None:
-                attributes.obj = projection.read(obj)
+                attributes.obj = await offload.run(user, size, projection.read, obj)
             await registry.admission.validate(attributes)
         meta["resourceVersion"] = old_meta["resourceVersion"]
         written = await _store_changed(registry, context, strategy, entry, obj, old, current=current)
@@ -216,7 +226,7 @@ def validate(context: Context, strategy: Strategy, obj: Object, old: Object, sub
         merge_problems(problems, strategy.validate_requested(obj, old, context.requested))
     if problems:
         raise errors.invalid(resource.group, resource.kind, name, problems)
-    context.warnings += strategy.warnings(obj, old)
+    context.warnings += strategy.subresource_warnings(subresource, obj, old)
 
 
 def validate_encoded(strategy: Strategy, data: bytes, old: bytes, subresource: str, name: str) -> list[str]:
@@ -237,17 +247,18 @@ async def _store_changed(
     current: bool,
 ) -> Written:
     resource = strategy.resource
-    if obj == old and not strategy.stale(entry):
-        if not current:
-            fresh = await newest(registry, resource, entry.key)
-            if fresh is None or fresh.revision != entry.revision:
-                raise _Superseded(fresh)
+    unchanged = obj == old and not strategy.stale(entry)
+    if (unchanged or context.dry_run) and not current:  # nothing is written, so the store does not compare revisions
+        fresh = await newest(registry, resource, entry.key)
+        if fresh is None or fresh.revision != entry.revision:
+            raise _Superseded(fresh)
+    if unchanged:
         return Written(entry.data if strategy.stored_as_served else codec.with_revision(encode(obj), entry.revision))
     value = encode(obj)
     if context.dry_run:
         return Written(codec.with_revision(value, entry.revision))
     if _gone(strategy, obj, old):
-        item = await landed(registry, await delete_stored(registry, entry))
+        item = await wait_until_cached(registry, await delete_stored(registry, entry))
         await strategy.release(obj, Allocation(registry, context))
         return Written(codec.with_revision(value, item.revision))
     stored = b""
@@ -263,7 +274,7 @@ async def _store_changed(
         item = settled
     except StoreError as error:
         raise storage_error(error) from error
-    await landed(registry, item)
+    await wait_until_cached(registry, item)
     return Written(codec.with_revision(value, item.revision))
 
 
@@ -279,7 +290,7 @@ def _check_revision(strategy: Strategy, meta: Object, entry: Entry, name: str) -
 
 
 def _gone(strategy: Strategy, obj: Object, old: Object) -> bool:
-    """Say whether an update removed the last thing that held a marked object."""
-    if not deletion.ready_to_go(obj["metadata"]) or strategy.held(obj):
+    """Return whether an update removed the last thing that held a marked object."""
+    if not deletion_plan.ready_to_go(obj["metadata"]) or strategy.blocks_deletion(obj):
         return False
     return bool(old["metadata"].get("deletionTimestamp"))

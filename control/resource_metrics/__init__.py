@@ -1,1 +1,1 @@
-"""metrics.k8s.io: what nodes and pods use now, asked of the agents when a client asks."""
+"""metrics.k8s.io: usage of nodes and pods, read from the agents on demand."""

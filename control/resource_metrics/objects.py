@@ -19,10 +19,10 @@ from control.resource_metrics.sample import Container
 from control.resource_metrics.usage import Usage
 from kube import duration
 from kube.clock import format_time
+from kube.json_object import Object
 from kube.quantity import render
 from kube.resources import Resource
 
-Object = dict[str, Any]
 API_VERSION = "metrics.k8s.io/v1beta1"
 GROUP, VERSION = "metrics.k8s.io", "v1beta1"
 _READ = ("get", "list")

@@ -1,8 +1,8 @@
-"""One look at a node: what its agent's /metrics/resource says, read into counters.
+"""One scrape of a node: parses its agent's /metrics/resource into counters.
 
-The text is Prometheus' exposition format; only the families that the resource metrics API is made of are read, under the
-kubelet's names (pkg/kubelet/metrics/collectors/resource_metrics.go). A sample carries the time at which the agent took
-it, which may lie before the moment of the scrape.
+The text is Prometheus' exposition format; only the families for the resource metrics API are parsed, with the kubelet's
+names (pkg/kubelet/metrics/collectors/resource_metrics.go). A sample has the time at which the agent measured it, which may
+be earlier than the scrape.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _ESCAPE = re.compile(r"\\(.)")
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Counters at a moment: `cpu` in core-seconds since the start, `memory` the working set in bytes."""
+    """Counters at a time: `cpu` in core-seconds since the start, `memory` the working set in bytes."""
 
     time: float
     cpu: float
     memory: float
     started: float = 0.0
-    """Seconds since the epoch; 0 where it is not known."""
+    """Seconds since the epoch; 0 if it is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class _Parts:
 
 
 def parse(text: str, now: float) -> NodeSample:
-    """Read a scrape; lines without a time of their own count as of `now` (seconds since the epoch)."""
+    """Parse a scrape; lines without a timestamp get `now` (seconds since the epoch)."""
     node = _Parts(now)
     containers: dict[Container, _Parts] = {}
     for name, labels, value, time in _lines(text, now):

@@ -1,4 +1,4 @@
-"""Looks at nodes when somebody wants to know, and only then: an idle cluster is not scraped at all.
+"""Scrapes nodes on demand: without requests nothing is scraped.
 
 A node that was looked at a moment ago is not asked again; one that was looked at within the last minute is asked once, and
 the time since then is the window; one that was not is asked twice, a little apart. Whoever asks regularly (an
@@ -24,7 +24,7 @@ RESOLUTION = 10.0
 LONGEST_WINDOW = 60.0
 """Seconds after which a look is too old to measure from."""
 FIRST_WINDOW = 1.5
-"""Seconds between the two looks at a node that nobody had asked about; agents take a new one each second."""
+"""Seconds between the two scrapes of a node that was not scraped recently; agents update their counters each second."""
 SCRAPE_SECONDS = 5.0
 AT_ONCE = 16
 FORGET_SECONDS = 600.0
@@ -43,7 +43,7 @@ class _Known:
 
 
 class Scraper:
-    """The last two looks at each node that was asked about."""
+    """The last two scrapes of each requested node."""
 
     def __init__(self, fetch: Fetch, clock: Clock) -> None:
         self._fetch, self._clock = fetch, clock
@@ -90,6 +90,8 @@ class Scraper:
         sample = parse(text, self._clock.now().timestamp())
         known.looked_at = self._clock.monotonic()
         if known.newer is not None and sample.node is not None and known.newer.node is not None:
-            if sample.node.time <= known.newer.node.time:
+            if sample.node.time == known.newer.node.time:
                 return  # the agent has not looked again itself
+            if sample.node.time < known.newer.node.time:
+                known.newer = None  # the node's clock was set back: nothing can be measured from there
         known.older, known.newer = known.newer, sample

@@ -1,7 +1,7 @@
-"""From two looks at a node to what is used: CPU is the counter's rise over the time between them, memory the newer figure.
+"""Computes usage from two scrapes of a node: CPU is the counter's increase over the time between them, memory the newer value.
 
-A container that started between the looks is measured from its start, where it had used nothing. One whose counter fell
-was restarted and is measured in the same way (metrics-server's pkg/storage has these rules).
+A container that started between the scrapes is measured from its start, with a counter of zero. A container whose counter
+decreased was restarted and is measured in the same way (metrics-server's pkg/storage has these rules).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from control.resource_metrics.sample import Container, NodeSample, Point
 
 LEAST_WINDOW = 0.5
-"""Seconds: over less, a rate says nothing."""
+"""Minimum window of a rate, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
-"""Choosing a node: walk the nodes from where the last walk ended, filter, score those that fit, take the best.
+"""Selection of a node: filters the nodes, starting after the last one of the previous pod, and scores the feasible ones.
 
-Enough is enough: in a large cluster the walk ends when a share of the nodes is found to fit: half of a hundred, a tenth of
-5 000, or what percentageOfNodesToScore says. Verdicts of node-local plugins are cached by pod signature and node
-generation, so for the hundredth replica of a template only the nodes that changed are looked at anew.
+In a large cluster filtering ends when a share of the nodes is feasible: half of a hundred, a tenth of 5 000, or
+percentageOfNodesToScore. Results of node-local plugins are cached by pod signature and node
+generation, so for the hundredth replica of a template only the nodes that changed are filtered again.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass
 
 from control.scheduler.cluster import Cluster
+from control.scheduler.dry_run import DryRun
 from control.scheduler.framework import (
-    Constraint,
     Diagnosis,
     PreFilterRejected,
+    PreFilterState,
     Profile,
     Rejection,
     ScorePlugin,
@@ -25,9 +26,10 @@ from control.scheduler.framework import (
 )
 from control.scheduler.nodeinfo import NodeInfo
 from control.scheduler.podinfo import PodInfo
+from kube.bounded_cache import on_forget
 
 LEAST_FEASIBLE, LEAST_SHARE = 100, 5
-"""Fitting nodes, and percent of all nodes, that are always looked for (minFeasibleNodesToFind and its percentage)."""
+"""Minimum number of feasible nodes, and percentage of all nodes, to find (minFeasibleNodesToFind and its percentage)."""
 MOST_SIGNATURES = 64
 Scorer = tuple[ScorePlugin, int]
 _NOT_NAMED = Rejection("NodeAffinity", ("node(s) didn't satisfy plugin(s) [NodeAffinity]",), unresolvable=True)
@@ -35,30 +37,30 @@ _NOT_NAMED = Rejection("NodeAffinity", ("node(s) didn't satisfy plugin(s) [NodeA
 
 @dataclass(slots=True)
 class Candidates:
-    """The nodes that fit a pod, and what is needed to choose between them."""
+    """The feasible nodes of a pod, with the results that scoring needs."""
 
     nodes: list[NodeInfo]
-    verdicts: list[Verdict]
-    constraints: list[tuple[Constraint, int]]
+    results: list[NodeResult]
+    states: list[tuple[PreFilterState, int]]
     relative: list[Scorer]
     diagnosis: Diagnosis
 
     def keep(self, names: Container[str]) -> None:
-        """Leave out all nodes but these."""
+        """Remove all nodes except these."""
         kept = [i for i, node in enumerate(self.nodes) if node.name in names]
-        self.nodes, self.verdicts = [self.nodes[i] for i in kept], [self.verdicts[i] for i in kept]
+        self.nodes, self.results = [self.nodes[i] for i in kept], [self.results[i] for i in kept]
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class NodeResult:
     """Result of the node-local plugins for one state of a node."""
 
     generation: int
     rejection: Rejection | None
     fixed: int = 0
-    """Weighted sum of the scores that need no normalizing."""
+    """Weighted sum of the scores that are not normalized."""
     relative: tuple[int, ...] = ()
-    """Raw scores that do."""
+    """Raw scores that are normalized."""
 
 
 class Algorithm:
@@ -66,106 +68,111 @@ class Algorithm:
 
     def __init__(self, profile: Profile, cluster: Cluster) -> None:
         self.profile, self._cluster = profile, cluster
-        self._verdicts: OrderedDict[bytes, dict[str, Verdict]] = OrderedDict()
+        self._results: OrderedDict[bytes, dict[str, NodeResult]] = OrderedDict()
         self._start = 0
+        on_forget(self.forget)
+
+    def forget(self) -> None:
+        """Clear the cache of results."""
+        self._results.clear()
 
     def place(self, pod: PodInfo) -> str:
-        """Return the name of the best node for a pod; raises Unschedulable where none fits."""
+        """Return the name of the best node for a pod; raises Unschedulable if none is feasible."""
         return self.choose(self.feasible(pod))
 
     def feasible(self, pod: PodInfo) -> Candidates:
-        """Return nodes that fit a pod, as many as are enough; raises Unschedulable where none does."""
-        constraints: list[tuple[Constraint, int]] = []
-        checks: list[Constraint] = []
+        """Return enough feasible nodes of a pod; raises Unschedulable if there is none."""
+        states: list[tuple[PreFilterState, int]] = []
+        checks: list[PreFilterState] = []
         try:
             for use in self.profile.cluster:
                 found = use.plugin.pre_filter(pod, self._cluster)
                 if found is not None:
-                    constraints.append((found, use.weight))
+                    states.append((found, use.weight))
                     if use.filters and not getattr(found, "only_scores", False):
                         checks.append(found)
         except PreFilterRejected as refusal:
             nowhere = dict.fromkeys(self._cluster.nodes, refusal.rejection)
             raise Unschedulable(Diagnosis(len(nowhere), nowhere, str(refusal))) from refusal
         fixed, relative = self._scorers(pod)
-        known, nominated = self._remembered(pod.signature), self._cluster.nominated
+        known, nominated = self._remembered(pod.signature), self._cluster.nominations.by_node
         nodes, start = self._candidates(pod)
         diagnosis = Diagnosis(len(self._cluster.nodes))
         feasible: list[NodeInfo] = []
-        verdicts: list[Verdict] = []
-        looked, enough = 0, self._enough(len(nodes))
+        results: list[NodeResult] = []
+        filtered, enough = 0, self._enough(len(nodes))
         for node in itertools.chain(itertools.islice(nodes, start, None), itertools.islice(nodes, start)):
-            looked += 1
+            filtered += 1
             name = node.name
-            verdict = known.get(name)
-            if verdict is None or verdict.generation != node.generation:
-                verdict = known[name] = self._judge(pod, node, fixed, relative)
-            rejection = verdict.rejection
+            result = known.get(name)
+            if result is None or result.generation != node.generation:
+                result = known[name] = self._judge(pod, node, fixed, relative)
+            rejection = result.rejection
             if rejection is None:
-                for constraint in checks:
-                    rejection = constraint.filter(node)
+                for state in checks:
+                    rejection = state.filter(node)
                     if rejection is not None:
                         break
                 else:
                     if nominated and name in nominated:
-                        rejection = self._crowded_out(pod, node)
+                        rejection = self._rejected_with_nominated_pods(pod, node)
             if rejection is not None:
                 diagnosis.rejections[name] = rejection
                 continue
             feasible.append(node)
-            verdicts.append(verdict)
+            results.append(result)
             if len(feasible) == enough:
                 break
         if nodes is self._cluster.order and nodes:
-            self._start = (start + looked) % len(nodes)
+            self._start = (start + filtered) % len(nodes)
         if not feasible:
             self._explain_unlisted(nodes, diagnosis)
             raise Unschedulable(diagnosis)
-        return Candidates(feasible, verdicts, constraints, relative, diagnosis)
+        return Candidates(feasible, results, states, relative, diagnosis)
 
     def _enough(self, nodes: int) -> int:
-        """Return how many fitting nodes are looked for among so many (upstream: numFeasibleNodesToFind)."""
+        """Return the number of feasible nodes to find among `nodes` (upstream: numFeasibleNodesToFind)."""
         if nodes < LEAST_FEASIBLE:
             return nodes
         share = self.profile.percentage or max(LEAST_SHARE, 50 - nodes // 125)
         return max(LEAST_FEASIBLE, nodes * share // 100)
 
     def fits_with_all(self, pod: PodInfo, node: NodeInfo) -> bool:
-        """True where every filter lets the pod onto a node as the cache has it now, without the cache."""
-        return self._look(pod, node) is None and self._crowded_out(pod, node) is None
+        """True if every filter accepts the node in its present state; cached results are not used."""
+        return self._filter(pod, node) is None and self._rejected_with_nominated_pods(pod, node) is None
 
-    def _look(self, pod: PodInfo, node: NodeInfo) -> Rejection | None:
-        """Ask every filter anew."""
+    def dry_run(self, pod: PodInfo) -> DryRun:
+        """Return a pod's filters for a node from which pods are removed; raises Unfinished."""
+        return DryRun(pod, self.profile, self._cluster)
+
+    def _filter(self, pod: PodInfo, node: NodeInfo) -> Rejection | None:
+        """Evaluate every filter without the cache."""
         for plugin in self.profile.filters:
             rejection = plugin.filter(pod, node)
             if rejection is not None:
                 return rejection
         for use in self.profile.cluster:
             try:
-                constraint = use.plugin.pre_filter(pod, self._cluster) if use.filters else None
+                state = use.plugin.pre_filter(pod, self._cluster) if use.filters else None
             except PreFilterRejected as refusal:
                 return refusal.rejection
-            rejection = constraint.filter(node) if constraint is not None else None
+            rejection = state.filter(node) if state is not None else None
             if rejection is not None:
                 return rejection
         return None
 
-    def _crowded_out(self, pod: PodInfo, node: NodeInfo) -> Rejection | None:
+    def _rejected_with_nominated_pods(self, pod: PodInfo, node: NodeInfo) -> Rejection | None:
         """Filter again as if the pods nominated for the node, of this priority or higher, were there already."""
-        others = [
-            other
-            for other in self._cluster.nominated.get(node.name, {}).values()
-            if other.priority >= pod.priority and other.key != pod.key
-        ]
+        others = self._cluster.nominations.above(pod, node.name)
         if not others:
             return None
         for other in others:
-            self._cluster.put_back(other, node)
+            self._cluster.add_for_dry_run(other, node)
         try:
-            return self._look(pod, node)
+            return self._filter(pod, node)
         finally:
             for other in others:
-                self._cluster.lift(other, node)
+                self._cluster.remove_for_dry_run(other, node)
 
     def _candidates(self, pod: PodInfo) -> tuple[list[NodeInfo], int]:
         named = pod.named_nodes
@@ -174,7 +181,7 @@ class Algorithm:
         return [self._cluster.nodes[name] for name in sorted(named) if name in self._cluster.nodes], 0
 
     def _explain_unlisted(self, nodes: list[NodeInfo], diagnosis: Diagnosis) -> None:
-        """Nodes that a pod's affinity rules out by name were not looked at; they count as refused by PreFilter."""
+        """Add rejections for the nodes that a pod's affinity excludes by name: PreFilter rejects them."""
         if nodes is self._cluster.order:
             return
         for name in self._cluster.nodes:
@@ -184,22 +191,22 @@ class Algorithm:
         applicable = [scorer for scorer in self.profile.scores if scorer[0].applies(pod)]
         return [s for s in applicable if not s[0].normalized], [s for s in applicable if s[0].normalized]
 
-    def _remembered(self, signature: bytes) -> dict[str, Verdict]:
-        known = self._verdicts.get(signature)
+    def _remembered(self, signature: bytes) -> dict[str, NodeResult]:
+        known = self._results.get(signature)
         if known is None:
-            known = self._verdicts[signature] = {}
-            if len(self._verdicts) > MOST_SIGNATURES:
-                self._verdicts.popitem(last=False)
+            known = self._results[signature] = {}
+            if len(self._results) > MOST_SIGNATURES:
+                self._results.popitem(last=False)
         else:
-            self._verdicts.move_to_end(signature)
+            self._results.move_to_end(signature)
         return known
 
-    def _judge(self, pod: PodInfo, node: NodeInfo, fixed: list[Scorer], relative: list[Scorer]) -> Verdict:
+    def _judge(self, pod: PodInfo, node: NodeInfo, fixed: list[Scorer], relative: list[Scorer]) -> NodeResult:
         for plugin in self.profile.filters:
             rejection = plugin.filter(pod, node)
             if rejection is not None:
-                return Verdict(node.generation, rejection)
-        return Verdict(
+                return NodeResult(node.generation, rejection)
+        return NodeResult(
             node.generation,
             None,
             sum(weight * plugin.score(pod, node) for plugin, weight in fixed),
@@ -207,18 +214,18 @@ class Algorithm:
         )
 
     def choose(self, candidates: Candidates, more: Mapping[str, int] | None = None) -> str:
-        """Return the name of the node with the most points; `more` are points from elsewhere."""
-        feasible, verdicts = candidates.nodes, candidates.verdicts
+        """Return the name of the node with the highest score; `more` are scores of extenders."""
+        feasible, results = candidates.nodes, candidates.results
         if len(feasible) == 1:
             return feasible[0].name
-        totals = [verdict.fixed for verdict in verdicts]
+        totals = [result.fixed for result in results]
         for position, (plugin, weight) in enumerate(candidates.relative):
-            raw = [verdict.relative[position] for verdict in verdicts]
+            raw = [result.relative[position] for result in results]
             if any(raw):
                 scores = normalize(raw, plugin.normalized)
                 totals = [total + weight * score for total, score in zip(totals, scores, strict=True)]
-        for constraint, weight in candidates.constraints:
-            found = constraint.score(feasible) if weight else None
+        for state, weight in candidates.states:
+            found = state.score(feasible) if weight else None
             if found is not None:
                 totals = [total + weight * score for total, score in zip(totals, found, strict=True)]
         if more:

@@ -18,9 +18,13 @@ Requirement = tuple[str, str, Collection[str]]
 """Key, operator (as of kube.selectors.Requirement), values."""
 Conjunction = Iterable[Requirement]
 """Requirements that must all hold."""
-MOST_REMEMBERED = 64
+MOST_REMEMBERED, MOST_BYTES = 64, 256 * 1024
+"""Entries of each cache, and bytes of all but its latest one."""
+KEY_BYTES = 80
+"""Memory for one key in the set of those that an object has."""
 _BLOCK = 256
 K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
 
 
 class Alternatives:
@@ -43,9 +47,9 @@ class Alternatives:
         self._above = {key: _Bounds(found) for key, found in above.items()}
         self._below = {key: _Bounds(found) for key, found in below.items()}
         self._needs = _by_rarest_key(needs)
-        self._able: dict[frozenset[str], int] = {}
-        self._bad: dict[tuple[str, str], int] = {}
-        self._fixed: dict[str, tuple[int, int]] = {}
+        self._able = _Cache[frozenset[str], int]()
+        self._bad = _Cache[tuple[str, str], int]()
+        self._fixed = _Cache[str, tuple[int, int]]()
 
     def _add(
         self,
@@ -54,7 +58,7 @@ class Alternatives:
         above: dict[str, list[tuple[int, int]]],
         below: dict[str, list[tuple[int, int]]],
     ) -> frozenset[str] | None:
-        """Add a conjunction and return the keys that it needs; None where it never holds."""
+        """Add a conjunction and return the keys that it needs; None if it never holds."""
         needed: set[str] = set()
         among: dict[str, Collection[str]] = {}
         for key, operator, values in conjunction:
@@ -84,8 +88,8 @@ class Alternatives:
     def matching(self, labels: Mapping[str, str]) -> int:
         """Return the conjunctions that hold for an object: its bit is 1 << number."""
         present = frozenset(labels.keys() & self.keys)
-        found = self._with_keys(present)
-        for key in present:
+        found = self._with_keys(present) if len(present) <= MOST_REMEMBERED else self._one_by_one(present, labels)
+        for key in present if len(present) <= MOST_REMEMBERED else ():
             if not found:
                 break
             found &= ~self._excluded(key, labels[key])
@@ -95,14 +99,37 @@ class Alternatives:
         """Return the conjunctions all of whose keys are present."""
         known = self._able.get(present)
         if known is None:
-            able: list[int] = []
-            for key in (None, *present):
-                for needed, numbers in self._needs.get(key, ()):
-                    if needed <= present:
-                        able += numbers
-            known = mask(able)
-            _remember(self._able, present, known)
+            known = mask(self._able_with(present))
+            self._able.put(present, known, KEY_BYTES * len(present) + _bytes(known))
         return known
+
+    def _able_with(self, present: frozenset[str]) -> list[int]:
+        able: list[int] = []
+        for key in (None, *present):
+            for needed, numbers in self._needs.get(key, ()):
+                if needed <= present:
+                    able += numbers
+        return able
+
+    def _one_by_one(self, present: frozenset[str], labels: Mapping[str, str]) -> int:
+        """Return the conjunctions that hold with many labels: a mask for each label would cost more."""
+        able = mask(self._able_with(present))
+        return able & ~mask(self._all_excluded(present, labels)) if able else 0
+
+    def _all_excluded(self, present: Iterable[str], labels: Mapping[str, str]) -> list[int]:
+        found: list[int] = []
+        for key in present:
+            value = labels[key]
+            if limited := self._limited.get(key):
+                among = self._among.get((key, value))
+                found += limited if among is None else set(limited).difference(among)
+            found += self._refused.get((key, value), ())
+            found += self._forbidden.get(key, ())
+            if key in self._above or key in self._below:
+                number = whole(value)
+                found += self._above.get(key, _NO_BOUNDS).from_on(number)
+                found += self._below.get(key, _NO_BOUNDS).at_most(number)
+        return found
 
     def _excluded(self, key: str, value: str) -> int:
         """Return the conjunctions that do not hold where a label has this value."""
@@ -113,7 +140,7 @@ class Alternatives:
             known |= mask(self._refused.get((key, value), ())) | forbidden
             if key in self._above or key in self._below:
                 known |= self._out_of_bounds(key, whole(value))
-            _remember(self._bad, (key, value), known)
+            self._bad.put((key, value), known, len(value) + _bytes(known))
         return known
 
     def _of_key(self, key: str) -> tuple[int, int]:
@@ -121,9 +148,7 @@ class Alternatives:
         known = self._fixed.get(key)
         if known is None:
             known = mask(self._limited.get(key, ())), mask(self._forbidden.get(key, ()))
-            if len(self._fixed) >= MOST_REMEMBERED:
-                self._fixed.clear()
-            self._fixed[key] = known
+            self._fixed.put(key, known, sum(map(_bytes, known)))
         return known
 
     def _out_of_bounds(self, key: str, number: int | None) -> int:
@@ -152,6 +177,14 @@ class _Bounds:
     def up_to(self, number: int) -> int:
         """Return the conjunctions with a bound that is at most a number."""
         return self._first(bisect_right(self._bounds, number))
+
+    def from_on(self, number: int | None) -> list[int]:
+        """Return the conjunctions with a bound that is at least a number; all for what is no number."""
+        return self._numbers[bisect_left(self._bounds, number) if number is not None else 0 :]
+
+    def at_most(self, number: int | None) -> list[int]:
+        """Return the conjunctions with a bound that is at most a number; all for what is no number."""
+        return self._numbers[: bisect_right(self._bounds, number) if number is not None else None]
 
     def _first(self, count: int) -> int:
         whole_blocks = count // _BLOCK
@@ -183,7 +216,23 @@ def _by_rarest_key(
     return found
 
 
-def _remember(known: dict[K, int], key: K, value: int) -> None:
-    if len(known) >= MOST_REMEMBERED:
-        known.clear()
-    known[key] = value
+class _Cache(dict[K, V]):
+    """Cached results, as long as they are few and small."""
+
+    __slots__ = ("_held",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._held = 0
+
+    def put(self, key: K, value: V, size: int) -> None:
+        """Cache a result of so many bytes with its key."""
+        if len(self) >= MOST_REMEMBERED or self._held + size > MOST_BYTES:
+            self.clear()
+            self._held = 0
+        self[key] = value
+        self._held += size
+
+
+def _bytes(mask: int) -> int:
+    return mask.bit_length() >> 3

@@ -11,12 +11,13 @@ import logging
 from collections.abc import Sequence
 
 from control.scheduler.cluster import Cluster
-from control.scheduler.decisions import Served, unreserve
+from control.scheduler.decisions import ProfileScheduler, unreserve
+from control.scheduler.event_handlers import ROOM, same_pod
 from control.scheduler.extender import Extender, ExtenderError
 from control.scheduler.framework import BindingFailed, Profile
-from control.scheduler.podinfo import PodInfo, QueuedPod
+from control.scheduler.podinfo import PodInfo
 from control.scheduler.queue import SchedulingQueue
-from control.scheduler.watching import ROOM, same_pod
+from control.scheduler.queued_pod import QueuedPod
 from control.scheduler.writing import Writer
 from kube.api import core_v1
 from kube.clock import Clock
@@ -44,7 +45,7 @@ class BindingCycle:
         self._cluster, self._queue, self._pods = cluster, queue, pods
         self._extenders, self._slots, self._clock = extenders, slots, clock
 
-    async def run(self, served: Served, queued: QueuedPod, node: str) -> None:
+    async def run(self, served: ProfileScheduler, queued: QueuedPod, node: str) -> None:
         """Bind a pod, or requeue it; raises StatusError if even that cannot be written."""
         info = queued.info
         try:
@@ -63,7 +64,7 @@ class BindingCycle:
             plugin.post_bind(info, node)
 
     async def _bound_to(self, writer: Writer, info: PodInfo) -> str:
-        """Return the node that a pod is bound to; "" where it is bound to none, is gone, or nobody can say."""
+        """Return the node that a pod is bound to; "" if it is not bound, deleted, or unknown."""
         self._slots.release()  # others are not to wait for a server that does not answer
         try:
             pause = FIRST_PAUSE
@@ -82,8 +83,10 @@ class BindingCycle:
         finally:
             await self._slots.acquire()
 
-    async def _failed(self, served: Served, queued: QueuedPod, error: Exception, *, elsewhere: bool = False) -> None:
-        """Take everything back, and put the pod into the queue unless somebody has bound it elsewhere."""
+    async def _failed(
+        self, served: ProfileScheduler, queued: QueuedPod, error: Exception, *, elsewhere: bool = False
+    ) -> None:
+        """Revert everything, and requeue the pod unless it was bound to another node."""
         info = queued.info
         if not isinstance(error, FORESEEN):
             log.error("binding %s failed", queued.key, exc_info=error)
@@ -106,7 +109,7 @@ class BindingCycle:
         self._queue.failed(queued, frozenset(), error=True)
         await served.writer.failed(queued.info, "SchedulerError", f"binding rejected: {error}")
 
-    async def _prepare(self, served: Served, info: PodInfo, node: str) -> None:
+    async def _prepare(self, served: ProfileScheduler, info: PodInfo, node: str) -> None:
         """Wait for leave (Permit) and for what has to be there first (PreBind)."""
         profile = served.profile
         waiting = [plugin for plugin in profile.pre_bind if plugin.waits(info)]

@@ -6,21 +6,25 @@ A placed pod counts from the moment of the decision (assume), is confirmed when 
 
 from __future__ import annotations
 
-import itertools
+import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from control.scheduler.counts import NodeCounts, PodIndexes
+from control.scheduler.existing_affinity import ExistingAffinity
+from control.scheduler.node_counts import NodeCounts
 from control.scheduler.nodeinfo import NodeInfo
+from control.scheduler.nominations import Nominations
+from control.scheduler.pod_counts import PodIndexes
+from control.scheduler.pod_selection import PodSelection
 from control.scheduler.podinfo import PodInfo
-from control.scheduler.question import Question
+from control.scheduler.relevant_changes import same_node, same_pod
 from control.scheduler.term_sets import TermSet
 from kube.api import core_v1
-from kube.client import key_of
-from kube.pod_requests import Amounts, held, is_infeasible
+from kube.object_names import key_of
+from kube.pod_requests import Amounts
 
 GIVEN_LABELS = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
-"""What a pod is given of its node's labels when it is bound (admission's PodTopologyLabels)."""
+"""Labels of its node that a pod gets when it is bound (admission's PodTopologyLabels)."""
 
 
 class Cluster:
@@ -31,26 +35,23 @@ class Cluster:
         self.order: list[NodeInfo] = []
         self.topology_version = 0
         """Rises when a node comes, goes, or changes labels or taints."""
+        self.changes = 0
+        """Rises when a node changes, or a pod is added to one or removed, except in dry runs."""
+        self.searching = asyncio.Lock()
+        """Held during each slice of a search for victims, so that one slice runs in an iteration of the event loop."""
         self.namespace_labels = namespace_labels
         self.image_nodes: dict[str, int] = {}
         self.label_keys: Counter[str] = Counter()
-        """How many nodes have a label."""
-        self.far: dict[TermSet, NodeCounts] = {}
-        """Required anti-affinity of the pods that are there, which a new pod must respect."""
-        self.scored: dict[TermSet, NodeCounts] = {}
-        """Preferred affinity of the pods that are there, with the weights it has for a new pod."""
-        self.near: dict[TermSet, NodeCounts] = {}
-        """Required affinity of the pods that are there, which draws a new pod as much as a profile says."""
+        """Number of nodes that have a label, by its key."""
+        self.existing_affinity = ExistingAffinity()
+        self.nominations = Nominations()
         self._claim_uses: dict[str, int] = {}
-        """How many pods use a claim."""
-        self._lifted: dict[str, PodInfo] = {}
-        self._guests: dict[str, PodInfo] = {}
-        """Pods that a what-if has taken off their nodes, or put onto one."""
-        self.nominated: dict[str, dict[str, PodInfo]] = {}
-        """Pods that are to go to a node as soon as their victims have left it."""
+        """Number of pods that use a claim, by the claim's key."""
+        self._removed_for_dry_run: dict[str, PodInfo] = {}
+        self._added_for_dry_run: dict[str, PodInfo] = {}
+        """Pods that a dry run has removed from their nodes, or added to one."""
         self.preemption_start = 0
-        """Where the next search for victims begins: one that compares too much goes on there."""
-        self._nominations: dict[str, str] = {}
+        """Index of the node at which the next search for victims begins; a search that exceeds its limit continues there."""
         self._indexes = PodIndexes(namespace_labels, self.label_keys.keys())
         self._pods: dict[str, tuple[PodInfo, str]] = {}
         self._assumed: set[str] = set()
@@ -63,6 +64,7 @@ class Cluster:
         name = node.metadata.name or ""
         info = self.nodes.get(name)
         if info is None:
+            self.changes += 1
             info = self.nodes[name] = NodeInfo(node)
             self.order.append(info)
             self._count_images(info, 1)
@@ -71,9 +73,10 @@ class Cluster:
             for pod in self._homeless.pop(name, {}).values():
                 self._place(pod, info)
             return
-        if _same_node(info.node, node):
+        if same_node(info.node, node):
             info.node = node
             return
+        self.changes += 1
         old_labels, old_taints = info.labels, info.taints
         self._count_images(info, -1)
         info.set_node(node)
@@ -83,15 +86,14 @@ class Cluster:
         if old_labels != info.labels:
             self._count_labels(old_labels, info.labels)
             self._indexes.forget_domains()
-            indexes = [self.far.values(), self.scored.values(), self.near.values()]
-            for counts in itertools.chain.from_iterable(indexes):
-                counts.forget_domains()
+            self.existing_affinity.forget_domains()
 
     def remove_node(self, name: str) -> None:
         """Forget a node; its pods wait for it in case it comes back."""
         info = self.nodes.pop(name, None)
         if info is None:
             return
+        self.changes += 1
         for pod in list(info.pods.values()):
             self._displace(pod, info)
             self._homeless.setdefault(name, {})[pod.key] = pod
@@ -117,8 +119,8 @@ class Cluster:
         """The labels of namespaces are others than before."""
         self._indexes.namespaces_changed()
 
-    def forget_verdicts(self) -> None:
-        """Something changed that is no node's own but may change what plugins say of every node."""
+    def forget_results(self) -> None:
+        """A change outside of the nodes may change the plugins' results for every node."""
         for info in self.order:
             info.touch()
 
@@ -167,12 +169,15 @@ class Cluster:
         """Store the state of a pod that is bound to a node; what does not matter here changes nothing."""
         key, node = key_of(pod), pod.spec.node_name or ""
         found = self._pods.get(key)
-        if found is not None and found[1] == node and _same(found[0], pod, assumed=key in self._assumed):
+        if found is not None and found[1] == node and same_pod(found[0], pod, assumed=key in self._assumed):
             self._assumed.discard(key)
             found[0].pod = pod
             return
+        new = PodInfo(pod)
+        if found is not None:
+            new.take_terms(found[0])
         self.remove_pod(key)
-        self._add(PodInfo(pod), node)
+        self._add(new, node)
 
     def remove_pod(self, key: str) -> None:
         """Stop counting a pod that is gone or has finished."""
@@ -195,47 +200,45 @@ class Cluster:
         else:
             self._homeless.setdefault(node, {})[pod.key] = pod
 
-    def lift(self, pod: PodInfo, info: NodeInfo) -> None:
-        """Take a pod off its node for a what-if; `put_back` has to follow before anything else runs."""
+    def remove_for_dry_run(self, pod: PodInfo, info: NodeInfo) -> None:
+        """Remove a pod from its node for a dry run; `add_for_dry_run` has to follow before anything else runs."""
         info.remove(pod)
-        self._move_indexes(pod, info, -1)
-        if self._guests.pop(pod.key, None) is None:
-            self._lifted[pod.key] = pod
+        self._indexes.count_for_dry_run(pod, info, -1)
+        self.existing_affinity.count(pod, info, -1)
+        if self._added_for_dry_run.pop(pod.key, None) is None:
+            self._removed_for_dry_run[pod.key] = pod
+        self._end_dry_run()
 
-    def put_back(self, pod: PodInfo, info: NodeInfo) -> None:
-        """Put a pod onto a node: one that was lifted off, or for a what-if one that may come; `lift` then has to follow."""
+    def add_for_dry_run(self, pod: PodInfo, info: NodeInfo) -> None:
+        """Add a pod to a node for a dry run: a nominated one, or again one that was removed.
+
+        For the former `remove_for_dry_run` has to follow before anything else runs.
+        """
         info.add(pod)
-        self._move_indexes(pod, info, 1)
-        if self._lifted.pop(pod.key, None) is None:
-            self._guests[pod.key] = pod
+        self._indexes.count_for_dry_run(pod, info, 1)
+        self.existing_affinity.count(pod, info, 1)
+        if self._removed_for_dry_run.pop(pod.key, None) is None:
+            self._added_for_dry_run[pod.key] = pod
+        self._end_dry_run()
+
+    def _end_dry_run(self) -> None:
+        if not self._removed_for_dry_run and not self._added_for_dry_run:
+            self._indexes.end_dry_run()
 
     def claim_users(self, key: str) -> int:
         """Return how many pods use a claim."""
-        lifted = sum(1 for pod in self._lifted.values() if key in pod.claim_set)
-        guests = sum(1 for pod in self._guests.values() if key in pod.claim_set)
-        return self._claim_uses.get(key, 0) - lifted + guests
-
-    # -- nominated pods ---------------------------------------------------------------------------------------------
-    def nominate(self, pod: PodInfo, node: str) -> None:
-        """Keep room on a node for a pod that waits for its victims to go."""
-        self.withdraw(pod.key)
-        self._nominations[pod.key] = node
-        self.nominated.setdefault(node, {})[pod.key] = pod
-
-    def withdraw(self, key: str) -> None:
-        """Forget a pod's nomination."""
-        node = self._nominations.pop(key, None)
-        if node is not None:
-            self.nominated[node].pop(key, None)
-            if not self.nominated[node]:
-                del self.nominated[node]
+        removed = sum(1 for pod in self._removed_for_dry_run.values() if key in pod.claim_set)
+        added = sum(1 for pod in self._added_for_dry_run.values() if key in pod.claim_set)
+        return self._claim_uses.get(key, 0) - removed + added
 
     def _place(self, pod: PodInfo, info: NodeInfo) -> None:
+        self.changes += 1
         info.add(pod)
         self._use_claims(pod, 1)
         self._move_indexes(pod, info, 1)
 
     def _displace(self, pod: PodInfo, info: NodeInfo) -> None:
+        self.changes += 1
         info.remove(pod)
         self._use_claims(pod, -1)
         self._move_indexes(pod, info, -1)
@@ -243,12 +246,7 @@ class Cluster:
     # -- indexes ----------------------------------------------------------------------------------------------------
     def _move_indexes(self, pod: PodInfo, info: NodeInfo, sign: int) -> None:
         self._indexes.count(pod, info, sign)
-        if pod.pod.spec.affinity is None:
-            return
-        terms = pod.terms
-        for found, counted in ((terms.far, self.far), (terms.near, self.near), (terms.scored, self.scored)):
-            if found is not None:
-                _count_terms(counted, found, info, sign)
+        self.existing_affinity.count(pod, info, sign)
 
     def _use_claims(self, pod: PodInfo, sign: int) -> None:
         for key in pod.claims if pod.pod.spec.volumes else ():
@@ -258,55 +256,21 @@ class Cluster:
             else:
                 self._claim_uses.pop(key, None)
 
-    def comparison(self, question: Question) -> Callable[[], Awaitable[None]] | None:
-        """Return what is to be done before the pods that fit a question are counted; None if nothing is."""
-        return self._indexes.comparison(question, self.nodes.values())
+    def count(self, selection: PodSelection, incoming: PodInfo | None = None) -> NodeCounts:
+        """Return how many pods fit a selection, by node and domain.
 
-    def count(self, question: Question) -> NodeCounts:
-        """Return how many pods fit a question, by node and domain."""
-        return self._indexes.matching(question, self.nodes.values())
+        Raises Unfinished, as `count_all` and `weigh`, if all pods are to be compared for the pod that `incoming` is.
+        """
+        return self._indexes.matching(selection, self.nodes.values(), incoming)
 
-    def count_all(self, terms: TermSet) -> NodeCounts:
+    def count_all(self, terms: TermSet, incoming: PodInfo | None = None) -> NodeCounts:
         """Return how many pods all of the terms match."""
-        return self._indexes.all_matching(terms, self.nodes.values())
+        return self._indexes.all_matching(terms, self.nodes.values(), incoming)
 
-    def weigh(self, terms: TermSet) -> Mapping[str, NodeCounts]:
+    def weigh(self, terms: TermSet, incoming: PodInfo | None = None) -> Mapping[str, NodeCounts]:
         """Return by topology key the sum of the terms' weights, over the pods that they match."""
-        return self._indexes.weighed(terms, self.nodes.values())
+        return self._indexes.weighed(terms, self.nodes.values(), incoming)
 
     def points(self, terms: TermSet, pod: PodInfo) -> Sequence[tuple[str, int]]:
         """Return by topology key the sum of the weights of the terms that match a pod."""
         return terms.points(pod.namespace, pod.labels, self.namespace_labels, self.label_keys.keys())
-
-
-def _count_terms(counted: dict[TermSet, NodeCounts], terms: TermSet, info: NodeInfo, sign: int) -> None:
-    counts = counted.get(terms)
-    if counts is None:
-        counts = counted[terms] = NodeCounts()
-    counts.add(info, sign)
-    if not counts.per_node:
-        del counted[terms]
-
-
-def _same(known: PodInfo, new: core_v1.Pod, *, assumed: bool) -> bool:
-    """True where two states of a pod count alike; an assumed one differs from its bound self in the node's name only."""
-    old = known.pod
-    if known.uid != (new.metadata.uid or "") or known.labels != new.metadata.labels:
-        return False
-    if (old.metadata.deletion_timestamp is None) != (new.metadata.deletion_timestamp is None):
-        return False
-    if assumed:
-        return True
-    if old.spec != new.spec or held(old) != held(new):
-        return False
-    return is_infeasible(old) == is_infeasible(new)
-
-
-def _same_node(old: core_v1.Node, new: core_v1.Node) -> bool:
-    """True where a node changed in nothing that placing pods depends on (most updates are heartbeats)."""
-    return (
-        old.metadata.labels == new.metadata.labels
-        and old.spec == new.spec
-        and old.status.allocatable == new.status.allocatable
-        and old.status.images == new.status.images
-    )

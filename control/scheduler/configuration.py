@@ -58,7 +58,7 @@ class ProfileConfig:
 
 @dataclass(frozen=True, slots=True)
 class ExtenderConfig:
-    """A process beside the scheduler that is asked over HTTP. Empty verbs are not asked."""
+    """An extender that is called over HTTP. Empty verbs are not called."""
 
     url: str
     filter_verb: str = ""

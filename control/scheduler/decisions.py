@@ -6,44 +6,44 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from control.scheduler.algorithm import Algorithm
-from control.scheduler.framework import Act, Profile
+from control.scheduler.framework import PostFilterAction, Profile
 from control.scheduler.podinfo import PodInfo
-from control.scheduler.preemption import Victims
+from control.scheduler.victims import Victims
 from control.scheduler.writing import Writer
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """The pod goes to this node."""
+    """The pod is assigned to this node."""
 
     node: str
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """The pod goes nowhere yet; maybe these victims make room for it."""
+    """The pod is unschedulable; evicting the victims, if any, may change that."""
 
     reason: str
     message: str
     victims: Victims | None = None
     hopeless: bool = False
-    """Nobody's eviction would help: a nomination from before is void."""
+    """No eviction would help: an earlier nomination is cleared."""
     displaced: tuple[PodInfo, ...] = ()
-    """Less important pods that had been nominated for the node."""
-    acts: tuple[Act, ...] = ()
-    """What plugins want done so that the pod may fit later."""
+    """Pods of lower priority that were nominated for the node."""
+    actions: tuple[PostFilterAction, ...] = ()
+    """Actions of PostFilter plugins that may make the pod schedulable."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deferred:
-    """Nothing is decided before `go_on` has worked out more; then the pod is decided anew."""
+    """The decision waits for the computation of `go_on`; then the scheduling cycle is repeated."""
 
     go_on: Callable[[], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
-    """One scheduler name: its plugins, how it chooses, and what it writes."""
+class ProfileScheduler:
+    """Scheduling of one scheduler name: its profile, its algorithm, and the writer of its results."""
 
     profile: Profile
     algorithm: Algorithm
@@ -51,6 +51,6 @@ class Served:
 
 
 def unreserve(profile: Profile, info: PodInfo) -> None:
-    """Have plugins give back what they kept for a pod, the last one first."""
+    """Run Unreserve of the plugins in reverse order."""
     for plugin in reversed(profile.reserve):
         plugin.unreserve(info)

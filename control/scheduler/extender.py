@@ -1,8 +1,8 @@
-"""Extenders: processes beside the scheduler that filter, score, choose victims or bind, asked over HTTP.
+"""Extenders: processes that filter, score, select victims or bind, called over HTTP.
 
-The messages are those of k8s.io/kube-scheduler/extender/v1, whose fields have Go's own names (Pod, Nodes, NodeNames). Answers
-are read whatever the case of their names, as Go does. An extender that is `ignorable` and does not answer is passed over;
-any other makes the try fail. Upstream: pkg/scheduler/extender.go.
+The messages are those of k8s.io/kube-scheduler/extender/v1, whose fields have Go's own names (Pod, Nodes, NodeNames). The
+field names of responses are case-insensitive, as in Go. An extender that is `ignorable` and does not answer is skipped;
+if any other does not answer, the scheduling cycle fails. Upstream: pkg/scheduler/extender.go.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from control.scheduler.configuration import ExtenderConfig
 from control.scheduler.framework import MAX_SCORE, Diagnosis, Rejection
 from control.scheduler.nodeinfo import NodeInfo
 from control.scheduler.podinfo import PodInfo
-from control.scheduler.preemption import Victims
+from control.scheduler.victims import Victims
 from kube import tls_settings
+from kube.http_connector import Connector
 from kube.tls_files import TlsFiles
 
 NAME = "Extender"
@@ -40,11 +41,11 @@ class Extender:
     def __init__(self, config: ExtenderConfig) -> None:
         self.config = config
         files = [Path(file) for file in (config.ca_file, config.cert_file, config.key_file) if file]
-        self._tls = TlsFiles(self._settings, files) if files or config.insecure else None
+        self._tls = TlsFiles(self._settings, files) if config.url.lower().startswith("https:") else None
         self._session: aiohttp.ClientSession | None = None
 
     def interested(self, pod: PodInfo) -> bool:
-        """True where the extender manages a resource that the pod asks for, or manages none in particular."""
+        """True if the extender manages a resource that the pod requests, or manages none in particular."""
         managed = self.config.managed
         if not managed:
             return True
@@ -102,7 +103,7 @@ class Extender:
         return [candidate for candidate in kept if candidate.pods]
 
     async def bind(self, pod: PodInfo, node: str) -> None:
-        """Have it bind the pod; raises ExtenderError where it does not."""
+        """Have it bind the pod; raises ExtenderError if it does not."""
         arguments = {
             "PodName": pod.pod.metadata.name,
             "PodNamespace": pod.namespace,
@@ -144,7 +145,7 @@ class Extender:
     def _connection(self) -> aiohttp.ClientSession:
         if self._session is None:
             timeout = aiohttp.ClientTimeout(total=self.config.timeout)
-            self._session = aiohttp.ClientSession(timeout=timeout)
+            self._session = aiohttp.ClientSession(connector=Connector(), timeout=timeout)
         return self._session
 
     def _settings(self) -> ssl.SSLContext:

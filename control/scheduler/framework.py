@@ -1,10 +1,10 @@
-"""The plugin framework: extension points, and what plugins say.
+"""The scheduling framework: extension points of plugins, and their results.
 
-Two kinds of plugins. A *node-local* one looks at the pod and one node only (resources, taints, ports, images); its
-verdict holds for all pods of one signature until the node changes, so it is cached and a pod costs work only on the
-nodes that changed since the last one. A *cluster* plugin (inter-pod affinity, topology spread) looks at other nodes too;
-its PreFilter reads incremental counts once a pod, and Filter and Score are then look-ups. What comes before and after the
-choice (PreEnqueue, Reserve, Permit, PreBind, Bind, PostBind) are protocols of their own; one plugin may be several.
+There are two kinds of plugins. A *node-local* plugin reads only the pod and one node (resources, taints, ports, images). Its
+result is valid for all pods of one signature until the node changes, so it is cached, and a pod is filtered only against nodes
+that changed since the last one. A *cluster* plugin (inter-pod affinity, topology spread) reads other nodes too: its PreFilter
+reads incremental counts once for each pod, and Filter and Score look them up. The other extension points (PreEnqueue, Reserve,
+Permit, PreBind, Bind, PostBind) are separate protocols; a plugin may implement several.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ MAX_SCORE = 100
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """Why a node does not fit. `unresolvable`: evicting pods from it would not help."""
+    """Rejection of a node by a filter. `unresolvable`: evicting pods from the node would not help."""
 
     plugin: str
     reasons: tuple[str, ...]
     unresolvable: bool = False
-    passing: bool = False
-    """The same question may have another answer a little later: the pod is retried after its back-off."""
+    temporary: bool = False
+    """The result may differ soon: the pod is retried after its back-off."""
 
 
 class FilterPlugin(Protocol):
@@ -43,59 +43,65 @@ class FilterPlugin(Protocol):
 
 
 class ScorePlugin(Protocol):
-    """Node-local Score, 0 to 100; or any size, where `normalized` is "up" (most is best) or "down" (least is best)."""
+    """Node-local Score, 0 to 100. If `normalized` is "up" (highest is best) or "down" (lowest is best), any range."""
 
     name: str
     weight: int
     normalized: str
 
     def applies(self, pod: PodInfo) -> bool:
-        """PreScore: False where the pod gives nothing to score."""
+        """PreScore: False if the plugin does not score this pod."""
         ...
 
     def score(self, pod: PodInfo, node: NodeInfo) -> int: ...
 
 
-class Constraint(Protocol):
-    """Result of a cluster plugin for one pod; one that `only_scores` need not be asked to filter (default: ask)."""
+class PreFilterState(Protocol):
+    """State of a cluster plugin for one pod; `filter` is not called if it has a true attribute `only_scores`."""
 
     def filter(self, node: NodeInfo) -> Rejection | None: ...
 
     def score(self, nodes: Sequence[NodeInfo]) -> list[int] | None:
-        """Return normalized scores of the feasible nodes, or None where all are alike."""
+        """Return normalized scores of the feasible nodes, or None if all are equal."""
         ...
 
 
 class ClusterPlugin(Protocol):
-    """PreFilter over the whole cluster; None: the plugin has nothing to say about this pod.
+    """PreFilter over the whole cluster; None: the plugin does not apply to this pod (Skip).
 
-    `pre_filter` raises PreFilterRejected where no node can do.
+    `pre_filter` raises PreFilterRejected if no node is feasible.
     """
 
     name: str
     weight: int
 
-    def pre_filter(self, pod: PodInfo, cluster: Cluster) -> Constraint | None: ...
+    def pre_filter(self, pod: PodInfo, cluster: Cluster) -> PreFilterState | None: ...
+
+
+class DryRunState(Protocol):
+    """State of a cluster plugin's `dry_run(pod, cluster)`, which counts once for all checks of a preemption attempt.
+
+    Pods are removed from one node at a time and added again before the next (upstream: AddPod, RemovePod).
+    """
+
+    def filter(self, node: NodeInfo) -> Rejection | None: ...
+
+    def prepare(self, pod: PodInfo, node: NodeInfo) -> None:
+        """Compute what `moved` needs for a pod of the node."""
+        ...
+
+    def moved(self, pod: PodInfo, node: NodeInfo, sign: int) -> None:
+        """Count a pod that was added to the node (1) or removed from it (-1)."""
+        ...
 
 
 # -- around the choice ------------------------------------------------------------------------------------------------
 class BindingFailed(Exception):
-    """A pod cannot go where it was placed; the message says why."""
+    """A pod cannot be bound to its node; the message is the reason."""
 
 
 class PluginError(Exception):
-    """A plugin cannot say whether a pod fits, so the try fails; the message says why."""
-
-
-class Unfinished(Exception):
-    """A plugin has more to work out for a pod than the event loop may be blocked for: it decides nothing yet.
-
-    `go_on` works it out beside others; then the pod is decided anew.
-    """
-
-    def __init__(self, go_on: Callable[[], Awaitable[None]]) -> None:
-        super().__init__("more is to be worked out")
-        self.go_on = go_on
+    """A plugin failed, so the scheduling cycle fails; the message is the reason."""
 
 
 class PreEnqueuePlugin(Protocol):
@@ -104,61 +110,61 @@ class PreEnqueuePlugin(Protocol):
     name: str
 
     def pre_enqueue(self, pod: core_v1.Pod) -> str:
-        """Return why a pod is not to be tried yet; "" where it is."""
+        """Return the reason to keep a pod out of the queue; "" to admit it."""
         ...
 
 
-Act = Callable[[], Awaitable[None]]
+PostFilterAction = Callable[[], Awaitable[None]]
 
 
 class PostFilterPlugin(Protocol):
-    """Does something about a pod that fits nowhere, short of preemption."""
+    """Makes an unschedulable pod schedulable by other means than preemption."""
 
     name: str
 
-    def post_filter(self, pod: PodInfo, nodes: Iterable[NodeInfo]) -> tuple[str, Act | None]:
-        """Return what is to be said, and what is to be done so that the pod may fit later."""
+    def post_filter(self, pod: PodInfo, nodes: Iterable[NodeInfo]) -> tuple[str, PostFilterAction | None]:
+        """Return the text for the pod's condition, and the action that may make the pod schedulable."""
         ...
 
 
 class ReservePlugin(Protocol):
-    """Keeps something for a placed pod until it is bound."""
+    """Reserves resources for a pod from node selection until binding."""
 
     name: str
 
     def reserve(self, pod: PodInfo, node: core_v1.Node) -> None:
-        """Raise BindingFailed where it cannot be kept."""
+        """Raise BindingFailed if the reservation fails."""
         ...
 
     def unreserve(self, pod: PodInfo) -> None:
-        """Give back what was kept; also called where nothing was.
+        """Release the reservation, if there is one.
 
-        A plugin that has written something by then has an async `release(pod)` as well, which takes it back.
+        A plugin that has written to the API by then also has an async `release(pod)`, which reverts that.
         """
         ...
 
 
 class PermitPlugin(Protocol):
-    """Lets a placed pod go on, later or never."""
+    """Delays or denies the binding of a pod."""
 
     name: str
 
     async def permit(self, pod: PodInfo, node: str) -> None:
-        """Return when the pod may be bound; raise BindingFailed where it may not."""
+        """Return when the pod may be bound; raise BindingFailed if it may not."""
         ...
 
 
 class PreBindPlugin(Protocol):
-    """Does what must be done before a pod is bound."""
+    """Does the work that binding requires, such as provisioning volumes."""
 
     name: str
 
     def waits(self, pod: PodInfo) -> bool:
-        """True where pre_bind will have something to wait for."""
+        """True if pre_bind will have to wait."""
         ...
 
     async def pre_bind(self, pod: PodInfo, node: str) -> None:
-        """Raise BindingFailed or StatusError where it cannot be done."""
+        """Raise BindingFailed or StatusError on failure."""
         ...
 
 
@@ -200,7 +206,7 @@ class Profile:
     percentage: int = 0
     preempts: bool = True
     candidates: tuple[int, int] = (10, 100)
-    """Preemption looks for victims on so many percent of the nodes, and at least on so many."""
+    """Percentage of the nodes, and minimum number of nodes, on which preemption searches victims."""
     pre_enqueue: tuple[PreEnqueuePlugin, ...] = ()
     post_filter: tuple[PostFilterPlugin, ...] = ()
     reserve: tuple[ReservePlugin, ...] = ()
@@ -212,7 +218,7 @@ class Profile:
 
 @dataclass(slots=True)
 class Diagnosis:
-    """Why no node fits: rejections by node, and a message where PreFilter already ruled the pod out."""
+    """Reasons why no node is feasible: rejections by node, and the message if PreFilter rejected the pod."""
 
     nodes: int
     rejections: dict[str, Rejection] = field(default_factory=dict)
@@ -224,7 +230,7 @@ class Diagnosis:
 
 
 class PreFilterRejected(Exception):
-    """A cluster plugin rules a pod out, whatever the node."""
+    """A cluster plugin rejects a pod on all nodes."""
 
     def __init__(self, plugin: str, reason: str) -> None:
         super().__init__(reason)
@@ -232,7 +238,7 @@ class PreFilterRejected(Exception):
 
 
 class Unschedulable(Exception):
-    """No node fits."""
+    """No node is feasible."""
 
     def __init__(self, diagnosis: Diagnosis) -> None:
         super().__init__(fit_message(diagnosis))

@@ -2,6 +2,8 @@
 
 Without them every node that comes and every pod that goes would wake all pods that wait, in a large cluster thousands for
 nothing. A hint may say yes too often, never no wrongly. Upstream: QueueingHintFn of each plugin.
+
+Hints compute nothing for large waiting pods, nor for those whose computed results were dropped: these are tried.
 """
 
 from __future__ import annotations
@@ -12,9 +14,9 @@ from control.scheduler.plugins.taint_toleration import TaintToleration
 from control.scheduler.podinfo import PodInfo
 from control.scheduler.queue import Hint
 from control.scheduler.term_sets import LabelsOf
+from control.weight import LARGE
 from kube.api import resource_v1
 from kube.informer import Change
-from kube.pod_claims import ClaimError, claim_name
 
 _TAINTS, _CORDON = TaintToleration(), NodeUnschedulable()
 
@@ -23,8 +25,10 @@ def of_node(node: NodeInfo) -> Hint:
     """Return the hint of a node that is new or has changed."""
 
     def helps(plugin: str, pod: PodInfo) -> bool:
+        if pod.forgotten or pod.size >= LARGE:
+            return True
         if plugin == "NodeResourcesFit":
-            # Of extended resources nothing is said: devices may stand for them on this node.
+            # Extended resources are not compared: devices may back them on this node.
             wanted = pod.native_requests.items()
             return node.pod_capacity > 0 and all(node.allocatable.get(name, 0) >= value for name, value in wanted)
         if plugin == "NodeAffinity":
@@ -45,6 +49,8 @@ def of_departure(gone: PodInfo, node: NodeInfo | None) -> Hint:
     was_full = node is None or len(node.pods) + 1 >= node.pod_capacity
 
     def helps(plugin: str, pod: PodInfo) -> bool:
+        if pod.forgotten or pod.size >= LARGE:
+            return True
         if plugin == "NodeResourcesFit":
             return was_full or not gone.asked.isdisjoint(pod.asked)
         if plugin == "NodePorts":
@@ -63,8 +69,8 @@ def of_arrival(new: PodInfo, labels_of: LabelsOf) -> Hint:
 
     def helps(plugin: str, pod: PodInfo) -> bool:
         if plugin == "InterPodAffinity":
-            near = pod.terms.near
-            return near is not None and near.all_match(new.namespace, new.labels, labels_of)
+            near = pod.affinity_sample
+            return near is not None and near.may_match(new.namespace, new.labels, labels_of)
         if plugin == "PodTopologySpread":
             return pod.namespace == new.namespace
         return True
@@ -90,10 +96,7 @@ def _uses(pod: PodInfo, claim: resource_v1.ResourceClaim) -> bool:
         return False
     if any(ref.uid == pod.uid for ref in claim.metadata.owner_references):
         return True
-    for entry in pod.pod.spec.resource_claims:
-        try:
-            if claim_name(pod.pod, entry)[0] == claim.metadata.name:
-                return True
-        except ClaimError:
-            continue
-    return False
+    name = claim.metadata.name
+    return any(entry.resource_claim_name == name for entry in pod.pod.spec.resource_claims) or any(
+        status.resource_claim_name == name for status in pod.pod.status.resource_claim_statuses
+    )

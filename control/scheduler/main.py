@@ -1,7 +1,7 @@
-"""The scheduler: take the most urgent pod, choose a node, assume it there, bind in the background, go on.
+"""The scheduler: take the most urgent pod, choose a node, assume it there, bind in the background, continue.
 
 Choosing is synchronous and quick, so decisions never see a half-made change; where plugins have to work for longer they do so
-beside, and the pod is decided anew. Binding is a request and many are under way at once. The scheduler knows the cluster
+beside, and the pod is decided again. Binding is a request and many are under way at once. The scheduler knows the cluster
 through informers only and runs wherever a client can be made.
 """
 
@@ -21,30 +21,28 @@ from control.scheduler.binding_cycle import BindingCycle
 from control.scheduler.budgets import Budgets
 from control.scheduler.cluster import Cluster
 from control.scheduler.configuration import DEFAULT_NAME, SchedulerConfig
-from control.scheduler.decisions import Deferred, Failed, Placed, Served
-from control.scheduler.deferring import Deferring
+from control.scheduler.decisions import Deferred, Failed, Placed, ProfileScheduler
+from control.scheduler.deferred_pods import DeferredPods
 from control.scheduler.devices.check import NAME as DEVICES_PLUGIN
+from control.scheduler.event_handlers import STORAGE, EventHandlers, same_pod
 from control.scheduler.extender import Extender
-from control.scheduler.framework import Profile
-from control.scheduler.plugins.default_binder import DefaultBinder
-from control.scheduler.plugins.dynamic_resources import DynamicResources
-from control.scheduler.plugins.volume_binding import VolumeBinding
-from control.scheduler.plugins.volume_limits import NodeVolumeLimits, VolumeZone
-from control.scheduler.plugins.volume_provisioning import Provisioning
-from control.scheduler.plugins.volume_restrictions import VolumeRestrictions
-from control.scheduler.podinfo import PodInfo, QueuedPod
-from control.scheduler.profile import Surroundings, build
+from control.scheduler.framework import PluginError, Profile
+from control.scheduler.listed_kinds import ListedKinds
+from control.scheduler.podinfo import PodInfo
+from control.scheduler.profile import PluginContext, build
 from control.scheduler.queue import SchedulingQueue
+from control.scheduler.queued_pod import QueuedPod
 from control.scheduler.scheduling_cycle import SchedulingCycle
 from control.scheduler.selector_spread import DefaultSelectors
-from control.scheduler.watching import STORAGE, Watching, same_pod
+from control.scheduler.shared_plugins import SharedPlugins
 from control.scheduler.writing import Writer
-from kube.api import apps_v1, core_v1, policy_v1, resource_v1, storage_v1
+from kube import cancellation
+from kube.api import apps_v1, core_v1, policy_v1
 from kube.client import Client
 from kube.clock import SYSTEM, Clock
 from kube.errors import StatusError
 from kube.events import EventRecorder
-from kube.informer import Change, Informer, temporary_subscriptions
+from kube.informer import Change, temporary_subscriptions
 
 log = logging.getLogger(__name__)
 
@@ -52,8 +50,10 @@ Factory = Callable[[Mapping[str, Any]], Any]
 """Makes a plugin from its arguments."""
 BINDINGS = 64
 """Bindings under way at once."""
-TURN, TURN_SECONDS = 8, 0.01
-"""Pods placed, and time that passes, before others on the loop get their turn."""
+PODS_PER_YIELD, YIELD_SECONDS = 8, 0.01
+"""Pods placed, and seconds that pass, before the scheduler yields to the event loop."""
+TERMS_SECONDS = 30.0
+"""Seconds at most for which the scheduler waits at its start until large affinity of pods on nodes has been read."""
 EVENT_WORKERS = 16
 """Events being sent at once: each waits for the disk, and there are as many of them as bindings."""
 
@@ -73,7 +73,8 @@ class Scheduler:
         self._pods = informers.of(core_v1.Pod)
         self._nodes = informers.of(core_v1.Node)
         self._namespaces = informers.of(core_v1.Namespace)
-        budgets, self._budgets = informers.of(policy_v1.PodDisruptionBudget), Budgets()
+        budgets = informers.of(policy_v1.PodDisruptionBudget)
+        self._budgets = Budgets(lambda: budgets.synced)
         budgets.subscribe(self._budgets.changed)
         selectors = DefaultSelectors(
             informers.of(core_v1.Service),
@@ -83,48 +84,33 @@ class Scheduler:
         )
         self.cluster = Cluster(self._labels_of_namespace)
         self.queue = SchedulingQueue(clock, config.first_backoff, config.last_backoff)
-        claims, volumes = informers.of(core_v1.PersistentVolumeClaim), informers.of(core_v1.PersistentVolume)
-        classes, csi_nodes = informers.of(storage_v1.StorageClass), informers.of(storage_v1.CSINode)
-        drivers, capacities = informers.of(storage_v1.CSIDriver), informers.of(storage_v1.CSIStorageCapacity)
-        self._storage: tuple[Informer[Any], ...] = (claims, volumes, classes, csi_nodes, drivers, capacities)
-        devices = (
-            informers.of(resource_v1.ResourceClaim),
-            informers.of(resource_v1.ResourceSlice),
-            informers.of(resource_v1.DeviceClass),
-        )
-        self._needed: list[Informer[Any]] = [self._nodes, self._namespaces, self._pods, budgets]
-        self._needed += [*self._storage, *devices]
         given = (p.args[DEVICES_PLUGIN] for p in config.profiles if DEVICES_PLUGIN in p.args)
-        self._devices = DynamicResources(client, *devices, clock, next(given, None))
-        shared: list[Any] = [
-            self._devices,
-            VolumeRestrictions(claims),
-            NodeVolumeLimits(claims, volumes, classes, csi_nodes),
-            VolumeBinding(client, claims, volumes, classes, Provisioning(drivers, capacities)),
-            VolumeZone(claims, volumes),
-            DefaultBinder(client),
-        ]
-        surroundings = Surroundings(
+        shared = SharedPlugins(client, informers, clock, next(given, None))
+        self._storage, self._devices = shared.storage, shared.devices
+        self._listed_kinds = ListedKinds(shared.storage, shared.device_kinds, (budgets,))
+        plugin_context = PluginContext(
             self.cluster,
             selectors.of,
-            {plugin.name: plugin for plugin in shared},
+            {plugin.name: plugin for plugin in shared.plugins},
             extra or {},
             frozenset().union(*(extender.ignored for extender in config.extenders)),
             lambda resource: self._devices.extended.class_of(resource) is not None,
         )
-        self._served: dict[str, Served] = {}
+        self._served: dict[str, ProfileScheduler] = {}
         self._recorders: list[EventRecorder] = []
         for one in config.profiles:
-            profile = build(one, surroundings, config.percentage)
+            profile = build(one, plugin_context, config.percentage)
             recorder = EventRecorder(client, one.name, clock=clock, workers=EVENT_WORKERS)
             self._recorders.append(recorder)
-            self._served[one.name] = Served(profile, Algorithm(profile, self.cluster), Writer(client, recorder, clock))
+            self._served[one.name] = ProfileScheduler(
+                profile, Algorithm(profile, self.cluster), Writer(client, recorder, clock)
+            )
         self._extenders = [Extender(extender) for extender in config.extenders]
         gates = {name: functools.partial(_admitted, served.profile) for name, served in self._served.items()}
-        self._watching = Watching(gates, self.cluster, self.queue)
+        self._event_handlers = EventHandlers(gates, self.cluster, self.queue)
         self._slots = asyncio.Semaphore(BINDINGS)
         self._cycle = SchedulingCycle(self.cluster, self.queue, self._budgets, self._of)
-        self._deferring = Deferring(self._decide, self._cycle.failed, self._waits, self.queue, self._slots)
+        self._deferred_pods = DeferredPods(self._decide, self._cycle.failed, self._waits, self.queue, self._slots)
         self._binding = BindingCycle(self.cluster, self.queue, self._pods, self._extenders, self._slots, clock)
 
     def _labels_of_namespace(self, name: str) -> dict[str, str]:
@@ -135,19 +121,21 @@ class Scheduler:
         if change.old is None or change.type == "DELETED" or change.old.metadata.labels != change.new.metadata.labels:
             self.cluster.namespaces_changed()
 
-    def _of(self, info: PodInfo) -> Served:
+    def _of(self, info: PodInfo) -> ProfileScheduler:
         return self._served[info.pod.spec.scheduler_name or DEFAULT_NAME]
 
     async def run(self) -> None:
         """Schedule until cancelled; the informers have to be running."""
-        await wait_until_listed("scheduler", self._needed, self._clock)
+        await wait_until_listed("scheduler", (self._nodes, self._namespaces, self._pods), self._clock)
+        await self._listed_kinds.wait(self._clock)
         self.follow()
         try:
             async with asyncio.TaskGroup() as group:
                 for recorder in self._recorders:
-                    group.create_task(recorder.run(), name="scheduler events")
-                group.create_task(self.queue.run(), name="scheduling queue")
-                group.create_task(self._schedule_all(group), name="scheduling")
+                    cancellation.start(group, recorder.run, "scheduler events")
+                cancellation.start(group, self.queue.run, "scheduling queue")
+                cancellation.start(group, self.cluster.existing_affinity.unread_terms.run, "scheduler affinity terms")
+                cancellation.start(group, lambda: self._schedule_all(group), "scheduling")
         finally:
             for extender in self._extenders:
                 await extender.close()
@@ -157,13 +145,16 @@ class Scheduler:
         for informer in self._storage:
             informer.subscribe(lambda change: self.queue.event(STORAGE))
         self._namespaces.subscribe(self._namespace_changed)
-        watching = self._watching
-        self._devices.follow(watching.claim_changed, watching.supply_changed, watching.resources_changed)
-        watching.follow(self._pods, self._nodes)
+        handlers = self._event_handlers
+        self._devices.follow(handlers.claim_changed, handlers.supply_changed, handlers.resources_changed)
+        handlers.follow(self._pods, self._nodes)
 
     async def _schedule_all(self, group: asyncio.TaskGroup) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(TERMS_SECONDS):
+                await self.cluster.existing_affinity.unread_terms.settled()
         loop = asyncio.get_running_loop()
-        turn, began = 0, loop.time()
+        placed, began = 0, loop.time()
         while True:
             queued = await self.queue.get()
             await self._slots.acquire()
@@ -175,22 +166,26 @@ class Scheduler:
                 group.create_task(self._decide_later(queued, decision), name=f"decide about {queued.key}")
             else:
                 group.create_task(self._carry_out(queued, decision), name=f"schedule {queued.key}")
-            turn += 1
-            if isinstance(decision, Deferred) or turn == TURN or loop.time() - began > TURN_SECONDS:
+            placed += 1
+            if isinstance(decision, Deferred) or placed == PODS_PER_YIELD or loop.time() - began > YIELD_SECONDS:
                 await asyncio.sleep(0)
-                turn, began = 0, loop.time()
+                placed, began = 0, loop.time()
 
     async def _prepare(self, queued: QueuedPod) -> None:
         """Have a large pod made ready beside the loop; what is wrong with it shows when it is placed."""
         with contextlib.suppress(Exception):
-            await offload.apart(queued.info.namespace, queued.info.prepare)
+            await offload.complete(queued.info.namespace, queued.info.prepare)
 
     async def _decide(self, queued: QueuedPod) -> Placed | Failed | Deferred:
+        try:
+            self._listed_kinds.check(queued.info.pod)
+        except PluginError as error:
+            return self._cycle.failed(queued, error)
         asked = [extender for extender in self._extenders if extender.interested(queued.info)]
         return await self._cycle.decide_with(asked, queued) if asked else self._cycle.decide(queued)
 
     async def _decide_later(self, queued: QueuedPod, deferred: Deferred) -> None:
-        decision = await self._deferring.decided(queued, deferred)
+        decision = await self._deferred_pods.decided(queued, deferred)
         if decision is not None:
             await self._carry_out(queued, decision)
 
@@ -213,8 +208,8 @@ class Scheduler:
                 await writer.failed(queued.info, decision.reason, decision.message, nominated=nominated)
                 for other in decision.displaced:
                     await writer.denominate(other)
-                for act in decision.acts:
-                    await act()
+                for action in decision.actions:
+                    await action()
                 if decision.victims is not None:
                     await writer.evict(decision.victims, queued.info)
         except StatusError as error:
@@ -235,7 +230,7 @@ async def run(
     informers: SharedInformers | None = None,
     extra: Mapping[str, Factory] | None = None,
 ) -> None:
-    """Run a scheduler until cancelled, on informers of its own or on those of somebody who runs them.
+    """Run a scheduler until cancelled, on informers of its own or on those of the caller.
 
     `extra` are factories of plugins from elsewhere, by the names that a configuration switches them on with.
     """
@@ -244,5 +239,5 @@ async def run(
         scheduler = Scheduler(client, shared, config or SchedulerConfig(), clock, extra)
         async with asyncio.TaskGroup() as group:
             if informers is None:
-                group.create_task(shared.run(), name="scheduler informers")
-            group.create_task(scheduler.run(), name="scheduler")
+                cancellation.start(group, shared.run, "scheduler informers")
+            cancellation.start(group, scheduler.run, "scheduler")

@@ -16,7 +16,7 @@ from kube.api import core_v1
 SMALL = 64
 """Requirements and their values, of all terms together, that are compared as they stand."""
 _FIELD = ":field:"
-"""What fields are named by among a node's labels; a colon is in no label's key."""
+"""Prefix of the keys under which fields are stored among a node's labels; no label's key contains a colon."""
 _OPERATORS = {"In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "!", "Gt": "gt", "Lt": "lt"}
 Term = core_v1.NodeSelectorTerm
 
@@ -52,11 +52,11 @@ class NodeSelection:
 
     @property
     def prefers(self) -> bool:
-        """True where there are preferred terms."""
+        """True if there are preferred terms."""
         return bool(self._preferred)
 
     def matches(self, node: core_v1.Node) -> bool:
-        """True where a node satisfies nodeSelector and the required node affinity."""
+        """True if a node satisfies nodeSelector and the required node affinity."""
         if self._alternatives is None:
             return node_affinity.required_matches(self._spec, node)
         labels = node.metadata.labels
@@ -74,12 +74,12 @@ class NodeSelection:
 
     @cached_property
     def _alternatives(self) -> NodeTerms | None:
-        """The required terms; None where they are few or there are none at all."""
+        """The required terms; None if they are few or there are none at all."""
         return NodeTerms(self._required) if self._required is not None and is_large(self._required) else None
 
     @cached_property
     def _weighed(self) -> tuple[NodeTerms, dict[int, int]] | None:
-        """The preferred terms, and which of them have a weight; None where they are few."""
+        """The preferred terms, and which of them have a weight; None if they are few."""
         terms = [(t.preference, t.weight) for t in self._preferred if t.preference is not None]
         if not is_large(term for term, _ in terms):
             return None
@@ -91,7 +91,7 @@ class NodeSelection:
 
 
 def is_large(terms: Iterable[Term]) -> bool:
-    """True where comparing terms as they stand would cost too much."""
+    """True if comparing terms as they stand would cost too much."""
     size = 0
     for term in terms:
         size += 1 + sum(1 + len(r.values) for r in [*term.match_expressions, *term.match_fields])

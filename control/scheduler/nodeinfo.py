@@ -20,7 +20,7 @@ class NodeInfo:
         self.name = node.metadata.name or ""
         self.cpu = self.memory = self.score_cpu = self.score_memory = 0
         self._others: dict[str, Amounts] = {}
-        """What pods take of other resources, of those that do, by their keys."""
+        """Requests of pods for resources other than cpu and memory, by the keys of the pods that have some."""
         self.pods: dict[str, PodInfo] = {}
         self.ports: dict[str, Ports] = {}
         """The ports of the pods that take some, by the pods' keys."""
@@ -42,7 +42,7 @@ class NodeInfo:
         self.touch()
 
     def touch(self) -> None:
-        """Let what was said of the node be worked out anew."""
+        """Invalidate cached results of the node."""
         self.generation = next(_generations)
 
     def used(self, resource: str) -> int:

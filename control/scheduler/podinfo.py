@@ -1,41 +1,35 @@
 """A pod as the scheduler sees it: everything that placing it needs, worked out once.
 
 `signature` is equal for pods that every node-local filter and score treats alike (the replicas of one template), so that
-their verdicts on a node can be shared.
+their verdicts on a node can be shared. It is a digest: caches keyed by it do not grow with the pods' specs.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
-from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import msgspec
 
 from control.scheduler import disks
+from control.scheduler.affinity_sample import AffinitySample
 from control.scheduler.node_selection import NodeSelection
+from control.scheduler.pod_terms import NO_TERMS, PodTerms, preferred, required
 from control.scheduler.spreads import Spreads, spreads_of
-from control.scheduler.term_sets import AffinityTerm, TermSet, term_set
+from control.scheduler.term_sets import term_set
 from control.scheduler.toleration_set import Tolerations
+from control.weight import LARGE
 from kube import node_affinity
 from kube.api import core_v1
-from kube.client import key_of
 from kube.host_ports import EVERY_ADDRESS, Ports, by_number
+from kube.object_names import key_of
 from kube.pod_requests import Amounts, pod_requests
-from kube.selectors import from_label_selector
 from kube.volume_binding import claim_names
 
 UNSET = {"cpu": 100, "memory": 200 * 1024 * 1024}
-"""What a container without requests counts for in scores (upstream: DefaultMilliCPURequest, DefaultMemoryRequest)."""
-
-
-@dataclass(frozen=True, slots=True)
-class PodTerms:
-    """The sets of a pod's affinity terms: `near` and `far` are required, of what is preferred `scored` has the weights."""
-
-    near: TermSet | None = None
-    far: TermSet | None = None
-    scored: TermSet | None = None
+"""Requests that scores count for a container without any (upstream: DefaultMilliCPURequest, DefaultMemoryRequest)."""
 
 
 class PodInfo:
@@ -53,7 +47,9 @@ class PodInfo:
         self.memory = self.requests.get("memory", 0)
         self.others = {k: v for k, v in self.requests.items() if v and k not in ("cpu", "memory")}
         self.cycle_state: dict[str, object] = {}
-        """What plugins have worked out in the attempt that is under way, by their names."""
+        """Results of plugins in the attempt that is under way, by the plugins' names."""
+        self.forgotten = False
+        """True if the results computed for the pod were dropped after its last attempt."""
         asked = pod_requests(pod, UNSET)
         self.score_cpu, self.score_memory = asked.get("cpu", 0), asked.get("memory", 0)
 
@@ -63,7 +59,7 @@ class PodInfo:
         return len(msgspec.json.encode((self.pod.spec, self.labels)))
 
     def follow(self, pod: core_v1.Pod) -> bool:
-        """Store a new state of the pod if all that was worked out still holds; False where it does not."""
+        """Store a new state of the pod if all that was worked out still holds; False if it does not."""
         if pod.spec != self.pod.spec or pod.metadata.labels != self.labels:
             return False
         self.pod = pod
@@ -71,14 +67,50 @@ class PodInfo:
 
     def prepare(self) -> None:
         """Work out what placing the pod needs, all at once; another thread may do it."""
-        for terms in (self.terms.near, self.terms.far, self.terms.scored):
-            if terms is not None:
-                terms.prepare()
+        self.read_terms()
         self.selection.prepare()
-        for name in ("tolerations", "ports", "claims", "disks", "images", "named_nodes", "signature", "spreads"):
+        for name in ("tolerations", "ports", "claims", "disks", "images", "named_nodes"):
+            getattr(self, name)
+        for name in ("signature", "selection_digest", "tolerations_digest", "spreads"):
             getattr(self, name)
         for spread in (*self.spreads.hard, *self.spreads.soft):
-            spread.question(self.namespace)
+            _ = spread.pod_selection(self.namespace).size
+
+    def forget(self) -> None:
+        """Drop what was computed of the pod; it is computed again when it is needed."""
+        for name in _COMPUTED:
+            self.__dict__.pop(name, None)
+        self.forgotten = True
+
+    @cached_property
+    def affinity_sample(self) -> AffinitySample | None:
+        """The part of required affinity that pods which arrive are compared with."""
+        affinity = self.pod.spec.affinity
+        near = affinity.pod_affinity if affinity is not None else None
+        return AffinitySample(near, self.namespace) if near is not None else None
+
+    @property
+    def has_large_terms(self) -> bool:
+        """True if reading the pod's affinity terms takes long, and has not been done."""
+        affinity = self.pod.spec.affinity
+        if (
+            affinity is None
+            or "terms" in self.__dict__
+            or (affinity.pod_affinity or affinity.pod_anti_affinity) is None
+        ):
+            return False
+        return len(msgspec.json.encode((affinity.pod_affinity, affinity.pod_anti_affinity))) >= LARGE
+
+    def read_terms(self) -> None:
+        """Read the affinity terms and compute what comparing them needs; another thread may do it."""
+        for terms in (self.terms.required_affinity, self.terms.required_anti_affinity, self.terms.preferred_affinity):
+            if terms is not None:
+                terms.prepare()
+
+    def take_terms(self, old: PodInfo) -> None:
+        """Take the terms that were read of an older state of the pod, if they are the same."""
+        if "terms" in old.__dict__ and old.pod.spec.affinity == self.pod.spec.affinity:
+            self.terms = old.terms
 
     @cached_property
     def ports(self) -> Ports:
@@ -131,29 +163,10 @@ class PodInfo:
             return NO_TERMS
         near, far = affinity.pod_affinity, affinity.pod_anti_affinity
         return PodTerms(
-            term_set(self._required(near)),
-            term_set(self._required(far)),
-            term_set(self._preferred(near, 1) + self._preferred(far, -1)),
+            term_set(required(near, self.namespace)),
+            term_set(required(far, self.namespace)),
+            term_set(preferred(near, 1, self.namespace) + preferred(far, -1, self.namespace)),
         )
-
-    def _required(self, found: core_v1.PodAffinity | core_v1.PodAntiAffinity | None) -> list[tuple[AffinityTerm, int]]:
-        terms = found.required_during_scheduling_ignored_during_execution if found is not None else ()
-        return [(self._term(term), 1) for term in terms]
-
-    def _preferred(
-        self, found: core_v1.PodAffinity | core_v1.PodAntiAffinity | None, sign: int
-    ) -> list[tuple[AffinityTerm, int]]:
-        terms = found.preferred_during_scheduling_ignored_during_execution if found is not None else ()
-        return [(self._term(t.pod_affinity_term), sign * t.weight) for t in terms if t.pod_affinity_term is not None]
-
-    def _term(self, term: core_v1.PodAffinityTerm) -> AffinityTerm:
-        namespaces: frozenset[str] | None = frozenset(term.namespaces)
-        by_label = from_label_selector(term.namespace_selector) if term.namespace_selector is not None else None
-        if by_label is None and not namespaces:
-            namespaces = frozenset({self.namespace})
-        elif by_label is not None and by_label.empty:
-            namespaces, by_label = None, None
-        return AffinityTerm(namespaces, by_label, from_label_selector(term.label_selector), term.topology_key)
 
     @cached_property
     def spreads(self) -> Spreads:
@@ -173,9 +186,20 @@ class PodInfo:
         return node_affinity.named_nodes(self.pod.spec)
 
     @cached_property
+    def selection_digest(self) -> bytes:
+        """Digest of the node selector and the node affinity; empty if there is none."""
+        spec = self.pod.spec
+        affinity = spec.affinity.node_affinity if spec.affinity else None
+        return _digest((spec.node_selector, affinity)) if spec.node_selector or affinity else b""
+
+    @cached_property
+    def tolerations_digest(self) -> bytes:
+        return _digest(self.pod.spec.tolerations)
+
+    @cached_property
     def signature(self) -> bytes:
         spec = self.pod.spec
-        return msgspec.json.encode(
+        return _digest(
             (
                 spec.node_name,
                 spec.node_selector,
@@ -190,24 +214,16 @@ class PodInfo:
         )
 
 
-NO_TERMS = PodTerms()
+_COMPUTED = tuple(
+    name
+    for name, value in vars(PodInfo).items()
+    if isinstance(value, cached_property) and name not in ("size", "affinity_sample")
+)
 
 
-@dataclass(slots=True)
-class QueuedPod:
-    """A pod that waits to be scheduled, with its history of tries. Times are seconds of the monotonic clock."""
-
-    info: PodInfo
-    added: float
-    attempts: int = 0
-    last_try: float = 0.0
-    error: bool = False
-    """The last try failed for another reason than lack of a fitting node."""
-    rejected_by: frozenset[str] = field(default_factory=frozenset)
-
-    @property
-    def key(self) -> str:
-        return self.info.key
+def _digest(value: Any) -> bytes:
+    """Return what stands for a part of a pod in the keys of caches."""
+    return hashlib.sha256(msgspec.json.encode(value)).digest()
 
 
 def normalized_image(name: str) -> str:

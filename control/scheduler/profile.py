@@ -1,4 +1,4 @@
-"""Profiles put together: upstream's default plugins in their order with their weights, changed as a configuration says.
+"""Builds profiles: upstream's default plugins in their order with their weights, modified by the configuration.
 
 A plugin takes part at every extension point that it has a method for. `multiPoint` switches it at all of them, a point's own
 list at that one; what a point enables by name comes before what it has from multiPoint. Plugins from elsewhere are added to
@@ -68,7 +68,7 @@ def _no_kin(pod: core_v1.Pod) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class PluginContext:
     """Dependencies of plugins. `shared` are plugins that all profiles have in common, by name."""
 
     cluster: Cluster
@@ -80,7 +80,7 @@ class Surroundings:
     """Says whether devices stand for an extended resource."""
 
 
-def build(config: ProfileConfig, given: Surroundings, percentage: int = 0) -> Profile:
+def build(config: ProfileConfig, given: PluginContext, percentage: int = 0) -> Profile:
     """Make a profile; raises ConfigurationError for plugins that do not exist or do not take their arguments."""
     factories: dict[str, Callable[[Args], Any]] = {
         "SchedulingGates": lambda args: SchedulingGates(),

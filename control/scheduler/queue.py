@@ -10,14 +10,21 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
-from control.scheduler.podinfo import PodInfo, QueuedPod
+from control.scheduler.podinfo import PodInfo
+from control.scheduler.prepared_pods import PreparedPods
+from control.scheduler.queued_pod import QueuedPod
+from control.scheduler.sliced_work import SlicedWork
+from control.weight import LARGE
+from kube import cancellation
 from kube.clock import Clock
 
 FIRST_BACKOFF, LAST_BACKOFF = 1.0, 10.0
 STALE_SECONDS = 300.0
 SWEEP_SECONDS = 30.0
+MOST_EVENTS = 64
+"""Events, each with its hint, that are processed in slices at a time."""
 
 Hint = Callable[[str, PodInfo], bool]
 _Entry = tuple[int, float, int, QueuedPod]
@@ -31,13 +38,17 @@ class SchedulingQueue:
         self._active: list[_Entry] = []
         self._backoff: list[tuple[float, int, QueuedPod]] = []
         self._errors: list[tuple[float, int, QueuedPod]] = []
-        """Back-off of pods whose try failed for another reason than lack of a node."""
+        """Back-off of pods whose try failed for another reason than lack of a node, and of large ones."""
         self._unschedulable: dict[str, QueuedPod] = {}
         self._pods: dict[str, QueuedPod] = {}
         self._in_flight: dict[str, set[str]] = {}
+        """UIDs of pods being scheduled, with the events that came meanwhile."""
         self._newer: dict[str, PodInfo] = {}
         """New states of pods in flight, by UID."""
-        """UIDs of pods being scheduled, with the events that came meanwhile."""
+        self.prepared = PreparedPods()
+        self.handlers_work = SlicedWork()
+        self._events, self._more_events = 0, frozenset[str]()
+        """Events that are processed in slices, and the plugins of those beyond the limit, which are processed as one."""
         self._numbers = itertools.count()
         self._ready = asyncio.Event()
         self._timer_changed = asyncio.Event()
@@ -79,23 +90,36 @@ class SchedulingQueue:
 
     def remove(self, key: str) -> None:
         """Drop a pod that was deleted or bound."""
+        self.prepared.remove(key)
         self._pods.pop(key, None)
         self._unschedulable.pop(key, None)
 
     def event(self, plugins: frozenset[str], hint: Hint | None = None) -> None:
         """The cluster changed in a way that these plugins care for: try what they rejected.
 
-        A queueing hint says of a plugin and a pod whether this change can have helped; where it cannot, the pod stays.
+        A queueing hint says of a plugin and a pod whether this change can have helped; where it cannot, the pod stays. If many
+        pods wait, they are processed in slices.
         """
         for events in self._in_flight.values():
             events.update(plugins)
-        moved = []
-        for pod in self._unschedulable.values():
-            concerned = pod.rejected_by & plugins
-            if not pod.rejected_by or (concerned and (hint is None or any(hint(p, pod.info) for p in concerned))):
-                moved.append(pod)
-        for pod in moved:
-            self._requeue(pod)
+        if self._events >= MOST_EVENTS:
+            self._more_events |= plugins
+        elif self._unschedulable:
+            self._events += 1
+            self.handlers_work.add(self._wake(plugins, hint, list(self._unschedulable.values())))
+
+    def _wake(self, plugins: frozenset[str], hint: Hint | None, waiting: Iterable[QueuedPod]) -> Iterator[None]:
+        """Move pods that an event may have helped, one at each step. Those that come to wait meanwhile know of the event."""
+        for pod in waiting:
+            if self._unschedulable.get(pod.key) is pod:
+                concerned = pod.rejected_by & plugins
+                if not pod.rejected_by or (concerned and (hint is None or any(hint(p, pod.info) for p in concerned))):
+                    self._requeue(pod)
+            yield
+        self._events -= 1
+        if self._more_events:
+            more, self._more_events = self._more_events, frozenset()
+            self.event(more)
 
     # -- what the scheduler does ------------------------------------------------------------------------------------
     async def get(self) -> QueuedPod:
@@ -105,6 +129,8 @@ class SchedulingQueue:
             if found is not None:
                 self._in_flight[found.info.uid] = set()
                 del self._pods[found.key]
+                self.prepared.remove(found.key)
+                found.info.forgotten = False
                 found.attempts += 1
                 found.last_try = self._clock.monotonic()
                 return found
@@ -112,7 +138,7 @@ class SchedulingQueue:
             await self._ready.wait()
 
     def empty(self) -> bool:
-        """True where `get` would have to wait."""
+        """True if `get` would have to wait."""
         return not self._active and not self._backoff and not self._errors
 
     def done(self, pod: QueuedPod) -> None:
@@ -121,20 +147,24 @@ class SchedulingQueue:
         self._newer.pop(pod.info.uid, None)
 
     def refresh(self, pod: QueuedPod) -> bool:
-        """Store the new state of a pod in flight; return whether it is to be decided about anew."""
+        """Store the new state of a pod in flight; return whether it is to be decided about again."""
         newer = self._newer.pop(pod.info.uid, None)
         if newer is None or pod.info.follow(newer.pod):
             return False
         pod.info = newer
         return True
 
-    def failed(self, pod: QueuedPod, rejected_by: frozenset[str], *, error: bool = False) -> None:
-        """No node fits, or something went wrong: keep the pod for later."""
+    def failed(
+        self, pod: QueuedPod, rejected_by: frozenset[str], *, error: bool = False, nominated: bool = False
+    ) -> None:
+        """No node fits, or something went wrong: keep the pod for later; what a nominated one needs is kept, too."""
         events, changed = self._in_flight.pop(pod.info.uid, set()), self.refresh(pod)
         if pod.key in self._pods:
             return  # a new pod of that name came meanwhile
         pod.rejected_by, pod.error = rejected_by, error
         self._pods[pod.key] = pod
+        if not nominated:
+            self.prepared.add(pod.info)
         if error or changed or (rejected_by & events):
             self._requeue(pod)
         else:
@@ -143,12 +173,13 @@ class SchedulingQueue:
     async def run(self) -> None:
         """Move pods whose back-off is over, and those that have waited for too long, until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._run_backoff(), name="scheduling queue back-off")
-            group.create_task(self._run_sweep(), name="scheduling queue sweep")
+            cancellation.start(group, self.handlers_work.run, "scheduling queue events")
+            cancellation.start(group, self._run_backoff, "scheduling queue back-off")
+            cancellation.start(group, self._run_sweep, "scheduling queue sweep")
 
     # -- inside -----------------------------------------------------------------------------------------------------
     def _activate(self, pod: QueuedPod) -> None:
-        # One that was tried comes after those that came before that: upstream sets its timestamp anew, too.
+        # One that was tried comes after those that came before that: upstream sets its timestamp again, too.
         since = max(pod.added, pod.last_try)
         heapq.heappush(self._active, (-pod.info.priority, since, next(self._numbers), pod))
         self._ready.set()
@@ -159,9 +190,10 @@ class SchedulingQueue:
         if due <= self._clock.monotonic():
             self._activate(pod)
             return
-        heapq.heappush(self._errors if pod.error else self._backoff, (due, next(self._numbers), pod))
+        waits = pod.error or pod.info.size >= LARGE
+        heapq.heappush(self._errors if waits else self._backoff, (due, next(self._numbers), pod))
         self._timer_changed.set()
-        if not pod.error:
+        if not waits:
             self._ready.set()
 
     def _pop(self) -> QueuedPod | None:

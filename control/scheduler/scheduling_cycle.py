@@ -1,4 +1,4 @@
-"""The scheduling cycle: choose a node for one pod and count it there, or say why there is none and who might make room.
+"""The scheduling cycle: selects a node for one pod and assumes it there, or returns the reason and possible victims.
 
 Synchronous but for what extenders are asked, so that decisions never see a half-made change.
 """
@@ -8,27 +8,29 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
-from control.scheduler import asking, preemption
+from control.scheduler import extender_calls, preemption
 from control.scheduler.budgets import Budgets
 from control.scheduler.cluster import Cluster
-from control.scheduler.decisions import Deferred, Failed, Placed, Served, unreserve
+from control.scheduler.decisions import Deferred, Failed, Placed, ProfileScheduler, unreserve
 from control.scheduler.extender import NAME as EXTENDER
 from control.scheduler.extender import Extender, ExtenderError
 from control.scheduler.framework import (
-    Act,
     BindingFailed,
     Diagnosis,
     PluginError,
-    Unfinished,
+    PostFilterAction,
     Unschedulable,
     fit_message,
 )
-from control.scheduler.podinfo import PodInfo, QueuedPod
+from control.scheduler.podinfo import PodInfo
 from control.scheduler.queue import SchedulingQueue
+from control.scheduler.queued_pod import QueuedPod
+from control.scheduler.unfinished import Unfinished
+from control.scheduler.victims import Victims
 
 log = logging.getLogger(__name__)
 TRIES = 3
-"""How often extenders are asked about one pod, where the cluster changes meanwhile."""
+"""Maximum number of calls to extenders for one pod, if the cluster changes meanwhile."""
 
 
 class SchedulingCycle:
@@ -39,7 +41,7 @@ class SchedulingCycle:
         cluster: Cluster,
         queue: SchedulingQueue,
         budgets: Budgets,
-        of: Callable[[PodInfo], Served],
+        of: Callable[[PodInfo], ProfileScheduler],
     ) -> None:
         self._cluster, self._queue, self._budgets, self._of = cluster, queue, budgets, of
 
@@ -53,8 +55,8 @@ class SchedulingCycle:
             try:
                 found: Placed | Failed = self._assume(queued, served, served.algorithm.place(info))
             except Unschedulable as refusal:
-                victims, why = self._room(served, info, refusal.diagnosis)
-                found = self._refuse(queued, refusal.diagnosis, victims, why)
+                victims, why = self._find_victims(served, info, refusal.diagnosis)
+                found = self._nominate_or_requeue(queued, refusal.diagnosis, victims, why)
         except Unfinished as more:
             return Deferred(more.go_on)
         except Exception as error:
@@ -63,14 +65,14 @@ class SchedulingCycle:
         return found
 
     async def decide_with(self, extenders: Sequence[Extender], queued: QueuedPod) -> Placed | Failed | Deferred:
-        """Choose a node as extenders have it. The cluster may change while they are asked, so the node is checked again."""
+        """Select a node with extenders. The cluster may change during their calls, so the node is checked again."""
         info, served = queued.info, self._of(queued.info)
         try:
             try:
-                found: Placed | Failed = self._assume(queued, served, await self._asked(extenders, served, info))
+                found: Placed | Failed = self._assume(queued, served, await self._place_with(extenders, served, info))
             except Unschedulable as refusal:
-                victims, why = await self._room_with(extenders, served, info, refusal.diagnosis)
-                found = self._refuse(queued, refusal.diagnosis, victims, why)
+                victims, why = await self._find_victims_with(extenders, served, info, refusal.diagnosis)
+                found = self._nominate_or_requeue(queued, refusal.diagnosis, victims, why)
         except Unfinished as more:
             return Deferred(more.go_on)
         except Exception as error:
@@ -78,15 +80,15 @@ class SchedulingCycle:
         info.cycle_state.clear()
         return found
 
-    async def _asked(self, extenders: Sequence[Extender], served: Served, info: PodInfo) -> str:
+    async def _place_with(self, extenders: Sequence[Extender], served: ProfileScheduler, info: PodInfo) -> str:
         for _ in range(TRIES):
-            node = await asking.place(info, served.algorithm, extenders)
+            node = await extender_calls.place(info, served.algorithm, extenders)
             found = self._cluster.nodes.get(node)
             if found is not None and served.algorithm.fits_with_all(info, found):
                 return node
         raise ExtenderError("the node that was chosen no longer fits")
 
-    def _assume(self, queued: QueuedPod, served: Served, node: str) -> Placed:
+    def _assume(self, queued: QueuedPod, served: ProfileScheduler, node: str) -> Placed:
         info = queued.info
         for plugin in served.profile.reserve:
             try:
@@ -94,7 +96,7 @@ class SchedulingCycle:
             except BaseException:
                 unreserve(served.profile, info)
                 raise
-        self._cluster.withdraw(info.key)
+        self._cluster.nominations.withdraw(info.key)
         self._cluster.assume(info, node)
         self._queue.done(queued)
         return Placed(node)
@@ -109,61 +111,75 @@ class SchedulingCycle:
         self._queue.failed(queued, frozenset(), error=True)
         return Failed("SchedulerError", str(error))
 
-    def _room(self, served: Served, info: PodInfo, diagnosis: Diagnosis) -> tuple[preemption.Victims | None, str]:
-        """Return whose eviction would make room, or why there is nobody."""
+    def _not_preempting(self, served: ProfileScheduler, info: PodInfo, diagnosis: Diagnosis) -> str | None:
+        """Return why the pod preempts nobody, or None; raises PluginError while disruption budgets are not listed."""
         if not served.profile.preempts or not diagnosis.nodes:
-            return None, ""
-        why = preemption.not_eligible(info, self._cluster)
-        if why:
+            return ""
+        if why := preemption.not_eligible(info, self._cluster):
+            return why
+        self._budgets.check_listed()
+        return None
+
+    def _find_victims(
+        self, served: ProfileScheduler, info: PodInfo, diagnosis: Diagnosis
+    ) -> tuple[Victims | None, str]:
+        """Return the victims whose eviction would make the pod schedulable, or the reason for none."""
+        if (why := self._not_preempting(served, info, diagnosis)) is not None:
             return None, why
         victims = preemption.find(info, diagnosis, served.algorithm, self._cluster, self._budgets)
         return victims, "" if victims else preemption.explain(diagnosis)
 
-    async def _room_with(
-        self, extenders: Sequence[Extender], served: Served, info: PodInfo, diagnosis: Diagnosis
-    ) -> tuple[preemption.Victims | None, str]:
-        """The same, where extenders have a say in it."""
+    async def _find_victims_with(
+        self, extenders: Sequence[Extender], served: ProfileScheduler, info: PodInfo, diagnosis: Diagnosis
+    ) -> tuple[Victims | None, str]:
+        """The same with extenders."""
         if not any(extender.config.preempt_verb for extender in extenders):
-            return self._room(served, info, diagnosis)
-        if not served.profile.preempts or not diagnosis.nodes:
-            return None, ""
-        why = preemption.not_eligible(info, self._cluster)
-        if why:
+            return self._find_victims(served, info, diagnosis)
+        if (why := self._not_preempting(served, info, diagnosis)) is not None:
             return None, why
-        found = preemption.candidates(info, diagnosis, served.algorithm, self._cluster, self._budgets)
+        search = preemption.finished_search(info, diagnosis, served.algorithm, self._cluster, self._budgets)
         try:
-            victims = preemption.best(await asking.agreed(info, found, extenders))
+            agreed = await extender_calls.victims_agreed(info, search.found, extenders)
+            search.interrupted = True
+            victims = preemption.choose(search, agreed)
         except ExtenderError as error:
             return None, str(error)
         return victims, "" if victims else preemption.explain(diagnosis)
 
-    def _refuse(self, queued: QueuedPod, diagnosis: Diagnosis, victims: preemption.Victims | None, why: str) -> Failed:
+    def _nominate_or_requeue(
+        self, queued: QueuedPod, diagnosis: Diagnosis, victims: Victims | None, why: str
+    ) -> Failed:
+        """Requeue a pod that fits nowhere, and nominate it for the node of its victims, if there are any.
+
+        The nominations of less important pods for that node are withdrawn. A pod that no preemption can help loses its own.
+        """
         message, info = fit_message(diagnosis), queued.info
         hopeless = bool(why) and not why.startswith(preemption.NOT_ELIGIBLE)
         displaced: tuple[PodInfo, ...] = ()
-        said, acts = self._post_filter(info)
+        messages, actions = self._post_filter(info)
         if victims is not None:
-            nominated = self._cluster.nominated.get(victims.node, {})
+            nominated = self._cluster.nominations.by_node.get(victims.node, {})
             displaced = tuple(p for p in nominated.values() if p.priority < info.priority)
             for other in displaced:
-                self._cluster.withdraw(other.key)
-            self._cluster.nominate(info, victims.node)
+                self._cluster.nominations.withdraw(other.key)
+            self._cluster.nominations.add(info, victims.node)
         else:
-            said += [f"preemption: {why}"] if why else []
-            message += f" {', '.join(said)}" if said and diagnosis.nodes else ""
+            messages += [f"preemption: {why}"] if why else []
+            message += f" {', '.join(messages)}" if messages and diagnosis.nodes else ""
         if hopeless:
-            self._cluster.withdraw(info.key)
-        # What an extender has said may change without any sign of it here: every change is worth a try.
+            self._cluster.nominations.withdraw(info.key)
+        # An extender's answer may change without any sign of it here: every change is worth a try.
         plugins = diagnosis.plugins
-        passing = any(rejection.passing for rejection in diagnosis.rejections.values())
-        self._queue.failed(queued, frozenset() if EXTENDER in plugins else plugins, error=passing)
-        return Failed("Unschedulable", message, victims, hopeless, displaced, tuple(acts))
+        temporary = any(rejection.temporary for rejection in diagnosis.rejections.values())
+        rejected_by = frozenset[str]() if EXTENDER in plugins else plugins
+        self._queue.failed(queued, rejected_by, error=temporary, nominated=self._cluster.nominations.has(info.key))
+        return Failed("Unschedulable", message, victims, hopeless, displaced, tuple(actions))
 
-    def _post_filter(self, info: PodInfo) -> tuple[list[str], list[Act]]:
-        """Return what plugins say of a pod that fits nowhere, and what they want done."""
-        said, acts = [], []
+    def _post_filter(self, info: PodInfo) -> tuple[list[str], list[PostFilterAction]]:
+        """Return the messages and actions of PostFilter plugins for an unschedulable pod."""
+        messages, actions = [], []
         for plugin in self._of(info).profile.post_filter:
-            text, act = plugin.post_filter(info, self._cluster.order)
-            said += [text] if text else []
-            acts += [act] if act is not None else []
-        return said, acts
+            text, action = plugin.post_filter(info, self._cluster.order)
+            messages += [text] if text else []
+            actions += [action] if action is not None else []
+        return messages, actions

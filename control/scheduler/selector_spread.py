@@ -2,25 +2,29 @@
 
 Topology spread uses this for pods that declare no constraints of their own. Answers are cached until a Service or a
 workload changes. Upstream: pkg/scheduler/framework/plugins/helper/spread.go. Unlike upstream, selectors of more than
-MOST_TERMS terms are ignored: for a score alone they would be compared with all pods.
+MOST_TERMS terms are ignored: they would be compared with all pods, only for a score.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from typing import Any
+
+import msgspec
 
 from kube.api import apps_v1, core_v1, meta_v1
 from kube.informer import Change, Informer
 from kube.selectors import LabelSelector, Requirement, from_label_selector, from_map
 
-MOST_REMEMBERED = 1024
+MOST_REMEMBERED, MOST_TEXT = 1024, 1 << 20
+"""Cached selectors, by digests of what they depend on, and characters of all of them."""
 MOST_LABELS = 256
-"""Labels of a pod up to which its answer is cached with them."""
+"""Labels of a pod up to which its selector is cached."""
 MOST_TERMS = 256
 """Labels, expressions and values of what selects a pod's kin."""
 KinOf = Callable[[core_v1.Pod], LabelSelector | None]
-"""Returns the selector of a pod's kin, None where it has none."""
+"""Returns the selector of a pod's kin, None if it has none."""
 
 
 class DefaultSelectors:
@@ -39,7 +43,8 @@ class DefaultSelectors:
             "StatefulSet": stateful_sets,
             "ReplicationController": controllers,
         }
-        self._remembered: dict[tuple[object, ...], LabelSelector | None] = {}
+        self._remembered: dict[bytes, LabelSelector | None] = {}
+        self._text = 0
         services.subscribe(self._service_changed)
         for informer in self._workloads.values():
             informer.subscribe(self._workload_changed)
@@ -53,27 +58,34 @@ class DefaultSelectors:
         if not known:
             del self._services[namespace]  # namespaces come and go
         if known.get(change.key) != old:
-            self._remembered.clear()
+            self._forget()
 
     def _workload_changed(self, change: Change[Any]) -> None:
         if change.type == "DELETED" or (
             change.old is not None and change.old.spec.selector != change.new.spec.selector
         ):
-            self._remembered.clear()
+            self._forget()
+
+    def _forget(self) -> None:
+        self._remembered.clear()
+        self._text = 0
 
     def of(self, pod: core_v1.Pod) -> LabelSelector | None:
-        """Return the selector of a pod's kin, or None where nothing selects it."""
+        """Return the selector of a pod's kin, or None if nothing selects it."""
         owner = next((ref for ref in pod.metadata.owner_references if ref.controller), None)
         if len(pod.metadata.labels) > MOST_LABELS:
             return self._find(pod, owner)[0]
-        memory_key = (pod.metadata.namespace, owner.uid if owner else "", tuple(sorted(pod.metadata.labels.items())))
+        depends_on = pod.metadata.namespace, owner.uid if owner else "", sorted(pod.metadata.labels.items())
+        memory_key = hashlib.sha256(msgspec.json.encode(depends_on)).digest()
         if memory_key in self._remembered:
             return self._remembered[memory_key]
         result, complete = self._find(pod, owner)
         if complete:  # a workload that our copy does not show yet may be there the next time
-            if len(self._remembered) >= MOST_REMEMBERED:
-                self._remembered.clear()
+            text = sum(len(r.key) + sum(map(len, r.values)) for r in result.requirements) if result is not None else 0
+            if len(self._remembered) >= MOST_REMEMBERED or self._text + text > MOST_TEXT:
+                self._forget()
             self._remembered[memory_key] = result
+            self._text += text
         return result
 
     def _find(self, pod: core_v1.Pod, owner: meta_v1.OwnerReference | None) -> tuple[LabelSelector | None, bool]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from control.scheduler.question import Question
+from control.scheduler.pod_selection import PodSelection
 from kube.api import core_v1
 from kube.selectors import LabelSelector, Requirement, from_label_selector
 
@@ -20,14 +20,14 @@ class Spread:
     min_domains: int = 1
     honor_affinity: bool = True
     honor_taints: bool = False
-    _asked: Question | None = field(default=None, init=False, repr=False, compare=False)
+    _selection: PodSelection | None = field(default=None, init=False, repr=False, compare=False)
 
-    def question(self, namespace: str) -> Question:
-        """Return what is asked of the pods of a namespace."""
-        known = self._asked
+    def pod_selection(self, namespace: str) -> PodSelection:
+        """Return the selection of pods in a namespace."""
+        known = self._selection
         if known is None or known.namespace != namespace:
-            known = Question(namespace, self.selector, count_terminating=False)
-            object.__setattr__(self, "_asked", known)
+            known = PodSelection(namespace, self.selector, count_terminating=False)
+            object.__setattr__(self, "_selection", known)
         return known
 
 

@@ -1,7 +1,7 @@
-"""The affinity terms of one kind that a pod has, compared with another pod all together.
+"""Sets of affinity terms of a pod, matched against another pod as a whole.
 
-Pods of one template share their set, and what is counted for them is counted by set. So neither a pod that comes or goes
-nor one that is to be placed costs the number of another's terms.
+Pods of one template share a set, and counts are kept for each set. So the cost of adding, removing or scheduling a pod does
+not grow with the number of terms of other pods.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from control.scheduler.alternatives import Alternatives, Conjunction, Requirement, mask
+from control.scheduler.pod_selection import ENTRY_BYTES, selector_size
 from kube.selectors import LabelSelector
 
 FEW = 4
@@ -33,7 +34,7 @@ class AffinityTerm:
     key: str
 
     def matches(self, namespace: str, labels: Mapping[str, str], labels_of: LabelsOf) -> bool:
-        """True where a pod with these labels in a namespace is one of those that the term speaks of."""
+        """True if a pod with these labels in a namespace is one of those that the term speaks of."""
         if self.namespaces is not None and namespace not in self.namespaces:
             by_label = self.namespace_selector
             if by_label is None or not by_label.matches(labels_of(namespace)):
@@ -65,9 +66,24 @@ class TermSet:
         return {key: {weight: mask(numbers) for weight, numbers in groups.items()} for key, groups in found.items()}
 
     def prepare(self) -> None:
-        """Work out what comparing many terms needs."""
+        """Work out what comparing many terms, or large ones, needs."""
         if len(self.terms) > FEW:
-            _ = self._alternatives, self._weights
+            _ = self.size, self._alternatives, self._weights
+        elif self.size > FEW * ENTRY_BYTES:
+            for term, _ in self.terms:
+                for selector in (term.selector, term.namespace_selector):
+                    if selector is not None:
+                        selector.prepare()
+
+    @cached_property
+    def size(self) -> int:
+        """About how many bytes the terms take."""
+        return sum(
+            ENTRY_BYTES * (1 + len(term.namespaces or ()))
+            + len(term.key)
+            + sum(selector_size(each) for each in (term.selector, term.namespace_selector) if each is not None)
+            for term, _ in self.terms
+        )
 
     def points(
         self, namespace: str, labels: Mapping[str, str], labels_of: LabelsOf, known: Set[str]
@@ -94,7 +110,7 @@ class TermSet:
         return result
 
     def all_match(self, namespace: str, labels: Mapping[str, str], labels_of: LabelsOf) -> bool:
-        """True where every term matches a pod."""
+        """True if every term matches a pod."""
         if len(self.terms) <= FEW:
             return all(term.matches(namespace, labels, labels_of) for term, _ in self.terms)
         return self._matching(namespace, labels, labels_of).bit_count() == len(self.terms)

@@ -41,7 +41,7 @@ class Tolerations:
         known.append(one)
 
     def tolerate(self, taint: core_v1.Taint) -> bool:
-        """True where one of the tolerations covers a taint."""
+        """True if one of the tolerations covers a taint."""
         if self._few:
             return any(tolerates(toleration, taint) for toleration in self._all)
         value = taint.value or ""
@@ -59,7 +59,7 @@ class Tolerations:
 
 
 def _wider(one: core_v1.Toleration, other: core_v1.Toleration) -> bool:
-    """True where the first of two bounds with the same operator tolerates more; what is no number tolerates nothing."""
+    """True if the first of two bounds with the same operator tolerates more; what is no number tolerates nothing."""
     new, old = _number(one), _number(other)
     if new is None or old is None:
         return old is None

@@ -6,12 +6,13 @@ from typing import Any
 
 from control import disruption_target
 from control.scheduler.podinfo import PodInfo
-from control.scheduler.preemption import Victims
+from control.scheduler.victims import Victims
 from kube.api import core_v1
-from kube.client import STRATEGIC, Client, name_of, namespace_of
+from kube.client import STRATEGIC, Client
 from kube.clock import Clock, format_time
 from kube.errors import StatusError
 from kube.events import EventRecorder
+from kube.object_names import name_of, namespace_of
 
 
 class Writer:
@@ -23,7 +24,7 @@ class Writer:
         """UIDs of pods whose expected node was written."""
 
     async def expect(self, info: PodInfo, node: str) -> None:
-        """Tell where a pod will go once what it waits for is there (KEP 5278); binding it takes that away."""
+        """Return where a pod will go once what it waits for is there (KEP 5278); binding it takes that away."""
         await self._patch_status(info.pod, {"nominatedNodeName": node})
         self._expected.add(info.uid)
 
@@ -38,7 +39,7 @@ class Writer:
         self._recorder.event(info.pod, "Normal", "Scheduled", message, action="Binding")
 
     async def failed(self, info: PodInfo, reason: str, message: str, *, nominated: str | None = None) -> None:
-        """Tell why a pod was not placed, as an event and as its PodScheduled condition.
+        """Return why a pod was not placed, as an event and as its PodScheduled condition.
 
         `nominated` names the node where room is being made; "" clears it, None leaves it.
         """
@@ -69,7 +70,7 @@ class Writer:
             await self._patch_status(pod, status)
 
     async def read(self, info: PodInfo) -> core_v1.Pod | None:
-        """Return a pod as the server has it now; None where it is gone. Raises StatusError."""
+        """Return a pod as the server has it now; None if it is gone. Raises StatusError."""
         try:
             return await self._client.get(core_v1.Pod, name_of(info.pod), namespace_of(info.pod))
         except StatusError as error:

@@ -1,1 +1,1 @@
-"""Structural schemas: what a definition says of its objects, compiled, checked and applied."""
+"""Structural schemas of custom resource definitions: compiled, checked and applied."""

@@ -26,7 +26,7 @@ _BYTES_A_CHARACTER = 4
 
 
 def escape(name: str) -> str | None:
-    """Return a property's name as expressions write it, None where it cannot be said."""
+    """Return a property's name as expressions write it; None if it has no such form."""
     if name in _KEYWORDS:
         return f"__{name}__"
     text = name.replace("__", "__underscores__").replace(".", "__dot__").replace("-", "__dash__")
@@ -66,23 +66,23 @@ _FORMATS: dict[str, tuple[str, Callable[[Any], Any]]] = {
 }
 
 
-def type_of(schema: Schema, root: bool = False, name: str = "selfType") -> Type | None:
-    """Return the type of a schema's values, None where nothing is known of them and rules cannot reach them."""
+def type_of(schema: Schema, *, root: bool = False, name: str = "selfType") -> Type | None:
+    """Return the type of a schema's values, None if nothing is known of them and rules cannot reach them."""
     limits = schema.limits
     if schema.int_or_string:
         return DYN
     if schema.type == "array":
         if schema.items is None:
             return None
-        item = type_of(schema.items, schema.items.embedded, f"{name}.@idx")
+        item = type_of(schema.items, root=schema.items.embedded, name=f"{name}.@idx")
         if item is None:
             return None
         return list_of(item, size=limits.get("maxItems"), unique=_unique(schema), keys=schema.list_keys)
     if schema.type == "object":
         if schema.additional is not None and not schema.properties and not root:
-            item = type_of(schema.additional, schema.additional.embedded, f"{name}.@elem")
+            item = type_of(schema.additional, root=schema.additional.embedded, name=f"{name}.@elem")
             return None if item is None else map_of(STRING, item, size=limits.get("maxProperties"))
-        return Type("object", name=name, fields=lambda: _fields(schema, root or schema.embedded, name))
+        return Type("object", name=name, fields=lambda: _fields(schema, root=root or schema.embedded, name=name))
     if schema.type == "string":
         size = limits.get("maxLength")
         if schema.format in _FORMATS:
@@ -103,15 +103,15 @@ def _unique(schema: Schema) -> str:
 _META_NAMES = Type("object", name="metadata", fields=lambda: {n: (n, STRING) for n in ("name", "generateName")})
 
 
-def _fields(schema: Schema, root: bool, name: str) -> dict[str, tuple[str, Type]]:
+def _fields(schema: Schema, *, root: bool, name: str) -> dict[str, tuple[str, Type]]:
     found: dict[str, tuple[str, Type]] = {}
     if root:
         found |= {"apiVersion": ("apiVersion", STRING), "kind": ("kind", STRING), "metadata": ("metadata", _META_NAMES)}
     for key, part in schema.properties.items():
-        said = escape(key)
-        if said is None or (root and key in found):
+        escaped = escape(key)
+        if escaped is None or (root and key in found):
             continue
-        known = type_of(part, part.embedded, f"{name}.{key}")
+        known = type_of(part, root=part.embedded, name=f"{name}.{key}")
         if known is not None:
-            found[said] = (key, known)
+            found[escaped] = (key, known)
     return found

@@ -9,14 +9,13 @@ from typing import Any
 
 import msgspec
 
-from control.decoding import canonical, shapes
+from control.decoding import canonical, unknown_fields
 from control.decoding.decode_errors import go_message
 from control.schemas.schema import Schema
 from kube import errors, serialize
 from kube.api import meta_v1
 from kube.field_path import MOST_PROBLEMS, bounded
-
-Object = dict[str, Any]
+from kube.json_object import Object
 
 
 def decode_metadata(raw: Any, path: str, unknown: list[str]) -> Object:
@@ -30,7 +29,9 @@ def decode_metadata(raw: Any, path: str, unknown: list[str]) -> Object:
         typed = serialize.convert(raw, meta_v1.ObjectMeta)
     except msgspec.ValidationError as error:
         raise ValueError(go_message(error, raw, meta_v1.ObjectMeta)) from error
-    found = shapes.inspect(raw, meta_v1.ObjectMeta)[0]
+    found, _, overflow = unknown_fields.inspect(raw, meta_v1.ObjectMeta)
+    if overflow:
+        raise ValueError(overflow)
     unknown += [f"{path}.{each}" for each in found[: MOST_PROBLEMS - len(unknown)]]
     result: Object = serialize.to_dict(typed)
     canonical.rewrite(result, meta_v1.ObjectMeta)

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from kube.remembering import remembered
+from kube.bounded_cache import bounded_cache
 
 Step = Callable[[Any], Iterator[Any]]
 
@@ -30,10 +30,10 @@ _QUOTED = re.compile(r"""\[\s*(?:'((?:\\.|[^'\\])*)'|"((?:\\.|[^"\\])*)")\s*\]""
 _INDEX = re.compile(r"\[\s*+(-?\d{1,18})\s*+\]")
 _SLICE = re.compile(r"\[\s*+(-?\d{0,18})\s*+:\s*+(-?\d{0,18})\s*+(?::\s*+(-?\d{0,18})\s*+)?\]")
 _FILTER = re.compile(r"\s*+@((?:[^()=!<>&|\[]|\[[^]]*\])*)(?:(==|!=|<=|>=|<|>)(.+))?", re.DOTALL)
-"""What is between the parentheses of `[?(...)]`."""
+"""Filter expression between the parentheses of `[?(...)]`."""
 
 
-@remembered(4096)
+@bounded_cache(4096)
 def compiled(path: str) -> tuple[Step, ...]:
     """Return the steps of a path such as `.status.conditions[?(@.type=="Ready")].status`; raises PathError."""
     text, steps, at = path.strip().removeprefix("{").removesuffix("}").removeprefix("$"), list[Step](), 0
@@ -94,7 +94,7 @@ def plain(path: str) -> tuple[str, ...]:
 
 
 def get(names: tuple[str, ...], obj: Any) -> Any:
-    """Follow field names into an object; None where there is nothing."""
+    """Follow field names into an object; None if there is nothing."""
     for name in names:
         if not isinstance(obj, dict):
             return None

@@ -1,4 +1,4 @@
-"""x-kubernetes-validations: CEL rules that hang at places of a schema, asked of every value that stands there.
+"""x-kubernetes-validations: CEL rules of a schema's fields, evaluated for every value of the field.
 
 The rules are a tree beside the schema's with only the branches that lead to one. A rule that names `oldSelf` is asked where
 there is an old value to compare with; on an update, what a rule finds in a part that did not change is only a warning. All
@@ -16,14 +16,15 @@ from control.cel import compile as compile_cel
 from control.cel.types import Type, optional_of
 from control.cel.values import NONE, Optional
 from control.schemas.celtypes import type_of
-from control.schemas.schema import MISSING, Object, Schema
+from control.schemas.schema import MISSING, Schema
 from control.schemas.validation import NOWHERE, key_of
 from kube import errors
 from kube.errors import FieldError
 from kube.field_path import bounded
+from kube.json_object import Object
 
 BUDGET = 10_000_000
-"""What all rules of one object may cost together (RuntimeCELCostBudget)."""
+"""Cost limit of all rules of one object together (RuntimeCELCostBudget)."""
 _LONGEST_MESSAGE = 5 * 1024
 
 
@@ -61,30 +62,32 @@ class Rules:
     def check(self, obj: Object, old: Object | None) -> tuple[list[FieldError], list[str]]:
         """Return (what the rules find wrong, warnings)."""
         walk = _Walk()
-        walk.visit(self._root, obj, MISSING if old is None else old, "", obj == old)
+        walk.visit(self._root, obj, MISSING if old is None else old, "", unchanged=obj == old)
         return walk.found, walk.warnings
 
 
 def build(schema: Schema) -> Rules | None:
-    """Compile the rules of a whole schema; None where it has none. What does not compile has been refused before."""
-    place = _place(schema, True, type_of(schema, True))
+    """Compile the rules of a whole schema; None if it has none. What does not compile has been refused before."""
+    place = _place(schema, root=True, type_=type_of(schema, root=True))
     return Rules(place) if place is not None else None
 
 
-def _place(schema: Schema, root: bool, type_: Type | None) -> _Place | None:
+def _place(schema: Schema, *, root: bool, type_: Type | None) -> _Place | None:
     if type_ is None:
         return None
     rules = [r for source in schema.rules if (r := compile_rule(source, type_)) is not None]
     properties = {}
     for name, part in schema.properties.items():
-        if (below := _place(part, part.embedded, type_of(part, part.embedded))) is not None:
+        if (below := _place(part, root=part.embedded, type_=type_of(part, root=part.embedded))) is not None:
             properties[name] = below
     items = additional = None
     if schema.items is not None:
-        items = _place(schema.items, schema.items.embedded, type_of(schema.items, schema.items.embedded))
+        items = _place(
+            schema.items, root=schema.items.embedded, type_=type_of(schema.items, root=schema.items.embedded)
+        )
     if schema.additional is not None:
         part = schema.additional
-        additional = _place(part, part.embedded, type_of(part, part.embedded))
+        additional = _place(part, root=part.embedded, type_=type_of(part, root=part.embedded))
     if not (rules or properties or items or additional):
         return None
     return _Place(schema, rules, properties, items, additional)
@@ -97,7 +100,7 @@ def declarations(type_: Type, source: Object) -> Declarations:
 
 
 def compile_rule(source: Object, type_: Type) -> Rule | None:
-    """Compile one rule, None where it does not (its definition was stored by a server that knew more)."""
+    """Compile one rule, None if it does not (its definition was stored by a server that knew more)."""
     declared = declarations(type_, source)
     try:
         program = compile_cel(source.get("rule") or "", declared)
@@ -126,35 +129,39 @@ class _Walk:
         self.warnings: list[str] = []
         self.budget = BUDGET
 
-    def visit(self, place: _Place, value: Any, old: Any, path: str, unchanged: bool) -> None:
+    def visit(self, place: _Place, value: Any, old: Any, path: str, *, unchanged: bool) -> None:
         if value is None or self.budget < 0:
             return
         if place.rules:
-            self._ask(place, value, old, path, unchanged)
+            self._ask(place, value, old, path, unchanged=unchanged)
         if isinstance(value, dict):
             before = old if isinstance(old, dict) and place.schema.map_type != "atomic" else {}
             if place.additional is not None:
                 for key, part in value.items():
                     if key not in place.schema.properties:
                         self._below(
-                            place.additional, part, before.get(key, MISSING), bounded(f"{path}[{key}]"), unchanged
+                            place.additional,
+                            part,
+                            before.get(key, MISSING),
+                            bounded(f"{path}[{key}]"),
+                            unchanged=unchanged,
                         )
             for name, below in place.properties.items():
                 if name in value:
                     where = f"{path}.{name}" if path else name
-                    self._below(below, value[name], before.get(name, MISSING), where, unchanged)
+                    self._below(below, value[name], before.get(name, MISSING), where, unchanged=unchanged)
         elif isinstance(value, list) and place.items is not None:
             known: dict[bytes, Any] = {}
             if place.schema.list_type == "map" and isinstance(old, list):
                 known = {key_of(part, place.schema): part for part in old if isinstance(part, dict)}
             for index, part in enumerate(value):
                 before = known.get(key_of(part, place.schema), MISSING) if known and isinstance(part, dict) else MISSING
-                self._below(place.items, part, before, f"{path}[{index}]", unchanged)
+                self._below(place.items, part, before, f"{path}[{index}]", unchanged=unchanged)
 
-    def _below(self, place: _Place, value: Any, old: Any, path: str, unchanged: bool) -> None:
-        self.visit(place, value, old, path, unchanged or (old is not MISSING and value == old))
+    def _below(self, place: _Place, value: Any, old: Any, path: str, *, unchanged: bool) -> None:
+        self.visit(place, value, old, path, unchanged=unchanged or (old is not MISSING and value == old))
 
-    def _ask(self, place: _Place, value: Any, old: Any, path: str, unchanged: bool) -> None:
+    def _ask(self, place: _Place, value: Any, old: Any, path: str, *, unchanged: bool) -> None:
         there = old is not MISSING and old is not None
         for rule in place.rules:
             optional = bool(rule.source.get("optionalOldSelf"))

@@ -11,8 +11,8 @@ from typing import Any
 
 from control.patch.json_patch import identity
 from kube.field_path import MOST_PROBLEMS, bounded
+from kube.json_object import Object
 
-Object = dict[str, Any]
 MISSING: Any = object()
 _META = ("apiVersion", "kind", "metadata")
 
@@ -113,7 +113,7 @@ def compile_root(source: Object | None) -> Schema:
 
 
 # -- pruning --------------------------------------------------------------------------------------------------------
-def prune(value: Any, schema: Schema, path: str, unknown: list[str], resource: bool = False) -> Any:
+def prune(value: Any, schema: Schema, path: str, unknown: list[str], *, resource: bool = False) -> Any:
     """Return a copy without the fields that the schema does not know and without nulls that it does not allow.
 
     `unknown` collects the paths of dropped fields; `resource` marks the object that has metadata of its own. As upstream's
@@ -142,7 +142,9 @@ def prune(value: Any, schema: Schema, path: str, unknown: list[str], resource: b
                     kept[key] = None
                 continue
             if isinstance(part, dict | list):
-                kept[key] = prune(part, known, bounded(f"{path}.{key}" if path else key), unknown, known.embedded)
+                kept[key] = prune(
+                    part, known, bounded(f"{path}.{key}" if path else key), unknown, resource=known.embedded
+                )
             else:
                 kept[key] = part
         return kept
@@ -151,7 +153,9 @@ def prune(value: Any, schema: Schema, path: str, unknown: list[str], resource: b
         if items is None:
             return list(value)
         return [
-            prune(part, items, f"{path}[{index}]", unknown, items.embedded) if isinstance(part, dict | list) else part
+            prune(part, items, f"{path}[{index}]", unknown, resource=items.embedded)
+            if isinstance(part, dict | list)
+            else part
             for index, part in enumerate(value)
         ]
     return value

@@ -9,16 +9,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from control.cel import patterns
 from control.schemas import validation
-from control.schemas.schema import Object, Schema, prune
+from control.schemas.schema import Schema, prune
 from control.schemas.uniqueness import check_structure
 from kube import errors
-from kube.api import apiextensions_v1
 from kube.errors import FieldError
 from kube.field_path import bounded
+from kube.json_object import Object
 
 Errors = list[FieldError]
 _UNSUPPORTED = ("id", "additionalItems", "patternProperties", "definitions", "dependencies", "$ref")
@@ -31,33 +29,14 @@ _SCALARS = ("string", "boolean", "integer", "number")
 
 
 def check(source: Object, path: str) -> Errors:
-    """Return everything wrong with a schema; `path` is that of its root."""
+    """Return everything wrong with a schema that its type does not exclude; `path` is that of its root."""
     found: Errors = []
-    _malformed(source, path, found)
-    if found:
-        return found
     _supported(source, path, found)
     _shape(source, "root", path, found)
     if not found:
         # Only what is structural can be compiled, and only that can tell whether its defaults are valid.
-        _defaults(source, path, found, True)
+        _defaults(source, path, found, root=True)
     return sorted(found, key=str)
-
-
-def _malformed(source: Object, path: str, found: Errors) -> None:
-    """Check what the definition's own type leaves open: `items` and `additionalProperties` may be several things there."""
-    for name in ("items", "additionalProperties"):
-        inner, where = source.get(name), f"{path}.{name}"
-        if isinstance(inner, dict):
-            try:
-                msgspec.convert(inner, apiextensions_v1.JSONSchemaProps)
-            except msgspec.ValidationError as error:
-                found.append(errors.invalid_value(where, inner, f"must be a schema: {error}"))
-                return
-        elif inner is not None and not isinstance(inner, list if name == "items" else bool):
-            found.append(errors.invalid_value(where, inner, "must be a schema"))
-    for where, part in _below(source, path):
-        _malformed(part, where, found)
 
 
 # -- what OpenAPI v3 of Kubernetes has ------------------------------------------------------------------------------
@@ -205,7 +184,7 @@ def _shape(source: Object, level: str, path: str, found: Errors) -> None:
             if given:
                 why = "must be false if x-kubernetes-int-or-string is true"
                 found.append(errors.invalid_value(f"{path}.{name}", True, why))
-    _judged(source, path, found, int_or_string)
+    _judged(source, path, found, int_or_string=int_or_string)
     if embedded and kind != "object":
         why = "must be object if x-kubernetes-embedded-resource is true"
         found.append(_missing_or_wrong(f"{path}.type", kind, why))
@@ -219,10 +198,10 @@ def _shape(source: Object, level: str, path: str, found: Errors) -> None:
     if embedded and not preserve and not properties:
         why = "must not be empty if x-kubernetes-embedded-resource is true without x-kubernetes-preserve-unknown-fields"
         found.append(errors.required(f"{path}.properties", why))
-    _metadata(properties, level == "root", level == "root" or embedded, path, found)
+    _metadata(properties, root=level == "root", resource=level == "root" or embedded, path=path, found=found)
 
 
-def _metadata(properties: Object, root: bool, resource: bool, path: str, found: Errors) -> None:
+def _metadata(properties: Object, *, root: bool, resource: bool, path: str, found: Errors) -> None:
     if resource:
         for name in ("kind", "apiVersion"):
             if name in properties and properties[name].get("type") != "string":
@@ -241,7 +220,7 @@ def _metadata(properties: Object, root: bool, resource: bool, path: str, found: 
         found.append(errors.forbidden_field(where, why))
 
 
-def _judged(source: Object, path: str, found: Errors, int_or_string: bool) -> None:
+def _judged(source: Object, path: str, found: Errors, *, int_or_string: bool) -> None:
     """Check what only judges values: patterns, and the schemas under the logical keywords."""
     pattern = source.get("pattern")
     if pattern:
@@ -262,7 +241,7 @@ def _judged(source: Object, path: str, found: Errors, int_or_string: bool) -> No
 
 
 def _nested(source: Object, path: str, found: Errors, spine: Object | None) -> None:
-    _judged(source, path, found, False)
+    _judged(source, path, found, int_or_string=False)
     if isinstance(source.get("items"), dict):
         inner = (spine or {}).get("items")
         if spine is not None and not isinstance(inner, dict):
@@ -297,7 +276,7 @@ def _outside(path: str, what: str) -> str:
 
 
 # -- defaults -------------------------------------------------------------------------------------------------------
-def _defaults(source: Object, path: str, found: Errors, root: bool = False) -> None:
+def _defaults(source: Object, path: str, found: Errors, *, root: bool = False) -> None:
     if "default" in source:
         where = f"{path}.default"
         if root:
@@ -305,7 +284,7 @@ def _defaults(source: Object, path: str, found: Errors, root: bool = False) -> N
             return
         schema, value = Schema(source), source["default"]
         dropped: list[str] = []
-        pruned = prune(value, schema, "", dropped, schema.embedded)
+        pruned = prune(value, schema, "", dropped, resource=schema.embedded)
         if dropped:
             shown = ", ".join(dropped)
             found.append(errors.invalid_value(where, value, f"must not have unknown fields: {shown}"))

@@ -7,12 +7,13 @@ from typing import Any
 import msgspec
 
 from control.decoding.decode_errors import go_message
-from control.schemas.schema import Object, Schema
+from control.schemas.schema import Schema
 from control.schemas.validation import canonical, key_of
 from kube import errors
 from kube.api import meta_v1
 from kube.errors import FieldError
 from kube.field_path import MOST_PROBLEMS, bounded
+from kube.json_object import Object
 
 
 def check_structure(value: Any, schema: Schema) -> list[FieldError]:
@@ -44,7 +45,7 @@ def _structure(value: Any, schema: Schema, path: str, found: list[FieldError]) -
 
 def _unique(value: list[Any], schema: Schema, path: str, found: list[FieldError]) -> None:
     seen: set[bytes] = set()
-    told: set[bytes] = set()
+    reported: set[bytes] = set()
     for index, part in enumerate(value):
         if schema.list_type == "map":
             if not isinstance(part, dict):
@@ -53,8 +54,8 @@ def _unique(value: list[Any], schema: Schema, path: str, found: list[FieldError]
             shown: Any = {name: part[name] for name in schema.list_keys if name in part}
         else:
             identity, shown = canonical(part), part
-        if identity in seen and identity not in told and len(told) < MOST_PROBLEMS:
-            told.add(identity)
+        if identity in seen and identity not in reported and len(reported) < MOST_PROBLEMS:
+            reported.add(identity)
             found.append(errors.duplicate(f"{path}[{index}]", shown))
         seen.add(identity)
 

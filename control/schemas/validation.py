@@ -14,23 +14,24 @@ import msgspec
 
 from control.cel import formats, patterns
 from control.patch.json_patch import identity
-from control.schemas.schema import MISSING, Object, Schema
+from control.schemas.schema import MISSING, Schema
 from kube import errors
 from kube.errors import FieldError
 from kube.field_path import bounded
+from kube.json_object import Object
 
 MOST_FOUND = 1000
 """Problems of one object that are looked for."""
 
 NOWHERE = "<nil>"
-"""How upstream prints the path of the whole object."""
+"""Upstream's text for the path of the whole object."""
 _BLOCKING = frozenset({"Unsupported value", "Required value", "Too long", "Too many"})
 _INT32, _INT64 = 1 << 31, 1 << 63
 
 
 @dataclass(frozen=True, slots=True)
 class TypeInvalid(FieldError):
-    """A value of a wrong type; printed as Invalid value, told apart in the Status causes."""
+    """A value of a wrong type; printed as Invalid value, distinguished in the Status causes."""
 
     @property
     def cause(self) -> str:
@@ -38,7 +39,7 @@ class TypeInvalid(FieldError):
 
 
 def blocks_rules(problems: list[FieldError]) -> bool:
-    """Say whether an object is so wrong that CEL rules cannot be asked about it."""
+    """Return whether an object is so invalid that CEL rules cannot be evaluated."""
     return any(problem.type in _BLOCKING or isinstance(problem, TypeInvalid) for problem in problems)
 
 
@@ -169,15 +170,12 @@ def _list(value: list[Any], schema: Schema, path: str, found: list[FieldError], 
 
 
 def _earlier(value: list[Any], schema: Schema, old: Any) -> list[Any]:
-    """Return what each item was before: by its key in a list of type map, by its value in a set, else unknown."""
+    """Return what each item was before: by its key in a list of type map, else unknown (upstream: CorrelatedObject)."""
     if type(old) is not list or not old:
         return [MISSING] * len(value)
     if schema.list_type == "map":
         known = {key_of(part, schema): part for part in old if type(part) is dict}
         return [known.get(key_of(p, schema), MISSING) if type(p) is dict else MISSING for p in value]
-    if schema.list_type == "set":
-        present = {canonical(part): part for part in old}
-        return [present.get(canonical(part), MISSING) for part in value]
     return [MISSING] * len(value)
 
 

@@ -1,4 +1,4 @@
-"""Bodies as the audit log shows them: JSON values, whichever encoding they were sent in (upstream encodes them anew).
+"""Bodies as the audit log shows them: JSON values, whichever encoding they were sent in (upstream encodes them again).
 
 What cannot be read, and what is no object (logs, proxied answers), is left out. JSON that this server wrote goes into a line as
 it is: a list of a thousand objects takes seconds to be decoded, and the interpreter is held for all of it.
@@ -16,11 +16,11 @@ from control.decoding.decode import YAML_TYPES, media_type
 from control.decoding.yaml_body import load_yaml
 from control.http.exchange import Request, Response
 from control.http.pieces import Body, Pieces, whole
+from kube.json_object import Object
 from kube.resources import by_path
 from kube.schema import wire
 
 _YAML = (*YAML_TYPES, "application/apply-patch+yaml")
-Object = dict[str, Any]
 T = TypeVar("T")
 _FIELDS = dict[str, msgspec.Raw]
 _BREAKS = re.compile(rb"\n *")
@@ -31,7 +31,7 @@ MOST_UNPACKED = 16 << 20
 
 
 def sent(request: Request) -> Any:
-    """Return the value that a request carried, None where there is none to show."""
+    """Return the value that a request carried, None if there is none to show."""
     info = request.info
     resource = by_path(info.group, info.version, info.resource) if info.is_resource and not info.subresource else None
     expected = (resource.api_version, resource.kind) if resource is not None else ("", "")
@@ -43,7 +43,7 @@ def compressed(answer: Response) -> bool:
 
 
 def answered(answer: Response) -> Any:
-    """Return the value of an answer that others may have written, None where there is none to show."""
+    """Return the value of an answer that others may have written, None if there is none to show."""
     body = whole(answer.body)
     if compressed(answer):
         unpack = zlib.decompressobj(wbits=31)
@@ -56,8 +56,8 @@ def answered(answer: Response) -> Any:
     return _value(body, media_type(answer.content_type.decode("latin-1")), ("", ""))
 
 
-def own(written: Body, content_type: bytes, bare: bool) -> Any:
-    """Return the value of a body that this server wrote, `bare` without managedFields; None where there is none to show."""
+def own(written: Body, content_type: bytes, *, bare: bool) -> Any:
+    """Return the value of a body that this server wrote, `bare` without managedFields; None if there is none to show."""
     kind = media_type(content_type.decode("latin-1"))
     if kind != "application/json":
         return _value(whole(written), kind, ("", ""))
@@ -108,7 +108,7 @@ def _without(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read(value: bytes | bytearray | msgspec.Raw, shape: type[T]) -> T | None:
-    """Return JSON's parts, undecoded; None where it has another shape."""
+    """Return JSON's parts, undecoded; None if it has another shape."""
     try:
         return msgspec.json.decode(value, type=shape)
     except msgspec.ValidationError:

@@ -1,10 +1,9 @@
 """Audit events of requests: started when the user is known, completed with the response.
 
-A stream's or an upgraded connection's end comes later than its answer; it is recorded when its last chunk is sent or its
-splice is over.
+The end of a stream or of an upgraded connection is recorded when its last chunk is sent or the connection is closed.
 
-Lines with large bodies are made outside the event loop, and the request waits for its own: what a client does once it has an
-answer comes after that answer's line, and no more bodies wait to be written than there are requests.
+Lines with large bodies are encoded outside the event loop, and a request waits for its own line: so later requests of the
+client are logged after it, and no more bodies are queued than there are requests.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from control import offload
-from control.auth.audit import Auditor, Note
+from control.auth.audit import AuditContext, Auditor
 from control.auth.user import AuthzAttributes, UserInfo
 from control.http.exchange import Answer, Request, Response, Stream
 from control.http.pieces import Body
@@ -21,7 +20,7 @@ from control.requestinfo import RequestInfo
 from control.server import audit_bodies
 from control.weight import weight
 
-_NOTE, _BODY = "audit", "audit body"
+_BODY = "audit body"
 
 
 def begin(auditor: Auditor | None, request: Request, info: RequestInfo, user: UserInfo) -> None:
@@ -43,42 +42,40 @@ def begin(auditor: Auditor | None, request: Request, info: RequestInfo, user: Us
     uri = f"{request.path}?{query}" if query else request.path
     client = request.extensions.get("scope", {}).get("client")
     sources = [client[0]] if client else []
-    request.extensions[_NOTE] = auditor.begin(attributes, request.audit_id, uri, sources, request.header(b"user-agent"))
-
-
-def note_of(request: Request) -> Note | None:
-    found: Note | None = request.extensions.get(_NOTE)
-    return found
+    request.note = auditor.begin(attributes, request.audit_id, uri, sources, request.header(b"user-agent"))
 
 
 def waits(request: Request) -> bool:
-    """Say whether `settled` has something to wait for, which is rare: a coroutine costs more than the question."""
-    note = note_of(request)
+    """Return whether `settled` has something to wait for, which is rare: a coroutine costs more than the question."""
+    note = request.note
     return note is not None and bool(note.pending)
 
 
 async def settled(request: Request) -> None:
-    """Wait until a request's events are where they have to be before it goes on; raises StatusError."""
-    note = note_of(request)
+    """Wait until a request's events are where they have to be before it continues; raises StatusError."""
+    note = request.note
     if note is not None:
         await note.settled()
 
 
 def keep(request: Request, body: Body) -> None:
     """Keep an answer's own body as it is before line breaks are put into it and it is compressed, for what `end` shows."""
-    note = note_of(request)
+    note = request.note
     if note is not None and note.shows_response(200):
         request.extensions[_BODY] = body
 
 
 def end(request: Request, answer: Answer) -> None:
-    """Note the answer, and arrange for the end of what goes on after it."""
-    note = note_of(request)
+    """Note the answer, and arrange for the end of what continues after it."""
+    note = request.note
     if note is None:
         return
     own = request.extensions.pop(_BODY, None)
     if isinstance(answer, Response):
-        _stage(note, request, "ResponseComplete", answer.status, answer, own)
+        if note.shows_request or note.shows_response(answer.status):
+            _stage(note, request, "ResponseComplete", answer.status, answer, own)
+        else:
+            note.stage("ResponseComplete", answer.status)
     elif isinstance(answer, Stream):
         _stage(note, request, "ResponseStarted", answer.status)
         answer.chunks = _until_end(answer.chunks, note, answer.status)
@@ -98,7 +95,7 @@ def end(request: Request, answer: Answer) -> None:
 
 
 def _stage(
-    note: Note, request: Request, name: str, code: int, answer: Response | None = None, own: Body | None = None
+    note: AuditContext, request: Request, name: str, code: int, answer: Response | None = None, own: Body | None = None
 ) -> None:
     """Write the first stage that shows bodies: at once where they are small."""
     if answer is not None and not note.shows_response(code):
@@ -111,7 +108,7 @@ def _stage(
         bare = note.verdict.omit_managed_fields
         if answer is None:
             return None
-        return audit_bodies.answered(answer) if own is None else audit_bodies.own(own, answer.content_type, bare)
+        return audit_bodies.answered(answer) if own is None else audit_bodies.own(own, answer.content_type, bare=bare)
 
     size = request.weight if note.shows_request else 0
     if answer is not None:
@@ -128,18 +125,18 @@ def _stage(
 
     async def write() -> None:
         user = getattr(request, "user", None)
-        for wait in note.write(await offload.apart(user.name if user is not None else "", line)):
+        for wait in note.write(await offload.complete(user.name if user is not None else "", line)):
             await wait
 
     if note.wants(name):
         note.later(write())
 
 
-def _sent(note: Note, request: Request) -> Any:
+def _sent(note: AuditContext, request: Request) -> Any:
     return audit_bodies.sent(request) if note.shows_request and request.sent else None
 
 
-async def _until_end(chunks: AsyncIterator[bytes], note: Note, status: int) -> AsyncIterator[bytes]:
+async def _until_end(chunks: AsyncIterator[bytes], note: AuditContext, status: int) -> AsyncIterator[bytes]:
     try:
         async for chunk in chunks:
             yield chunk

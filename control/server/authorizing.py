@@ -1,4 +1,4 @@
-"""Authorization of requests: once before the handler, and again if a request does more than its verb says.
+"""Authorization of requests: once before the handler, and again if a request does more than its verb implies.
 
 An update or apply of what is not there is a `create` (upstream's handlers/update.go, withAuthorization), and so is an upgrade
 that runs something in a container (pkg/registry/core/pod/rest/authorize.go).
@@ -38,7 +38,7 @@ def attributes(request: Request, info: RequestInfo, user: UserInfo, verb: str = 
 
 
 async def require(authorizer: Authorizer, request: Request, verb: str) -> None:
-    """Raise 403 where a request's user may not do another verb than its own to what the request names."""
+    """Raise 403 if a request's user may not do another verb than its own to what the request names."""
     if request.info.verb == verb:
         return  # the pipeline has asked
     asked = attributes(request, request.info, request.user, verb)

@@ -1,4 +1,4 @@
-"""ComponentStatuses: not stored, but asked of the parts at the moment of the request (deprecated, and still asked for)."""
+"""ComponentStatuses (deprecated): not stored; each request checks the components."""
 
 from __future__ import annotations
 

@@ -9,16 +9,14 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Iterable
-from typing import Any
 
 import msgspec
 
 from control.custom.definitions import Definitions, version_rank
 from control.registry.served import served
 from control.resource_metrics.objects import RESOURCES as METRICS
+from kube.json_object import Object
 from kube.resources import RESOURCES, Resource
-
-Object = dict[str, Any]
 
 # Upstream's order of groups in /apis (kube-aggregator's priorities).
 _PRIORITY = (
@@ -117,7 +115,7 @@ class Discovery:
         return dict(sorted(found.items(), key=lambda item: _rank(item[0])))
 
     def document(self, path: str, aggregated: str = "") -> tuple[bytes, str] | None:
-        """Return a document and its ETag, None where nothing is there. `aggregated`: "", "v2" or "v2beta1"."""
+        """Return a document and its ETag, None if nothing is there. `aggregated`: "", "v2" or "v2beta1"."""
         path = "/" + path.strip("/")  # each spelling of a path is one document
         key = f"{path}#{aggregated}"
         _ = self.by_version  # forgets documents that are no longer true
@@ -131,7 +129,7 @@ class Discovery:
 
     def _make(self, path: str, aggregated: str) -> Object | None:
         if aggregated and path in ("/api", "/apis"):
-            return self._aggregated(path == "/api", aggregated)
+            return self._aggregated(core=path == "/api", version=aggregated)
         parts = path.strip("/").split("/")
         if path == "/api":
             clients = [{"clientCIDR": "0.0.0.0/0", "serverAddress": ""}]
@@ -181,7 +179,7 @@ class Discovery:
         api_version = f"{group}/{version}" if group else version
         return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": api_version, "resources": shown}
 
-    def _aggregated(self, core: bool, version: str) -> Object:
+    def _aggregated(self, *, core: bool, version: str) -> Object:
         groups = {"": ["v1"]} if core else self.groups()
         items = []
         for group, versions in groups.items():

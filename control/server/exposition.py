@@ -67,7 +67,7 @@ class Exposition:
     def _state(self) -> Iterator[Any]:
         from prometheus_client.core import GaugeMetricFamily
 
-        told = version()
+        build_info = version()
         build = GaugeMetricFamily(
             "kubernetes_build_info",
             "What this server is; the value is 1.",
@@ -75,7 +75,7 @@ class Exposition:
                     "compiler", "platform"],
         )  # fmt: skip
         names = ("major", "minor", "gitVersion", "gitCommit", "gitTreeState", "buildDate", "goVersion")
-        build.add_metric([told[name] for name in (*names, "compiler", "platform")], 1)
+        build.add_metric([build_info[name] for name in (*names, "compiler", "platform")], 1)
         yield build
         gates = GaugeMetricFamily(
             "kubernetes_feature_enabled", "Whether a feature is on, by its stage.", labels=["name", "stage"]

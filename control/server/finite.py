@@ -17,7 +17,7 @@ from starlette.exceptions import HTTPException
 
 from control.auth.token_signer import TokenSigner
 from control.http import encodings
-from control.http.negotiate import Aggregated, Wanted, aggregated_version, negotiate
+from control.http.negotiate import Aggregated, MediaTypeOptions, aggregated_version, negotiate
 from control.server.discovery import Discovery
 from control.server.health import Health
 from kube import errors
@@ -46,9 +46,9 @@ def version() -> dict[str, str]:
 
 
 def build(
-    health: Health, discovery: Discovery, signer: TokenSigner, told: Mapping[str, Callable[[], bytes]]
+    health: Health, discovery: Discovery, signer: TokenSigner, metrics: Mapping[str, Callable[[], bytes]]
 ) -> FastAPI:
-    """Make the application; `told` are paths that answer in the exposition format."""
+    """Make the application; `metrics` are documents by path, in the exposition format."""
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, redirect_slashes=False)
 
     @app.exception_handler(HTTPException)
@@ -71,8 +71,8 @@ def build(
             return _discovered(discovery, path, request)
         if top == "openapi":
             return await _openapi(path, request, discovery)
-        if path in told:
-            return Response(told[path](), media_type="text/plain; version=0.0.4; charset=utf-8")
+        if path in metrics:
+            return Response(metrics[path](), media_type="text/plain; version=0.0.4; charset=utf-8")
         if path == "/.well-known/openid-configuration":
             return _json(signer.discovery())
         if path == "/openid/v1/jwks":
@@ -96,22 +96,22 @@ def _discovered(discovery: Discovery, path: str, request: Request) -> Response:
         return Response(encodings.again(data, wanted, "meta_v1"), media_type=wanted.content_type.decode())
     headers = {"ETag": tag, "Vary": "Accept"}
     if request.headers.get("if-none-match") == tag:
-        # A cache merges these headers into what it kept: nothing may be said of a body that is not there.
+        # A cache merges these headers into its entry: they must not describe a body that is missing.
         return Response(status_code=304, headers=headers)
     wanted = negotiate(aggregated.media)
     kind = f"{aggregated.media};g=apidiscovery.k8s.io;v={aggregated};as=APIGroupDiscoveryList"
     return Response(encodings.again(data, wanted, f"apidiscovery_{aggregated}"), media_type=kind, headers=headers)
 
 
-def _negotiated(accept: str) -> Wanted:
+def _negotiated(accept: str) -> MediaTypeOptions:
     try:
-        return negotiate(accept, False)
+        return negotiate(accept, transform=False)
     except errors.StatusError as error:
         raise HTTPException(error.code, error.message) from error
 
 
 async def _openapi(path: str, request: Request, discovery: Discovery) -> Response:
-    """Answer from `control.openapi.serve`, which is imported when somebody first asks for a schema."""
+    """Answer from `control.openapi.serve`, which is imported at the first request of a schema."""
     try:
         serve = importlib.import_module("control.openapi.serve")
     except ModuleNotFoundError:
@@ -141,7 +141,7 @@ def _paths(health: Health, discovery: Discovery) -> list[str]:
 
 
 def _document(value: Any) -> Response:
-    """Answer with line breaks, as upstream does here whoever asks."""
+    """Answer with line breaks, as upstream does here for every client."""
     return Response(msgspec.json.format(msgspec.json.encode(value), indent=2), media_type="application/json")
 
 

@@ -1,4 +1,4 @@
-"""Objects, lists and watch events as bytes in the form a client asked for.
+"""Objects, lists and watch events as bytes in the form a client requested.
 
 The plain form never decodes: an object's bytes go out as the cache holds them, a list is their join (without the items' kind
 and apiVersion, which upstream's typed lists leave to the list's). Protobuf is made once an object and kept beside its JSON.
@@ -9,24 +9,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any, Literal
 
 import msgspec
 
-from control.http.negotiate import Wanted
+from control import offload
+from control.http.negotiate import MediaTypeOptions
 from control.http.pieces import Pieces
 from control.http.yaml_answer import dump_yaml
 from control.registry.columns import Column
 from control.registry.conversion import conversion
 from control.registry.strategy import Strategy
+from control.registry.tables import UNKNOWN
 from control.server.shared_events import SharedEvents
 from control.storage.entry import Entry
-from control.storage.watcher import Notice
+from control.storage.watcher import WatchEvent
 from kube.clock import Clock
 from kube.resources import Resource
 from kube.schema import wire, wire_encode
+from kube.schema.wire_stored import encode_stored
 
 encode = msgspec.json.encode
+_ODD_VALUE = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""Raised by the columns of an object with a value that no body may have, which an older version stored."""
 Include = Literal["None", "Metadata", "Object"]
 _INCLUDE: dict[str, Include] = {"": "Metadata", "Metadata": "Metadata", "Object": "Object"}
 Items = list[bytes]
@@ -36,7 +42,9 @@ _events = SharedEvents()
 class Form:
     """Form of the objects in one response. `include` is the Table option includeObject, `pretty` a list with line breaks."""
 
-    def __init__(self, wanted: Wanted, strategy: Strategy, include: str, clock: Clock, pretty: bool = False) -> None:
+    def __init__(
+        self, wanted: MediaTypeOptions, strategy: Strategy, include: str, clock: Clock, *, pretty: bool = False
+    ) -> None:
         self.wanted, self.strategy, self._clock = wanted, strategy, clock
         # Text of a client, which would be part of the key of each event that is kept.
         self.include: Include = _INCLUDE.get(include, "None")
@@ -80,7 +88,7 @@ class Form:
         if self.wanted.form == "metadata":
             message = wire_encode.framed(_metadata_message(obj))
             return wire_encode.envelope(f"meta.k8s.io/{self.wanted.version}", "PartialObjectMetadata", message)
-        message = wire_encode.framed(wire_encode.encode(obj, resource.module, resource.kind))
+        message = wire_encode.framed(encode_stored(obj, resource.module, resource.kind))
         return wire_encode.envelope(resource.api_version, resource.kind, message)
 
     def _framed(self, entry: Entry) -> bytes:
@@ -89,9 +97,9 @@ class Form:
             return entry.wire
         resource = self.strategy.resource
         obj = self._served(msgspec.json.decode(entry.data))
-        found = wire_encode.framed(wire_encode.encode(obj, resource.module, resource.kind))
+        found = wire_encode.framed(encode_stored(obj, resource.module, resource.kind))
         if self._convert is None:
-            entry.keep_wire(found)
+            entry.cache_protobuf(found)
         return found
 
     def _write(self, value: Any) -> bytes:
@@ -104,24 +112,44 @@ class Form:
         """Show a collection."""
         if not self.plain:
             return self.joined(self.items(entries), metadata).whole()
-        pieces, items = self.as_stored(metadata, empty=not entries)
-        pieces.extend(items(entries))
-        return pieces.whole()
+        objects = [entry.data for entry in entries]
+        return self.stored_list(self.stored_items(objects, sum(map(len, objects))), metadata)
+
+    def stored_list(self, items: bytes, metadata: dict[str, Any]) -> bytes:
+        """Return a collection in the plain form, of what `stored_items` returned."""
+        return b"".join((self._around(metadata)[0], b"{" if items and self.typed else b"", items, b"]}\n"))
+
+    def stored_items(self, objects: Sequence[bytes], size: int) -> bytes:
+        """Return objects as they are stored, `size` bytes together, as items of a collection in the plain form."""
+        typed = self.typed
+        between = b",{" if typed else b","
+        items = between.join([data.removeprefix(typed) for data in objects])
+        if len(items) != size - len(objects) * len(typed) + len(between) * max(0, len(objects) - 1):
+            # Some were stored under another version.
+            items = between.join([data[len(typed) :] for data in self._retyped(objects)])
+        return items
 
     def as_stored(
-        self, metadata: dict[str, Any], empty: bool = False
+        self, metadata: dict[str, Any], *, empty: bool = False
     ) -> tuple[Pieces, Callable[[Sequence[Entry]], Items]]:
         """Return a collection in the plain form without its items, and what makes items of entries."""
+        typed, head = self.typed, self._around(metadata)[0]
+        start = b"{" if typed else b""
+        pieces = Pieces(head if empty else head + start, b"," + start, b"]}\n", len(typed))
+        return pieces, lambda entries: self._retyped([entry.data for entry in entries])
+
+    @property
+    def typed(self) -> bytes:
+        """Return what a stored object begins with and an item of a list does not have; custom ones keep their kind."""
         resource = self.strategy.resource
-        head = self._around(metadata)[0]
-        if not resource.module:  # a custom one: its items keep their kind
-            return Pieces(head, b",", b"]}\n"), lambda entries: [entry.data for entry in entries]
-        typed = b'{"kind":"%b","apiVersion":"%b",' % (resource.kind.encode(), resource.api_version.encode())
+        if not resource.module:
+            return b""
+        return b'{"kind":"%b","apiVersion":"%b",' % (resource.kind.encode(), resource.api_version.encode())
 
-        def items(entries: Sequence[Entry]) -> Items:
-            return [e.data if e.data.startswith(typed) else typed + _untyped(e.data)[1:] for e in entries]
-
-        return Pieces(head if empty else head + b"{", b",{", b"]}\n", len(typed)), items
+    def _retyped(self, objects: Sequence[bytes]) -> Items:
+        """Return objects that all begin with `typed`: some may have been stored under another version."""
+        typed = self.typed
+        return [data if data.startswith(typed) else typed + _untyped(data)[1:] for data in objects]
 
     def items(self, entries: Sequence[Entry]) -> Items:
         """Show objects as items of a collection, for `joined`.
@@ -166,7 +194,7 @@ class Form:
         # A string holds no line break: JSON escapes it.
         return msgspec.json.format(written, indent=2).replace(b"\n", b"\n    ") if self.pretty else written
 
-    def _around(self, metadata: dict[str, Any], empty: bool = False) -> tuple[bytes, bytes]:
+    def _around(self, metadata: dict[str, Any], *, empty: bool = False) -> tuple[bytes, bytes]:
         """Return what stands before and behind the items of a collection that is not in protobuf."""
         resource, after = self.strategy.resource, dict[str, Any]()
         before = {"kind": resource.list_kind, "apiVersion": resource.api_version, "metadata": metadata}
@@ -188,45 +216,57 @@ class Form:
         return b'%b,\n  "%b": [%b' % (head[:-2], key, start), end + b"]\n}"
 
     # -- watch events ---------------------------------------------------------------------------------------------
-    def event(self, notice: Notice) -> bytes:
-        """Show one watch event as a line."""
+    async def written_event(self, user: str, watch_event: WatchEvent) -> bytes:
+        """Return one watch event as a line; that of a large object is written beside the loop, at the user's turn."""
+        written = watch_event.frame is not None and self.wanted.protobuf and self.wanted.form == "object"
+        if self.plain or written or len(watch_event.entry.data) < offload.LARGE:
+            return self.event(watch_event)
+        form, now = self._shared_form(watch_event)
+        write = partial(self._event, watch_event, columns=form[-1])
+        return await _events.get_apart(user, watch_event.entry, form, now, write)
+
+    def event(self, watch_event: WatchEvent) -> bytes:
+        """Return one watch event as a line."""
         if self.plain:
-            return notice.wire
+            return watch_event.wire
         if self.wanted.protobuf and self.wanted.form == "object":
-            return self._wire_event(notice)
+            return self._wire_event(watch_event)
+        form, now = self._shared_form(watch_event)
+        return _events.get(watch_event.entry, form, now, lambda: self._event(watch_event, columns=form[-1]))
+
+    def _shared_form(self, watch_event: WatchEvent) -> tuple[tuple[Any, ...], float]:
+        """Return what an event is kept under beside its object, at last whether it has the columns, and the time."""
         columns = self.wanted.form == "table" and not self._columns_sent
         self._columns_sent = True
-        form = (notice.type, self.strategy, self.wanted, self.include, columns)
-        now = self._clock.now().timestamp()
-        return _events.get(notice.entry, form, now, lambda: self._event(notice, columns))
+        return (watch_event.type, self.strategy, self.wanted, self.include, columns), self._clock.now().timestamp()
 
-    def _event(self, notice: Notice, columns: bool) -> bytes:
+    def _event(self, watch_event: WatchEvent, *, columns: bool) -> bytes:
         if self.wanted.protobuf:
-            return self._wire_event(notice)
-        obj = self._served(notice.entry.obj)
+            return self._wire_event(watch_event)
+        obj = self._served(watch_event.entry.obj)
         if self.wanted.form == "metadata":
             shown = self._partial(obj, "PartialObjectMetadata")
         elif self.wanted.form == "table":
             revision = obj["metadata"].get("resourceVersion", "")
-            rows = [] if notice.type == "BOOKMARK" else [obj]
-            shown = self._table(rows, {"resourceVersion": revision}, columns)
-            if notice.type == "BOOKMARK":
+            rows = [] if watch_event.type == "BOOKMARK" else [obj]
+            shown = self._table(rows, {"resourceVersion": revision}, columns=columns)
+            if watch_event.type == "BOOKMARK":
                 annotations = obj["metadata"].get("annotations")
                 if annotations:
                     row = {"cells": [None] * len(self.strategy.columns), "object": self._partial(obj)}
                     shown["rows"] = [row]
         else:
             shown = obj
-        return self._write({"type": notice.type, "object": shown}) + (b"" if self.wanted.yaml else b"\n")
+        return self._write({"type": watch_event.type, "object": shown}) + (b"" if self.wanted.yaml else b"\n")
 
-    def _wire_event(self, notice: Notice) -> bytes:
+    def _wire_event(self, watch_event: WatchEvent) -> bytes:
         shared = self.wanted.form == "object" and self._convert is None
-        if shared and notice.frame is not None:
-            return notice.frame
-        obj = self._served(msgspec.json.decode(notice.entry.data))
-        frame = wire_encode.watch_frame(notice.type, self._enveloped(obj))
+        if shared and watch_event.frame is not None:
+            return watch_event.frame
+        obj = self._served(msgspec.json.decode(watch_event.entry.data))
+        frame = wire_encode.watch_frame(watch_event.type, self._enveloped(obj))
         if shared:
-            notice.frame = frame
+            watch_event.frame = frame
         return frame
 
     def error(self, status: dict[str, Any]) -> bytes:
@@ -242,7 +282,7 @@ class Form:
         return {**head, "metadata": obj.get("metadata", {})}
 
     def _table(
-        self, objects: Sequence[dict[str, Any]], metadata: dict[str, Any], columns: bool = True
+        self, objects: Sequence[dict[str, Any]], metadata: dict[str, Any], *, columns: bool = True
     ) -> dict[str, Any]:
         # A watch outlives the moment it began: ages count to when a row is made.
         now = self._clock.now()
@@ -250,13 +290,16 @@ class Form:
             "kind": "Table",
             "apiVersion": f"meta.k8s.io/{self.wanted.version}",
             "metadata": metadata,
-            "columnDefinitions": [_definition(c) for c in self.strategy.columns] if columns else [],
+            "columnDefinitions": [_definition(c) for c in self.strategy.columns] if columns else None,
             "rows": [self._row(obj, now) for obj in objects],
         }
 
     def _row(self, obj: dict[str, Any], now: datetime) -> dict[str, Any]:
-        row: dict[str, Any] = {"cells": self.strategy.row(obj, now)}
-        conditions = self.strategy.row_conditions(obj)
+        try:
+            row: dict[str, Any] = {"cells": self.strategy.row(obj, now)}
+            conditions = self.strategy.row_conditions(obj)
+        except _ODD_VALUE:  # the others' rows are shown
+            row, conditions = {"cells": _unknown_cells(obj, self.strategy.columns)}, []
         if conditions:
             row["conditions"] = conditions
         if self.include == "Object":
@@ -269,7 +312,7 @@ class Form:
 
 
 def has_protobuf(resource: Resource) -> bool:
-    """Say whether a resource's objects have a protobuf form: the built-in ones do, custom ones do not."""
+    """Return whether a resource's objects have a protobuf form: the built-in ones do, custom ones do not."""
     return wire.known(resource.module, resource.kind)
 
 
@@ -279,7 +322,12 @@ def _around_wire(version: str, kind: str, metadata: dict[str, Any], items: Items
 
 
 def _metadata_message(obj: dict[str, Any]) -> bytes:
-    return wire_encode.encode({"metadata": obj.get("metadata", {})}, "meta_v1", "PartialObjectMetadata")
+    return encode_stored({"metadata": obj.get("metadata", {})}, "meta_v1", "PartialObjectMetadata")
+
+
+def _unknown_cells(obj: dict[str, Any], columns: Sequence[Column]) -> list[Any]:
+    """Return a row that shows an object's name and nothing else."""
+    return [obj["metadata"].get("name", "") if column.format == "name" else UNKNOWN for column in columns]
 
 
 def _untyped(data: bytes) -> bytes:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from control import offload
 from control.auth.user import Authorizer
 from control.decoding.decode import Decoder, FieldValidation, directive
@@ -12,53 +10,54 @@ from control.http.exchange import Request
 from control.http.negotiate import negotiate
 from control.registry.context import Context
 from control.registry.registry import Registry
-from control.server import auditing, authorizing
+from control.server import authorizing
 from control.server.forms import Form, has_protobuf
-from control.server.listing import Listing
-from control.weight import weight
+from control.server.watch_streams import WatchStreams
 from kube import errors
+from kube.json_object import Object
 from kube.resources import Resource
 
-Object = dict[str, Any]
 MANAGER_LIMIT = 128
 
 
 class HandlerSupport:
     """Dependencies of handlers. `max_body` is in bytes."""
 
-    def __init__(self, registry: Registry, listing: Listing, max_body: int, authorizer: Authorizer) -> None:
-        self.registry, self.listing, self.max_body, self.authorizer = registry, listing, max_body, authorizer
+    def __init__(self, registry: Registry, watches: WatchStreams, max_body: int, authorizer: Authorizer) -> None:
+        self.registry, self.watches, self.max_body, self.authorizer = registry, watches, max_body, authorizer
 
     def form(self, request: Request, resource: Resource) -> Form:
         """Return how this request's answer is to be shown; raises 406."""
         watching = request.info.verb == "watch"
-        wanted = negotiate(request.header(b"accept"), True, has_protobuf(resource), watching)
+        wanted = negotiate(request.header(b"accept"), transform=True, protobuf=has_protobuf(resource), stream=watching)
         return Form(wanted, self.registry.strategy(resource), request.option("includeObject"), self.registry.clock)
 
     def _namespace(self, request: Request, resource: Resource) -> str:
         return request.info.namespace if resource.namespaced else ""
 
     def context(self, request: Request, options: str) -> Context:
-        """Read what the query says of a write; raises 422."""
+        """Parse the options of a write from the query; raises 422."""
         dry_run = request.query.get("dryRun", []) if request.query_string else []
         manager = request.option("fieldManager")
         problems = []
-        if any(value != "All" for value in dry_run):
+        if dry_run and any(value != "All" for value in dry_run):
             problems.append(errors.not_supported("dryRun", dry_run, ("All",)))
         if len(manager) > MANAGER_LIMIT:
             detail = f"may not be more than {MANAGER_LIMIT} bytes"
             problems.append(errors.FieldError("fieldManager", "Too long", detail))
-        if any(not c.isprintable() for c in manager):
+        if not manager.isprintable():
             problems.append(errors.invalid_value("fieldManager", manager, "should only contain printable characters"))
         if problems:
             raise errors.invalid("meta.k8s.io", options, "", problems)
         if not manager:
             agent = request.header(b"user-agent")[:LONGEST].partition("/")[0]
-            manager = "".join(c for c in agent if c.isprintable())[:MANAGER_LIMIT]
-        return self._context(request, bool(dry_run), manager, options)
+            if not agent.isprintable():
+                agent = "".join(c for c in agent if c.isprintable())
+            manager = agent[:MANAGER_LIMIT]
+        return self._context(request, dry_run=bool(dry_run), manager=manager, options=options)
 
-    def _context(self, request: Request, dry_run: bool, manager: str, options: str) -> Context:
-        note = auditing.note_of(request)
+    def _context(self, request: Request, *, dry_run: bool, manager: str, options: str) -> Context:
+        note = request.note
         return Context(
             request.user,
             dry_run,
@@ -71,7 +70,7 @@ class HandlerSupport:
         )
 
     async def require(self, request: Request, verb: str) -> None:
-        """Raise 403 where a request's user may not do another verb than its own to what the request names."""
+        """Raise 403 if a request's user may not do another verb than its own to what the request names."""
         await authorizing.require(self.authorizer, request, verb)
 
     def decoder(self, resource: Resource) -> Decoder:
@@ -85,13 +84,13 @@ class HandlerSupport:
         return await self.decoded_as(self.decoder(resource), request, body, validation)
 
     async def decoded_as(
-        self, decoder: Decoder, request: Request, body: bytes, validation: FieldValidation, check_kind: bool = True
+        self, decoder: Decoder, request: Request, body: bytes, validation: FieldValidation, *, check_kind: bool = True
     ) -> Object:
-        """Return a body as a decoder reads it; raises 400, 415."""
+        """Return a request's body as a decoder reads it; raises 400, 415."""
         kind = request.header(b"content-type")
         work = decoder.decode
         return await offload.run(
-            request.user.name, weight(body, kind), work, body, kind, validation, request.warnings, check_kind
+            request.user.name, request.weight, work, body, kind, validation, request.warnings, check_kind=check_kind
         )
 
 

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping
 
 Check = Callable[[], str | None]
-"""Returns None where all is well, else what is wrong (which is not shown to the outside)."""
+"""Returns None if all is well, else what is wrong (which is not shown to the outside)."""
 
 
 class Health:
@@ -23,7 +23,7 @@ class Health:
         self.finished = asyncio.Event()
         """Set once all steps of the start have been done."""
         self.counts: dict[tuple[str, str, bool], int] = {}
-        """How often a check was found to be so by /metrics/slis."""
+        """Number of outcomes that /metrics/slis has counted, by check, endpoint and outcome."""
 
     def add(self, name: str, check: Check, *, live: bool = False) -> None:
         """Add a check to readiness, and with `live` to liveness too."""
@@ -52,7 +52,7 @@ class Health:
                 yield name, root, passed
 
     def answer(self, path: str, query: Mapping[str, list[str]]) -> tuple[int, str] | None:
-        """Return (status, text) for a health path; None where there is no such check."""
+        """Return (status, text) for a health path; None if there is no such check."""
         root, _, name = path.strip("/").partition("/")
         checks = self.ready if root == "readyz" else self.live
         if name:

@@ -6,6 +6,7 @@ those of everybody.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping
 from urllib.parse import unquote, urlencode
@@ -17,6 +18,8 @@ from control.http.exchange import Response as Answered
 from control.http.pieces import whole
 from control.server.pipeline import Pipeline
 from kube.client import Response, error_of
+from kube.errors import bad_request
+from kube.errors import timeout as timed_out
 
 NOBODY = Credentials()
 
@@ -37,6 +40,8 @@ class InProcessTransport:
         pairs = {b"user-agent": self._agent}
         for name, value in (headers or {}).items():
             pairs[name.lower().encode()] = value.encode()
+        if "%2f" in path.lower():  # decoded, it would lead to another object or to a subresource
+            raise bad_request(f"invalid request path {path}")
         request = Request(method, unquote(path), urlencode(query or {}).encode(), pairs, read)
         return await self._pipeline.answer(request, NOBODY, self._user)
 
@@ -50,14 +55,18 @@ class InProcessTransport:
         body: bytes = b"",
         timeout: float | None = 60,
     ) -> Response:
-        """Send a request and return the whole answer."""
+        """Send a request and return the whole answer; raises StatusError after `timeout` seconds, also for proxies."""
         path, _, more = path.partition("?")
         if more:
             query = {**dict(part.partition("=")[::2] for part in more.split("&")), **(query or {})}
-        answer = await self._answer(method, path, query, headers, body)
-        if isinstance(answer, Stream):
-            chunks = [chunk async for chunk in answer.chunks]
-            return Response(answer.status, _headers(answer), b"".join(chunks))
+        try:
+            async with asyncio.timeout(timeout):
+                answer = await self._answer(method, path, query, headers, body)
+                if isinstance(answer, Stream):
+                    async with _closing(answer) as chunks:
+                        return Response(answer.status, _headers(answer), b"".join([chunk async for chunk in chunks]))
+        except TimeoutError:
+            raise timed_out(f"no answer to {method} {path} within {timeout} seconds") from None
         assert isinstance(answer, Answered)
         return Response(answer.status, _headers(answer), whole(answer.body))
 
@@ -68,15 +77,21 @@ class InProcessTransport:
         if isinstance(answer, Answered):
             raise error_of(answer.status, whole(answer.body))
         assert isinstance(answer, Stream)
-        try:
-            yield answer.chunks
-        finally:
-            close = getattr(answer.chunks, "aclose", None)
-            if close is not None:
-                await close()
+        async with _closing(answer) as chunks:
+            yield chunks
 
     async def close(self) -> None:
         """Nothing is held."""
+
+
+@contextlib.asynccontextmanager
+async def _closing(answer: Stream) -> AsyncIterator[AsyncIterator[bytes]]:
+    try:
+        yield answer.chunks
+    finally:
+        close = getattr(answer.chunks, "aclose", None)
+        if close is not None:
+            await close()
 
 
 def _headers(answer: Answered | Stream) -> dict[str, str]:

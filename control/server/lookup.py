@@ -7,6 +7,7 @@ first whole and then change by change.
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
@@ -16,18 +17,19 @@ from typing import Any
 from control import offload
 from control.auth.setup import Auth
 from control.custom.definitions import Definitions
-from control.pacing import Pace
+from control.pacing import TimeSlice
 from control.registry import creation, updating
 from control.registry.context import SERVER, Context
 from control.registry.registry import Registry
 from control.storage import codec
 from control.storage.entry import Entry
-from control.storage.following import follow
+from control.storage.list_watch import list_and_watch
+from kube import cancellation
+from kube.json_object import Object
 from kube.resources import RESOURCES, Resource, by_kind
 from kube.selectors import LabelSelector
 
 log = logging.getLogger(__name__)
-Object = dict[str, Any]
 BY_TARGET: dict[str, Resource] = {}
 for _resource in RESOURCES:
     BY_TARGET.setdefault(_resource.target, _resource)
@@ -40,15 +42,18 @@ class StoredObjects:
         self.registry = registry
 
     def get(self, target: str, namespace: str, name: str) -> Object | None:
-        """Return an object from memory, None where it is not there."""
+        """Return an object from memory, None if it is not there."""
         entry = self.registry.peek(BY_TARGET[target], namespace, name)
         return None if entry is None else entry.obj
 
     def list(self, target: str, namespace: str = "") -> Iterable[Object]:
         """Return all objects of a namespace ("": of all) from memory."""
         resource = BY_TARGET[target]
+        cached = self.registry.cached(resource)
+        if cached.is_empty:  # as most kinds are that admission lists for each write
+            return ()
         folder = f"{resource.storage_prefix}{namespace}/" if namespace and resource.namespaced else ""
-        return [entry.obj for entry in self.registry.cached(resource).list(folder).entries]
+        return [entry.obj for entry in cached.list(folder).entries]
 
     def count(self, target: str, namespace: str) -> int:
         """Return how many objects a namespace has."""
@@ -58,19 +63,19 @@ class StoredObjects:
     async def each(self, target: str, namespace: str) -> AsyncGenerator[tuple[Object, int]]:
         """Give the objects of a namespace with their bytes, with turns of others in between."""
         resource = BY_TARGET[target]
-        pace = Pace()
+        time_slice = TimeSlice()
         for entry in self.registry.cached(resource).list(f"{resource.storage_prefix}{namespace}/").entries:
-            await pace.step(len(entry.data))
+            await time_slice.step(len(entry.data))
             yield entry.parts(), len(entry.data)
 
     async def indexed(self, target: str, namespace: str, value: str) -> AsyncIterator[Object]:
         """Give the objects of a namespace that are indexed by a value, in random order, with turns of others in between."""
         resource = BY_TARGET[target]
-        pace = Pace()
+        time_slice = TimeSlice()
         entries = list(self.registry.cached(resource).indexed(f"{resource.storage_prefix}{namespace}/", value))
         random.shuffle(entries)
         for entry in entries:
-            await pace.step(len(entry.data))
+            await time_slice.step(len(entry.data))
             yield entry.parts()
 
     async def fresh(self, target: str, namespace: str, name: str) -> Object | None:
@@ -91,7 +96,7 @@ class Lookup(StoredObjects):
     ) -> AsyncIterator[Object]:
         """Give the object of a name, or those of a namespace that a selector matches; custom ones, too.
 
-        Each is decoded when it is asked for, a large one at the user's turn.
+        Each is decoded when it is requested, a large one at the user's turn.
         """
         await self.custom.ready(resource)
         for entry in await self.registry.strategy(resource).view(await self._chosen(resource, namespace, chosen)):
@@ -103,10 +108,10 @@ class Lookup(StoredObjects):
             return [] if entry is None else [entry]
         folder = f"{resource.storage_prefix}{namespace}/" if resource.namespaced else ""
         cached, labels = self.registry.cached(resource), chosen
-        return (await cached.choose(folder, lambda entry: labels.matches(entry.labels), 0, "", False)).entries
+        return (await cached.choose(folder, lambda entry: labels.matches(entry.labels), 0, "", costly=False)).entries
 
     def resource_of(self, api_version: str, kind: str) -> Resource | None:
-        """Return the resource whose objects are of a kind, custom ones too; None where there is none."""
+        """Return the resource whose objects are of a kind, custom ones too; None if there is none."""
         resource = by_kind(api_version, kind)
         if resource is None:
             found = (r for r in self.custom.every() if (r.api_version, r.kind) == (api_version, kind))
@@ -114,14 +119,14 @@ class Lookup(StoredObjects):
         return resource
 
     async def create(self, target: str, obj: Object) -> Object:
-        """Create an object as the server itself; raises 409 where it is there."""
+        """Create an object as the server itself; raises 409 if it is there."""
         namespace = obj["metadata"].get("namespace", "")
         fresh = codec.decode(codec.encode(obj))
         written = await creation.create(self.registry, Context(SERVER), BY_TARGET[target], namespace, fresh)
         return codec.decode(written.data)
 
     async def update_status(self, target: str, obj: Object) -> Object:
-        """Write an object's status if nobody was faster; raises 409."""
+        """Write an object's status if it is unchanged; raises 409."""
         resource, meta = BY_TARGET[target], obj["metadata"]
 
         async def change(old: Object | None) -> Object:
@@ -143,6 +148,11 @@ def _decoded(entry: Entry) -> Object:
     return entry.obj
 
 
+def _read_by_auth(target: str, entry: Entry) -> Object:
+    """Return an object for the authorizers: of a large pod only the references are decoded, not its labels or affinity."""
+    return entry.parts() if target == "pods" else entry.obj
+
+
 async def follow_auth(auth: Auth, registry: Registry, started: asyncio.Event) -> None:
     """Keep the authorizers current until cancelled; `started` is set once they know everything there is."""
     async with asyncio.TaskGroup() as group:
@@ -155,8 +165,10 @@ async def follow_auth(auth: Auth, registry: Registry, started: asyncio.Event) ->
             if waiting == 0:
                 started.set()
 
+        group.create_task(auth.rbac.compilation.run(), name="auth-compilation")
         for target in targets:
-            group.create_task(_follow(auth, registry, target, one_ready), name=f"auth-follows-{target}")
+            work = functools.partial(_follow, auth, registry, target, one_ready)
+            cancellation.start(group, work, f"auth-follows-{target}")
 
 
 async def _follow(auth: Auth, registry: Registry, target: str, ready: Any) -> None:
@@ -165,13 +177,14 @@ async def _follow(auth: Auth, registry: Registry, target: str, ready: Any) -> No
     if cached.unreadable:  # the server starts all the same: what is not known allows nothing
         waiting = False
         ready()
-    async with aclosing(follow(registry.cache, cached)) as updates:
+    async with aclosing(list_and_watch(registry.cache, cached)) as updates:
         async for update in updates:
-            if update.whole:
-                auth.replaced(target, [notice.entry.obj for notice in update.notices])
+            if update.is_list:
+                auth.replaced(target, [_read_by_auth(target, watch_event.entry) for watch_event in update.watch_events])
             else:
-                for notice in update.notices:
-                    auth.changed(target, notice.type, notice.entry.obj)
+                for watch_event in update.watch_events:
+                    auth.changed(target, watch_event.type, _read_by_auth(target, watch_event.entry))
             if waiting:
                 waiting = False
+                await auth.rbac.compilation.settled()
                 ready()

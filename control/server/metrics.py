@@ -1,4 +1,4 @@
-"""The server's own metrics under upstream's names: requests by what they asked, how long they took, what is in flight.
+"""The server's own metrics under upstream's names: requests by verb and resource, their duration, and requests in flight.
 
 Counting happens on every request, so it is a dict look-up and an addition; the client library for the exposition format is
 imported when somebody first scrapes.
@@ -14,7 +14,7 @@ from typing import Any
 from control.auth.authenticators import HEALTH_PATHS
 from control.http.exchange import Answer, Request, Response
 from control.requestinfo import RequestInfo
-from kube.remembering import remembered
+from kube.bounded_cache import bounded_cache
 from kube.resources import by_path
 
 _CONNECTS = frozenset({"exec", "attach", "portforward", "proxy"})
@@ -54,7 +54,7 @@ CUSTOM = "custom resource"
 
 
 def labels_of(request: Request) -> Labels:
-    """Return what a request is counted under; what is not served has no name, so that nobody can make up new ones."""
+    """Return what a request is counted under; unknown resources have no name, so that clients cannot add label values."""
     info = request.info
     apply = info.verb == "patch" and request.headers.get(b"content-type", b"").startswith(b"application/apply-patch")
     verb = "apply" if apply else info.verb
@@ -74,7 +74,7 @@ def _scope(info: RequestInfo) -> str:
     return "namespace" if info.namespace else "cluster"
 
 
-@remembered(4096)
+@bounded_cache(4096)
 def _labels(verb: str, group: str, version: str, resource: str, subresource: str, scope: str) -> Labels:
     word = _VERBS.get(verb, "other")
     known = by_path(group, version, resource)
@@ -122,7 +122,7 @@ class RequestMetrics:
         return {"readOnly": self.reading, "mutating": self.writing}
 
     def observe(self, request: Request, answer: Answer, code: int, seconds: float) -> None:
-        """Count a request that has been answered; the time of a long-running one says nothing and is left out."""
+        """Count a request that has been answered; the duration of a long-running one is not observed."""
         labels = labels_of(request)
         dry_run = "All" if b"dryRun=" in request.query_string else ""
         key = (labels, dry_run, code)
@@ -143,12 +143,12 @@ class RequestMetrics:
         """Yield metric families for prometheus_client."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-        told = ["verb", "dry_run", *_NAMES[1:]]
-        total = CounterMetricFamily("apiserver_request", "Requests answered.", labels=[*told, "code"])
+        label_names = ["verb", "dry_run", *_NAMES[1:]]
+        total = CounterMetricFamily("apiserver_request", "Requests answered.", labels=[*label_names, "code"])
         for (labels, dry_run, code), count in self._requests.items():
             total.add_metric([labels[0], dry_run, *labels[1:], _COMPONENT, str(code)], count)
         yield total
-        yield from self._spreads(told)
+        yield from self._spreads(label_names)
         running = GaugeMetricFamily("apiserver_longrunning_requests", "Watches and such going on.", labels=_NAMES)
         for each, count in self.long_running.items():
             running.add_metric([*each, _COMPONENT], count)
@@ -160,11 +160,11 @@ class RequestMetrics:
             current.add_metric([kind], count)
         yield current
 
-    def _spreads(self, told: list[str]) -> Iterator[Any]:
+    def _spreads(self, label_names: list[str]) -> Iterator[Any]:
         from prometheus_client.core import HistogramMetricFamily
 
         durations = HistogramMetricFamily(
-            "apiserver_request_duration_seconds", "Time to answer a request, in seconds.", labels=told
+            "apiserver_request_duration_seconds", "Time to answer a request, in seconds.", labels=label_names
         )
         # What webhooks and queues took is part of both here; the two differ upstream by that alone.
         sli = HistogramMetricFamily(
@@ -182,7 +182,7 @@ class RequestMetrics:
         yield sizes
 
 
-def exposed(families: Callable[[], Iterator[Any]], process: bool = False) -> bytes:
+def exposed(families: Callable[[], Iterator[Any]], *, process: bool = False) -> bytes:
     """Return metric families in the exposition format; with `process` the process's own numbers too."""
     import prometheus_client
 

@@ -1,8 +1,8 @@
-"""The finite routes behind the pipeline: health at once, all else from an application that is loaded behind the start.
+"""The finite routes behind the pipeline: health checks here, the others in a FastAPI application that is loaded later.
 
-FastAPI takes as long to import as everything else together, and a server has to say that it is ready before it is asked
-for anything else. So health is answered here, and the application is imported in a thread once the server listens; its
-answers are collected and returned whole.
+Importing FastAPI takes as long as the rest of the start, and clients request nothing else before the server is ready. So
+health checks are handled here, and the application is imported in a thread once the server listens; its responses are
+collected and returned whole.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-from control.http.exchange import Answer, Request, Response
+from control import imports
+from control.http.exchange import USER, Answer, Request, Response
 from control.server.health import Health
 from kube import errors
 
@@ -20,9 +21,9 @@ HEALTH = ("healthz", "livez", "readyz")
 
 
 class Mounted:
-    """Serves what is no resource; `make` imports and builds the application.
+    """Handler of paths that are not resources; `make` imports and builds the application.
 
-    `debug` answers below /debug, `pages` /statusz and /flagz; None where there is nothing.
+    `debug` answers below /debug, `pages` /statusz and /flagz; None if there is nothing.
     """
 
     def __init__(
@@ -39,7 +40,7 @@ class Mounted:
     async def load(self) -> Application:
         """Return the application, importing it off the loop the first time."""
         if self._loading is None:
-            self._loading = asyncio.ensure_future(asyncio.to_thread(self._make))
+            self._loading = asyncio.ensure_future(imports.run(self._make))
         return await asyncio.shield(self._loading)
 
     async def __call__(self, request: Request) -> Answer:
@@ -78,6 +79,7 @@ class Mounted:
             "headers": list(request.headers.items()),
             "client": None,
             "server": None,
+            USER: request.user.name,
         }
         answer = Response(500)
         parts: list[bytes] = []

@@ -1,8 +1,7 @@
 """Upstream's error messages for an object that is invalid once it is patched.
 
-A strategic merge patch goes through a converter of its own there, which names no field but only what it could not make of
-what, and the refusal shows the patch as Go prints maps. JSON and merge patches go through the decoder of bodies, and the
-refusal shows the whole patched object.
+Upstream decodes a strategic merge patch with a separate converter, whose messages name types and no fields, and the error
+shows the patch as Go prints maps. JSON and merge patches are decoded like bodies, and the error shows the whole patched object.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from kube.errors import StatusError
 
 
 def unprocessable(shown: str, why: str) -> StatusError:
-    """Return the 422 that shows a patch, or what came of it, and says what is wrong with it."""
+    """Return the 422 with a patch, or the patched object, and the problem."""
     return errors.invalid("", "", "", [errors.invalid_value("patch", shown, why)])
 
 
@@ -33,7 +32,7 @@ def go_text(value: Any) -> str:
 
 
 def decoder_message(error: StatusError, patched: Any, struct: type[msgspec.Struct] | None) -> str:
-    """Return what the decoder of bodies says of a patched object, without naming the kind before it."""
+    """Return the body decoder's message for a patched object, without the kind at its beginning."""
     cause = error.__context__
     if struct is not None and isinstance(cause, msgspec.ValidationError):
         return go_message(cause, patched, struct)
@@ -41,23 +40,24 @@ def decoder_message(error: StatusError, patched: Any, struct: type[msgspec.Struc
 
 
 def converter_message(error: StatusError, patched: Any, struct: type[msgspec.Struct]) -> str:
-    """Return what upstream's converter says of a strategically patched object."""
+    """Return the message of upstream's converter for a strategically patched object."""
     cause = error.__context__
     found = misfit(cause, patched, struct) if isinstance(cause, msgspec.ValidationError) else None
-    if found is None or "date" in found.expected or found.shape.kind == "any":
+    if found is None or "date" in found.expected or found.type.kind in _UNTYPED:
         return decoder_message(error, patched, struct)  # these types read JSON themselves there too
-    given, shape = _KINDS.get(found.got.split(" ")[0], found.got), found.shape
-    if shape.kind == "list":
+    given, type_ = _KINDS.get(found.got.split(" ")[0], found.got), found.type
+    if type_.kind == "list":
         return f"cannot restore slice from {given}"
-    if shape.kind == "map":
+    if type_.kind == "map":
         return f"cannot restore map from {given}"
-    if shape.kind == "struct":
+    if type_.kind == "struct":
         return f"cannot restore struct from: {given}"
     numbers = ("int32", "int64", "float64")
-    if (given in numbers and shape.go in numbers) or (given, shape.go) == ("int64", "string"):
-        return f"cannot convert {given} to {shape.go}"
-    return f"unrecognized type: {shape.go}"
+    if (given in numbers and type_.go in numbers) or (given, type_.go) == ("int64", "string"):
+        return f"cannot convert {given} to {type_.go}"
+    return f"unrecognized type: {type_.go}"
 
 
+_UNTYPED = ("any", "quantity", "int-or-string")
 _KINDS = {"str": "string", "int": "int64", "float": "float64", "array": "slice", "object": "map"}
-"""What Go calls the kinds of JSON values, by msgspec's names of them."""
+"""Go's names of the kinds of JSON values, by msgspec's names of them."""

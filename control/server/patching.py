@@ -2,7 +2,8 @@
 
 `change` applies the patch to whatever the object is at that moment, so that it can be retried when somebody else was
 faster. Where the patch names no resourceVersion it fits every state. A small patch is read once. A large one is read each time,
-when its turn has come: of those that wait for theirs only the bytes are kept.
+when its turn has come: of those that wait for theirs only the bytes are kept. A JSON patch that copies counts as large: a
+hundred operations make a large object of a small one.
 """
 
 from __future__ import annotations
@@ -18,29 +19,25 @@ import msgspec
 from control import offload
 from control.decoding.decode import Decoder, directive, load_json, media_type
 from control.decoding.decode_errors import strict_problems
-from control.decoding.yaml_body import duplicate_keys, load_yaml, strict_error
 from control.http.exchange import Request
-from control.patch.apply import apply
-from control.patch.apply.typed import check, wrong_type
 from control.patch.json_patch import apply_json_patch
 from control.patch.merge_patch import apply_merge_patch
 from control.patch.strategic import strategic_merge
 from control.registry.context import Context
-from control.registry.managed import reset_fields, shape_of
+from control.server.apply_patch import Change, read_apply
 from control.server.patch_refusals import converter_message, decoder_message, go_text, unprocessable
 from control.weight import weight
 from kube import errors
 from kube.errors import StatusError
+from kube.json_object import Object
 from kube.resources import Resource
 from kube.value_count import TooManyValues
 
-Object = dict[str, Any]
 JSON_PATCH = "application/json-patch+json"
 MERGE = "application/merge-patch+json"
 STRATEGIC = "application/strategic-merge-patch+json"
 APPLY = "application/apply-patch+yaml"
 ACCEPTED = ", ".join((JSON_PATCH, MERGE, STRATEGIC, APPLY))
-_Change = Callable[[Object | None], Object]
 ACCEPTED_CUSTOM = ", ".join((JSON_PATCH, MERGE, APPLY))
 
 
@@ -67,6 +64,9 @@ async def read(
         context.operation = "Apply"
     user, size = context.user.name, weight(body, request.header(b"content-type"))
     reading = partial(_read, kind, request, body, resource, decoder, context, now, subresource)
+    if kind == JSON_PATCH and _copies(body):
+        size = offload.LARGE
+        context.size = max(context.size, size)
     if size >= offload.LARGE:
         change = _large(user, request, reading)
     else:
@@ -78,7 +78,12 @@ async def read(
     return Patch(change, kind == APPLY)
 
 
-def _large(user: str, request: Request, reading: Callable[[], _Change]) -> Callable[[Object | None], Awaitable[Object]]:
+def _copies(body: bytes) -> bool:
+    """Return whether a JSON patch may have "copy" operations, of which JSON allows other spellings with escapes."""
+    return b"copy" in body or b"\\" in body
+
+
+def _large(user: str, request: Request, reading: Callable[[], Change]) -> Callable[[Object | None], Awaitable[Object]]:
     warned = False
 
     def work(old: Object | None) -> Object:
@@ -123,9 +128,9 @@ def _read(
     context: Context,
     now: datetime,
     subresource: str,
-) -> _Change:
+) -> Change:
     if kind == APPLY:
-        return _apply(request, body, resource, decoder, context, now, subresource)
+        return read_apply(request, body, resource, decoder, context, now, subresource)
     validation = directive(request.option("fieldValidation"))
     try:
         patch = load_json(body)
@@ -133,7 +138,7 @@ def _read(
         raise errors.too_much(str(error)) from error
     except ValueError as error:
         raise errors.bad_request(f"error decoding patch: {error}") from error
-    told: list[str] = []
+    reported: list[str] = []
     repeated = [] if validation == "Ignore" else _strict_problems(kind, body, patch)
 
     def change(old: Object | None) -> Object:
@@ -162,8 +167,8 @@ def _read(
         if found and validation == "Strict":
             shown = go_text(patch) if kind == STRATEGIC else _text(patched)
             raise unprocessable(shown, "strict decoding error: " + ", ".join(found))
-        if not told:
-            told.extend(found)
+        if not reported:
+            reported.extend(found)
             request.warnings.extend(found)
         return _keep_identity(obj, old, request, resource)
 
@@ -171,7 +176,7 @@ def _read(
 
 
 def _strict_problems(kind: str, body: bytes, patch: Any) -> list[str]:
-    """Return what a patch says twice, and what a JSON patch's operations should not say."""
+    """Return duplicate fields of a patch, and unknown fields of a JSON patch's operations."""
     if kind != JSON_PATCH:
         return strict_problems(body, ())
     unknown = [
@@ -212,97 +217,3 @@ def _keep_identity(obj: Object, old: Object, request: Request, resource: Resourc
     if namespace:
         meta["namespace"] = namespace
     return obj
-
-
-def _apply(
-    request: Request,
-    body: bytes,
-    resource: Resource,
-    decoder: Decoder,
-    context: Context,
-    now: datetime,
-    subresource: str,
-) -> _Change:
-    validation = directive(request.option("fieldValidation"))
-    try:
-        applied = load_yaml(body)
-    except ValueError as error:
-        raise errors.bad_request(f"error decoding YAML: error converting YAML to JSON: {error}") from error
-    if not isinstance(applied, dict):
-        raise errors.bad_request("error decoding YAML: an apply patch is an object")
-    _check_applied(applied, request, resource)
-    # Types are checked on what was sent; the merge works on it as it stands, since leaving out is saying something.
-    unknown: list[str] = []
-    schema, skip = shape_of(resource), reset_fields(resource, subresource)
-    try:
-        checked = decoder.convert(applied, "Warn", unknown, kind=resource.kind)
-    except StatusError as error:
-        if isinstance(error.__context__, msgspec.ValidationError):
-            raise wrong_type(applied, schema, error.__context__) from error
-        raise
-    strange = [problem.removeprefix('unknown field "').removesuffix('"') for problem in unknown]
-    if strange:
-        check(applied, schema, strange)
-    repeated = duplicate_keys(body) if validation != "Ignore" else []
-    if repeated and validation == "Strict":
-        why = f"error converting YAML to JSON: {strict_error(repeated)}"
-        raise errors.bad_request(f"error strict decoding YAML: {why}")
-    request.warnings.extend(repeated)
-    configuration = _same_shape(applied, checked)
-    force = bool(request.flag("force"))
-
-    def change(old: Object | None) -> Object:
-        meta = configuration.get("metadata", {})
-        if old is None and meta.get("uid"):
-            why = f"uid mismatch: the provided object specified uid {meta['uid']}, and no existing object was found"
-            raise errors.conflict(resource.group, resource.plural, request.info.name, why)
-        fresh: Object = msgspec.json.decode(msgspec.json.encode(configuration))
-        result = apply(old, fresh, context.field_manager, force, schema, now, subresource, skip)
-        obj = decoder.convert(result, "Ignore", [])
-        obj.setdefault("metadata", {})["name"] = request.info.name
-        return obj
-
-    return change
-
-
-def _check_applied(applied: Object, request: Request, resource: Resource) -> None:
-    if not applied.get("kind"):
-        raise errors.bad_request("Object 'Kind' is missing in the applied configuration")
-    if applied.get("apiVersion") != resource.api_version or applied["kind"] != resource.kind:
-        raise errors.bad_request(
-            f"the API version and kind in the data ({applied.get('apiVersion')}, {applied['kind']}) do not match those of"
-            f" the request ({resource.api_version}, {resource.kind})"
-        )
-    meta = applied.setdefault("metadata", {})
-    if not isinstance(meta, dict):
-        raise errors.bad_request("metadata is no object")
-    name, namespace = request.info.name, request.info.namespace
-    if meta.get("name") not in (None, "", name):
-        raise errors.bad_request(f"the name of the object ({meta['name']}) does not match the name on the URL ({name})")
-    meta["name"] = name
-    if resource.namespaced:
-        if meta.get("namespace") not in (None, "", namespace):
-            raise errors.bad_request(
-                f"the namespace of the object ({meta['namespace']}) does not match the namespace on the request ({namespace})"
-            )
-        meta["namespace"] = namespace
-
-
-def _same_shape(applied: Any, checked: Any) -> Any:
-    """Return what was applied without the fields that no type knows, its values in their canonical form.
-
-    Nulls and empty values, which a decoded object does not show, stay.
-    """
-    if isinstance(applied, dict):
-        if not isinstance(checked, dict):
-            return applied
-        return {
-            key: _same_shape(value, checked[key]) if key in checked else value
-            for key, value in applied.items()
-            if key in checked or value in (None, "", [], {}, 0, False)
-        }
-    if isinstance(applied, list):
-        if isinstance(checked, list) and len(applied) == len(checked):
-            return [_same_shape(a, c) for a, c in zip(applied, checked, strict=True)]
-        return applied
-    return checked

@@ -1,7 +1,8 @@
 """The way of every request: who is it, whom do they act as, may they, is there room; then the handler; then the answer.
 
 Authentication and authorization come before any other work, also before a body is read. Then a request needs seats in its
-priority level (control/fairness); a watch only until it has begun. Long-running requests (watches, followed logs, upgrades) are
+priority level (control/fairness), but not before its body is complete: slow clients would hold the seats of others. A watch
+needs seats only until it has begun. Long-running requests (watches, logs, proxies, upgrades) are
 not timed; all others have a minute. Whatever goes wrong becomes a Status.
 """
 
@@ -10,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import re
+import math
 import time
 from collections.abc import Callable
 
@@ -21,7 +22,7 @@ from control.auth.authenticators import HEALTH_PATHS
 from control.auth.authorizers import decide
 from control.auth.request_header import Clearing, request_headers
 from control.auth.setup import Auth
-from control.auth.user import Credentials, Decision, UserInfo
+from control.auth.user import SYSTEM_MASTERS, Credentials, Decision, UserInfo
 from control.config import ControlConfig
 from control.fairness.fairness import Fairness
 from control.http.exchange import Answer, Handler, Request, Upgrade, error_response
@@ -32,22 +33,31 @@ from control.server.metrics import RequestMetrics
 from control.storage.store import StoreError
 from kube import duration, errors
 from kube.errors import StatusError
+from kube.exceptions import drop_tracebacks
+from kube.owners import owner_of
 from kube.selectors import FieldSelector
+from kube.step_limit import Limit, Shares, StepTooLong, limited
 from kube.uid import new_uid
 
 log = logging.getLogger(__name__)
 
 _LONG_SUBRESOURCES = frozenset({"exec", "attach", "portforward", "proxy", "log"})
 _READS = frozenset({"get", "list", "watch"})
+_WITH_BODY = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _AS_STORED = (None, b"application/json")
-_IMPERSONATES = re.compile(rb"impersonate-").match
-PATIENCE = 4
-"""What part of its time a request may spend in a queue: a quarter, as upstream's."""
+QUEUE_TIME_DIVISOR = 4
+"""Divisor of a request's timeout for its maximum time in a queue: a quarter, as upstream's."""
+STEP_SECONDS = 1.0
+"""CPU time for which a request may hold the event loop at once; an object of 1 MiB takes some hundredths."""
+SHARE, PAUSE = 0.2, 10.0
+"""Part of all time that long steps of one user's requests may take; seconds until the next request after one was stopped."""
 
 
 def fairness_of(config: ControlConfig) -> Fairness:
     """Return the seats and the queue time limit of a configuration."""
-    return Fairness(config.max_readonly_in_flight + config.max_mutating_in_flight, config.request_timeout / PATIENCE)
+    return Fairness(
+        config.max_readonly_in_flight + config.max_mutating_in_flight, config.request_timeout / QUEUE_TIME_DIVISOR
+    )
 
 
 class Pipeline:
@@ -71,16 +81,21 @@ class Pipeline:
         self.resources, self.finite = resources, finite
         self.fairness, self.metrics, self.list_size, self.auditor = fairness, metrics, list_size, auditor
         self._clearing = Clearing(request_headers(config))
+        self._shares = Shares("requests", STEP_SECONDS, SHARE, PAUSE)
 
     async def answer(self, request: Request, credentials: Credentials, user: UserInfo | None = None) -> Answer:
         """Answer a request. `user` is given by the in-process transport, whose callers need no credentials."""
         start = time.perf_counter()
         answer: Answer
         try:
-            answer = await self._answer(request, credentials, user)
+            limit = Limit(self._shares)
+            work = self._answer(request, credentials, user, limit)
+            # What this process asks itself belongs to work that has limits of its own.
+            answer = await (limited(work, limit) if user is None else work)
         except Exception as error:
             # Not a variable: with its traceback it would keep this frame, and the request, until a garbage collection.
             answer = await _refusal(request, _as_status_error(request, error))
+            drop_tracebacks(error)
         auditing.end(request, answer)
         if auditing.waits(request):
             await auditing.settled(request)
@@ -88,11 +103,15 @@ class Pipeline:
         self.metrics.observe(request, answer, code, time.perf_counter() - start)
         return answer
 
+    def stream_limit(self, request: Request) -> Limit:
+        """Return the limit of the steps that write a request's stream."""
+        return Limit(self._shares, owner_of(request.user.name))
+
     def in_flight(self) -> dict[str, int]:
         """Return how many requests are being served, by kind."""
         return self.metrics.in_flight()
 
-    async def _answer(self, request: Request, credentials: Credentials, user: UserInfo | None) -> Answer:
+    async def _answer(self, request: Request, credentials: Credentials, user: UserInfo | None, limit: Limit) -> Answer:
         headers = request.headers
         given = headers.get(b"audit-id")
         request.audit_id = given.decode("latin-1")[:64] if given else new_uid()
@@ -106,6 +125,7 @@ class Pipeline:
                 auditing.begin(self.auditor, request, request.info, UserInfo(""))
                 await auditing.settled(request)
                 raise
+            limit.owner = owner_of(user.name)
             if self._clearing.wanted:
                 _clear(request, self._clearing)
         info = request.info
@@ -114,22 +134,26 @@ class Pipeline:
         auditing.begin(self.auditor, request, info, user)
         if auditing.waits(request):
             await auditing.settled(request)
-        if any(map(_IMPERSONATES, headers)):
+        if (delay := self._shares.delay(limit.owner)) and not _is_exempt(request, user):
+            raise errors.too_many_requests("too many requests, please try again later", math.ceil(delay))
+        if b"impersonate-" in b" ".join(headers):  # as a part of some name, which `wanted` looks at
             pairs = request.extensions.get("headers") or headers.items()
             whom = impersonation.wanted(pairs)
             if whom is not None:
                 asked = authorizing.attributes(request, info, user)
                 acting = await impersonation.impersonate(asked, whom, self.auth.authorizer)
                 user = acting.user
-                note = auditing.note_of(request)
+                note = request.note
                 if note is not None:
                     note.impersonates(user, acting.constraint)
         request.user = user
         flow = request.flow = self.fairness.flow(user, info)
         await self._authorize(request, info, user)
         handler = self.resources if info.is_resource else self.finite
-        if info.verb != "watch" and _long_running(info, request):
+        if info.verb != "watch" and _long_running(info):
             return _finish(request, await handler(request))
+        if request.collect is not None and request.method in _WITH_BODY:
+            await request.collect(self.config.max_body_bytes)
         width, level = 1, flow.level
         if info.verb == "list" and not level.exempt:
             width = self.fairness.width(self.list_size(info))
@@ -153,9 +177,9 @@ class Pipeline:
     async def _authorize(self, request: Request, info: RequestInfo, user: UserInfo) -> None:
         attributes = authorizing.attributes(request, info, user)
         decision, reason = await decide(self.auth.authorizer, attributes)
-        note = auditing.note_of(request)
+        note = request.note
         if note is not None:
-            note.decided(decision is Decision.ALLOW, reason)
+            note.decided(allowed=decision is Decision.ALLOW, reason=reason)
         if decision is not Decision.ALLOW:
             raise denial.denied(attributes, reason)
 
@@ -188,23 +212,31 @@ def _as_status_error(request: Request, error: Exception) -> StatusError:
     if isinstance(error, StoreError):
         log.error("%s %s (audit %s): %s", request.method, request.path, request.audit_id, error)
         return storage_error(error)
-    if isinstance(error, TimeoutError):
+    if isinstance(error, StepTooLong):
+        log.error("%s %s (audit %s): %s", request.method, request.path, request.audit_id, error)
+    if isinstance(error, TimeoutError | StepTooLong):
         return errors.timeout("request did not complete within the allotted timeout")
     log.error("%s %s (audit %s) failed", request.method, request.path, request.audit_id, exc_info=error)
     return errors.internal(f"{type(error).__name__} while serving the request")
 
 
 async def _refusal(request: Request, error: StatusError) -> Answer:
-    arguments = error, request.header(b"accept"), request.pretty
+    accept = request.header(b"accept")
     if len(error.message) < offload.LARGE:
-        return _finish(request, error_response(*arguments))
+        return _finish(request, error_response(error, accept, pretty=request.pretty))
     # It repeats much of a body, which takes tens of milliseconds to write as YAML.
     user = getattr(request, "user", None)
-    return _finish(request, await offload.apart(user.name if user is not None else "", error_response, *arguments))
+    try:
+        answer = await offload.apart(
+            user.name if user is not None else "", error_response, error, accept, pretty=request.pretty
+        )
+    except StatusError as timeout:
+        answer = error_response(timeout, accept, pretty=request.pretty)
+    return _finish(request, answer)
 
 
 def _clear(request: Request, clearing: Clearing) -> None:
-    """Take off what a front proxy, or somebody in its place, said of the user."""
+    """Remove the user headers of a front proxy, which any client can send."""
     pairs = request.extensions.get("headers")
     if pairs is not None:
         request.extensions["headers"] = [(name, value) for name, value in pairs if not clearing.clears(name)]
@@ -213,13 +245,17 @@ def _clear(request: Request, clearing: Clearing) -> None:
 
 
 def _queried(request: Request, fields: FieldSelector) -> RequestInfo:
-    """Return a request's info with what its query says of it."""
+    """Return a request's info, refined by its query."""
     info = request.info
-    return with_query(info, bool(request.flag("watch")), fields) if info.is_resource and info.verb == "list" else info
+    return (
+        with_query(info, watch=bool(request.flag("watch")), fields=fields)
+        if info.is_resource and info.verb == "list"
+        else info
+    )
 
 
 def requested_timeout(request: Request, limit: float) -> float:
-    """Return the seconds that a request may take: what its `timeout` says, at most `limit`; raises 400."""
+    """Return the timeout of a request in seconds: its `timeout`, at most `limit`; raises 400."""
     text = request.option("timeout")
     if not text:
         return limit
@@ -231,14 +267,14 @@ def requested_timeout(request: Request, limit: float) -> float:
     return min(seconds, limit) if seconds > 0 else limit
 
 
-def _long_running(info: RequestInfo, request: Request) -> bool:
-    if not info.is_resource:
-        return False
-    if info.verb in ("watch", "proxy"):
-        return True
-    if info.subresource == "log":
-        return request.flag("follow") is True
-    return info.subresource in _LONG_SUBRESOURCES
+def _long_running(info: RequestInfo) -> bool:
+    """Return whether a request has neither a timeout nor seats; upstream: BasicLongRunningRequestCheck."""
+    return info.is_resource and (info.verb in ("watch", "proxy") or info.subresource in _LONG_SUBRESOURCES)
+
+
+def _is_exempt(request: Request, user: UserInfo) -> bool:
+    """Return whether a request is served however much time its user has taken: an administrator's, or a health check."""
+    return SYSTEM_MASTERS in user.groups or _health_root(request.path) in HEALTH_PATHS
 
 
 def _health_root(path: str) -> str:

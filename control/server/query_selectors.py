@@ -39,8 +39,17 @@ def weight(*texts: str) -> int:
     return sum(len(text) + TERM * text.count(",") for text in texts)
 
 
+def release(request: Request) -> int:
+    """Drop a request's selectors once a watch has what it needs of them; return the weight of the query, which it keeps."""
+    request.extensions.pop(_KEY, None)
+    labels, fields = request.option("labelSelector"), request.option("fieldSelector")
+    return len(request.query_string) + weight(labels, fields)
+
+
 def _parse(labels: str, fields: str) -> Selectors:
-    return Selectors(selectors.parse_labels(labels), selectors.parse_fields(fields))
+    found = Selectors(selectors.parse_labels(labels), selectors.parse_fields(fields))
+    found.labels.prepare()
+    return found
 
 
 async def naming(request: Request, user: str) -> FieldSelector:

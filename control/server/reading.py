@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from control.http.exchange import Answer, Request, Response
 from control.registry.conversion import conversion
-from control.server import answers, auditing, componentstatus
+from control.server import auditing, componentstatus, query_selectors, responses
 from control.server.handler_support import HandlerSupport
-from control.server.listing import ListOptions, read_options
+from control.server.list_options import ListOptions, read_options
+from control.server.listing import list_page
 from control.weight import weight
 from kube import errors, selectors
 from kube.resources import Resource
@@ -33,7 +34,7 @@ class Reading(HandlerSupport):
             auditing.keep(request, entry.data)
             return Response(200, entry.data)
         form = self.form(request, resource)
-        return await answers.shown(request, form, weight(entry.data), form.entry, entry)
+        return await responses.shown(request, form, weight(entry.data), form.entry, entry)
 
     async def list(self, request: Request, resource: Resource) -> Response:
         """Answer with a collection."""
@@ -41,17 +42,18 @@ class Reading(HandlerSupport):
         form = self.form(request, resource)
         if resource.target == _VIRTUAL:
             chosen = options.predicate() or (lambda entry: True)
-            entries = [entry for entry in await componentstatus.entries(self.registry) if chosen(entry)]
-            return await answers.listed(request, form, entries, {}, self.registry.settings)
-        entries, meta = await self.listing.list(resource, self._namespace(request, resource), options)
-        return await answers.listed(request, form, entries, meta, self.registry.settings)
+            virtual = [entry for entry in await componentstatus.entries(self.registry) if chosen(entry)]
+            return await responses.listed(request, form, virtual, {}, self.registry.settings)
+        entries, meta = await list_page(self.registry, resource, self._namespace(request, resource), options)
+        return await responses.listed(request, form, entries, meta, self.registry.settings)
 
     async def watch(self, request: Request, resource: Resource) -> Answer:
         """Answer with a stream of changes."""
         options = await self.list_options(request, resource)
         options.watch = True
-        form = self.form(request, resource)
-        return await self.listing.watch(resource, self._namespace(request, resource), options, form)
+        form, size = self.form(request, resource), query_selectors.release(request)
+        namespace = self._namespace(request, resource)
+        return await self.watches.open(resource, namespace, options, form, request.user.name, size)
 
     async def list_options(self, request: Request, resource: Resource) -> ListOptions:
         """Read a list's or a watch's options; raises 400.

@@ -18,7 +18,6 @@ from control.http.exchange import Request
 from control.registry import encoded, metadata
 from control.registry.context import Context
 from control.registry.conversion import conversion
-from control.server import auditing
 from control.server.handler_support import HandlerSupport
 from kube.resources import Resource
 
@@ -37,7 +36,7 @@ async def read(server: HandlerSupport, request: Request, resource: Resource, con
     context.size = request.weight
     namespace, name = request.info.namespace if resource.namespaced else "", request.info.name
     if len(body) >= offload.LARGE and encoded.alone(server.registry.strategy(resource)):
-        note = auditing.note_of(request)
+        note = request.note
         if note is not None and note.shows_request:
             await request.document(server.max_body)  # the audit log shows YAML as JSON
         named = encoded.named(resource, server.registry.settings)

@@ -10,28 +10,21 @@ from collections.abc import Sequence
 
 import msgspec
 
-from control.http import relay
+from control.http import http1
 from control.http.accept import LONGEST
 from control.http.exchange import Answer, Request, Response
 from control.http.negotiate import negotiate
 from control.node_dialer import NodeDialer, endpoint_of
-from control.pacing import Pace
+from control.pacing import TimeSlice
 from control.registry.registry import Registry
-from control.resource_metrics.objects import (
-    GROUP,
-    RESOURCES,
-    MetricsStrategy,
-    Object,
-    node_metrics,
-    outline,
-    pod_metrics,
-)
+from control.resource_metrics.objects import GROUP, RESOURCES, MetricsStrategy, node_metrics, outline, pod_metrics
 from control.resource_metrics.scraper import Scraper
 from control.server.forms import Form
-from control.server.listing import ListOptions, read_options
+from control.server.list_options import ListOptions, read_options
 from control.storage.entry import Entry
-from control.storage.selecting import chosen
+from control.storage.selection import select_entries
 from kube import errors
+from kube.json_object import Object
 from kube.resources import Resource, by_path
 
 BODY_LIMIT = 8 * 1024 * 1024
@@ -73,7 +66,7 @@ class ResourceMetrics:
         return Response(200, form.list(entries, {}), form.wanted.content_type)
 
     async def _measured(self, resource: Resource, namespace: str, name: str, options: ListOptions) -> list[Object]:
-        """Return the metrics of what is asked for, as far as there are any."""
+        """Return the metrics of what is requested, as far as there are any."""
         registry = self._registry
         core = by_path("", "v1", resource.plural)
         assert core is not None
@@ -97,7 +90,7 @@ class ResourceMetrics:
 async def _outlines(
     registry: Registry, core: Resource, namespace: str, name: str, options: ListOptions
 ) -> list[Object]:
-    """Return of the pods or nodes that are asked for what their metrics are made with."""
+    """Return of the pods or nodes that are requested what their metrics are made with."""
     cached, predicate = registry.cached(core), options.predicate()
     if name:
         entry = cached.get(core.key(namespace, name))
@@ -105,10 +98,10 @@ async def _outlines(
     else:
         entries = cached.list(f"{core.storage_prefix}{namespace}/" if namespace and core.namespaced else "").entries
     if predicate is not None:
-        entries, _ = await chosen(entries, predicate, options.costly)
-    found, pace = list[Object](), Pace()
+        entries, _ = await select_entries(entries, predicate, costly=options.costly)
+    found, time_slice = list[Object](), TimeSlice()
     for entry in entries:
-        await pace.step(len(entry.data))
+        await time_slice.step(len(entry.data))
         found.append(outline(entry.data))
     return found
 
@@ -131,9 +124,11 @@ class _Fetch:
         try:
             host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
             headers = [(b"Accept", b"text/plain")]
-            writer.write(relay.request_head("GET", "/metrics/resource", f"{host}:{endpoint.port}", headers, False))
-            head = await relay.read_head(reader)
-            body = await relay.whole(head, reader, writer, BODY_LIMIT)
+            writer.write(
+                http1.request_head("GET", "/metrics/resource", f"{host}:{endpoint.port}", headers, upgrade=False)
+            )
+            head = await http1.read_head(reader)
+            body = await http1.whole(head, reader, writer, BODY_LIMIT)
         finally:
             writer.close()
         if head.status != 200:

@@ -1,7 +1,7 @@
 """Routes requests for resources: finds the handler of a path and a method, or the error.
 
-What verbs do is in `reading`, `writing` and `deleting`. Subresources, kinds that can only be created (reviews) and groups that
-are not stored have handlers of their own, which are given as tables (`control.server.subresources`).
+The verbs are implemented in `reading`, `writing` and `deleting`. Subresources, kinds that can only be created (reviews) and
+groups that are not stored have their own handlers, which are passed as tables (`control.server.subresources`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Handler = Callable[[Request, Resource], Awaitable[Answer]]
 
 @dataclass(frozen=True, slots=True)
 class Handlers:
-    """The handlers of what is no verb on a stored object."""
+    """Handlers of subresources, reviews, and groups that are not stored."""
 
     subresources: Mapping[tuple[str, str], Mapping[str, Handler]] = field(default_factory=dict)
     """By resource target and subresource, then by verb."""
@@ -81,7 +81,8 @@ class ResourceServer:
             raise errors.path_not_found()
         return await self._dispatch(request, resource, info)
 
-    async def _dispatch(self, request: Request, resource: Resource, info: RequestInfo) -> Answer:
+    def _dispatch(self, request: Request, resource: Resource, info: RequestInfo) -> Awaitable[Answer]:
+        """Return the work of the request's verb: no coroutine of its own, which each request would pay for."""
         verb = info.verb
         warning = self._registry.strategy(resource).api_warning
         if warning:
@@ -91,27 +92,27 @@ class ResourceServer:
         if verb in ("update", "patch") and not info.name:
             raise errors.method_not_allowed()
         if verb == "get":
-            return await self._verbs.get(request, resource)
+            return self._verbs.get(request, resource)
         if verb == "list":
-            return await self._verbs.list(request, resource)
+            return self._verbs.list(request, resource)
         if verb == "watch":
-            return await self._verbs.watch(request, resource)
+            return self._verbs.watch(request, resource)
         if verb == "create":
             if resource.verbs == CREATE_ONLY:
                 review = self._handlers.reviews.get(resource.target)
                 if review is None:
                     raise errors.path_not_found()
-                return await review(request, resource)
+                return review(request, resource)
             if info.name:
                 raise errors.method_not_allowed()
-            return await self._verbs.create(request, resource)
+            return self._verbs.create(request, resource)
         if verb == "update":
-            return await self._verbs.update(request, resource, info.subresource)
+            return self._verbs.update(request, resource, info.subresource)
         if verb == "patch":
-            return await self._verbs.patch(request, resource, info.subresource)
+            return self._verbs.patch(request, resource, info.subresource)
         if verb == "delete":
-            return await self._verbs.delete(request, resource)
-        return await self._verbs.delete_collection(request, resource)
+            return self._verbs.delete(request, resource)
+        return self._verbs.delete_collection(request, resource)
 
     async def _subresource(self, request: Request, resource: Resource, info: RequestInfo) -> Answer:
         handlers = self._handlers.subresources.get((resource.target, info.subresource))
@@ -127,9 +128,9 @@ class ResourceServer:
 
 
 def _is_namespace(resource: Resource, info: RequestInfo) -> bool:
-    """Say whether a request is for the very Namespace that it was authorised in.
+    """Return whether a request is for the Namespace object in which it was authorized.
 
-    /namespaces/a is authorised in a, but so is /namespaces/a/namespaces/b, which is no path that there is.
+    /namespaces/a is authorized in a, but so is /namespaces/a/namespaces/b, which is not a valid path.
     """
     one = info.deprecated_watch or info.verb not in ("list", "watch")
     return resource.target == "namespaces" and info.name == info.namespace and one

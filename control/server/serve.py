@@ -27,7 +27,7 @@ BACKLOG = 2048
 
 
 def tls_context(config: ControlConfig) -> ssl.SSLContext:
-    """Return the server's TLS settings: a client certificate is asked for, and may be missing."""
+    """Return the server's TLS settings: a client certificate is requested, and may be missing."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls_settings.apply(context, config.tls_cipher_suites, config.tls_min_version)
     context.load_cert_chain(config.cert_file, config.key_file)
@@ -69,7 +69,7 @@ class Listener:
         self._ticker: asyncio.Task[None] | None = None
 
     def bind(self) -> None:
-        """Take the address, without accepting yet; raises OSError where somebody else has it."""
+        """Bind the address, without accepting yet; raises OSError if it is in use."""
         self._sockets = [_bind(self._config.bind_address, self._config.port)]
 
     async def start(self) -> None:

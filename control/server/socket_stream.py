@@ -1,4 +1,4 @@
-"""An answer that comes in pieces as the messages of a WebSocket, for clients that ask for a pod's log that way.
+"""An answer that comes in pieces as the messages of a WebSocket, for clients that request a pod's log that way.
 
 Each piece is one message: bytes under `binary.k8s.io` and without a subprotocol, base64 text under `base64.binary.k8s.io`.
 What the client says is read for its pings and its goodbye alone. Upstream: apimachinery, httpstream/wsstream/stream.go.
@@ -18,24 +18,26 @@ from websockets.server import ServerProtocol
 from control.http.accept import LONGEST
 from control.http.exchange import Request, Response, Stream, Upgrade
 from control.http.protocol import ApiProtocol
-from kube.serving.frames import FRAME_CHUNK, ControlFrames, SessionTurn, SessionTurns
+from kube.serving.frames import FRAME_CHUNK, ControlFrames, FrameCounter, SessionYield
 
 _BINARY, _TEXT = "binary.k8s.io", "base64.binary.k8s.io"
 _NORMAL, _POLICY_VIOLATION = 1000, 1008
+_MOST_FROM_CLIENT = 64 << 10
+"""Bytes of a client's message, of which none is used: an unfinished frame is held whole."""
 _GOODBYE = 1.0
 """Seconds that a client has to answer the close."""
 
 
 def wants_socket(request: Request) -> bool:
-    """Say whether a request asks for a WebSocket."""
+    """Return whether a request is for a WebSocket."""
     tokens = request.headers.get(b"connection", b"")[:LONGEST].lower().replace(b" ", b"").split(b",")
     return b"upgrade" in tokens and request.headers.get(b"upgrade", b"").lower() == b"websocket"
 
 
-def over_socket(request: Request, stream: Stream, turns: SessionTurns) -> Upgrade:
-    """Give a stream's chunks to the client of a WebSocket request, and say goodbye at their end.
+def over_socket(request: Request, stream: Stream, session_yield: SessionYield) -> Upgrade:
+    """Give a stream's chunks to the client of a WebSocket request, and close it at their end.
 
-    `turns` is what sessions share that leave the event loop to each other.
+    `session_yield` is what sessions share that leave the event loop to each other.
     """
 
     async def splice(protocol: ApiProtocol) -> Response | None:
@@ -47,7 +49,7 @@ def over_socket(request: Request, stream: Stream, turns: SessionTurns) -> Upgrad
             await stream.chunks.aclose()  # type: ignore[attr-defined]
             return Response(400, b"the WebSocket's handshake cannot be answered\n", b"text/plain; charset=utf-8")
         ended = asyncio.Event()
-        heard = _Heard(socket, protocol, ended, turns)
+        heard = _Heard(socket, protocol, ended, session_yield)
         transport = protocol.takeover(heard.add, ended.set)
         transport.write(greeting)
 
@@ -87,11 +89,11 @@ class _Heard:
     """Frames from a client: read a little at a time, pings are answered, and too many bytes are rejected."""
 
     def __init__(
-        self, socket: ServerProtocol, protocol: ApiProtocol, ended: asyncio.Event, turns: SessionTurns
+        self, socket: ServerProtocol, protocol: ApiProtocol, ended: asyncio.Event, session_yield: SessionYield
     ) -> None:
         self._socket, self._protocol, self._ended = socket, protocol, ended
         self._data, self._more = bytearray(), asyncio.Event()
-        self._turn, self._control = SessionTurn(turns), ControlFrames()
+        self._frames, self._control = FrameCounter(session_yield), ControlFrames()
 
     def add(self, data: bytes) -> None:
         """Take what came; the connection is read on when that has been looked at."""
@@ -123,12 +125,12 @@ class _Heard:
         await self._protocol.flow.drain()
         if not all(control) or any(frame.opcode is Opcode.CLOSE for frame in frames):
             self._ended.set()
-        await self._turn.count(len(frames))
+        await self._frames.count(len(frames))
 
 
 def _greet(request: Request, chosen: str) -> tuple[ServerProtocol, bytes | None]:
-    """Return the socket and the answer to its handshake; None where there is nothing to agree to."""
-    socket = ServerProtocol()
+    """Return the socket and the answer to its handshake; None if there is nothing to agree to."""
+    socket = ServerProtocol(max_size=_MOST_FROM_CLIENT)
     lines = ["GET / HTTP/1.1"]
     for name, value in request.headers.items():
         if name != b"sec-websocket-protocol":

@@ -14,13 +14,12 @@ from control.http.exchange import Request, Response
 from control.registry import creation, encoded, updating
 from control.registry.context import Context, Written
 from control.registry.conversion import conversion
-from control.server import answers, auditing, patching, replacing
+from control.server import patching, replacing, responses
 from control.server.handler_support import HandlerSupport
 from control.weight import weight
 from kube import errors
+from kube.json_object import Object
 from kube.resources import Resource
-
-Object = dict[str, Any]
 
 
 class Writing(HandlerSupport):
@@ -33,20 +32,20 @@ class Writing(HandlerSupport):
         if len(await request.body(self.max_body)) >= offload.LARGE and encoded.creates(
             self.registry.strategy(resource)
         ):
-            return await answers.written(request, form, await self._create_large(request, context, resource), 201)
+            return await responses.written(request, form, await self._create_large(request, context, resource), 201)
         obj = await self.decoded(request, resource)
         context.size = request.weight
         stored = resource
         if (found := conversion(resource)) is not None:
             stored, obj, context.requested = found.stored, found.to_stored(obj), resource
         written = await creation.create(self.registry, context, stored, self._namespace(request, resource), obj)
-        return await answers.written(request, form, written, 201)
+        return await responses.written(request, form, written, 201)
 
     async def _create_large(self, request: Request, context: Context, resource: Resource) -> Written:
         """Create an object without looking at it here: the helper process does."""
         validation = directive(request.option("fieldValidation"))
         namespace, now = self._namespace(request, resource), self.registry.clock.now()
-        note = auditing.note_of(request)
+        note = request.note
         if note is not None and note.shows_request:
             await request.document(self.max_body)  # the audit log shows YAML as JSON
 
@@ -84,7 +83,7 @@ class Writing(HandlerSupport):
             if error.not_found and uid:  # a client that names the UID gets a conflict: it is another object, or none
                 raise gone() from error
             raise
-        return await answers.written(request, form, written, 201 if written.created else 200)
+        return await responses.written(request, form, written, 201 if written.created else 200)
 
     async def patch(self, request: Request, resource: Resource, subresource: str = "") -> Response:
         """Patch an object: 200, or 201 where an apply made it."""
@@ -114,4 +113,4 @@ class Writing(HandlerSupport):
             subresource=subresource,
             create_missing=patch.creates and not subresource,
         )
-        return await answers.written(request, form, written, 201 if written.created else 200)
+        return await responses.written(request, form, written, 201 if written.created else 200)

@@ -1,7 +1,7 @@
 """/statusz and /flagz: what this process is and how it was started, for people; as JSON for tools that ask in full.
 
 As upstream's component-base has them (KEP-4827, KEP-4828; beta in v1.36): plain text unless `Accept` names group, version
-and kind of the structured form; JSON asked for otherwise is 406. Flags that hold secrets do not exist: all are names
+and kind of the structured form; JSON requested otherwise is 406. Flags that hold secrets do not exist: all are names
 of files, addresses and numbers.
 """
 
@@ -28,7 +28,7 @@ from kube.errors import StatusError
 COMPONENT = "kube-apiserver"
 GROUP, VERSIONS = "config.k8s.io", ("v1beta1", "v1alpha1")
 PATHS = ("/flagz", "/healthz", "/livez", "/metrics", "/readyz", "/statusz", "/version")
-"""Where to look further."""
+"""Further endpoints that /statusz lists."""
 _WARNING = (
     "Warning: This endpoint is not meant to be machine parseable, has no formatting compatibility guarantees "
     "and is for debugging purposes only."
@@ -70,15 +70,15 @@ class ZPages:
         }
 
     def _status_text(self) -> str:
-        told = self._status()
-        seconds = told["uptimeSeconds"]
+        status = self._status()
+        seconds = status["uptimeSeconds"]
         lines = (
             f"Started: {self._started:%a %b %e %H:%M:%S UTC %Y}",
             f"Up: {seconds // 3600} hr {seconds // 60 % 60:02} min {seconds % 60:02} sec",
-            f"Go version: {told['goVersion']}",
-            f"Binary version: {told['binaryVersion']}",
-            f"Emulation version: {told['emulationVersion']}",
-            f"Paths: {' '.join(told['paths'])}",
+            f"Go version: {status['goVersion']}",
+            f"Binary version: {status['binaryVersion']}",
+            f"Emulation version: {status['emulationVersion']}",
+            f"Paths: {' '.join(status['paths'])}",
         )
         return "\n".join(("", f"{COMPONENT} statusz", _WARNING, "", *lines, ""))
 
@@ -97,7 +97,7 @@ def shown_flags(config: ControlConfig) -> Mapping[str, str]:
 
 
 def wanted_version(accept: str, kind: str) -> str:
-    """Return the version of the structured form that is asked for, "" for text; raises 406."""
+    """Return the version of the structured form that is requested, "" for text; raises 406."""
     offers = clauses(accept)
     for media, given in offers:
         if media in ("text/plain", "text/*", "*/*"):

@@ -1,6 +1,6 @@
-"""The file that holds a snapshot, whichever engine it was taken from: a database of the SQLite engine with one row a key.
+"""Snapshot files of both engines: a database of the SQLite engine with one row a key.
 
-So a snapshot of etcd can be restored into SQLite and the other way round, and any SQLite tool can look into one.
+A snapshot of etcd can be restored into SQLite and vice versa, and any SQLite tool can read one.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class Summary:
     size: int
     """Bytes."""
     taken: float
-    """When, in seconds since 1970."""
+    """Time of the snapshot in seconds since 1970."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One key of a snapshot; `ttl` is what it has left to live in seconds, 0 for ever."""
+    """One key of a snapshot; `ttl` is the remaining time to live in seconds, 0 without expiry."""
 
     key: str
     value: bytes
@@ -43,7 +43,7 @@ class Entry:
 
 
 def write(path: Path, items: Sequence[Item], revision: int, lifetimes: Mapping[str, int]) -> None:
-    """Write keys as they were at a revision to a new file of mode 0600, whole or not at all; blocks."""
+    """Write the keys of a revision to a new file of mode 0600, atomically; blocks."""
     partial = path.with_name(path.name + ".partial")
     partial.unlink(missing_ok=True)
     try:
@@ -54,7 +54,7 @@ def write(path: Path, items: Sequence[Item], revision: int, lifetimes: Mapping[s
             newest = max(revision, schema.newest_revision(connection))
             connection.execute("UPDATE marks SET revision = ?", (newest,))
             connection.execute("COMMIT")
-            # One file, without a log beside it.
+            # One file, without a log.
             connection.execute("PRAGMA journal_mode = DELETE")
         sync(partial)
         os.replace(partial, path)
@@ -71,7 +71,7 @@ def _rows(
     taken: set[int] = set()
     for item in items:
         at = item.revision
-        if at in taken:  # written by others, several keys in one transaction: SQLite has one key a revision
+        if at in taken:  # upstream may write several keys in one transaction; SQLite has one key a revision
             revision = at = revision + 1
         taken.add(at)
         left = lifetimes.get(item.key)
@@ -79,7 +79,7 @@ def _rows(
 
 
 def summary(path: Path) -> Summary:
-    """Describe a snapshot; raises Corrupt for what is none. Blocks."""
+    """Return a summary of a snapshot; raises Corrupt if the file is not a snapshot. Blocks."""
     with _opened(path) as connection:
         (keys,) = connection.execute(f"SELECT count(*) FROM ({_NEWEST})").fetchone()  # noqa: S608 - constants
         revision = schema.newest_revision(connection)
@@ -88,7 +88,7 @@ def summary(path: Path) -> Summary:
 
 
 def read(path: Path) -> tuple[int, list[Entry]]:
-    """Return a snapshot's revision and keys, without those whose time to live is over; raises Corrupt. Blocks."""
+    """Return a snapshot's revision and keys, without expired ones; raises Corrupt. Blocks."""
     with _opened(path) as connection:
         if (found := connection.execute("PRAGMA integrity_check(1)").fetchone()[0]) != "ok":
             raise Corrupt(f"the snapshot {path} is damaged: {found}")

@@ -1,8 +1,8 @@
-"""The watch cache: every resource's objects in memory, kept current by one watch of the store.
+"""The watch cache: the objects of all resources in memory, kept current by one watch of the store.
 
-One watch over /registry/ feeds all resources, so there is one order of events and one revision that says how fresh
-everything is; a batch from the store reaches all watchers in the same turn of the event loop. Reads that must not be
-stale ask the store for its revision and wait until the cache has come that far (`wait_current`, `wait_fresh`).
+One watch of /registry/ serves all resources, so there is one order of events and one revision for the whole cache; a batch
+from the store reaches all watchers in the same iteration of the event loop. Consistent reads request the store's revision
+and wait until the cache has reached it (`wait_current`, `wait_fresh`).
 """
 
 from __future__ import annotations
@@ -11,29 +11,32 @@ import asyncio
 import heapq
 import itertools
 import logging
-from collections.abc import Callable
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import aclosing
 
 from control.storage.entry import Fields
 from control.storage.resource_cache import ResourceCache
-from control.storage.store import Compacted, Event, FutureRevision, Item, Store, StoreError, Unavailable
+from control.storage.store import Compacted, Event, FutureRevision, Item, Store, StoreError, Unavailable, prefix_end
 from kube.clock import SYSTEM, Clock
+from kube.collecting import uncollected
+from kube.loops import Loops
 
 log = logging.getLogger(__name__)
 
 ROOT = "/registry/"
 PAGE = 2000
 BOOKMARK_SECONDS = 60.0
-FORGET_SECONDS = 5.0
-"""Between removals of changes that are older than RING_SECONDS: after a load no further change would remove them."""
-REREAD_SECONDS = 3.0
-"""How often values that could not be decrypted are read again: upstream asks a plugin that failed every three seconds."""
+DROP_SECONDS = 5.0
+"""Interval in which changes older than KEPT_SECONDS are dropped, also if no new changes arrive."""
+RETRY_SECONDS = 3.0
+"""Interval in which values that could not be decrypted are read again, like upstream's retries of a failed plugin."""
 FRESH_SECONDS = 3.0
-"""Seconds that a read waits for a revision until it fails as too large, as upstream does."""
+"""Seconds that a read waits for a revision, like upstream; after that the revision is reported as too large."""
 
 
 class WatchCache:
-    """Give it its resources, then `run` it; `wait_ready` returns when the first listing is in."""
+    """Register resources, then `run` it; `wait_ready` returns after the first listing."""
 
     def __init__(self, store: Store, clock: Clock = SYSTEM) -> None:
         self.store, self.clock = store, clock
@@ -42,7 +45,7 @@ class WatchCache:
         self._loading: dict[str, list[Event]] = {}
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
         self._count = itertools.count()
-        self._starts = 0
+        self._generation = 0
         self._ready = asyncio.Event()
         self._request_progress: Callable[[], None] = lambda: None
 
@@ -55,10 +58,10 @@ class WatchCache:
     async def add_resource(
         self, prefix: str, kind: str, api_version: str, fields: Fields = lambda obj: {}
     ) -> ResourceCache:
-        """Register a resource while running, and load what the store has of it."""
+        """Register a resource while running, and load its objects from the store."""
         await self._ready.wait()
         while True:
-            start = self._starts
+            start = self._generation
             cache = ResourceCache(self.store, prefix, kind, api_version, fields, lambda: self.revision, self.clock)
             late: list[Event] = []
             self._loading[prefix] = late
@@ -68,26 +71,34 @@ class WatchCache:
                 continue
             finally:
                 del self._loading[prefix]
-            if start != self._starts:
-                continue  # the cache started over meanwhile: `late` may have a gap
-            cache.load(page.items, page.revision)
+            if start != self._generation:
+                continue  # the cache has been reloaded meanwhile: `late` may have a gap
+            listed = cache.loading()
+            listed.add(page.items)
+            cache.load(listed, page.revision)
             for event in late:
                 cache.apply(event)
             self._resources[prefix] = cache
             return cache
 
     def remove_resource(self, prefix: str) -> None:
-        """Forget a resource and end its watches."""
+        """Remove a resource and end its watches."""
         cache = self._resources.pop(prefix, None)
-        if cache is not None:  # an empty one is false
+        if cache is not None:  # an empty cache is false
             cache.end_watches()
 
-    # -- following the store --------------------------------------------------------------------------------------
+    # -- watching the store ---------------------------------------------------------------------------------------
     async def run(self) -> None:
-        """Follow the store until cancelled; after a gap everything is listed anew and watchers must start again."""
-        bookmarks = asyncio.create_task(self._tell_progress(), name="cache-bookmarks")
-        rereading = asyncio.create_task(self._reread(), name="cache-rereads")
-        forgetting = asyncio.create_task(self._forget_old(), name="cache-old-changes")
+        """Watch the store until cancelled; after a gap all resources are listed again and all watches end."""
+        loops = Loops(self.clock)
+        tasks = [
+            asyncio.create_task(loops.run(name, work), name=name)
+            for name, work in (
+                ("bookmarks of watches", self._send_bookmarks),
+                ("values that cannot be decrypted", self._retry_unreadable),
+                ("old changes of the watch cache", self._drop_old_changes),
+            )
+        ]
         try:
             while True:
                 try:
@@ -100,9 +111,8 @@ class WatchCache:
                         cache.end_watches(Compacted(self.revision, self.revision + 1))
                     await self.clock.sleep(0.2)
         finally:
-            bookmarks.cancel()
-            rereading.cancel()
-            forgetting.cancel()
+            for task in tasks:
+                task.cancel()
             for cache in self._resources.values():
                 cache.end_watches()
 
@@ -114,22 +124,25 @@ class WatchCache:
         return self._ready.is_set()
 
     async def _load(self) -> None:
-        self._starts += 1
-        items: dict[str, list[Item]] = {prefix: [] for prefix in self._resources}
-        page = await self.store.list(ROOT, limit=PAGE)
+        self._generation += 1
+        listed = {prefix: cache.loading() for prefix, cache in self._resources.items()}
+        revision, last = 0, ""
         while True:
-            for item in page.items:
-                if (prefix := self._prefix_of(item.key)) in items:
-                    items[prefix].append(item)
+            page = await self.store.list(ROOT, revision, last, PAGE, counted=False)
+            with uncollected():
+                for prefix, items in self._by_prefix(page.items):
+                    if prefix in listed:
+                        listed[prefix].add(items)
             if not page.more:
                 break
-            page = await self.store.list(ROOT, revision=page.revision, start_after=page.items[-1].key, limit=PAGE)
-        if not self._resources.keys() <= items.keys():
-            return await self._load()  # a resource came while the listing was made without it
-        for prefix, found in items.items():
+            revision, last = page.revision, page.items[-1].key
+        if not self._resources.keys() <= listed.keys():
+            return await self._load()  # a resource was registered during the listing, which does not have it
+        for prefix, found in listed.items():
             if (cache := self._resources.get(prefix)) is not None:
                 cache.load(found, page.revision)
-        self._arrive(page.revision)
+        self.revision = page.revision  # lower than before, if the store was replaced by an older copy
+        self._advance_to(page.revision)
         self._ready.set()
 
     async def _follow(self) -> None:
@@ -138,14 +151,24 @@ class WatchCache:
             async for batch in watch:
                 for event in batch.events:
                     prefix = self._prefix_of(event.key)
-                    # The revision moves with each event, so that a bookmark or a list made in between is right.
+                    # The revision increases with each event, so that bookmarks and lists between events are correct.
                     self.revision = event.revision
                     if prefix is not None:
                         self._resources[prefix].apply(event)
                     for loading, late in self._loading.items():
                         if event.key.startswith(loading):
                             late.append(event)
-                self._arrive(batch.revision)
+                self._advance_to(batch.revision)
+
+    def _by_prefix(self, items: Sequence[Item]) -> Iterator[tuple[str, Sequence[Item]]]:
+        """Split a page, which is in key order, into those of each registered prefix."""
+        start = 0
+        while start < len(items):
+            prefix, end = self._prefix_of(items[start].key), start + 1
+            if prefix is not None:
+                end = bisect_left(items, prefix_end(prefix), end, key=lambda item: item.key)
+                yield prefix, items[start:end]
+            start = end
 
     def _prefix_of(self, key: str) -> str | None:
         """Return the registered prefix of a key: two or three folders deep (/registry/services/specs/)."""
@@ -156,7 +179,7 @@ class WatchCache:
         return prefix if third and (prefix := key[:third]) in self._resources else None
 
     # -- freshness ------------------------------------------------------------------------------------------------
-    def _arrive(self, revision: int) -> None:
+    def _advance_to(self, revision: int) -> None:
         self.revision = max(self.revision, revision)
         while self._waiting and self._waiting[0][0] <= self.revision:
             future = heapq.heappop(self._waiting)[2]
@@ -164,7 +187,7 @@ class WatchCache:
                 future.set_result(None)
 
     async def wait_fresh(self, revision: int, timeout: float = FRESH_SECONDS) -> None:
-        """Wait until the cache shows a revision; raises FutureRevision when it does not come in time."""
+        """Wait until the cache has reached a revision; raises FutureRevision after the timeout."""
         if self.revision >= revision and self._ready.is_set():
             return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -177,40 +200,42 @@ class WatchCache:
                 await future
         except TimeoutError as error:
             if self.revision >= revision and self._ready.is_set():
-                return  # it came, while the loop was blocked so long that both were due at once
+                return  # the event loop was blocked: the revision and the timeout arrived in the same iteration
             raise FutureRevision(revision, self.revision) from error
         finally:
-            if waiting in self._waiting:  # timed out or cancelled: a revision that never comes would keep it for ever
+            if waiting in self._waiting:  # after a timeout or cancellation: the revision may never be reached
                 self._waiting.remove(waiting)
                 heapq.heapify(self._waiting)
 
     async def wait_current(self) -> int:
-        """Wait until the cache shows all that was acknowledged before the call, and return the revision."""
-        await self.wait_fresh(await self.store.current_revision())
+        """Wait until the cache has all writes that were acknowledged before the call, and return the revision."""
+        revision = await self.store.current_revision()
+        if self.revision < revision or not self._ready.is_set():  # else there is nothing to wait for
+            await self.wait_fresh(revision)
         return self.revision
 
-    async def _tell_progress(self) -> None:
+    async def _send_bookmarks(self) -> None:
         while True:
             await self.clock.sleep(BOOKMARK_SECONDS)
             for cache in tuple(self._resources.values()):
-                cache.tell_progress()
+                cache.send_bookmarks()
 
-    async def _forget_old(self) -> None:
+    async def _drop_old_changes(self) -> None:
         while True:
-            await self.clock.sleep(FORGET_SECONDS)
+            await self.clock.sleep(DROP_SECONDS)
             for cache in tuple(self._resources.values()):
-                cache.forget_old()
+                cache.recent.drop_old()
 
     # -- values that cannot be decrypted --------------------------------------------------------------------------
     def check_readable(self) -> str | None:
-        """Say which values cannot be decrypted; None where all can."""
+        """Return a message about values that cannot be decrypted; None if there are none."""
         keys = [key for cache in self._resources.values() for key in cache.unreadable]
         return f"{len(keys)} values cannot be decrypted, {keys[0]} among them" if keys else None
 
-    async def _reread(self) -> None:
-        """Read values again that could not be decrypted, until they can."""
+    async def _retry_unreadable(self) -> None:
+        """Read values that could not be decrypted again until they can be."""
         while True:
-            await self.clock.sleep(REREAD_SECONDS)
+            await self.clock.sleep(RETRY_SECONDS)
             for cache in tuple(self._resources.values()):
                 for key in tuple(cache.unreadable):
                     try:

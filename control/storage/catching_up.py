@@ -1,7 +1,7 @@
 """Health check: the watch cache has caught up after the store was unavailable.
 
 After an outage the store may answer long before the cache's watch continues, and consistent reads time out until then. So a
-server is ready again only when its cache shows what the store has.
+server is ready again only when its cache has the store's current revision.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ PAUSE = 0.2
 
 
 class CatchingUp:
-    """A check of readiness; `trouble` says what is wrong with the store, None where nothing is."""
+    """A readiness check; `trouble` returns the store's error, None if it works."""
 
     def __init__(self, cache: WatchCache, trouble: Callable[[], str | None]) -> None:
         self._cache, self._trouble = cache, trouble
         self._behind = asyncio.Event()
 
     def check(self) -> str | None:
-        """Return why reads cannot be answered; None where they can."""
+        """Return why reads would fail; None if they succeed."""
         if not self._cache.ready:
             return "the watch cache is not filled"
         if self._trouble() is not None:
@@ -31,7 +31,7 @@ class CatchingUp:
         return "the watch cache is catching up with the store" if self._behind.is_set() else None
 
     async def run(self) -> None:
-        """After each outage wait until the cache shows what the store has; runs until cancelled."""
+        """After each outage wait until the cache has the store's current revision; runs until cancelled."""
         while True:
             await self._behind.wait()
             try:

@@ -1,10 +1,10 @@
-"""Stored values: an object's JSON, laid out so that its resourceVersion can be written in without decoding.
+"""Stored values: an object's JSON with its resourceVersion at a fixed position, where it is inserted without decoding.
 
-An object does not know its own revision when it is stored; the revision is added whenever it is read. `encode` therefore
+The revision of a write is not known before it is stored, so it is inserted whenever the object is read. `encode` therefore
 puts `kind`, `apiVersion` and `metadata` first, and `resourceVersion` first in metadata, where `with_revision` replaces
-the digits between two quotes: a regular expression on the first bytes and one copy. Values that others wrote (an
-upstream API server with JSON storage on the same etcd) have another order and take the slow way, decode and encode, and become
-what this server would have stored (foreign.py).
+the digits between two quotes: a regular expression on the first bytes and one copy. Values written by others (an upstream
+API server with JSON storage on the same etcd) have another order. They are decoded, converted (upstream_objects.py) and
+encoded.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from control.storage.foreign import as_stored_here
+from control.storage.upstream_objects import convert_upstream
 
 _TEXT = rb'"[^"\\]*(?:\\.[^"\\]*)*"'
 _HEAD = re.compile(rb'\{"kind":%b,"apiVersion":%b,"metadata":\{"resourceVersion":"(\d*)"' % (_TEXT, _TEXT))
@@ -23,7 +23,7 @@ _decoder = msgspec.json.Decoder()
 
 
 def encode(obj: dict[str, Any]) -> bytes:
-    """Return the bytes to store for an object; whatever resourceVersion it carries is left out."""
+    """Return the bytes to store for an object, without its resourceVersion."""
     metadata = {"resourceVersion": "", **(obj.get("metadata") or {})}
     metadata["resourceVersion"] = ""
     ordered = {"kind": obj.get("kind", ""), "apiVersion": obj.get("apiVersion", ""), "metadata": metadata}
@@ -33,8 +33,13 @@ def encode(obj: dict[str, Any]) -> bytes:
     return _encoder.encode(ordered)
 
 
+def head(kind: str, api_version: str) -> bytes:
+    """Return the bytes of a kind's stored values up to the resourceVersion, which is empty there."""
+    return encode({"kind": kind, "apiVersion": api_version}).removesuffix(b'"}}')
+
+
 def decode(value: bytes) -> dict[str, Any]:
-    """Return an object as a new dict; raises msgspec.DecodeError for what is not a JSON object."""
+    """Return an object as a new dict; raises msgspec.DecodeError if the value is not a JSON object."""
     obj = _decoder.decode(value)
     if not isinstance(obj, dict):
         raise msgspec.DecodeError(f"a stored value must be a JSON object, not {type(obj).__name__}")
@@ -45,7 +50,7 @@ def with_revision(value: bytes, revision: int) -> bytes:
     """Return the object's bytes with metadata.resourceVersion set to a revision."""
     head = _HEAD.match(value)
     if head is None:
-        head = _HEAD.match(value := encode(as_stored_here(decode(value))))
+        head = _HEAD.match(value := encode(convert_upstream(decode(value))))
         assert head is not None
     start, end = head.span(1)
     return b"%b%d%b" % (value[:start], revision, value[end:])

@@ -1,8 +1,9 @@
-"""When history is forgotten: every five minutes, what is older than five minutes; sooner if there is very much of it.
+"""Compaction of the store every five minutes, up to the revision of five minutes ago; earlier if there is too much history.
 
-The rhythm is upstream's (--etcd-compaction-interval=5m): a client that was away for less can resume its watch and finish a
-paged list. Engine-neutral: it only records which revision was current when, and asks the store to compact. The record is in
-the store: a server that is restarted more often than every five minutes would else never compact.
+The interval is upstream's (--etcd-compaction-interval=5m): a client that was disconnected for less can resume its watch and
+finish a paged list. The compactor works with any engine: it records the current revision with its time, and calls the store's
+`compact`. The record is in the store; otherwise a server that is restarted more often than every five minutes would never
+compact.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ log = logging.getLogger(__name__)
 INTERVAL_SECONDS = 300.0
 CHECK_SECONDS = 30.0
 MAX_REVISIONS = 200_000
-"""Revisions kept at most, whatever their age: some hundred MB of pods."""
+"""Maximum number of revisions, whatever their age: some hundred MB of pods."""
 
 KEY = "/compaction"
-"""Place of the record in the store, beside the resources (/registry/)."""
+"""Key of the record, outside of the resources (/registry/)."""
 
 
 class Record(msgspec.Struct):
@@ -34,7 +35,7 @@ class Record(msgspec.Struct):
 
 
 class Compactor:
-    """Run it beside the store, in one process of those that share it (two only cost a refused request)."""
+    """Compacts the store, in one of the processes that share it (a second one only causes rejected requests)."""
 
     def __init__(self, store: Store, clock: Clock = SYSTEM, max_revisions: int = MAX_REVISIONS) -> None:
         self._store, self._clock, self._max = store, clock, max_revisions
@@ -60,13 +61,13 @@ class Compactor:
                 log.warning("compaction will be tried again: %s", error)
 
     async def _resume(self, revision: int, now: float) -> tuple[int, float]:
-        """Return the recorded revision, and since when on this clock; `revision` and `now` without a record."""
+        """Return the recorded revision and its time on this clock; `revision` and `now` without a record."""
         found = await self._store.get(KEY)
         if found is not None:
             with contextlib.suppress(msgspec.DecodeError):
                 record = msgspec.json.decode(found.value, type=Record)
                 age = self._clock.now().timestamp() - record.at
-                # The wall clock may have been set, or the store restored, meanwhile.
+                # Meanwhile the wall clock may have been set, or the store restored.
                 return min(record.revision, revision), now - min(max(age, 0.0), INTERVAL_SECONDS)
         await self._record(revision)
         return revision, now

@@ -1,10 +1,9 @@
-"""Encryption at rest: the ciphers, and which keys of the store are encrypted how. `encrypted_store` puts it before an
-engine.
+"""Encryption at rest: the ciphers, and the providers of each key of the store. `encrypted_store` applies it to an engine.
 
-The bytes are upstream's: `k8s:enc:<provider>:v1:<key>:` and then the cipher text, with the storage key as additional
-data where the cipher takes some (a value copied to another key does not decrypt). The first provider of a resource
-writes, all of them read; `identity` is plain text. `kms/` has those that ask a plugin for their keys; what a file
-says is read by `encryption_configuration`.
+The format is upstream's: `k8s:enc:<provider>:v1:<key>:` and then the ciphertext, with the storage key as additional
+authenticated data if the cipher supports it (a value copied to another key does not decrypt). The first provider of a
+resource encrypts, all of them decrypt; `identity` is plain text. `kms/` has the providers whose keys a plugin encrypts;
+`encryption_configuration` parses the configuration file.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _PREFIX = b"k8s:enc:"
 
 
 class EncryptionError(StoreError):
-    """The configuration cannot be used, or a value cannot be decrypted with the keys that are there."""
+    """The configuration cannot be used, or a value cannot be decrypted with the configured keys."""
 
 
 class Provider(Protocol):
@@ -68,7 +67,7 @@ class Gcm:
 
 @dataclass(frozen=True, slots=True)
 class Cbc:
-    """AES-CBC with PKCS#7 padding and a random vector of 16 bytes before the text; it proves nothing of integrity."""
+    """AES-CBC with PKCS#7 padding and a random IV of 16 bytes before the text; it does not protect integrity."""
 
     prefix: bytes
     secret: bytes
@@ -88,13 +87,13 @@ class Cbc:
 
 @dataclass(frozen=True, slots=True)
 class Secretbox:
-    """XSalsa20 and Poly1305 with a random nonce of 24 bytes before the text; the storage key is no part of it, as upstream."""
+    """XSalsa20 and Poly1305 with a random nonce of 24 bytes before the text, as in upstream without the storage key."""
 
     prefix: bytes
     secret: bytes
 
     def encrypt(self, value: bytes, key: bytes) -> bytes:
-        from nacl.secret import SecretBox  # 20 ms of start-up that only those who chose it need
+        from nacl.secret import SecretBox  # 20 ms of start-up that only this provider needs
 
         return bytes(SecretBox(self.secret).encrypt(value))
 
@@ -109,14 +108,14 @@ class Secretbox:
 
 
 @runtime_checkable
-class Learning(Provider, Protocol):
-    """A provider whose keys somebody else has: it has to be started, and asks for the key of a value before it decrypts it."""
+class RemoteKeyProvider(Provider, Protocol):
+    """A provider whose keys are in another process: it is started, and fetches the key of a value before decryption."""
 
     problem: str | None
 
     async def start(self) -> None: ...
-    async def learn(self, value: bytes) -> None: ...
-    async def follow(self, clock: Clock) -> None: ...
+    async def fetch_key(self, value: bytes) -> None: ...
+    async def poll_status(self, clock: Clock) -> None: ...
     async def close(self) -> None: ...
     def stale(self, value: bytes) -> bool: ...
 
@@ -126,13 +125,13 @@ class Encryption:
 
     def __init__(self, rules: Sequence[tuple[str, Sequence[Provider]]]) -> None:
         self.rules = rules
-        found = {id(p): p for _, providers in rules for p in providers if isinstance(p, Learning)}
-        self.learning: tuple[Learning, ...] = tuple(found.values())
+        found = {id(p): p for _, providers in rules for p in providers if isinstance(p, RemoteKeyProvider)}
+        self.remote: tuple[RemoteKeyProvider, ...] = tuple(found.values())
 
     async def start(self) -> None:
-        """Make all providers ready that ask others for their keys; raises the first one's EncryptionError."""
+        """Start all providers with remote keys; raises the first one's EncryptionError."""
         failures: list[EncryptionError] = []
-        for provider in self.learning:
+        for provider in self.remote:
             try:
                 await provider.start()
             except EncryptionError as error:
@@ -141,20 +140,20 @@ class Encryption:
             raise failures[0]
 
     async def close(self) -> None:
-        for provider in self.learning:
+        for provider in self.remote:
             await provider.close()
 
     def check(self) -> str | None:
-        """Say what is wrong with the plugins; None where nothing is."""
-        return next((p.problem for p in self.learning if p.problem), None)
+        """Return the error of a plugin; None if all work."""
+        return next((p.problem for p in self.remote if p.problem), None)
 
-    async def learn(self, key: str, stored: bytes) -> None:
-        """Get what `open` needs for a value; raises EncryptionError."""
+    async def fetch_key(self, key: str, stored: bytes) -> None:
+        """Fetch the key for `decrypt`; raises EncryptionError."""
         if not stored.startswith(_PREFIX):
             return
         for provider in self.providers(key):
-            if isinstance(provider, Learning) and stored.startswith(provider.prefix):
-                await provider.learn(stored[len(provider.prefix) :])
+            if isinstance(provider, RemoteKeyProvider) and stored.startswith(provider.prefix):
+                await provider.fetch_key(stored[len(provider.prefix) :])
 
     def providers(self, key: str) -> Sequence[Provider]:
         for prefix, providers in self.rules:
@@ -162,19 +161,19 @@ class Encryption:
                 return providers
         return ()
 
-    def seal(self, key: str, value: bytes) -> bytes:
+    def encrypt(self, key: str, value: bytes) -> bytes:
         """Return what to store for a value."""
         providers = self.providers(key)
         if not providers:
             return value
         return providers[0].prefix + providers[0].encrypt(value, key.encode())
 
-    def open(self, key: str, stored: bytes) -> bytes:
-        """Return the value of what is stored; EncryptionError where no key fits."""
+    def decrypt(self, key: str, stored: bytes) -> bytes:
+        """Return the decrypted value; raises EncryptionError if no key fits."""
         if not stored.startswith(_PREFIX):
             providers = self.providers(key)
             if stored and providers and not any(isinstance(p, Identity) for p in providers):
-                # As upstream: what is not encrypted is only believed where the configuration says so.
+                # As in upstream: plain text is accepted only if the configuration has the identity provider.
                 raise EncryptionError(f"{key} is stored as plain text, and no identity provider is configured for it")
             return stored
         for provider in self.providers(key):
@@ -186,7 +185,7 @@ class Encryption:
         raise EncryptionError(f"{key} is encrypted with a key that is not configured")
 
     def stale(self, key: str, stored: bytes) -> bool:
-        """Say whether a value is stored in another way than it would be now."""
+        """Return whether a value would be encrypted with another key or provider now."""
         providers = self.providers(key)
         if not providers:
             return stored.startswith(_PREFIX)
@@ -195,4 +194,4 @@ class Encryption:
             return stored.startswith(_PREFIX)
         if not stored.startswith(writer.prefix):
             return True
-        return isinstance(writer, Learning) and writer.stale(stored[len(writer.prefix) :])
+        return isinstance(writer, RemoteKeyProvider) and writer.stale(stored[len(writer.prefix) :])

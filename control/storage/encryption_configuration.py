@@ -1,6 +1,6 @@
-"""EncryptionConfiguration (apiserver.config.k8s.io): what is encrypted, with which keys.
+"""EncryptionConfiguration (apiserver.config.k8s.io): the encrypted resources and their keys.
 
-What cannot be meant is refused in one sentence with the field, before anything is stored with it.
+Invalid configurations are rejected with the field in the message, before any value is encrypted with them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Object = Mapping[str, Any]
 
 
 def load(path: Path, prefixes: Mapping[str, str]) -> Encryption:
-    """Read a file; `prefixes` leads from a resource ("secrets") to its folder in the store. Raises EncryptionError."""
+    """Read a file; `prefixes` maps a resource ("secrets") to its folder in the store. Raises EncryptionError."""
     try:
         return parse(path.read_bytes(), prefixes)
     except EncryptionError as error:
@@ -75,7 +75,7 @@ def _prefixes(name: str, prefixes: Mapping[str, str]) -> list[str]:
         return sorted({p for target, p in prefixes.items() if "." not in target})
     if name.startswith("*."):
         known = sorted({p for target, p in prefixes.items() if target.partition(".")[2] == name[2:]})
-        # A group of custom resources, which all lie in a folder of its name.
+        # A group of custom resources, which are in the folder of the group.
         return known or [f"/registry/{name[2:]}/"]
     if name in prefixes:
         return [prefixes[name]]
@@ -86,7 +86,7 @@ def _prefixes(name: str, prefixes: Mapping[str, str]) -> list[str]:
 
 
 def _provider(given: Any, path: str) -> list[Provider]:
-    """Read one entry: a provider for each of its keys."""
+    """Return the providers of one entry, one for each key."""
     if not isinstance(given, dict) or len(given) != 1:
         raise EncryptionError(f"{path}: each provider is an entry of its own")
     [(name, settings)] = given.items()
@@ -134,7 +134,7 @@ def _kms(settings: Object, path: str) -> Provider:
         raise EncryptionError(f"{path}.timeout: {error}") from error
     if timeout <= 0:
         raise EncryptionError(f"{path}.timeout: must be positive")
-    # grpc is 25 MB of memory that only those with a plugin, or etcd, need.
+    # grpc needs 25 MB of memory: it is imported only with a plugin or etcd.
     from control.storage.kms.plugin import Plugin
     from control.storage.kms.provider import KmsProvider
 

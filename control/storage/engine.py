@@ -1,6 +1,6 @@
-"""The engine that the configuration names, opened, with what forgets its history.
+"""Opens the storage engine of the configuration, with its compactor.
 
-etcd's modules are imported only where etcd is chosen: grpc would be half of a small server's memory.
+etcd's modules are imported only if etcd is configured: grpc would be half of a small server's memory.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from kube.clock import Clock
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """An open store and what goes with it."""
+    """An open store, its compactor and its health checks."""
 
     store: Store
     compact: Callable[[], Coroutine[Any, Any, None]]
-    """Forgets history; to be run beside the store."""
+    """Runs compaction until cancelled."""
     shared: bool = False
-    """True if other servers may be using it too."""
+    """True if other servers may use the store too."""
     check: Callable[[], str | None] = lambda: None
-    """Says what is wrong with the engine; None where nothing is."""
+    """Returns why the engine does not work; None if it does."""
     check_disk: Callable[[], str | None] = lambda: None
-    """Says what the disk does not let read or write, while the rest goes on; None where all is well."""
+    """Returns what cannot be read from or written to the disk; None if the disk works."""
 
 
 class UnknownEngine(StoreError):
-    """The configuration names an engine that there is not."""
+    """The configuration names an unknown engine."""
 
 
 async def open_engine(config: ControlConfig, clock: Clock) -> Engine:
-    """Open the configured engine, and make the folder of its data; raises Unavailable, Corrupt, UnknownEngine, OSError."""
+    """Open the configured engine, and create the folder of its data; raises Unavailable, Corrupt, UnknownEngine, OSError."""
     config.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     if config.store == "sqlite":
         store = await SqliteStore.open(config.database)

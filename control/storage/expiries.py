@@ -1,7 +1,7 @@
-"""Keys with a time to live, ordered by its end.
+"""Keys with a time to live, ordered by expiry.
 
-The database holds the wall-clock time at which a key ends, which stays true across restarts. In memory the boot clock counts:
-a step of the wall clock neither removes keys early nor keeps them longer.
+The database stores the wall-clock time at which a key expires, which stays valid across restarts. In memory the boot clock is
+used: a step of the wall clock neither expires keys early nor keeps them longer.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ def _boottime() -> float:
 
 
 class Expiries:
-    """The keys of one writer that have a time to live; an entry whose key was written again since is stale."""
+    """The keys with a time to live. An entry whose key has been written again is stale."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, str, int]] = []
 
     def add(self, key: str, revision: int, expires: float) -> None:
-        """Note that a key ends at a wall-clock time in seconds, if it is still at this revision then."""
+        """Add a key that expires at a wall-clock time in seconds if it is still at this revision then."""
         heapq.heappush(self._heap, (_boottime() + expires - time.time(), key, revision))
 
     def clear(self) -> None:
         self._heap.clear()
 
     def until_next(self) -> float | None:
-        """Return the seconds until the next key ends, an hour at most; None where none has a time to live."""
+        """Return the seconds until the next key expires, at most an hour; None if no key has a time to live."""
         return min(max(self._heap[0][0] - _boottime(), 0.0), 3600.0) if self._heap else None
 
-    def due(self) -> tuple[str, int] | None:
-        """Remove and return a key whose time is over, with its revision; None where there is none."""
+    def pop_expired(self) -> tuple[str, int] | None:
+        """Remove and return an expired key and its revision; None if there is none."""
         if not self._heap or self._heap[0][0] > _boottime():
             return None
         _, key, revision = heapq.heappop(self._heap)

@@ -1,15 +1,16 @@
-"""Watches of the SQLite store: published changes go to subscriptions, older ones are read from the history.
+"""Watches of the SQLite store: new changes are queued for subscriptions, older ones are read from the history.
 
-A subscription is made at a published revision P. Changes up to P come from the file in chunks, those after P are
-queued as they are published, so there is neither gap nor overlap. A subscriber that lets too much queue up loses its
-queue, not its place: it goes back to reading the file from where it was, until compaction overtakes it (Compacted).
+A subscription starts at a published revision P. Changes up to P are read from the file in chunks, those after P are
+queued as they are published, so there is neither gap nor overlap. If too many changes are queued, the queue is dropped
+and the subscription reads the file again from its last revision, until compaction overtakes it (Compacted).
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from control.storage import reader as sql
 from control.storage.reader import Reader
@@ -17,7 +18,7 @@ from control.storage.store import Batch, Event
 
 CHUNK = 500
 BACKLOG, BACKLOG_BYTES = 10_000, 32 << 20
-"""Changes, and bytes of their values, that wait for a subscriber."""
+"""Maximum number of queued changes of a subscription, and bytes of their values."""
 
 
 class Feed:
@@ -42,7 +43,7 @@ class Feed:
 class Subscription:
     """One watch (see `control.storage.store.Watch`)."""
 
-    def __init__(self, feed: Feed, prefix: str, after: int, previous: bool, backlog: int = BACKLOG) -> None:
+    def __init__(self, feed: Feed, prefix: str, after: int, *, previous: bool, backlog: int = BACKLOG) -> None:
         self._feed, self._prefix, self._previous, self._backlog = feed, prefix, previous, backlog
         self._after = after
         self._seen = after
@@ -55,12 +56,12 @@ class Subscription:
         feed.subscriptions.add(self)
 
     def offer(self, events: Sequence[Event]) -> None:
-        """Queue the changes that concern this watch."""
+        """Queue the changes that match this watch."""
         before = len(self._pending)
         prefix, after = self._prefix, self._after
         new = [event for event in events if event.key.startswith(prefix) and event.revision > after]
         self._pending += new
-        self._bytes += sum(len(event.value) for event in new)
+        self._bytes += sum([len(event.value) for event in new])
         if len(self._pending) > self._backlog or self._bytes > BACKLOG_BYTES:
             self._pending, self._bytes = [], 0
             self._live_from = self._feed.revision

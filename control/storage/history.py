@@ -1,10 +1,10 @@
-"""Compaction: forget superseded states, in small steps between the writer's batches.
+"""Compaction: deletes superseded rows in small steps between the writer's batches.
 
-`begin` moves the compaction mark in one commit; from then on readers below it are refused. `sweep` then removes, a
-number of rows at a time in ascending order of revision, the rows that a row at or below the mark replaced, and deletions at
-or below it. Ascending, because a deletion's row must not go before the rows it hides. Each step commits with its own
-mark, so a crash resumes where the sweep was. Rows are counted, not revisions: after a restore a thousand million
-revisions have no row.
+`start_compaction` moves the compaction mark in one commit; from then on reads of older revisions fail. `sweep` then deletes, a
+number of rows at a time in ascending order of revision, the rows that were superseded at or below the mark, and deletions
+at or below it. The order matters: a deletion's row must not be deleted before the rows that it supersedes. Each step
+commits with its own mark, so a sweep continues after a crash. A step is a number of rows, not of revisions: after a restore
+10^9 revisions have no row.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from control.storage.schema import mark, newest_revision
 from control.storage.store import Compacted, FutureRevision
 
 STEP = 500
-"""Rows that a step looks at, at most."""
+"""Maximum number of rows of a step."""
 _STEP_END = "SELECT revision FROM history WHERE revision > ? AND revision <= ? ORDER BY revision LIMIT 1 OFFSET ?"
 
 
-def begin(connection: sqlite3.Connection, revision: int) -> None:
-    """Make `revision` the oldest that can be read; raises Compacted or FutureRevision as etcd does."""
+def start_compaction(connection: sqlite3.Connection, revision: int) -> None:
+    """Make `revision` the oldest readable one; raises Compacted or FutureRevision as etcd does."""
     compacted, newest = mark(connection, "compacted"), newest_revision(connection)
     if revision <= compacted:
         raise Compacted(revision, compacted)
@@ -30,7 +30,7 @@ def begin(connection: sqlite3.Connection, revision: int) -> None:
 
 
 def sweep(connection: sqlite3.Connection, step: int = STEP) -> bool:
-    """Remove what is superseded among the next `step` rows; return whether more rows are to be looked at."""
+    """Delete superseded rows among the next `step` rows; return whether rows are left to process."""
     swept, compacted = mark(connection, "swept"), mark(connection, "compacted")
     if swept >= compacted:
         return False

@@ -1,4 +1,4 @@
-"""The objects of a resource by a value that each holds, as EndpointSlices by their Service, so that nobody goes through all."""
+"""Index of a resource's objects by a value in each, for example EndpointSlices by their Service."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from control.storage.entry import Entry
 
 
 class Index:
-    """Keys by folder and value. `read` finds the value in an object's JSON; "": it has none."""
+    """Keys by folder and value. `read` decodes the value from an object's JSON and returns "" if there is none."""
 
     def __init__(self, read: Callable[[bytes], str]) -> None:
         self._read = read
@@ -16,7 +16,7 @@ class Index:
         self._keys: dict[tuple[str, str], set[str]] = {}
 
     def put(self, entry: Entry) -> None:
-        """Add an object, or process its change."""
+        """Add or update an object."""
         self.drop(entry.key)
         value = self._read(entry.data)
         if value:
@@ -24,7 +24,7 @@ class Index:
             self._keys.setdefault((_folder(entry.key), value), set()).add(entry.key)
 
     def drop(self, key: str) -> None:
-        """Forget an object."""
+        """Remove an object."""
         value = self._values.pop(key, "")
         if value:
             place = _folder(key), value
@@ -33,12 +33,12 @@ class Index:
                 del self._keys[place]
 
     def clear(self) -> None:
-        """Forget all objects."""
+        """Remove all objects."""
         self._values.clear()
         self._keys.clear()
 
     def keys(self, folder: str, value: str) -> list[str]:
-        """Return the keys of a folder's objects that hold a value."""
+        """Return the keys of a folder's objects with a value."""
         return list(self._keys.get((folder, value), ()))
 
 

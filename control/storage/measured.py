@@ -1,4 +1,4 @@
-"""A store of any engine whose calls are counted and timed, under upstream's metric names for requests to etcd."""
+"""A store that counts and times the calls of another store, under upstream's metric names for requests to etcd."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ SECONDS = Histogram(
     ),
 )
 _EXPECTED = (KeyExists, KeyNotFound, RevisionConflict)
-"""Errors that are answers, not failures of the store."""
+"""Errors that are regular results, not failures of the store."""
 
 
 class MeasuredStore:
-    """Another store, measured. `names` leads from a key's folder ("/registry/pods/") to group and resource."""
+    """Wrapper of another store. `names` maps a key's folder ("/registry/pods/") to group and resource."""
 
     def __init__(self, store: Store, names: Mapping[str, tuple[str, str]]) -> None:
         self._store, self._names = store, names
@@ -56,8 +56,12 @@ class MeasuredStore:
     async def get(self, key: str) -> Item | None:
         return await self._measured("get", key, self._store.get(key))
 
-    async def list(self, prefix: str, revision: int = 0, start_after: str = "", limit: int = 0) -> Page:
-        return await self._measured("list", prefix, self._store.list(prefix, revision, start_after, limit))
+    async def list(
+        self, prefix: str, revision: int = 0, start_after: str = "", limit: int = 0, *, counted: bool = True
+    ) -> Page:
+        return await self._measured(
+            "list", prefix, self._store.list(prefix, revision, start_after, limit, counted=counted)
+        )
 
     async def create(self, key: str, value: bytes, ttl: int = 0) -> Item:
         return await self._measured("create", key, self._store.create(key, value, ttl))
@@ -68,8 +72,8 @@ class MeasuredStore:
     async def delete(self, key: str, expected_revision: int = 0) -> Item:
         return await self._measured("delete", key, self._store.delete(key, expected_revision))
 
-    def watch(self, prefix: str, after_revision: int, previous: bool = False) -> Watch:
-        return self._store.watch(prefix, after_revision, previous)
+    def watch(self, prefix: str, after_revision: int, *, previous: bool = False) -> Watch:
+        return self._store.watch(prefix, after_revision, previous=previous)
 
     async def _measured(self, operation: str, key: str, work: Awaitable[T]) -> T:
         labels = (operation, *self._name(key))

@@ -1,11 +1,11 @@
-"""Reads of the SQLite file, off the event loop, each in one read transaction.
+"""Reads of the SQLite file in threads, each in one read transaction.
 
-In WAL mode a reader sees a commit only after its log was synced, so nothing it returns can be lost; and one transaction
-a read makes the revision it reports the revision its rows show. Two threads, so that a long listing delays nobody.
+In WAL mode a reader sees a commit only after its log was synced, so its result cannot be lost; the transaction makes the
+reported revision that of the rows. There are two threads, so that a long listing does not delay other reads.
 
-A read that the disk does not answer fails, and the reader says so until the same read succeeds: it is retried once a
-second, since what clients ask for is mostly in the watch cache and might not be read for long. SQLite reports such a
-block (EIO) as a malformed database.
+A read that fails because of the disk makes `trouble` report it until the same read succeeds. It is retried once a second,
+because clients mostly read from the watch cache, so the next request for the same rows may come much later. SQLite
+reports an unreadable block (EIO) as a malformed database.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ THREADS = 2
 PAGE_BYTES = 4 << 20
 """Bytes of values after which a page of a list, or of old changes with the states before them, ends."""
 RETRY_SECONDS = 1.0
-"""How long after a failure the same is read again."""
-COUNTS = 64
-"""Listings under way whose rest is known."""
+"""Seconds until a failed read is retried."""
+MAX_COUNTS = 64
+"""Maximum number of cached counts, one for each paged listing."""
 
-# The newest row of each key not above a revision, from the index alone; max() makes `deleted` that row's. The search begins at
-# one bound, and a row before it would be passed over one by one: hence one bound of the prefix and of where to go on.
+# The newest row of each key not above a revision, from the index alone; max() makes `deleted` that row's. SQLite seeks to one
+# lower bound and filters the rows after it one by one: hence the maximum of the prefix and of the start key.
 _NEWEST = """
 SELECT key, max(revision) AS revision, deleted FROM history INDEXED BY history_by_key
 WHERE key >= max(?1, ?2) AND +key > ?2 AND key < ?3 AND revision <= ?4 GROUP BY key HAVING NOT deleted
 """
-# The outer loop of a CROSS JOIN is its left side, so rows come in the order of the keys and a value is read when its row is.
+# The outer loop of a CROSS JOIN is its left side, so rows are in key order, and only the values of returned rows are read.
 _ITEMS = f"""
 SELECT item.key, item.value, item.revision, item.create_revision
 FROM ({_NEWEST} ORDER BY key LIMIT ?5) newest CROSS JOIN history item ON item.revision = newest.revision
-"""  # noqa: S608 - nothing of it is a client's
+"""  # noqa: S608 - constants
 _EVENTS = """
 SELECT revision, key, create_revision, previous_revision, deleted, value,
     (SELECT length(before.value) FROM history before WHERE before.revision = now.previous_revision)
@@ -62,31 +62,31 @@ class Reader:
         self._connections: list[sqlite3.Connection] = []
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="store-reader")
         self.trouble: str | None = None
-        """Why something cannot be read; None while all is well."""
+        """Error of the read that failed last; None if reads succeed."""
         self._retry: asyncio.Task[None] | None = None
 
-    async def read(self, question: Callable[[sqlite3.Connection], T]) -> T:
-        """Run a question in a read transaction; raises Unavailable when the file cannot answer."""
+    async def read(self, query: Callable[[sqlite3.Connection], T]) -> T:
+        """Run a query in a read transaction; raises Unavailable if the file cannot be read."""
         try:
-            return await self._run(question)
+            return await self._submit(query)
         except (sqlite3.Error, RuntimeError) as error:
             lost = Unavailable(f"storage cannot be read: {error}")
             if isinstance(error, sqlite3.Error) and self.trouble is None:
                 log.error("%s cannot be read: %s (%s)", self._path, error, getattr(error, "sqlite_errorname", ""))
                 self.trouble = str(lost)
-                self._retry = asyncio.create_task(self._until_read(question), name="store-retry")
+                self._retry = asyncio.create_task(self._retry_until_read(query), name="store-retry")
             raise lost from error
 
-    async def _run(self, question: Callable[[sqlite3.Connection], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._pool, self._ask, question)
+    async def _submit(self, query: Callable[[sqlite3.Connection], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._pool, self._run_query, query)
 
-    async def _until_read(self, question: Callable[[sqlite3.Connection], object]) -> None:
-        """Read what could not be read until it can be."""
+    async def _retry_until_read(self, query: Callable[[sqlite3.Connection], object]) -> None:
+        """Retry a failed read until it succeeds."""
         while self.trouble is not None:
             await asyncio.sleep(RETRY_SECONDS)
             try:
-                with contextlib.suppress(StoreError):  # an answer, too: it was read
-                    await self._run(question)
+                with contextlib.suppress(StoreError):  # the read itself succeeded
+                    await self._submit(query)
             except sqlite3.Error:
                 continue
             except RuntimeError:
@@ -94,24 +94,24 @@ class Reader:
             self.trouble = None
             log.warning("%s can be read again", self._path)
 
-    def _ask(self, question: Callable[[sqlite3.Connection], T]) -> T:
+    def _run_query(self, query: Callable[[sqlite3.Connection], T]) -> T:
         connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
         if connection is None:
             connection = self._local.connection = schema.connect(self._path, read_only=True)
             self._connections.append(connection)
         connection.execute("BEGIN")
         try:
-            return question(connection)
+            return query(connection)
         finally:
             with contextlib.suppress(sqlite3.Error):
                 connection.execute("COMMIT")
 
-    def stop_trying(self) -> None:
+    def cancel_retry(self) -> None:
         if self._retry is not None:
             self._retry.cancel()
 
     def close(self) -> None:
-        """Wait for the reads under way and close the connections. Blocks."""
+        """Wait for running reads and close the connections. Blocks."""
         self._pool.shutdown(cancel_futures=True)
         for connection in self._connections:
             connection.close()
@@ -126,10 +126,10 @@ def get(connection: sqlite3.Connection, key: str) -> Item | None:
     return None if row is None or row[4] else Item(*row[:4])
 
 
-class Counts:
-    """Numbers of keys that follow one in a listing at a revision, for the listing's next page.
+class RemainingCounts:
+    """Cache of the numbers of remaining keys of paged listings, for their next pages.
 
-    To count them goes through all of them, so without this the pages of a listing cost the square of its length.
+    Counting reads all remaining keys, so without the cache the pages of a listing cost the square of its length.
     """
 
     def __init__(self) -> None:
@@ -137,7 +137,7 @@ class Counts:
         self._known: dict[tuple[str, int, str], int] = {}
 
     def after(self, connection: sqlite3.Connection, prefix: str, at: int, start_after: str, items: list[Item]) -> int:
-        """Return how many keys follow the items, which are those that follow `start_after`."""
+        """Return the number of keys after the last item of the page that follows `start_after`."""
         last = items[-1].key
         with self._lock:
             known = self._known.pop((prefix, at, start_after), None)
@@ -148,15 +148,20 @@ class Counts:
             found = known - len(items)
         with self._lock:
             self._known[prefix, at, last] = found
-            if len(self._known) > COUNTS:
+            if len(self._known) > MAX_COUNTS:
                 del self._known[next(iter(self._known))]
         return found
 
 
 def page(
-    connection: sqlite3.Connection, prefix: str, revision: int, start_after: str, limit: int, counts: Counts
+    connection: sqlite3.Connection,
+    prefix: str,
+    revision: int,
+    start_after: str,
+    limit: int,
+    counts: RemainingCounts | None,
 ) -> Page:
-    """Answer `Store.list`."""
+    """Return a page of a listing (`Store.list`); without `counts` the keys after the page are not counted."""
     newest = schema.newest_revision(connection)
     at = revision or newest
     if at > newest:
@@ -167,14 +172,18 @@ def page(
     items, size = list[Item](), 0
     for row in rows:
         if limit and (len(items) == limit or size >= PAGE_BYTES):
-            return Page(items, at, more=True, remaining=counts.after(connection, prefix, at, start_after, items))
+            rest = counts.after(connection, prefix, at, start_after, items) if counts is not None else 0
+            return Page(items, at, more=True, remaining=rest)
         items.append(Item(*row))
         size += len(items[-1].value)
     return Page(items, at)
 
 
 def events(connection: sqlite3.Connection, prefix: str, after: int, until: int, limit: int) -> tuple[list[Event], int]:
-    """Return changes with after < revision <= until, at most `limit`, and how far these go; raises Compacted."""
+    """Return changes with after < revision <= until, at most `limit`, and up to which revision these are all.
+
+    Raises Compacted.
+    """
     if after < (compacted := schema.mark(connection, "compacted")):
         raise Compacted(after, compacted)
     found, size = list[Event](), 0
@@ -194,10 +203,10 @@ def event_of(row: Sequence[Any]) -> Event:
 
 
 def states_before(connection: sqlite3.Connection, revisions: Sequence[int]) -> dict[int, Item]:
-    """Return the state that each of these changes replaced, by the change's revision.
+    """Return the state before each of these changes, by the change's revision.
 
-    Raises Compacted where the sweep has removed one of them since the changes were read: without the state before, a
-    deletion cannot be shown to those who select objects.
+    Raises Compacted if the sweep has deleted one of them since the changes were read: watches with a selector need the
+    state before a deletion.
     """
     rows = connection.execute(
         "SELECT n.revision, o.key, o.value, o.revision, o.create_revision FROM history n"

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 from control.storage.store import Event, Item
 
-Answer = Callable[[Item | None, Exception | None], None]
+Callback = Callable[[Item | None, Exception | None], None]
 
 
 @dataclass(slots=True)
@@ -20,18 +20,23 @@ class Write:
     value: bytes
     expected: int
     expires: float | None
-    answer: Answer
+    callback: Callback
 
 
 @dataclass(slots=True)
 class Compact:
     revision: int
-    answer: Answer
+    callback: Callback
+
+
+class ReleaseMemory(NamedTuple):
+    """Frees the pages that SQLite keeps in memory."""
 
 
 class Stop(NamedTuple):
     """The last entry of the queue."""
 
 
-Outcome = tuple[Answer, Item | None, Exception | None]
+Request = Write | Compact | ReleaseMemory | Stop
+Outcome = tuple[Callback, Item | None, Exception | None]
 Publish = Callable[[Sequence[Event], int, Sequence[Outcome]], None]

@@ -1,9 +1,9 @@
 """The watch cache of one resource: its objects sorted by key, its recent changes, its watchers.
 
-Keys are kept in one sorted list (finding a place is a binary search, making room a short memmove), so that a namespace
-is a slice. Watchers are registered by the folder they watch: a change looks up the three folders that can concern it (the
-resource, the namespace, the object) instead of asking every watcher. Recent changes stay in a ring; a watch from
-further back is replayed from the store's history first.
+Keys are in one sorted list (binary search; an insertion is a short memmove), so a namespace is a slice. Watchers are
+registered by the folder that they watch: a change looks up the three folders that contain it (the resource, the namespace,
+the object) instead of checking every watcher. A watch starts with the recent changes since its revision; from
+an older revision, they are replayed from the store's history.
 """
 
 from __future__ import annotations
@@ -11,30 +11,23 @@ from __future__ import annotations
 import asyncio
 import logging
 from bisect import bisect_left, bisect_right, insort
-from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 
-import msgspec
-
-from control.pacing import Pace
 from control.storage import codec
 from control.storage.entry import Entry, Fields, Predicate
+from control.storage.folder_list import FolderList
 from control.storage.index import Index
-from control.storage.replay import replay
-from control.storage.selecting import chosen
+from control.storage.loading import Loading, readable
+from control.storage.recent_changes import RecentChanges
+from control.storage.replay import initial_events, replay, replay_changes
+from control.storage.selection import select_entries
 from control.storage.store import Compacted, Event, FutureRevision, Item, Store, Unreadable, prefix_end
-from control.storage.watcher import CHUNK, CHUNK_BYTES, QUEUE, QUEUE_BYTES, Change, Notice, Watcher
+from control.storage.watcher import QUEUE, QUEUE_BYTES, Change, Watcher, WatchEvent
 from kube.clock import Clock
 from kube.shrinking import shrunk
 
 log = logging.getLogger(__name__)
-
-RING = 2048
-RING_BYTES = 32 << 20
-"""Of changed objects in the ring; their events, once made for watchers, take as much again."""
-RING_SECONDS = 30.0
-"""Time that a change stays in the ring: long enough for a client that reconnects; others are replayed from the store."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,56 +58,59 @@ class ResourceCache:
         self._entries: dict[str, Entry] = {}
         self._keys: list[str] = []
         self.unreadable: dict[str, tuple[int, str]] = {}
-        """Keys whose values cannot be decrypted now: their revision and why. Reads that would show them raise Unreadable."""
-        self._ring: deque[Change] = deque()
-        self._ring_bytes = 0
-        self._floor = 0
+        """Revision and error of each key whose value cannot be decrypted. Reads that contain such a key raise Unreadable."""
+        self.recent = RecentChanges(clock)
         self._watchers: dict[str, set[Watcher]] = {}
         self._turn = asyncio.Lock()
-        """The turn of watchers whose predicates cost much."""
+        """Serializes watchers with costly predicates."""
         self._index: Index | None = None
         self.changed = 0
         """The revision of the last change to this resource."""
+        self._listed: tuple[str, FolderList] | None = None
+        """The folder that was listed last, as long as no object changes."""
 
     # -- filling --------------------------------------------------------------------------------------------------
     def index_by(self, read: Callable[[bytes], str]) -> None:
-        """Index the objects, before there are any, by what `read` finds in their JSON (`indexed`)."""
+        """Index the objects by the value that `read` decodes from their JSON (`indexed`); to be called before `load`."""
         self._index = Index(read)
 
-    def load(self, items: Sequence[Item], revision: int) -> None:
-        """Start from a listing at a revision; watches opened before end with Compacted: changes may have passed them by."""
-        self.end_watches(Compacted(self._floor, revision))
-        self.unreadable = {item.key: (item.revision, item.failure) for item in items if item.failure}
-        found = (self.readable(item.key, item.value, item.revision) for item in items if not item.failure)
-        self._entries = {entry.key: entry for entry in found if entry is not None}
+    def loading(self) -> Loading:
+        """Return what takes the pages of a listing, for `load`."""
+        return Loading(self.kind, self.api_version, self._fields)
+
+    def load(self, listed: Loading, revision: int) -> None:
+        """Replace all objects by a listing at a revision. Watches end with Compacted: they may have missed changes."""
+        self.end_watches(Compacted(self.recent.floor, revision))
+        self.unreadable, self._entries = listed.unreadable, listed.entries
         self._keys = sorted(self._entries)
+        self._end_list()
+        if listed.fields is not self._fields:  # another rule since the listing began
+            for entry in self._entries.values():
+                entry.forget(self._fields)
         if self._index is not None:
             self._index.clear()
             for entry in self._entries.values():
                 self._index.put(entry)
-        self._ring.clear()
-        self._floor = self.changed = revision
+        self.recent.clear(revision)
+        self.changed = revision
 
     def entry(self, key: str, value: bytes, revision: int) -> Entry:
         return Entry(key, revision, codec.with_revision(value, revision), self._fields)
 
     def readable(self, key: str, value: bytes, revision: int) -> Entry | None:
-        """Return the entry of a value that is JSON; others (protobuf, damage) are passed over, not fatal."""
-        try:
-            return self.entry(key, value, revision)
-        except msgspec.DecodeError as error:
-            log.error("ignoring %s at revision %d: %s", key, revision, error)
-            return None
+        """Return the entry of a value; None, with a log line, if it is not JSON (protobuf, or damaged)."""
+        return readable(key, value, revision, self._fields)
 
     def apply(self, event: Event) -> None:
-        """Take over one change from the store and tell the watchers."""
-        if event.revision <= self._floor:
+        """Apply one change from the store and queue it for the watchers."""
+        if event.revision <= self.recent.floor:
             return
         key, previous = event.key, self._entries.get(event.key)
         if event.failure and event.type != "DELETED":
             self._set_unreadable(key, event.revision, event.failure)
             return
         self.unreadable.pop(key, None)
+        self._end_list()
         entry: Entry | None = None
         if event.type == "DELETED":
             if previous is None:
@@ -135,7 +131,7 @@ class ResourceCache:
                 insort(self._keys, key)
         self.changed = event.revision
         change = Change(key, event.revision, entry, previous, self._clock.monotonic())
-        self._remember(change)
+        self.recent.append(change)
         for watcher in self._watchers_of(key):
             watcher.offer(change)
 
@@ -145,7 +141,7 @@ class ResourceCache:
         return [watcher for place in places for watcher in self._watchers.get(place, ())]
 
     def _set_unreadable(self, key: str, revision: int, failure: str) -> None:
-        """End the watches that would have to show an unreadable value; they are refused until it can be read."""
+        """Record an unreadable value and end the watches that contain it; they are rejected until it can be read."""
         log.error("%s at revision %d cannot be read: %s", key, revision, failure)
         self.unreadable[key] = (revision, failure)
         self.changed = revision
@@ -153,49 +149,30 @@ class ResourceCache:
             watcher.close(Unreadable(key, failure))
 
     def set_readable(self, item: Item) -> None:
-        """Store a value that can be decrypted at last. Watches start again from here: its revision is in their past."""
+        """Store a value that has become readable. All watches end, because its revision may be older than theirs."""
         if self.unreadable.get(item.key, (0, ""))[0] != item.revision:
             return  # a later change is on its way
         del self.unreadable[item.key]
         entry = self.readable(item.key, item.value, item.revision)
         if entry is not None:
+            self._end_list()
             if item.key not in self._entries:
                 insort(self._keys, item.key)
             self._entries[item.key] = entry
             if self._index is not None:
                 self._index.put(entry)
         now = self._now()
-        self.end_watches(Compacted(self._floor, now))
-        self._ring.clear()
-        self._floor = now
+        self.end_watches(Compacted(self.recent.floor, now))
+        self.recent.clear(now)
 
     def _check_readable(self, prefix: str) -> None:
         for key, (_, failure) in self.unreadable.items():
             if key == prefix or (prefix.endswith("/") and key.startswith(prefix)):
                 raise Unreadable(key, failure)
 
-    def _remember(self, change: Change) -> None:
-        ring = self._ring
-        self._ring_bytes = change.size + (self._ring_bytes if ring else 0)
-        ring.append(change)
-        while len(ring) > RING or self._ring_bytes > RING_BYTES:
-            self._forget_oldest()
-        self.forget_old()
-
-    def _forget_oldest(self) -> None:
-        change = self._ring.popleft()
-        self._floor = change.revision
-        self._ring_bytes -= change.size
-
-    def forget_old(self) -> None:
-        """Forget changes that happened long ago; watches from before them are replayed from the store."""
-        ring, oldest = self._ring, self._clock.monotonic() - RING_SECONDS
-        while ring and ring[0].at < oldest:
-            self._forget_oldest()
-
     # -- reading --------------------------------------------------------------------------------------------------
     def get(self, key: str) -> Entry | None:
-        """Return an object; None where there is none. Raises Unreadable."""
+        """Return an object; None if it does not exist. Raises Unreadable."""
         if self.unreadable:
             self._check_readable(key)
         return self._entries.get(key)
@@ -206,6 +183,11 @@ class ResourceCache:
             self._check_readable(folder)
         return [self._entries[key] for key in self._index.keys(folder, value)] if self._index is not None else ()
 
+    @property
+    def is_empty(self) -> bool:
+        """Return whether there are no objects, none that cannot be read either."""
+        return not (self._keys or self.unreadable)
+
     def __len__(self) -> int:
         return len(self._entries)
 
@@ -214,19 +196,21 @@ class ResourceCache:
     ) -> Slice:
         """Return the objects of a folder that match, at most `limit`; `remaining` is exact without a predicate.
 
-        Raises Unreadable where one of the folder's values cannot be decrypted: a list never leaves objects out.
+        Raises Unreadable if one of the folder's values cannot be decrypted: a list never omits objects.
         """
         if self.unreadable:
             self._check_readable(prefix or self.prefix)
-        if not self._keys:  # most kinds that admission asks for have no objects
+        if not self._keys:
             return Slice([], self._now())
+        if predicate is None and not limit and not start_after:
+            return Slice(self._folder(prefix or self.prefix), self._now())
         low, high = self._bounds(prefix or self.prefix)
         if start_after:
             low = max(low, bisect_right(self._keys, start_after))
         entries = self._entries
         if predicate is None:
             end = min(high, low + limit) if limit else high
-            found = [entries[key] for key in self._keys[low:end]]
+            found = list(map(entries.__getitem__, self._keys[low:end]))
             return Slice(found, self._now(), end < high, max(0, high - end))
         found = []
         for index in range(low, high):
@@ -237,16 +221,29 @@ class ResourceCache:
                 found.append(entry)
         return Slice(found, self._now())
 
-    async def choose(self, prefix: str, predicate: Predicate, limit: int, start_after: str, costly: bool) -> Slice:
-        """Return what `list` does of the present state, with other work of the event loop in between."""
+    def _end_list(self) -> None:
+        if self._listed is not None:
+            self._listed[1].end()
+            self._listed = None
+
+    def _folder(self, prefix: str) -> FolderList:
+        """Return all objects of a folder."""
+        if self._listed is None or self._listed[0] != prefix:
+            low, high = self._bounds(prefix)
+            self._end_list()
+            self._listed = prefix, FolderList(map(self._entries.__getitem__, self._keys[low:high]))
+        return self._listed[1]
+
+    async def choose(self, prefix: str, predicate: Predicate, limit: int, start_after: str, *, costly: bool) -> Slice:
+        """Return the result of `list` on the present state, yielding to the event loop meanwhile."""
         state = self.list(prefix, None, 0, start_after)
-        found, after = await chosen(state.entries, predicate, costly, limit)
+        found, after = await select_entries(state.entries, predicate, costly=costly, most=limit)
         if after:
             return Slice(found, state.revision, True, len(state.entries) - after)
         return Slice(found, state.revision)
 
     def count(self, prefix: str = "") -> int:
-        """Return how many objects a folder has."""
+        """Return the number of objects in a folder."""
         low, high = self._bounds(prefix or self.prefix)
         return high - low
 
@@ -271,26 +268,26 @@ class ResourceCache:
     ) -> Watcher:
         """Watch a folder for changes after a revision.
 
-        `initial` sends the present objects as ADDED first and then what follows, whatever the revision; `initial_end`
-        closes that part with the bookmark of sendInitialEvents. A `costly` predicate is evaluated with pauses for
-        other watchers.
-        Raises FutureRevision (wait for freshness before), Unreadable.
+        `initial` sends the present objects as ADDED first and then the changes, whatever the revision; `initial_end` ends that
+        part with the bookmark of sendInitialEvents. A `costly` predicate is evaluated by one watcher at a time.
+        Raises FutureRevision (call `wait_fresh` before), Unreadable.
         """
         prefix, now = prefix or self.prefix, self._now()
         if self.unreadable:
             self._check_readable(prefix)
-        past: AsyncGenerator[Sequence[Notice], None] | None = None
+        past: AsyncGenerator[Sequence[WatchEvent], None] | None = None
         recent: list[Change] = []
         if initial:
-            past = self._state(self.list(prefix), initial_end, predicate, costly)
+            end = self.bookmark(now, {"k8s.io/initial-events-end": "true"}) if initial_end else None
+            past = initial_events(self.list(prefix).entries, end, predicate, costly=costly)
         elif after_revision > now:
             raise FutureRevision(after_revision, now)
-        elif after_revision >= self._floor:
-            recent = [change for change in self._ring if change.revision > after_revision and change.within(prefix)]
-            if sum(change.size for change in recent) > QUEUE_BYTES:  # they would have to wait for the watcher
+        elif after_revision >= self.recent.floor:
+            recent = self.recent.after(after_revision, prefix)
+            if sum(change.size for change in recent) > QUEUE_BYTES:  # too large for the queue of the watcher
                 past, recent = replay(self._store, self.readable, after_revision, now, prefix, predicate), []
             elif recent and predicate is not None:
-                past, recent = self._recent(recent, predicate), []
+                past, recent = replay_changes(recent, predicate), []
         elif after_revision < now:
             past = replay(self._store, self.readable, after_revision, now, prefix, predicate)
         watchers = self._watchers.setdefault(prefix, set())
@@ -300,52 +297,35 @@ class ResourceCache:
             if not watchers and self._watchers.get(prefix) is watchers:
                 del self._watchers[prefix]
 
-        watcher = Watcher(predicate, bookmarks, unregister, past, limit or QUEUE, self._turn if costly else None)
+        watcher = Watcher(
+            predicate,
+            bookmarks=bookmarks,
+            unregister=unregister,
+            past=past,
+            limit=limit or QUEUE,
+            turn=self._turn if costly else None,
+        )
         watchers.add(watcher)
         for change in recent:
             watcher.offer(change)
         return watcher
 
-    async def _recent(self, changes: Sequence[Change], predicate: Predicate) -> AsyncGenerator[Sequence[Notice], None]:
-        pace, notices = Pace(), []
-        for change in changes:
-            await pace.step(change.unread)
-            if (notice := change.seen_by(predicate)) is not None:
-                notices.append(notice)
-        if notices:
-            yield notices
-
-    async def _state(
-        self, state: Slice, end: bool, predicate: Predicate | None, costly: bool
-    ) -> AsyncGenerator[Sequence[Notice], None]:
-        if predicate is not None:
-            state = Slice((await chosen(state.entries, predicate, costly))[0], state.revision)
-        start = size = 0
-        for index, entry in enumerate(state.entries, 1):
-            size += len(entry.data)
-            # These notices, and their lines, are this watcher's own: a thousand watchers that do not read keep as many.
-            if size >= CHUNK_BYTES or index - start == CHUNK or index == len(state.entries):
-                yield [Notice("ADDED", each) for each in state.entries[start:index]]
-                start, size = index, 0
-        if end:
-            yield [self.bookmark(state.revision, {"k8s.io/initial-events-end": "true"})]
-
-    def bookmark(self, revision: int, annotations: dict[str, str] | None = None) -> Notice:
-        """Return a bookmark: an object of the kind with nothing in it but the resourceVersion."""
+    def bookmark(self, revision: int, annotations: dict[str, str] | None = None) -> WatchEvent:
+        """Return a bookmark: an object of the kind that contains only the resourceVersion."""
         metadata = {"annotations": annotations} if annotations else {}
         value = codec.encode({"kind": self.kind, "apiVersion": self.api_version, "metadata": metadata})
-        return Notice("BOOKMARK", self.entry("", value, revision))
+        return WatchEvent("BOOKMARK", self.entry("", value, revision))
 
-    def tell_progress(self) -> None:
-        """Send a bookmark to the watchers that asked for them."""
-        notice = self.bookmark(self._now())
+    def send_bookmarks(self) -> None:
+        """Send a bookmark to the watchers that requested them."""
+        watch_event = self.bookmark(self._now())
         for watchers in tuple(self._watchers.values()):
             for watcher in tuple(watchers):
                 if watcher.bookmarks:
-                    watcher.push(notice)
+                    watcher.push(watch_event)
 
     def renew(self, fields: Fields) -> None:
-        """Take another rule for selectable fields, and end all watches: objects may be shown differently from now on."""
+        """Use another function for selectable fields, and end all watches, because objects may match differently now."""
         self._fields = fields
         for entry in self._entries.values():
             entry.forget(fields)

@@ -1,10 +1,9 @@
-"""The SQLite file: its one table, how it is opened, and what is checked before it is trusted.
+"""The SQLite file: its table, its connections, and the checks before it is used.
 
-`history` holds a row for every write: an append-only log whose newest row of a key is its state. Deletions are rows
-too. The index orders the log by key, so that "the newest row not above revision R" (a listing at a revision) reads the
-index alone until it knows which rows it wants. `marks` holds two numbers: below `compacted` no reader may go; up to
-`swept` superseded rows are really gone. A file has one owning process, held by a lock file: revisions are handed out
-in memory.
+`history` has a row for every write: an append-only log whose newest row of a key is the key's state. Deletions are rows
+too. The index orders the log by key, so that a listing at revision R, the newest row of each key not above R, is read from
+the index alone until the rows are known. `marks` has two numbers: reads below `compacted` fail; up to `swept`,
+superseded rows are deleted. One process owns a file, which a lock file enforces: revisions are assigned in memory.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ import sqlite3
 from pathlib import Path
 
 from control.storage import recovery
-from control.storage.on_disk import OnDisk
+from control.storage.database_file import DatabaseFile
 from control.storage.store import Corrupt, Unavailable
 
 FORMAT = 1
 MODE = 0o600
 
 _ERROR_CODE = re.compile(r"error code=(\d+)")
-"""What integrity_check says where a page could not be read; the low byte is the kind of error."""
+"""Message of integrity_check if a page could not be read; the low byte is the kind of error."""
 _TABLES = """
 CREATE TABLE history (
     revision INTEGER PRIMARY KEY,
@@ -41,8 +40,8 @@ INSERT INTO marks VALUES ('compacted', 0), ('swept', 0);
 """
 
 
-def own(path: Path) -> int:
-    """Take the lock beside a database and return its descriptor; raises Unavailable when another process has it."""
+def lock(path: Path) -> int:
+    """Acquire the lock file of a database and return its descriptor; raises Unavailable when another process has it."""
     descriptor = os.open(path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, MODE)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -53,15 +52,15 @@ def own(path: Path) -> int:
 
 
 def prepare(path: Path) -> None:
-    """Create the database if it is new (mode 0600), else settle its log and check it wholly.
+    """Create the database if it does not exist (mode 0600), else checkpoint its log and check its integrity.
 
-    Raises Corrupt, and Unavailable or OSError where the disk takes no writes.
+    Raises Corrupt, and Unavailable or OSError if the disk cannot be written.
     """
     os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, MODE))
     os.chmod(path, MODE)
     try:
-        with contextlib.closing(OnDisk(path)) as file, contextlib.closing(connect(path)) as connection:
-            recovery.settle(connection, file, path)
+        with contextlib.closing(DatabaseFile(path)) as file, contextlib.closing(connect(path)) as connection:
+            recovery.checkpoint_log(connection, file, path)
             _create_or_check(connection, path)
     except sqlite3.OperationalError as error:
         raise Unavailable(f"{path}: {error}") from error
@@ -84,17 +83,21 @@ def _create_or_check(connection: sqlite3.Connection, path: Path) -> None:
         raise Corrupt(f"{path} has storage format {found}; this version reads format {FORMAT}")
 
 
-def connect(path: Path, read_only: bool = False) -> sqlite3.Connection:
-    """Open a connection in autocommit mode whose commits are on the disk when they return."""
+def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
+    """Open a connection in autocommit mode whose commits are durable when they return."""
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=256, timeout=10)
     try:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA wal_autocheckpoint = 2000")
-        # A megabyte of log left after a checkpoint is enough; a burst must not keep its file for ever.
+        # A burst must not leave a large log file for ever.
         connection.execute("PRAGMA journal_size_limit = 16777216")
+        # Some builds of SQLite overwrite each page that a deletion frees with zeros, through the log.
+        connection.execute("PRAGMA secure_delete = FAST")
         if read_only:
             connection.execute("PRAGMA query_only = 1")
+            # Pages between the root and the rows; each connection keeps its cache for as long as it lives.
+            connection.execute("PRAGMA cache_size = -512")
     except BaseException:
         connection.close()
         raise
@@ -108,9 +111,9 @@ def mark(connection: sqlite3.Connection, name: str) -> int:
 
 
 def newest_revision(connection: sqlite3.Connection) -> int:
-    """Return the revision after which the next one follows.
+    """Return the newest assigned revision.
 
-    The sweep may have removed the newest row, a deletion; it is then not above the compaction mark.
+    The sweep may have deleted the newest row (a deletion), whose revision is then at most the compaction mark.
     """
     row = connection.execute("SELECT max(revision) FROM history").fetchone()
     return max(row[0] or 0, mark(connection, "compacted"))

@@ -1,7 +1,7 @@
 """Snapshots of the SQLite store: written to a temporary file and renamed; a restore continues with higher revisions.
 
-Clients have revisions newer than a snapshot's. If these were used again, a watcher would continue in another history.
-So a restore skips LEAP revisions and marks all before as compacted, which makes every watcher list again.
+Clients know revisions newer than a snapshot's. If these were assigned again, a watcher would continue in another history.
+So a restore skips REVISION_BUMP revisions and marks all earlier ones as compacted, which makes every watcher list again.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from pathlib import Path
 from control.storage import schema
 from control.storage.store import Corrupt, StoreError, Unavailable
 
-LEAP = 1_000_000_000
-"""Revisions skipped by a restore; etcd's documented bump, more than a cluster writes between two snapshots."""
+REVISION_BUMP = 1_000_000_000
+"""Revisions skipped by a restore, as etcd documents it: more than a cluster writes between two snapshots."""
 
 
 def write_snapshot(source: Path, path: Path) -> None:
@@ -24,7 +24,7 @@ def write_snapshot(source: Path, path: Path) -> None:
     partial.unlink(missing_ok=True)
     os.close(os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, schema.MODE))
     try:
-        # A connection of its own, in the mode the file is in: a snapshot being restored must not be changed.
+        # A separate connection in the file's journal mode: a snapshot that is restored must not be changed.
         with contextlib.closing(sqlite3.connect(f"file:{source}?mode=rw", uri=True)) as connection:
             connection.execute("VACUUM INTO ?", (str(partial),))
         sync(partial)
@@ -39,10 +39,10 @@ def write_snapshot(source: Path, path: Path) -> None:
 def restore(snapshot: Path, path: Path) -> int:
     """Make a snapshot the database at `path` and return its revision; blocks.
 
-    Raises Unavailable while a process uses the database, Corrupt when the snapshot is damaged. The database that was
-    there is kept beside it with the suffix ".replaced".
+    Raises Unavailable while a process uses the database, Corrupt when the snapshot is damaged. The previous
+    database is kept next to it with the suffix ".replaced".
     """
-    lock = schema.own(path)
+    lock = schema.lock(path)
     try:
         staged = path.with_name(path.name + ".restoring")
         staged.unlink(missing_ok=True)
@@ -54,11 +54,11 @@ def restore(snapshot: Path, path: Path) -> int:
             raise Corrupt(f"the snapshot {snapshot} is damaged: {error}") from error
         schema.prepare(staged)
         with contextlib.closing(schema.connect(staged)) as connection:
-            revision = max(schema.newest_revision(connection), _newest(path)) + LEAP
+            revision = max(schema.newest_revision(connection), _newest(path)) + REVISION_BUMP
             connection.execute("UPDATE marks SET revision = ? WHERE name = 'compacted'", (revision,))
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         if path.exists():
-            # A link, so that there is a database under the name at every moment: a server that finds none makes an empty one.
+            # A link, so that the path always exists: a server that finds no database creates an empty one.
             kept = path.with_name(path.name + ".replaced")
             kept.unlink(missing_ok=True)
             os.link(path, kept)
@@ -73,7 +73,7 @@ def restore(snapshot: Path, path: Path) -> int:
 
 
 def _newest(path: Path) -> int:
-    """Return the revision of the database being replaced, 0 when there is none or it cannot be read."""
+    """Return the revision of the database being replaced, 0 if there is none or it cannot be read."""
     if not path.exists():
         return 0
     try:

@@ -1,7 +1,7 @@
 """The embedded engine: SQLite in WAL mode with synchronous=FULL behind the `Store` contract.
 
-A writer thread owns all changes (writer), reading threads answer from the file (reader), and watches are fed from the
-writer's commits (feed). This module only joins them to the event loop.
+A writer thread makes all changes (writer), reader threads read the file (reader), and watches receive the writer's
+commits (feed). This module connects them to the event loop.
 """
 
 from __future__ import annotations
@@ -17,35 +17,37 @@ from pathlib import Path
 from typing import Literal
 
 from control.storage import reader as sql
-from control.storage import schema
+from control.storage import recovery, schema
 from control.storage.feed import Feed, Subscription
 from control.storage.reader import Reader
 from control.storage.requests import Compact, Outcome, Publish, Write
+from control.storage.reserve import Reserve
 from control.storage.snapshot import write_snapshot
 from control.storage.store import Event, Item, Page, Unavailable
 from control.storage.writer import Writer
 
-MOST_WAITING = 10_000
-"""Writes that wait for the disk; more are refused. A busy server has some hundreds, a disk that hangs makes them grow."""
+MAX_QUEUED_WRITES = 10_000
+"""Maximum number of writes in the queue. A busy server has some hundreds; the queue grows while the disk hangs."""
 
 
 class SqliteStore:
     """One database file, owned by this process. Open it with `await SqliteStore.open(path)`."""
 
-    def __init__(self, path: Path, lock: int, writer: Writer, reader: Reader, feed: Feed) -> None:
-        self._path, self._lock, self._writer, self._reader, self._feed = path, lock, writer, reader, feed
-        self._counts = sql.Counts()
+    def __init__(self, path: Path, lock: int, reserve: Reserve, writer: Writer, reader: Reader, feed: Feed) -> None:
+        self._path, self._lock, self._reserve = path, lock, reserve
+        self._writer, self._reader, self._feed = writer, reader, feed
+        self._counts = sql.RemainingCounts()
         self._closed = False
 
     def check_disk(self) -> str | None:
-        """Return why nothing can be written, or something cannot be read; None while all is well."""
+        """Return why nothing can be written, or something cannot be read; None if the disk works."""
         return self._writer.trouble or self._reader.trouble
 
     @classmethod
     async def open(cls, path: Path) -> SqliteStore:
         """Open or create the database, checking it first.
 
-        Raises Corrupt, and Unavailable where another process uses it or the disk takes no writes.
+        Raises Corrupt, and Unavailable if another process uses it or the disk cannot be written.
         """
         loop = asyncio.get_running_loop()
 
@@ -54,23 +56,27 @@ class SqliteStore:
                 loop.call_soon_threadsafe(deliver, events, revision, outcomes)
 
         def deliver(events: Sequence[Event], revision: int, outcomes: Sequence[Outcome]) -> None:
-            # Watchers are woken before writers: what caches learn is there when a writer's answer is used.
+            # Watchers are woken before writers: caches have the change when a writer uses its result.
             store._feed.publish(events, revision)
             for answer, item, error in outcomes:
                 answer(item, error)
 
-        lock, writer = await loop.run_in_executor(None, _prepare, path, publish)
+        lock, reserve, writer = await loop.run_in_executor(None, _prepare, path, publish)
         reader = Reader(path)
-        store = cls(path, lock, writer, reader, Feed(reader, writer.revision))
+        store = cls(path, lock, reserve, writer, reader, Feed(reader, writer.revision))
         writer.start()
         return store
 
     async def get(self, key: str) -> Item | None:
         return await self._reader.read(lambda connection: sql.get(connection, key))
 
-    async def list(self, prefix: str, revision: int = 0, start_after: str = "", limit: int = 0) -> Page:
+    async def list(
+        self, prefix: str, revision: int = 0, start_after: str = "", limit: int = 0, *, counted: bool = True
+    ) -> Page:
         return await self._reader.read(
-            lambda connection: sql.page(connection, prefix, revision, start_after, limit, self._counts)
+            lambda connection: sql.page(
+                connection, prefix, revision, start_after, limit, self._counts if counted else None
+            )
         )
 
     async def create(self, key: str, value: bytes, ttl: int = 0) -> Item:
@@ -85,8 +91,8 @@ class SqliteStore:
     async def _write(
         self, kind: Literal["create", "update", "delete"], key: str, value: bytes, expected: int, ttl: int
     ) -> Item:
-        if self._writer.waiting >= MOST_WAITING:
-            raise Unavailable("the disk has not taken the writes before this one")
+        if self._writer.waiting >= MAX_QUEUED_WRITES:
+            raise Unavailable("too many writes wait for the disk")
         answered: asyncio.Future[Item | None] = self._future()
         # Wall-clock time, because the deadline must hold across a restart.
         expires = time.time() + ttl if ttl else None
@@ -95,8 +101,8 @@ class SqliteStore:
         assert item is not None
         return item
 
-    def watch(self, prefix: str, after_revision: int, previous: bool = False) -> Subscription:
-        return Subscription(self._feed, prefix, after_revision, previous)
+    def watch(self, prefix: str, after_revision: int, *, previous: bool = False) -> Subscription:
+        return Subscription(self._feed, prefix, after_revision, previous=previous)
 
     async def compact(self, revision: int) -> None:
         answered: asyncio.Future[Item | None] = self._future()
@@ -121,11 +127,12 @@ class SqliteStore:
         self._closed = True
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(None, self._writer.stop)
-        await asyncio.sleep(0)  # the writer's last answers are already in the loop's queue
+        await asyncio.sleep(0)  # the writer's last results are already in the loop's queue
         await self._feed.close()
-        self._reader.stop_trying()
+        self._reader.cancel_retry()
         await loop.run_in_executor(None, self._reader.close)
         self._writer.close_file()
+        self._reserve.close()
         os.close(self._lock)
 
     def _future(self) -> asyncio.Future[Item | None]:
@@ -134,18 +141,26 @@ class SqliteStore:
         return asyncio.get_running_loop().create_future()
 
 
-def _prepare(path: Path, publish: Publish) -> tuple[int, Writer]:
-    """Take the lock of a database, check it and read it; blocks."""
-    try:
-        lock = schema.own(path)
+def _prepare(path: Path, publish: Publish) -> tuple[int, Reserve, Writer]:
+    """Lock a database, check it and read it; blocks."""
+    with contextlib.ExitStack() as stack:
         try:
-            schema.prepare(path)
-            return lock, Writer(path, publish)
-        except BaseException:
-            os.close(lock)
-            raise
-    except (sqlite3.Error, OSError) as error:
-        raise Unavailable(f"{path} cannot be opened: {error}") from error
+            lock = schema.lock(path)
+            stack.callback(os.close, lock)
+            reserve = Reserve(path)
+            stack.callback(reserve.close)
+            try:
+                schema.prepare(path)
+            except (Unavailable, sqlite3.Error, OSError) as error:
+                # The log may have to be moved into the database before anything else, and that needs space.
+                if not (recovery.is_full(error) and reserve.release()):
+                    raise
+                schema.prepare(path)
+            writer = Writer(path, publish, reserve)
+        except (sqlite3.Error, OSError) as error:
+            raise Unavailable(f"{path} cannot be opened: {error}") from error
+        stack.pop_all()
+        return lock, reserve, writer
 
 
 def _answer(future: asyncio.Future[Item | None], item: Item | None, error: Exception | None) -> None:

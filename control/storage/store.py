@@ -1,27 +1,30 @@
-"""The contract of a storage engine: an ordered map of keys to bytes with one global revision.
+"""The interface of a storage engine: an ordered map of keys to bytes with one global revision.
 
-The semantics are etcd v3's, because that is the second engine. Every successful write gets the next revision; a key
-has the revision that created it and the one that changed it last, and compare-and-swap is on the latter.
-Revisions rise strictly and are never used twice, also after a crash or a restore. A write that returned is durable,
-and a read never shows what is not. Until compaction removes them, old states can be listed and watches resumed.
+The semantics are etcd v3's, because etcd is the second engine. Every successful write gets the next revision; a key has the
+revision of its creation and that of its last change, and compare-and-swap uses the latter. Revisions strictly increase and are
+never reused, even after a crash or a restore. A write that has returned is durable, and a read never returns a state that is
+not. Until compaction removes them, old states can be listed and watches resumed.
 
 Keys are upstream's (`/registry/pods/default/nginx`); values are opaque here (see codec). Prefixes are compared as text,
 so a caller that means a folder ends it with "/".
+
+Items and events are msgspec structs: one is created for every object that is read or changed, and creating a dataclass takes
+five times as long.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
+import msgspec
 
-@dataclass(frozen=True, slots=True)
-class Item:
-    """One key's state: `revision` is when it was last changed, `create_revision` when it came to be.
 
-    `failure` says why the value cannot be read (it cannot be decrypted); the value is then empty.
+class Item(msgspec.Struct, frozen=True, gc=False):
+    """One key's state: `revision` is that of its last change, `create_revision` that of its creation.
+
+    `failure` is the error if the value cannot be decrypted; the value is then empty.
     """
 
     key: str
@@ -31,8 +34,7 @@ class Item:
     failure: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(msgspec.Struct, frozen=True):
     """A part of a listing in key order. `remaining` counts the keys after the last item; 0 unless `more`."""
 
     items: Sequence[Item]
@@ -41,11 +43,10 @@ class Page:
     remaining: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
+class Event(msgspec.Struct, frozen=True, gc=False):
     """One change. A DELETED event has no value; its revision is that of the deletion.
 
-    `previous` is the state before, given only where the watch asked for it and there was one. `failure` is as an Item's.
+    `previous` is the state before, if the watch requested it and there was one. `failure` is as in an Item.
     """
 
     type: Literal["ADDED", "MODIFIED", "DELETED"]
@@ -57,11 +58,10 @@ class Event:
     failure: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """Changes in revision order; `revision` says how far the watcher has now seen everything.
+class Batch(msgspec.Struct, frozen=True):
+    """Changes in revision order, complete up to `revision`.
 
-    A batch without events is progress: nothing with the prefix happened up to `revision`.
+    A batch without events reports progress: there are no further changes with the prefix up to `revision`.
     """
 
     events: Sequence[Event]
@@ -69,11 +69,11 @@ class Batch:
 
 
 class StoreError(Exception):
-    """Base of what a store raises."""
+    """Base of the errors of a store."""
 
 
 class KeyExists(StoreError):
-    """A create found the key; `current` is what is there."""
+    """The key to create exists; `current` is its state, if it can be read."""
 
     def __init__(self, key: str, current: Item | None = None) -> None:
         super().__init__(f"key {key} exists")
@@ -87,7 +87,7 @@ class KeyNotFound(StoreError):
 
 
 class RevisionConflict(StoreError):
-    """Compare-and-swap failed; `current` is what is there, for another attempt without another read."""
+    """Compare-and-swap failed; `current` is the present state, for another attempt without another read."""
 
     def __init__(self, key: str, expected: int, current: Item) -> None:
         super().__init__(f"key {key} is at revision {current.revision}, not {expected}")
@@ -95,7 +95,7 @@ class RevisionConflict(StoreError):
 
 
 class Compacted(StoreError):
-    """The revision asked for is older than what is kept."""
+    """The requested revision has been compacted."""
 
     def __init__(self, revision: int, compacted: int) -> None:
         super().__init__(f"revision {revision} has been compacted; the oldest kept is {compacted}")
@@ -121,25 +121,25 @@ class Unreadable(StoreError):
 
 
 class Unavailable(StoreError):
-    """The engine cannot answer now. Whether a write took effect is unknown, as with any lost reply."""
+    """The engine cannot answer now. Whether a write took effect is unknown, as with any lost response."""
 
 
 class NoSpace(StoreError):
-    """The engine has no space for a write, which did not take effect. Reads and watches go on."""
+    """The engine has no space for a write, which did not take effect. Reads and watches continue."""
 
 
 class Watch(Protocol):
-    """An endless iterator of batches; close it when done. Raises Compacted when it fell behind what is kept."""
+    """An endless iterator of batches; close it when done. Raises Compacted if it is behind the compacted revision."""
 
     def __aiter__(self) -> AsyncIterator[Batch]: ...
 
     async def __anext__(self) -> Batch: ...
 
     def request_progress(self) -> None:
-        """Ask for a batch, if need be an empty one, that says how far this watch has come."""
+        """Request a batch, possibly without events, that reports the revision of this watch."""
 
     async def aclose(self) -> None:
-        """End the watch; an iteration under way stops."""
+        """End the watch; a running iteration stops."""
 
 
 class Store(Protocol):
@@ -148,11 +148,14 @@ class Store(Protocol):
     async def get(self, key: str) -> Item | None:
         """Return the newest durable state of a key, or None."""
 
-    async def list(self, prefix: str, revision: int = 0, start_after: str = "", limit: int = 0) -> Page:
+    async def list(
+        self, prefix: str, revision: int = 0, start_after: str = "", limit: int = 0, *, counted: bool = True
+    ) -> Page:
         """Return the keys with a prefix in byte order, as they were at a revision (0: now).
 
         `start_after` skips keys up to and including it; `limit` 0 is no limit. A page of large values may have fewer
-        than `limit` and yet `more`. `Page.revision` is the revision the listing shows. Raises Compacted and FutureRevision.
+        than `limit` and yet `more`. `Page.remaining` needs a pass over the other keys, and is 0 unless `counted`.
+        `Page.revision` is the revision the listing shows. Raises Compacted and FutureRevision.
         """
 
     async def create(self, key: str, value: bytes, ttl: int = 0) -> Item:
@@ -161,20 +164,20 @@ class Store(Protocol):
     async def update(self, key: str, value: bytes, expected_revision: int, ttl: int = 0) -> Item:
         """Replace a value if the key is still at `expected_revision`. Raises KeyNotFound, RevisionConflict.
 
-        The time to live is replaced too: 0 makes the key stay.
+        The time to live is replaced too: 0 removes it.
         """
 
     async def delete(self, key: str, expected_revision: int = 0) -> Item:
-        """Delete a key if it is still at `expected_revision` (0: whatever it is at).
+        """Delete a key if it is still at `expected_revision` (0: at any revision).
 
         Returns the last value with the revision of the deletion. Raises KeyNotFound, RevisionConflict.
         """
 
-    def watch(self, prefix: str, after_revision: int, previous: bool = False) -> Watch:
+    def watch(self, prefix: str, after_revision: int, *, previous: bool = False) -> Watch:
         """Yield every change of keys with a prefix after a revision, each once and in order."""
 
     async def compact(self, revision: int) -> None:
-        """Forget states superseded at or before a revision; listing or watching from before it raises Compacted."""
+        """Remove states superseded at or before a revision; listing or watching from before it raises Compacted."""
 
     async def compacted_revision(self) -> int:
         """Return the revision given to the last compaction, 0 if there was none."""
@@ -186,7 +189,7 @@ class Store(Protocol):
         """Return the newest durable revision."""
 
     async def close(self) -> None:
-        """Finish the writes already asked for, end all watches and release the engine."""
+        """Finish the requested writes, end all watches and release the engine."""
 
 
 def prefix_end(prefix: str) -> str:

@@ -1,9 +1,8 @@
-"""Watchers of the cache: notices are encoded once and put into each watcher's bounded queue.
+"""Watchers of the cache: events are encoded once and put into each watcher's bounded queue.
 
-Watchers that see every object get a change as it happened, and from each selector's point of view to the others: an
-object that begins to match is ADDED, one that ceases to match is DELETED with its last matching state. All of these
-forms are made at most once a change, whoever asks first. A watcher that does not keep up is dropped (its iteration
-ends); the client comes back with the last resourceVersion it saw.
+Watchers without a selector get each change as it happened. For a selector, an object that starts to match is ADDED, one that
+stops matching is DELETED with its last matching state. Each of these forms is created at most once a change and shared. A
+watcher whose queue overflows is dropped (its iteration ends); the client resumes with the last resourceVersion it received.
 """
 
 from __future__ import annotations
@@ -17,24 +16,24 @@ from control.storage.entry import Entry, Predicate
 Kind = Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
 QUEUE = 4096
 QUEUE_BYTES = 32 << 20
-"""Of objects that wait for a watcher. Watchers share them, but what has changed since is kept by the slowest alone."""
+"""Maximum bytes of queued objects. Watchers share the objects, but only the slowest one keeps outdated states in memory."""
 CHUNK = 256
 CHUNK_BYTES = 64 << 10
-"""Objects, and about how many bytes of them, that a watcher is given at once of what there is when it begins."""
+"""Maximum number and approximate bytes of the initial objects that a watcher receives at once."""
 
 
-class Notice:
+class WatchEvent:
     """One line of a watch response; `wire` is `{"type":...,"object":{...}}` and a newline."""
 
-    __slots__ = ("_wire", "entry", "frame", "previous", "type")
+    __slots__ = ("_wire", "entry", "frame", "previous", "size", "type")
 
     def __init__(self, kind: Kind, entry: Entry) -> None:
-        self.type, self.entry = kind, entry
+        self.type, self.entry, self.size = kind, entry, len(entry.data)
         self._wire: bytes | None = None
         self.frame: bytes | None = None
-        """The same in protobuf, once somebody has asked for it."""
+        """The protobuf form, cached once it has been requested."""
         self.previous: Entry | None = None
-        """What a modified object was before, for those who see every object and select afterwards."""
+        """Previous state of a modified object, for consumers that select later."""
 
     @property
     def wire(self) -> bytes:
@@ -42,31 +41,27 @@ class Notice:
             self._wire = b'{"type":"%b","object":%b}\n' % (self.type.encode(), self.entry.data)
         return self._wire
 
-    @property
-    def size(self) -> int:
-        return len(self.entry.data)
-
     def __repr__(self) -> str:
-        return f"Notice({self.type}, {self.entry!r})"
+        return f"WatchEvent({self.type}, {self.entry!r})"
 
 
 class Change:
     """A revision's change to one object; `entry` is None after a deletion, `previous` None before a creation."""
 
-    __slots__ = ("_appears", "_leaves", "at", "entry", "key", "plain", "previous", "revision")
+    __slots__ = ("_added", "_deleted", "at", "entry", "key", "plain", "previous", "revision")
 
     def __init__(self, key: str, revision: int, entry: Entry | None, previous: Entry | None, at: float = 0.0) -> None:
         self.key, self.revision, self.entry, self.previous, self.at = key, revision, entry, previous, at
-        self._appears: Notice | None = None
-        self._leaves: Notice | None = None
-        self.plain: Notice
+        self._added: WatchEvent | None = None
+        self._deleted: WatchEvent | None = None
+        self.plain: WatchEvent
         if entry is None:
             assert previous is not None
-            self.plain = self._leaves = Notice("DELETED", previous.at(revision))
+            self.plain = self._deleted = WatchEvent("DELETED", previous.at(revision))
         elif previous is None:
-            self.plain = self._appears = Notice("ADDED", entry)
+            self.plain = self._added = WatchEvent("ADDED", entry)
         else:
-            self.plain = Notice("MODIFIED", entry)
+            self.plain = WatchEvent("MODIFIED", entry)
             self.plain.previous = previous
 
     @property
@@ -79,11 +74,11 @@ class Change:
         return sum(state.unread for state in (self.entry, self.previous) if state is not None)
 
     def within(self, prefix: str) -> bool:
-        """Say whether the object is in a folder, or is the one of that key."""
+        """Return whether the object is in a folder, or has that key."""
         return self.key == prefix or (prefix.endswith("/") and self.key.startswith(prefix))
 
-    def seen_by(self, predicate: Predicate | None) -> Notice | None:
-        """Return the change as someone sees it who sees only what matches; None if not at all."""
+    def event_for(self, predicate: Predicate | None) -> WatchEvent | None:
+        """Return the event for a watcher of objects that match; None if the object matches neither before nor after."""
         if predicate is None:
             return self.plain
         now = self.entry is not None and predicate(self.entry)
@@ -92,70 +87,71 @@ class Change:
             return self.plain
         if now:
             assert self.entry is not None
-            if self._appears is None:
-                self._appears = Notice("ADDED", self.entry)
-            return self._appears
+            if self._added is None:
+                self._added = WatchEvent("ADDED", self.entry)
+            return self._added
         if before:
             assert self.previous is not None
-            if self._leaves is None:
-                self._leaves = Notice("DELETED", self.previous.at(self.revision))
-            return self._leaves
+            if self._deleted is None:
+                self._deleted = WatchEvent("DELETED", self.previous.at(self.revision))
+            return self._deleted
         return None
 
 
 class Watcher:
-    """An iterator of lists of notices. It ends when closed or dropped; raises Compacted if its past is gone."""
+    """Iterator of lists of watch events. It ends if closed or dropped; raises Compacted if its history is compacted."""
 
     def __init__(
         self,
         predicate: Predicate | None,
+        *,
         bookmarks: bool,
         unregister: Callable[[Watcher], None],
-        past: AsyncGenerator[Sequence[Notice], None] | None = None,
+        past: AsyncGenerator[Sequence[WatchEvent], None] | None = None,
         limit: int = QUEUE,
         turn: asyncio.Lock | None = None,
     ) -> None:
         self.predicate, self.bookmarks = predicate, bookmarks
         self._turn = turn
-        """Given where the predicate costs much: it is asked when the watcher is read, for one change in a round of the loop."""
+        """Set for costly predicates, which are evaluated when the watcher is read, one an iteration of the event loop."""
         self.dropped = False
         self._unregister, self._past, self._limit = unregister, past, limit
-        self._pending: list[Notice | Change] = []
+        self._pending: list[WatchEvent | Change] = []
         self._size = 0
         self._closed = False
         self._failure: Exception | None = None
         self._waiter: asyncio.Future[None] | None = None
 
     def offer(self, change: Change) -> None:
-        """Queue a change as this watcher sees it."""
+        """Queue the event of a change for this watcher, if there is one."""
         if self._turn is not None:
             self.push(change)
             return
-        notice = change.plain if self.predicate is None else change.seen_by(self.predicate)
-        if notice is not None:
-            self.push(notice)
+        watch_event = change.plain if self.predicate is None else change.event_for(self.predicate)
+        if watch_event is not None:
+            self.push(watch_event)
 
-    def push(self, notice: Notice | Change) -> None:
+    def push(self, watch_event: WatchEvent | Change) -> None:
         pending = self._pending
-        pending.append(notice)
-        self._size += notice.size
+        pending.append(watch_event)
+        self._size += watch_event.size
         if len(pending) > self._limit or (self._size > QUEUE_BYTES and len(pending) > 1):
             self.dropped = True
             self.close()
         elif self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    def __aiter__(self) -> AsyncIterator[Sequence[Notice]]:
+    def __aiter__(self) -> AsyncIterator[Sequence[WatchEvent]]:
         return self
 
-    async def __anext__(self) -> Sequence[Notice]:
+    async def __anext__(self) -> Sequence[WatchEvent]:
         if self._past is not None:
-            async for notices in self._past:
+            async for watch_events in self._past:
                 if self._closed:
                     break
-                return notices
+                return watch_events
             self._past = None
-        seen: list[Notice] = []
+        seen: list[WatchEvent] = []
         while not seen:
             while not self._pending:
                 if self._failure is not None:
@@ -168,24 +164,24 @@ class Watcher:
             seen = await self._seen(pending)
         return seen
 
-    async def _seen(self, pending: list[Notice | Change]) -> list[Notice]:
+    async def _seen(self, pending: list[WatchEvent | Change]) -> list[WatchEvent]:
         if self._turn is None:
             return pending  # type: ignore[return-value]
-        found: list[Notice] = []
+        found: list[WatchEvent] = []
         for item in pending:
-            notice: Notice | None
+            watch_event: WatchEvent | None
             if isinstance(item, Change):
                 async with self._turn:
-                    notice = item.seen_by(self.predicate)
+                    watch_event = item.event_for(self.predicate)
                     await asyncio.sleep(0)
             else:
-                notice = item
-            if notice is not None and not self._closed:
-                found.append(notice)
+                watch_event = item
+            if watch_event is not None and not self._closed:
+                found.append(watch_event)
         return found
 
     def close(self, failure: Exception | None = None) -> None:
-        """End the iteration; what is still queued is not delivered. A failure is raised to the iterating task."""
+        """End the iteration; queued events are not delivered. A failure is raised to the iterating task."""
         self._closed = True
         self._failure = failure
         self._pending = []

@@ -1,15 +1,16 @@
-"""The one writer thread: group commit, compare-and-swap, expiry.
+"""The writer thread: group commit, compaction, and recovery after failures.
 
-Requests wait in a queue. The thread takes what is there (up to 100), decides each by itself against an index of the
-newest revisions kept in memory, and stores the ones that succeed with a single INSERT, which is its own transaction:
-one fsync and one handing-over of the interpreter lock a batch, whatever its size. While the disk syncs the next
-batch gathers, so an idle store answers at once and a busy one amortises. Only after the commit are events published
-and requests answered, both in one call into the event loop, events first.
+Requests wait in a queue. The thread takes up to 100 of them, checks each against the newest revisions (newest.py), and
+stores the successful ones with a single INSERT, which is its own transaction: one fsync and one acquisition of the GIL a
+batch, whatever its size. While the disk syncs, the next batch accumulates, so latency is low on an idle store and throughput
+is high on a busy one. Events are published and requests completed only after the commit, both in one call into the event
+loop, events first.
 
-A commit that fails leaves its outcome unknown: its requests get Unavailable, or NoSpace where the disk is full, which
-SQLite notices before there is anything to commit. The connection and the index are recreated from the file, and rows found
-there that were never published are published then. That is tried once a second, by itself too, so writes go on as soon as
-the disk takes them; what is asked for in between waits for that one attempt (see recovery).
+The outcome of a failed commit is unknown: its requests get Unavailable, or NoSpace if the disk is full, which SQLite
+detects before the commit. The connection and the index are recreated from the file, and rows found there that were never
+published are published then. This is attempted once a second, also without requests, so writes resume as soon as the disk
+accepts them; requests in between wait for the next attempt (see recovery). On a full disk the reserve is released, and
+deletions continue at once (see full_disk).
 """
 
 from __future__ import annotations
@@ -18,55 +19,53 @@ import contextlib
 import logging
 import queue
 import sqlite3
+import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from control.storage import history, recovery, schema
-from control.storage.expiries import Expiries
+from control.storage.database_file import DatabaseFile
+from control.storage.full_disk import FullDisk
 from control.storage.high_water import HighWaterMark
-from control.storage.on_disk import OnDisk
+from control.storage.insertion import insert
+from control.storage.newest import NewestRevisions
 from control.storage.reader import event_of
-from control.storage.requests import Answer, Compact, Outcome, Publish, Stop, Write
-from control.storage.store import Event, Item, KeyExists, KeyNotFound, RevisionConflict, StoreError
-from kube.shrinking import shrunk
+from control.storage.requests import Callback, Compact, Publish, ReleaseMemory, Request, Stop, Write
+from control.storage.reserve import Reserve
+from control.storage.store import StoreError
+from kube import bounded_cache
 
 log = logging.getLogger(__name__)
 
-BATCH = 100
+BATCH, BATCH_BYTES = 100, 4 << 20
+"""Maximum number of requests of a batch, and bytes of their values."""
 WAITING = 4000
-"""Requests taken at once after a failure; SQLite takes no more values in one statement."""
+"""Maximum number of requests of the first batch after a failure, which fail together if the disk still does."""
 RETRY_SECONDS = 1.0
-"""How long after a failure the file is opened again."""
-
-
-class _Head(NamedTuple):
-    revision: int
-    create_revision: int
+"""Seconds until the file is opened again after a failure."""
 
 
 class Writer:
     """Owns the writing connection; `publish` is called from the thread with events, revision and outcomes."""
 
-    def __init__(self, path: Path, publish: Publish) -> None:
+    def __init__(self, path: Path, publish: Publish, reserve: Reserve) -> None:
         self._path, self._publish = path, publish
-        self._queue: queue.SimpleQueue[Write | Compact | Stop] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Request] = queue.SimpleQueue()
         self._connection: sqlite3.Connection | None = None
-        self._heads: dict[str, _Head] = {}
-        self._expiries = Expiries()
+        self._newest = NewestRevisions()
         self._sweeping = True
-        self.revision = 0
         self.trouble: str | None = None
-        """Why nothing can be written; None while all is well."""
+        """Reason why nothing can be written; None if writes succeed."""
         self._failed_at = 0.0
         self._mark = HighWaterMark(path)
         self._anchor: sqlite3.Connection | None = None
-        """Keeps the log's index through failures (see recovery)."""
-        self._file = OnDisk(path)
+        """A connection that keeps the log's index through failures (see recovery)."""
+        self._file = DatabaseFile(path)
+        self._disk = FullDisk(path, self._file, reserve)
         try:
-            self._connection = schema.connect(path)
+            self._connection = self._connect()
             self._anchor = schema.connect(path, read_only=True)
             self._load(self._connection)
         except BaseException:
@@ -75,14 +74,25 @@ class Writer:
             self.close_file()
             raise
         self._published = self.revision
+        self._set_trouble()
         self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
+        bounded_cache.on_forget(self._release_memory)
+
+    def _release_memory(self) -> None:
+        # A pager keeps up to 2 MB: after a load they are pages that are not read again.
+        self._queue.put(ReleaseMemory())
 
     def put(self, request: Write | Compact) -> None:
         """Queue a request from any thread."""
         self._queue.put(request)
+
+    @property
+    def revision(self) -> int:
+        """The last revision that was assigned."""
+        return self._newest.revision
 
     @property
     def waiting(self) -> int:
@@ -90,177 +100,135 @@ class Writer:
         return self._queue.qsize()
 
     def stop(self) -> None:
-        """Finish what is queued, then end the thread and close the connection. Blocks."""
+        """Execute the queued requests, then end the thread and close the connection. Blocks."""
         self._queue.put(Stop())
         self._thread.join()
 
     # -- the thread -----------------------------------------------------------------------------------------------
     def _run(self) -> None:
         while True:
-            batch = self._take()
+            batch = self._next_batch()
             try:
-                self._work(batch)
+                self._process(batch)
             except Exception as error:
-                self._fail(error, [entry.answer for entry in batch if not isinstance(entry, Stop)])
+                self._fail(error, [entry.callback for entry in batch if isinstance(entry, Write | Compact)])
             if any(isinstance(entry, Stop) for entry in batch):
                 self._close()
                 self._release()
                 return
 
-    def _take(self) -> list[Write | Compact | Stop]:
-        """Wait for the first request, an expiry or, in the middle of a sweep, nothing; then take all there is."""
-        batch: list[Write | Compact | Stop] = []
+    def _next_batch(self) -> list[Request]:
+        """Wait for the first request or an expiry (during a sweep, do not wait), then return the queued requests."""
+        batch: list[Request] = []
+        most, size = (BATCH, BATCH_BYTES) if self._connection else (WAITING, sys.maxsize)
         with contextlib.suppress(queue.Empty):
             if self._connection is None:
                 time.sleep(max(self._failed_at + RETRY_SECONDS - time.monotonic(), 0.0))
-            elif not self._sweeping:
-                batch.append(self._queue.get(True, self._expiries.until_next()))
-            while len(batch) < (BATCH if self._connection else WAITING):
-                batch.append(self._queue.get_nowait())
+            elif (wait := self._wait()) != 0:
+                batch.append(self._queue.get(True, wait))
+            while len(batch) < most and size > 0:
+                batch.append(entry := self._queue.get_nowait())
+                size -= len(entry.value) if isinstance(entry, Write) else 0
         return batch
 
-    def _work(self, batch: Sequence[Write | Compact | Stop]) -> None:
-        """Do what is asked for; raises sqlite3.Error, OSError where the disk does not take it."""
+    def _wait(self) -> float | None:
+        """Return the seconds to wait for a request; None without limit."""
+        expiry = self._newest.expiries.until_next()
+        if self._disk.full:
+            return self._disk.wait() if expiry is None else min(self._disk.wait(), expiry)
+        return 0 if self._sweeping else expiry
+
+    def _process(self, batch: Sequence[Request]) -> None:
+        """Execute a batch; raises sqlite3.Error, OSError if the disk cannot be written."""
         if self._connection is None:
             self._reopen()
-        self._commit([entry for entry in batch if isinstance(entry, Write)])
+        for writes in _parts([entry for entry in batch if isinstance(entry, Write)]):
+            self._commit(writes)
         for entry in batch:
             if isinstance(entry, Compact):
                 self._compact(entry)
-        if self._sweeping and self._connection is not None:
+        assert self._connection is not None
+        release = any(isinstance(entry, ReleaseMemory) for entry in batch)
+        if self._disk.full:
+            if self._disk.step(self._connection, self._published):
+                self._sweeping = True
+                self._set_trouble()
+        elif self._sweeping:
             self._sweeping = history.sweep(self._connection)
+            release |= not self._sweeping  # the page cache still has the pages of the deleted history
+        if release:
+            self._connection.execute("PRAGMA shrink_memory")
 
     def _commit(self, writes: Sequence[Write]) -> None:
-        rows, events, outcomes = self._decide(self._expired() + list(writes))
-        if rows:
-            assert self._connection is not None
-            self._connection.execute(_insert(len(rows)), [column for row in rows for column in row])
-        self._published = self.revision
-        if rows:
-            self._mark.note(self.revision)
-        if outcomes or events:
-            self._publish(events, self.revision, outcomes)
-
-    def _decide(self, writes: Sequence[Write]) -> tuple[list[tuple[Any, ...]], list[Event], list[Outcome]]:
-        """Give every write its revision or its error, in order; later ones see earlier ones."""
-        rows: list[tuple[Any, ...]] = []
-        events: list[Event] = []
-        outcomes: list[Outcome] = []
-        fresh: dict[int, bytes] = {}
-        for write in writes:
-            head = self._heads.get(write.key)
-            try:
-                self._check(write, head, fresh)
-            except StoreError as error:
-                outcomes.append((write.answer, None, error))
-                continue
-            self.revision = revision = self.revision + 1
-            if write.kind == "delete":
-                assert head is not None
-                last = self._value(head.revision, fresh)
-                del self._heads[write.key]
-                self._heads = shrunk(self._heads)
-                rows.append((revision, write.key, head.create_revision, head.revision, 1, None, b""))
-                events.append(Event("DELETED", write.key, b"", revision, head.create_revision))
-                outcomes.append((write.answer, Item(write.key, last, revision, head.create_revision), None))
-                continue
-            created = head.create_revision if head else revision
-            self._heads[write.key] = _Head(revision, created)
-            fresh[revision] = write.value
-            before = head.revision if head else 0
-            rows.append((revision, write.key, created, before, 0, write.expires, write.value))
-            events.append(Event("MODIFIED" if head else "ADDED", write.key, write.value, revision, created))
-            outcomes.append((write.answer, Item(write.key, write.value, revision, created), None))
-            if write.expires is not None:
-                self._expiries.add(write.key, revision, write.expires)
-        return rows, events, outcomes
-
-    def _check(self, write: Write, head: _Head | None, fresh: dict[int, bytes]) -> None:
-        if write.kind == "create":
-            if head is not None:
-                raise KeyExists(write.key, self._item(write.key, head, fresh))
-        elif head is None:
-            raise KeyNotFound(write.key)
-        elif write.expected != head.revision and (write.expected or write.kind == "update"):
-            raise RevisionConflict(write.key, write.expected, self._item(write.key, head, fresh))
-
-    def _item(self, key: str, head: _Head, fresh: dict[int, bytes]) -> Item:
-        return Item(key, self._value(head.revision, fresh), head.revision, head.create_revision)
-
-    def _value(self, revision: int, fresh: dict[int, bytes]) -> bytes:
-        if revision in fresh:
-            return fresh[revision]
         assert self._connection is not None
-        row = self._connection.execute("SELECT value FROM history WHERE revision = ?", (revision,)).fetchone()
-        return bytes(row[0])
-
-    def _expired(self) -> list[Write]:
-        """Return deletions of the keys whose time is over and which were not written since."""
-        writes: list[Write] = []
-        while len(writes) < BATCH and (due := self._expiries.due()):
-            key, revision = due
-            if (head := self._heads.get(key)) and head.revision == revision:
-                writes.append(Write("delete", key, b"", revision, None, _ignore))
-        return writes
+        full = self._disk.error() if self._disk.full else None
+        rows, events, outcomes = self._newest.decide(self._newest.expired(BATCH) + list(writes), self._connection, full)
+        if rows:
+            insert(self._connection, rows)
+            # Not without rows: revisions of a failed commit are not in the file, and a list at one would fail.
+            self._published = self.revision
+            self._mark.record(self.revision)
+        if outcomes or events:
+            self._publish(events, self._published, outcomes)
 
     def _compact(self, request: Compact) -> None:
         assert self._connection is not None
         error: Exception | None = None
         try:
-            history.begin(self._connection, request.revision)
+            history.start_compaction(self._connection, request.revision)
             self._sweeping = True
         except StoreError as refused:
             error = refused
-        self._publish((), self._published, [(request.answer, None, error)])
+        self._publish((), self._published, [(request.callback, None, error)])
 
     # -- opening and failing --------------------------------------------------------------------------------------
     def _reopen(self) -> None:
-        """Open the file again after a failure, if the disk takes writes, and publish what was not."""
-        self._connection = connection = schema.connect(self._path)
-        recovery.settle(connection, self._file, self._path)
-        recovery.prove(connection)
+        """Open the file again after a failure, if the disk can be written, and publish commits that were not published."""
+        self._connection = connection = self._connect()
+        recovery.checkpoint_log(connection, self._file, self._path)
+        recovery.check_writable(connection)
         self._load(connection)
         self._publish_missed()
-        self.trouble = None
-        log.warning("%s can be written again", self._path)
+        self._set_trouble()
+        if self.trouble is None:
+            log.warning("%s can be written again", self._path)
 
-    def _fail(self, error: Exception, answers: Sequence[Answer]) -> None:
-        """Close the file until the next attempt. Those who were answered before the failure keep their answers."""
+    def _connect(self) -> sqlite3.Connection:
+        connection = schema.connect(self._path)
+        self._disk.limit_log(connection)
+        return connection
+
+    def _set_trouble(self) -> None:
+        self.trouble = str(self._disk.error()) if self._disk.full else None
+
+    def _fail(self, error: Exception, callbacks: Sequence[Callback]) -> None:
+        """Close the file until the next attempt, and fail the requests of the batch that have no result yet."""
         self._close()
-        self._failed_at = time.monotonic()
-        lost = recovery.failure(error)
+        released = recovery.is_full(error) and self._disk.release_reserve(self._published)
+        # With the space of the reserve the file can be opened at once.
+        self._failed_at = -RETRY_SECONDS if released else time.monotonic()
+        lost = recovery.commit_error(error)
         if self.trouble != str(lost):
-            unforeseen = not isinstance(error, (sqlite3.Error, OSError))
+            unexpected = not isinstance(error, (sqlite3.Error, OSError))
             name = getattr(error, "sqlite_errorname", "no error of SQLite's")
-            log.error("%s cannot be written: %s (%s)", self._path, error, name, exc_info=error if unforeseen else None)
+            log.error("%s cannot be written: %s (%s)", self._path, error, name, exc_info=error if unexpected else None)
         self.trouble = str(lost)
-        self._publish((), self._published, [(answer, None, lost) for answer in answers])
+        self._publish((), self._published, [(callback, None, lost) for callback in callbacks])
 
     def _load(self, connection: sqlite3.Connection) -> None:
-        """Build the index of newest revisions and the expiries from the file."""
-        self._heads.clear()
-        self._expiries.clear()
-        newest = (
-            "SELECT h.key, h.revision, h.create_revision, h.expires FROM history h JOIN"
-            " (SELECT max(revision) AS revision FROM history GROUP BY key) n ON h.revision = n.revision"
-            " WHERE NOT h.deleted"
-        )
-        for key, revision, create_revision, expires in connection.execute(newest):
-            self._heads[key] = _Head(revision, create_revision)
-            if expires is not None:
-                self._expiries.add(key, revision, expires)
+        self._newest.load(connection)
         newest_revision, known = schema.newest_revision(connection), self._mark.read()
         if newest_revision < known:
-            newest_revision = self._skip_past(connection, known)
-        self.revision = max(self.revision, newest_revision)
+            newest_revision = self._skip_lost_revisions(connection, known)
+        self._newest.revision = max(self.revision, newest_revision)
 
-    def _skip_past(self, connection: sqlite3.Connection, known: int) -> int:
-        """Go on after the revisions that an older copy of the database does not have.
+    def _skip_lost_revisions(self, connection: sqlite3.Connection, known: int) -> int:
+        """Continue after the revisions that an older copy of the database does not have.
 
-        The past is marked as compacted, one revision further than any client has seen: so every watcher lists again.
+        All revisions up to one more than any client has seen are marked as compacted, so every watcher lists again.
         """
         log.warning(
-            "%s is older than what this server has acknowledged (revision %d): writes made after it are lost, and"
+            "%s is older than the newest revision that this server has acknowledged (%d): later writes are lost, and"
             " clients list everything again",
             self._path,
             known,
@@ -296,9 +264,16 @@ class Writer:
         self._file.close()
 
 
-def _insert(rows: int) -> str:
-    return "INSERT INTO history VALUES (?,?,?,?,?,?,?)" + ",(?,?,?,?,?,?,?)" * (rows - 1)
+def _parts(writes: Sequence[Write]) -> Iterator[Sequence[Write]]:
+    """Yield the writes in parts of about BATCH_BYTES; without writes one empty part, for expiries.
 
-
-def _ignore(item: Item | None, error: Exception | None) -> None:
-    """Nobody waits for an expiry."""
+    Only the first batch after a failure is larger.
+    """
+    start = size = 0
+    for index, write in enumerate(writes, 1):
+        size += len(write.value)
+        if size >= BATCH_BYTES:
+            yield writes[start:index]
+            start, size = index, 0
+    if start < len(writes) or not writes:
+        yield writes[start:]

@@ -1,4 +1,4 @@
-"""Failure injection: the next calls of an rpc fail, or take time, as a test says."""
+"""Failure injection: the next calls of an rpc fail, or take time, as configured by a test."""
 
 from dataclasses import dataclass, field
 

@@ -22,7 +22,7 @@ class FakeImages:
     def __init__(self) -> None:
         self.local: dict[str, Image] = {}
         self.registry: dict[str, Image] = {}
-        self.credentials: dict[str, tuple[str, str]] = {}  # reference -> user name and password it asks for
+        self.credentials: dict[str, tuple[str, str]] = {}  # reference -> user name and password it requests
 
     def add(self, reference: str) -> Image:
         """Put an image on the node, as `ctr images import` would."""

@@ -25,7 +25,7 @@ class ContainerLog:
             self._file.write(f"{stamp}.{rest:09d}Z {stream} F ".encode() + line + b"\n")
 
     def reopen(self) -> None:
-        """Go on in a new file."""
+        """Continue in a new file."""
         self.close()
         if self._path is not None:
             self._file = self._path.open("ab", buffering=0)

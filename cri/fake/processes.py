@@ -55,7 +55,7 @@ class Processes:
         self.conditions = {"RuntimeReady": True, "NetworkReady": True}
         self.events_supported = True
         self.handlers: list[RuntimeHandler] = []
-        """What Status says of the runtime's handlers; containerd says nothing before 2.0."""
+        """The runtime handlers in the response of Status; containerd reports none before 2.0."""
         self._sleep = sleep
         self._now = now
         self._ids = itertools.count(1)

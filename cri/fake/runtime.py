@@ -1,4 +1,4 @@
-"""The fake's containers, and what the runtime says of itself; messages and states are containerd's.
+"""The fake's containers, and the runtime's version and status; messages and states are containerd's.
 
 The contract tests hold the same bodies against this and a real containerd.
 """
@@ -45,7 +45,7 @@ class FakeContainers(FakeSandboxes):
         return api.StatusResponse(status=RuntimeStatus(conditions=conditions), runtime_handlers=self.handlers)
 
     cgroup_driver = ""
-    """Empty as of a runtime that does not tell (containerd before 2.0)."""
+    """Empty, as from a runtime that does not report it (containerd before 2.0)."""
 
     async def runtime_config(self, request: Any) -> Any:
         """Answer RuntimeConfig."""
@@ -128,7 +128,7 @@ class FakeContainers(FakeSandboxes):
         if found is not None and found.status.state == ContainerState.CONTAINER_RUNNING:
             if request.timeout > 0 and found.script is not None:
                 options = found.config.linux.security_context.namespace_options
-                found.script.terminate(options.pid == NamespaceMode.CONTAINER)
+                found.script.terminate(first_process=options.pid == NamespaceMode.CONTAINER)
                 grace = asyncio.ensure_future(self._sleep(request.timeout))
                 ended = asyncio.ensure_future(found.ended.wait())
                 await asyncio.wait({grace, ended}, return_when=asyncio.FIRST_COMPLETED)
@@ -183,6 +183,12 @@ class FakeContainers(FakeSandboxes):
         found = self._container(request.container_id)
         found.status.resources.linux.MergeFrom(request.linux)
         return api.UpdateContainerResourcesResponse()
+
+    async def container_stats(self, request: Any) -> Any:
+        """Answer ContainerStats: a container that uses no memory."""
+        found = self._container(request.container_id)
+        attributes = api.ContainerAttributes(id=found.status.id, metadata=found.status.metadata)
+        return api.ContainerStatsResponse(stats=api.ContainerStats(attributes=attributes))
 
     async def checkpoint_container(self, request: Any) -> Any:
         """Answer CheckpointContainer: the archive is the container's ID; containerd before 2.0 has no such call."""

@@ -68,7 +68,7 @@ class Script:
                 code = 0 if name == "true" else 1
         return code
 
-    def terminate(self, first_process: bool) -> None:
+    def terminate(self, *, first_process: bool) -> None:
         """Deliver TERM; the first process of a PID namespace without a trap does not notice."""
         if self.on_term is None:
             if first_process:

@@ -102,7 +102,7 @@ class FakeRuntime:
             await context.abort(grpc.StatusCode.UNIMPLEMENTED, "unknown method GetContainerEvents")
         queue = self.containers.subscribe()
         try:
-            # The headers tell the client that it misses nothing from here on.
+            # The headers confirm the subscription: the client misses no event from here on.
             await context.send_initial_metadata(())
             while True:
                 yield await queue.get()

@@ -103,13 +103,13 @@ class ExternalDocumentation(msgspec.Struct, rename="camel", omit_defaults=True, 
 class JSONSchemaProps(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True, gc=False):
     ref: str | None = msgspec.field(default=None, name="$ref")
     schema: str | None = msgspec.field(default=None, name="$schema")
-    additional_items: Any = None
-    additional_properties: Any = None
+    additional_items: JSONSchemaProps | bool | None = None
+    additional_properties: JSONSchemaProps | bool | None = None
     all_of: list[JSONSchemaProps] = msgspec.field(default_factory=list)
     any_of: list[JSONSchemaProps] = msgspec.field(default_factory=list)
     default: Any = None
     definitions: dict[str, JSONSchemaProps] = msgspec.field(default_factory=dict)
-    dependencies: dict[str, Any] = msgspec.field(default_factory=dict)
+    dependencies: dict[str, JSONSchemaProps | list[str]] = msgspec.field(default_factory=dict)
     description: str | None = None
     enum: list[Any] = msgspec.field(default_factory=list)
     example: Any = None
@@ -118,7 +118,7 @@ class JSONSchemaProps(msgspec.Struct, rename="camel", omit_defaults=True, kw_onl
     external_docs: ExternalDocumentation | None = None
     format: str | None = None
     id: str | None = None
-    items: Any = None
+    items: JSONSchemaProps | list[JSONSchemaProps] | None = None
     max_items: int | None = None
     max_length: int | None = None
     max_properties: int | None = None

@@ -27,6 +27,8 @@ class FieldFacts(msgspec.Struct, frozen=True, kw_only=True):
     list_keys: tuple[str, ...] = ()
     map_type: Literal["", "atomic", "granular"] = ""
     format: str = ""
+    """Of the scalar, or of the list's items and the map's values: "int32", "int64", "double", "byte", "date-time"
+    (metav1.Time), "micro-time" (metav1.MicroTime)."""
 
 
 _NOTHING = FieldFacts()

@@ -1,11 +1,11 @@
-"""The fields of generated types, read once from their annotations, for whatever walks a value beside its type."""
+"""Fields and types of generated Structs, read once from their annotations, for modules that walk a value with its type."""
 
 from __future__ import annotations
 
 import functools
 import types
 import typing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import msgspec
@@ -13,7 +13,12 @@ import msgspec
 from kube import schema
 
 Kind = Literal["struct", "list", "map", "string", "bool", "integer", "number", "quantity", "int-or-string", "any"]
-_SCALARS: dict[Any, Kind] = {str: "string", bool: "bool", int: "integer", float: "number"}
+_SCALARS: dict[Any, tuple[Kind, str]] = {
+    str: ("string", "string"),
+    bool: ("bool", "bool"),
+    int: ("integer", "int64"),
+    float: ("number", "float64"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,15 +26,27 @@ class FieldType:
     """Type of a field: `struct` for objects, `item` for the elements of lists and the values of maps."""
 
     kind: Kind
+    go: str
+    """The type's name in Go, for messages."""
     struct: type[msgspec.Struct] | None = None
     item: FieldType | None = None
     optional: bool = False
     """It may be None."""
+    scalar: bool = False
+    """Its JSON form is a string, number or boolean."""
+    limit: int = 0
+    """Integers of it are at least -limit and less than limit; 0: it has none."""
+    either: type[msgspec.Struct] | None = None
+    """Of "any": its objects are of this type, alone or in a list; other values are scalars (JSON schemas)."""
+
+
+_LIMITS = {"int32": 2**31, "int64": 2**63}
+ANY = FieldType("any", "interface {}")
 
 
 @dataclass(frozen=True, slots=True)
 class StructField:
-    """A field by its wire name, with the facts that its annotation cannot say."""
+    """A field by its wire name, with the facts that its annotation cannot express."""
 
     name: str
     type: FieldType
@@ -40,25 +57,46 @@ class StructField:
 def fields(struct: type[msgspec.Struct]) -> tuple[StructField, ...]:
     """Return a type's fields in their order."""
     facts = schema.facts(struct)
-    return tuple(
-        StructField(info.encode_name, _type(info.type), facts.field(info.encode_name))
-        for info in msgspec.structs.fields(struct)
-    )
+    found = ((info.encode_name, info.type) for info in msgspec.structs.fields(struct))
+    return tuple(StructField(name, _type(type_, facts.field(name).format), facts.field(name)) for name, type_ in found)
 
 
-def _type(annotation: Any) -> FieldType:
+@functools.cache
+def field_types(struct: type[msgspec.Struct]) -> dict[str, FieldType]:
+    """Return the types of a type's fields by wire name."""
+    return {field.name: field.type for field in fields(struct)}
+
+
+def of_struct(struct: type[msgspec.Struct]) -> FieldType:
+    """Return the type of a field that contains a generated type."""
+    version = struct.__module__.rpartition("_")[2]
+    return FieldType("struct", f"{version}.{struct.__name__}", struct)
+
+
+def _type(annotation: Any, format: str = "") -> FieldType:
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin in (types.UnionType, typing.Union):
         members = [member for member in arguments if member is not types.NoneType]
         optional = len(members) < len(arguments)
         if len(members) == 1:
-            found = _type(members[0])
-            return FieldType(found.kind, found.struct, found.item, optional)
-        return FieldType("quantity" if float in members else "int-or-string", optional=optional)
+            return replace(_type(members[0], format), optional=optional)
+        structs = [member for member in members if isinstance(member, type) and issubclass(member, msgspec.Struct)]
+        if structs:
+            return replace(ANY, optional=optional, either=structs[0])
+        if float in members:
+            return FieldType("quantity", "resource.Quantity", optional=optional, scalar=True)
+        return FieldType("int-or-string", "intstr.IntOrString", optional=optional, scalar=True, limit=_LIMITS["int32"])
     if origin is list:
-        return FieldType("list", item=_type(arguments[0]))
+        item = _type(arguments[0], format)
+        return FieldType("list", f"[]{item.go}", item=item)
     if origin is dict:
-        return FieldType("map", item=_type(arguments[1]))
+        item = _type(arguments[1], format)
+        return FieldType("map", f"map[string]{item.go}", item=item)
     if isinstance(annotation, type) and issubclass(annotation, msgspec.Struct):
-        return FieldType("struct", annotation)
-    return FieldType(_SCALARS.get(annotation, "any"))
+        return of_struct(annotation)
+    if annotation not in _SCALARS:
+        return ANY
+    kind, go = _SCALARS[annotation]
+    if kind == "integer" and format in _LIMITS:
+        go = format
+    return FieldType(kind, go, scalar=True, limit=_LIMITS.get(go, 0))

@@ -39,7 +39,7 @@ INLINE = frozenset(
 )
 _RENAMED = {"uID": "uid", "Webhooks": "webhooks", "Expression": "expression", "Name": "name", "aPIGroup": "apiGroup"}
 _FALSY_TYPES = frozenset({"apiextensions_v1.JSON", "apiextensions_v1.JSONSchemaPropsOrBool"})
-"""Types whose false, zero or empty values say something."""
+"""Types whose false, zero or empty values are significant."""
 _POINTERS = frozenset(
     """
     activeDeadlineSeconds adminAccess allNodes allocateLoadBalancerNodePorts allowMultipleAllocations
@@ -61,7 +61,7 @@ _POINTERS = frozenset(
 
 
 class WireError(ValueError):
-    """Bytes that are not a message of the type they are said to be."""
+    """Bytes that are not a valid message of their type."""
 
 
 @functools.cache
@@ -75,7 +75,7 @@ def types() -> dict[str, dict[int, tuple[str, str]]]:
 
 
 def known(module: str, name: str) -> bool:
-    """Say whether a type has a protobuf form."""
+    """Return whether a type has a protobuf form."""
     return f"{module}.{name}" in types()
 
 
@@ -134,7 +134,7 @@ class _Left(threading.local):
 
 
 _fields_here = _Left()
-"""How many more fields the message that is decoded may have."""
+"""Number of fields that the message which is being decoded may still have."""
 
 
 def _fields(data: bytes, most: int = 0) -> list[tuple[int, Value]]:

@@ -16,15 +16,18 @@ from typing import Any
 
 import msgspec
 
+from kube.json_object import Object
 from kube.schema.wire import INLINE, MAGIC, WireError, types
 
 Write = Callable[[Any], bytes]
-Object = dict[str, Any]
 
 _END = b"\x1a\x00\x22\x00"
 """contentEncoding and contentType of the envelope, which Go writes although they are empty."""
 _SMALL = [bytes((n,)) for n in range(128)]
 _MASK = (1 << 64) - 1
+_MOST, _MOST_INT32 = 2**63 - 1, 2**31 - 1
+_ERRORS = (TypeError, ValueError, AttributeError, OverflowError, struct.error, RecursionError)
+"""Raised for values of a wrong type or form."""
 
 
 def envelope(api_version: str, kind: str, framed: bytes) -> bytes:
@@ -44,8 +47,22 @@ def encode(obj: Object, module: str, name: str) -> bytes:
         raise WireError(f"{name} has no protobuf form")
     try:
         return _encoder(type_name)(obj)
-    except (TypeError, ValueError, AttributeError, struct.error, RecursionError) as error:
+    except _ERRORS as error:
         raise WireError(f"{name}: {error}") from error
+
+
+def encodable(value: Any, kind: str) -> bool:
+    """Return whether a value is one of a field's kind (as in wire.json)."""
+    try:
+        _writer(1, kind)(value)
+    except _ERRORS:
+        return False
+    return True
+
+
+def has_own_form(kind: str) -> bool:
+    """Return whether a type's JSON form is not an object of its fields (times, quantities, schemas)."""
+    return kind in _SPECIAL
 
 
 def around_list(api_version: str, kind: str, metadata: Object, size: int) -> tuple[bytes, bytes]:
@@ -80,10 +97,11 @@ def _head(api_version: str, kind: str) -> bytes:
 
 
 def varint(value: int) -> bytes:
-    """Return a number as protobuf writes it."""
+    """Return a number as protobuf writes it; of one beyond an int64 the nearest that is one."""
     if 0 <= value < 128:
         return _SMALL[value]
-    value &= _MASK
+    if not 0 <= value <= _MOST:
+        value = min(max(value, -_MOST - 1), _MOST) & _MASK
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)
@@ -94,7 +112,7 @@ def varint(value: int) -> bytes:
 
 # -- compiling ------------------------------------------------------------------------------------------------------------
 Step = tuple[Write | None, str]
-"""What writes a field; or None and the embedded message's field, which gathers it."""
+"""Encoder of a field; or None and the field of the embedded message that collects it."""
 
 
 @functools.cache
@@ -110,7 +128,7 @@ def _steps(type_name: str) -> dict[str, Step]:
 
 
 def embedded(type_name: str, field: str, kind: str) -> bool:
-    """Say whether a field's message is shown flat in JSON."""
+    """Return whether a field's message is shown flat in JSON."""
     return "." in kind and (field in INLINE or (field == "source" and type_name == "core_v1.PodResourceClaim"))
 
 
@@ -237,6 +255,8 @@ def _micro_time(text: str) -> bytes:
 def _int_or_string(value: int | str) -> bytes:
     if isinstance(value, str):
         return b"\x08\x01\x10\x00" + _field3(value)
+    if not -_MOST_INT32 <= value <= _MOST_INT32:
+        value = min(max(value, -_MOST_INT32 - 1), _MOST_INT32)
     return b"\x08\x00\x10%b\x1a\x00" % varint(value)
 
 

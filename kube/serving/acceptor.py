@@ -18,15 +18,13 @@ from collections.abc import Callable
 from typing import cast
 
 from kube import tls_buffers
-from kube.serving import handshakes
+from kube.serving import accept_turns, handshakes
 from kube.serving.limits import ServingLimits
 from kube.serving.table import Connection, ConnectionTable, Stage
 from kube.tls_records import Receiving
 
 log = logging.getLogger(__name__)
 
-BATCH = 16
-"""Connections accepted before others have their turn: what the loop cannot serve waits in the kernel's queue."""
 PAUSE = 0.5
 """Seconds without accepting after the process ran out of descriptors."""
 _SO_SNDBUFFORCE = 32  # socket(7); Python has no name for it
@@ -45,12 +43,13 @@ class Acceptor:
         table: ConnectionTable,
         tls: Callable[[], ssl.SSLContext] | None = None,
     ) -> None:
-        """`end` closes the connection of a protocol at once; `tls` is asked for its settings with each connection."""
+        """`end` closes the connection of a protocol at once; `tls` returns the settings for each connection."""
         self._listening, self._make, self._end, self._tls = listening, make, end, tls
         self._limits, self._table = limits, table
         tls_buffers.bound()
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
+        self._turns = accept_turns.of_loop(self._loop)
         self._pause: asyncio.TimerHandle | None = None
         self._closed = False
 
@@ -59,7 +58,7 @@ class Acceptor:
         self._listening.setblocking(False)
         self._bound_send_buffer()
         self._listening.listen(backlog)
-        self._loop.add_reader(self._listening, self._accept)
+        self._loop.add_reader(self._listening, self._ask)
 
     def _bound_send_buffer(self) -> None:
         """Set the size that accepted sockets inherit; root may go beyond what the system allows others (net.core.wmem_max)."""
@@ -69,10 +68,11 @@ class Acceptor:
                 return
 
     def close(self) -> None:
-        """Stop accepting and drop connections that are within their handshake; those that are served go on."""
+        """Stop accepting and drop connections that are within their handshake; those that are served continue."""
         if self._closed:
             return
         self._closed = True
+        self._turns.leave(self)
         if self._pause is not None:
             self._pause.cancel()
         self._loop.remove_reader(self._listening)
@@ -85,18 +85,23 @@ class Acceptor:
         if self._tasks:
             await asyncio.wait(set(self._tasks))
 
-    def _accept(self) -> None:
-        for _ in range(BATCH):
+    def _ask(self) -> None:
+        self._turns.ask(self)
+
+    def accept(self, most: int) -> int:
+        """Accept as many connections as may be and are there; return how many there were."""
+        for number in range(most):
             try:
                 accepted, address = self._listening.accept()
             except (BlockingIOError, InterruptedError):
-                return
+                return number
             except ConnectionError:
                 continue  # the client has gone already
             except OSError as error:
                 self._exhausted(error)
-                return
+                return number
             self._take(accepted, address[0] if isinstance(address, tuple) else "")
+        return most
 
     def _exhausted(self, error: OSError) -> None:
         """Make room and come back in a moment: the socket stays readable, and the loop would do nothing else."""
@@ -104,7 +109,7 @@ class Acceptor:
         if error.errno in _EXHAUSTED:
             self._table.make_room()
         self._loop.remove_reader(self._listening)
-        self._pause = self._loop.call_later(PAUSE, self._loop.add_reader, self._listening, self._accept)
+        self._pause = self._loop.call_later(PAUSE, self._loop.add_reader, self._listening, self._ask)
 
     def _take(self, accepted: socket.socket, address: str) -> None:
         opening: list[asyncio.Task[None]] = []
@@ -131,7 +136,7 @@ class Acceptor:
                 await self._readable(accepted)
                 connection.stage = Stage.HEAD if self._tls is None else Stage.HANDSHAKE
                 if self._tls is not None:
-                    await self._table.handshakes.take(connection.peer)
+                    await self._table.handshakes.wait(connection.peer)
                 tls = self._tls() if self._tls is not None else None
                 protocol = self._make(connection)
                 begun = True

@@ -1,7 +1,7 @@
 """aiohttp's server on sockets that have limits: for health and metrics, whose answers are small and ready.
 
 aiohttp limits the size of a head, but not its time. A connection is closed when it is as old as a head may be, after the answer
-that is under way: those who ask for health or metrics ask once, or connect anew.
+that is under way: clients of health and metrics send one request, or connect again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 def _ours(record: logging.LogRecord) -> bool:
-    """Say whether a record is about a fault of this process: what clients send wrongly would fill the log."""
+    """Return whether a record is about a fault of this process: what clients send wrongly would fill the log."""
     error = record.exc_info[1] if record.exc_info else None
     return not isinstance(error, BadHttpMessage)
 
@@ -33,16 +33,19 @@ def _ours(record: logging.LogRecord) -> bool:
 log.addFilter(_ours)
 
 FEW = ServingLimits(unauthenticated=256, unauthenticated_per_peer=64)
-"""Limits of a port that nobody needs many connections to."""
+"""Limits of a port whose clients need few connections."""
+SHUTDOWN_TIMEOUT = 1.0
+"""Seconds that answers under way may take at the end; aiohttp waits as long again, and for ever with 0."""
 
 
 class BoundedRunner(web.AppRunner):
     """An application on one address: `setup`, `listen`, and `cleanup` at the end."""
 
-    def __init__(self, app: web.Application, limits: ServingLimits = FEW) -> None:
-        super().__init__(app, access_log=None, handle_signals=False, logger=log)
+    def __init__(self, app: web.Application, limits: ServingLimits = FEW, table: ConnectionTable | None = None) -> None:
+        """`table` holds the connections of several applications, of which all together may have so many."""
+        super().__init__(app, access_log=None, handle_signals=False, logger=log, shutdown_timeout=SHUTDOWN_TIMEOUT)
         self._limits = limits
-        self.table = ConnectionTable(limits)
+        self.table = ConnectionTable(limits) if table is None else table  # an empty table is false
         self._acceptor: Acceptor | None = None
         self.port = 0
 
@@ -67,7 +70,17 @@ class BoundedRunner(web.AppRunner):
         handler = self.server()
         return Watched(handler, connection, self.table, self._limits.head_timeout, handler.close)
 
+    def abort(self) -> None:
+        """Stop listening and close all connections at once; `cleanup` then has no client to wait for."""
+        if self._acceptor is not None:
+            self._acceptor.close()
+        if self.server is not None:
+            for handler in self.server.connections:
+                if handler.transport is not None:
+                    handler.transport.abort()
+
     async def cleanup(self) -> None:
+        """Stop listening, and close each connection after the answer under way or `SHUTDOWN_TIMEOUT`."""
         if self._acceptor is not None:
             self._acceptor.close()
         await super().cleanup()

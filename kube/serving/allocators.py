@@ -1,6 +1,6 @@
 """Statistics of malloc's free memory, and its release to the kernel.
 
-Both count as free what they have from the kernel and nobody uses, whether or not its pages were given back.
+Both count unused memory as free, whether or not its pages were returned to the kernel.
 """
 
 from __future__ import annotations
@@ -15,12 +15,15 @@ class Allocator(Protocol):
     def free(self) -> int:
         """Return the bytes that are held and not in use."""
 
+    def release_thread_cache(self) -> None:
+        """Free the blocks that are kept ready for the calling thread; takes less than a millisecond."""
+
     def trim(self) -> None:
         """Give pages in which nothing is in use back to the kernel."""
 
 
 def own() -> Allocator | None:
-    """Return this process's allocator; None where it is neither jemalloc nor that of glibc 2.33 or later."""
+    """Return this process's allocator; None if it is neither jemalloc nor that of glibc 2.33 or later."""
     library = ctypes.CDLL(None)
     if hasattr(library, "mallctl"):
         return Jemalloc(library)
@@ -50,6 +53,15 @@ class Glibc:
         count: int = self._library.mallinfo2().fordblks
         return count
 
+    def used(self) -> int:
+        """Return the bytes that are in use, those of large blocks included."""
+        info = self._library.mallinfo2()
+        count: int = info.uordblks + info.hblkhd
+        return count
+
+    def release_thread_cache(self) -> None:
+        """Do nothing: the C library has no call for it, and caches seven blocks of a size."""
+
     def trim(self) -> None:
         self._library.malloc_trim(0)
 
@@ -65,11 +77,14 @@ class Jemalloc:
         self._control.argtypes = [ctypes.c_char_p, *[ctypes.c_void_p] * 3, ctypes.c_size_t]
 
     def free(self) -> int:
-        """Return the bytes; give back what has not been used for ten seconds, which is else done as memory is asked for."""
+        """Return the bytes in use. Frees pages unused for ten seconds, which otherwise happens only at allocations."""
         self._control(self.DECAY, None, None, None, 0)
         epoch = ctypes.c_uint64(1)
         self._control(b"epoch", None, None, ctypes.byref(epoch), ctypes.sizeof(epoch))
         return self._read(b"stats.mapped") + self._read(b"stats.retained") - self._read(b"stats.allocated")
+
+    def release_thread_cache(self) -> None:
+        self._control(b"thread.tcache.flush", None, None, None, 0)
 
     def trim(self) -> None:
         self._control(self.PURGE, None, None, None, 0)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
 
 class Budget(Generic[T]):
-    """Bytes by connection and by owner (an address or a user), with a limit in all and one of each owner."""
+    """Bytes by connection and by owner (an address or a user), with a limit in all and one of each owner.
 
-    def __init__(self, limit: int, each: int) -> None:
+    `group` returns a part of an owner's connections: a connection is closed in the group that holds most.
+    """
+
+    def __init__(self, limit: int, each: int, group: Callable[[T], str] = lambda connection: "") -> None:
         self.limit, self.each, self.total = limit, each, 0
+        self._group = group
         self.sizes: dict[T, int] = {}
         self._owners: dict[str, dict[T, None]] = {}
         self._totals: dict[str, int] = {}
@@ -46,7 +50,15 @@ class Budget(Generic[T]):
         """
         held = self._owners.get(owner, {})
         if self._totals.get(owner, 0) > self.each and len(held) > 1:
-            return max(held, key=self.sizes.__getitem__)
+            return self._heaviest(held)
         if self.total <= self.limit or len(self.sizes) == 1:
             return None
-        return max([each for each in self.sizes if first(each)] or self.sizes, key=self.sizes.__getitem__)
+        return self._heaviest([each for each in self.sizes if first(each)] or self.sizes)
+
+    def _heaviest(self, held: Iterable[T]) -> T:
+        """Return the largest connection of the group that holds most."""
+        groups = {each: self._group(each) for each in held}
+        totals: dict[str, int] = {}
+        for each, group in groups.items():
+            totals[group] = totals.get(group, 0) + self.sizes[each]
+        return max(groups, key=lambda each: (totals[groups[each]], self.sizes[each]))

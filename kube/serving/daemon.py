@@ -1,4 +1,4 @@
-"""Common setup of all daemons: the limit of file descriptors is raised, and free memory is released."""
+"""Common setup of all daemons: the limit of file descriptors is raised, long steps are limited, free memory is released."""
 
 from __future__ import annotations
 
@@ -9,19 +9,21 @@ from typing import Any, ParamSpec
 
 from kube.serving.limits import raise_descriptor_limit
 from kube.serving.memory import give_back
+from kube.step_limit import sampling
 
 P = ParamSpec("P")
 
 
 def daemon(run: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, Coroutine[Any, Any, None]]:
-    """Return a daemon's main function with the limit on descriptors raised before it and free memory given back beside it."""
+    """Return a daemon's main function with that set up before it, and free memory given back beside it."""
 
     @functools.wraps(run)
     async def running(*args: P.args, **kwargs: P.kwargs) -> None:
         raise_descriptor_limit()
         giving = asyncio.create_task(give_back(), name="giving memory back")
         try:
-            await run(*args, **kwargs)
+            with sampling():
+                await run(*args, **kwargs)
         finally:
             giving.cancel()
             await asyncio.gather(giving, return_exceptions=True)

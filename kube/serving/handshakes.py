@@ -1,10 +1,14 @@
-"""TLS handshakes: computed in threads, a few at a time, by address in turn.
+"""TLS handshakes: computed in threads, a few at a time, round robin over addresses.
 
 A step of a handshake, the server's answer to the first message or the check of a client's certificate, takes OpenSSL up to a
 millisecond, and several with large keys. OpenSSL releases the interpreter lock meanwhile, so other requests do not wait. An
 SSLProtocol computes a step whenever it has read something. So it is given a TLS object whose `do_handshake` only reports the
-outcome of the step before, and `_Paced`, between it and the transport, has the step computed and then calls it again. The
-connection is not read meanwhile.
+outcome of the step before, and `HandshakeProtocol`, between it and the transport, has the step computed and then calls it
+again. The connection is not read meanwhile. A thread cannot be stopped: if the wait for a step ends, its slot is kept until
+the thread has returned.
+
+A client's handshakes (`kube/client_handshakes.py`) use the same classes. The first step of a client, its ClientHello, needs
+no data of the peer, and is computed immediately.
 """
 
 from __future__ import annotations
@@ -14,10 +18,11 @@ import logging
 import os
 import socket
 import ssl
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from kube.serving.turns import Slots
+from kube.serving.fair_queue import Slots
 from kube.tls_records import Receiving, Records
 
 log = logging.getLogger(__name__)
@@ -27,35 +32,64 @@ THREADS = max(1, (os.cpu_count() or 1) // 2)
 QUEUED = 8 * THREADS
 """Steps given to the threads at a time. They need no round of the event loop between two, which may wait for a processor."""
 _executor = ThreadPoolExecutor(THREADS, thread_name_prefix="tls-handshake")
+RECORD_BYTES = 16 << 10
+"""The most that a TLS record has."""
+Compute = Callable[[Callable[[], None]], Awaitable[None]]
 
 
 async def shake(protocol: Receiving, accepted: socket.socket, tls: ssl.SSLContext, slots: Slots, owner: str) -> None:
-    """See a connection through its handshake and give it to `protocol`; raises OSError where it fails."""
-    stepwise = _Stepwise(tls)
+    """See a connection through its handshake and give it to `protocol`; raises OSError if it fails."""
+    stepwise = Stepwise(tls)
     records = Records(protocol, stepwise, server_side=True, stepwise=True)
     done = records.done
     assert done is not None, "not connected yet"
-    paced = _Paced(records, stepwise, slots, owner)
-    transport, _ = await asyncio.get_running_loop().connect_accepted_socket(lambda: paced, accepted)
+
+    async def compute(step: Callable[[], None]) -> None:
+        await slots.acquire(owner)
+        await in_thread(_executor, step, slots.release)
+
+    handshake = HandshakeProtocol(records, stepwise, compute, owner)
+    transport, _ = await asyncio.get_running_loop().connect_accepted_socket(lambda: handshake, accepted)
     try:
         await done
     except BaseException:
         transport.abort()
         raise
     finally:
-        paced.stop()
+        handshake.stop()
     if not transport.is_closing():
         transport.set_protocol(records)
 
 
-class _Handshake(ssl.SSLObject):
-    """A connection's TLS whose handshake goes on with `step` alone."""
+async def in_thread(executor: ThreadPoolExecutor, function: Callable[[], None], ended: Callable[[], None]) -> None:
+    """Call a function in a thread; `ended` is called on the loop when it has returned, also if no task waits any more."""
 
-    _done = False
+    def returned(future: asyncio.Future[None]) -> None:
+        ended()
+        if not future.cancelled():
+            future.exception()  # the waiter may have gone
+
+    try:
+        running = asyncio.get_running_loop().run_in_executor(executor, function)
+    except BaseException:
+        ended()
+        raise
+    running.add_done_callback(returned)
+    await asyncio.shield(running)
+
+
+class _Handshake(ssl.SSLObject):
+    """A connection's TLS whose handshake continues with `step` alone, after the first of a client."""
+
+    _done = _begun = False
     _error: Exception | None = None
 
+    def read(self, len: int = RECORD_BYTES, buffer: Any = None) -> Any:
+        """Return one record's data: OpenSSL returns no more, and allocating the 256 KiB that uvloop asks for takes longer."""
+        return super().read(min(len, RECORD_BYTES), buffer)
+
     def step(self) -> None:
-        """Go on as far as what was read leads; may be called in a thread while nothing else uses the object."""
+        """Continue as far as what was read leads; may be called in a thread while nothing else uses the object."""
         try:
             super().do_handshake()
         except ssl.SSLWantReadError:
@@ -67,6 +101,9 @@ class _Handshake(ssl.SSLObject):
 
     def do_handshake(self) -> None:
         """Report the outcome of the last step, as `ssl.SSLObject` does that of a call."""
+        if not self._begun and not self.server_side:
+            self._begun = True
+            self.step()
         error, self._error = self._error, None
         if error is not None:
             try:
@@ -77,7 +114,7 @@ class _Handshake(ssl.SSLObject):
             raise ssl.SSLWantReadError(ssl.SSL_ERROR_WANT_READ, "The operation did not complete (read)")
 
 
-class _Stepwise:
+class Stepwise:
     """TLS settings as an SSLProtocol uses them; `made` is the connection's TLS object."""
 
     made: _Handshake
@@ -86,18 +123,23 @@ class _Stepwise:
         self._settings = settings
 
     def wrap_bio(self, *arguments: Any, **options: Any) -> _Handshake:
+        before = self._settings.sslobject_class
         self._settings.sslobject_class = _Handshake
-        made = self._settings.wrap_bio(*arguments, **options)
+        try:
+            made = self._settings.wrap_bio(*arguments, **options)
+        finally:
+            self._settings.sslobject_class = before  # a client's settings are also used by others
         assert isinstance(made, _Handshake)
         self.made = made
         return made
 
 
-class _Paced(asyncio.BufferedProtocol):
+class HandshakeProtocol(asyncio.BufferedProtocol):
     """Stands between a transport and its TLS until the handshake has succeeded or failed."""
 
-    def __init__(self, inner: Records, tls: _Stepwise, slots: Slots, owner: str) -> None:
-        self._inner, self._tls, self._slots, self._owner = inner, tls, slots, owner
+    def __init__(self, inner: Records, tls: Stepwise, compute: Compute, owner: str) -> None:
+        """`compute` calls a step in a thread."""
+        self._inner, self._tls, self._compute_step, self._owner = inner, tls, compute, owner
         self._transport: Any = None
         self._step: asyncio.Task[None] | None = None
 
@@ -125,8 +167,7 @@ class _Paced(asyncio.BufferedProtocol):
     async def _compute(self) -> None:
         more = True
         while more:
-            async with self._slots.slot(self._owner):
-                await asyncio.get_running_loop().run_in_executor(_executor, self._tls.made.step)
+            await self._compute_step(self._tls.made.step)
             if self._transport.is_closing():
                 return
             try:

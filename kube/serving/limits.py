@@ -1,10 +1,10 @@
 """The limits of a listening socket, as one value that is passed to the server.
 
-Numbers are upstream's where it has them: kube-apiserver and kubelet give a request's head 1 MiB (MaxHeaderBytes), the API
-server 32 s for it (ReadHeaderTimeout, which Go applies to the TLS handshake too), both 90 s to an idle connection
+Numbers are upstream's where it has them: kube-apiserver and kubelet limit a request's head to 1 MiB (MaxHeaderBytes), the API
+server its time to 32 s (ReadHeaderTimeout, which Go applies to the TLS handshake too), both an idle connection to 90 s
 (IdleTimeout; staging/src/k8s.io/apiserver/pkg/server/secure_serving.go, pkg/kubelet/server/server.go). Go needs no limits on
-the number of headers, pipelined requests and connections: it reads no request before the one in front is answered, a header
-costs it little more than its bytes, and the memory of a connection is small. Here each has one.
+the number of headers, pipelined requests and connections: it reads no request before the previous one is answered, a header
+takes little more memory than its bytes, and so does a connection. Here each of them has a limit.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class ServingLimits:
     heads_bytes: int = 32 << 20
     """Bytes of unfinished heads on all connections; more closes the connection that holds most."""
     unread_bytes: int = 0
-    """The same of answers that clients asked for and do not read, the buffers of their connections included; 0: a 64th of the
-    machine's memory, at least 128 MiB and at most 1 GiB. One address or user that reads nothing may have an eighth of that."""
+    """Bytes of responses that clients do not read, with the buffers of their connections; as many of incomplete bodies. 0: a
+    64th of the machine's memory, at least 128 MiB and at most 1 GiB. One address or user may have an eighth of that."""
 
     @property
     def most_connections(self) -> int:

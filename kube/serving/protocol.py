@@ -1,7 +1,7 @@
 """uvicorn's HTTP protocol held to limits: of a request's head, of the time that each part of a request takes, of what is kept.
 
 A head that is too large is answered with 431 (a target with 414), as Go's server does; what is too slow is closed. Of a
-request that asks for an upgrade the bytes behind the head are kept for whoever takes the connection over.
+request that requests an upgrade the bytes behind the head are kept for whoever takes the connection over.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _EARLY = 64 << 10
 
 
 class _Refused(Exception):
-    """A request is refused before anybody has looked at it: status and text."""
+    """A request is refused before it reaches the application: status and text."""
 
 
 class BoundedProtocol(SendingProtocol):
@@ -43,11 +43,15 @@ class BoundedProtocol(SendingProtocol):
         self.early = b""
         self._in_head = self._in_body = False
         self._fed = self._chunk = self._body = self._seen = self._charged = 0
+        self._idle_since: float | None = None
         self._progress: asyncio.TimerHandle | None = None
         self._slowed: asyncio.TimerHandle | None = None
+        self.parser = None  # a reference cycle, which nothing breaks if the handshake fails
 
     # -- the connection -------------------------------------------------------------------------------------------
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
         super().connection_made(transport)
         self.connection.stage = Stage.HEAD
         self._expect_head()
@@ -67,6 +71,7 @@ class BoundedProtocol(SendingProtocol):
             if timer is not None:
                 timer.cancel()
         self._progress = self.sending = None
+        self.stop_counting()
 
     # -- receiving ------------------------------------------------------------------------------------------------
     def data_received(self, data: bytes) -> None:
@@ -80,10 +85,7 @@ class BoundedProtocol(SendingProtocol):
         if self.upgrading:
             self._keep_early(data)
             return
-        timer = self.timeout_keep_alive_task
-        if timer is not None:
-            timer.cancel()
-            self.timeout_keep_alive_task = None
+        self._idle_since = None
         self._chunk = len(data)
         try:
             self.parser.feed_data(data)
@@ -100,7 +102,7 @@ class BoundedProtocol(SendingProtocol):
             self._incomplete(len(data))
 
     def _nothing_asked(self) -> bool:
-        """Say whether no request is being answered: then the bytes were empty lines, or the end of a refused body."""
+        """Return whether no request is being answered: then the bytes were empty lines, or the end of a refused body."""
         return self.cycle is None or self.cycle.response_complete
 
     def _incomplete(self, size: int) -> None:
@@ -186,23 +188,23 @@ class BoundedProtocol(SendingProtocol):
             self._progress = None
         self.connection.stage = Stage.REQUEST
         if large:
-            self.app = self._in_turn(app)
+            self.app = self._queue_large_head(app)
         super().on_headers_complete()
         self.app = app
 
     def _large_head(self) -> bool:
-        """Say whether a head is large, and charge it; refuses one that is too large."""
+        """Return whether a head is large, and charge it; refuses one that is too large."""
         size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
         if size > self.limits.head_bytes:
             raise _Refused(431)
         self._charge(size)
         return size > self.limits.large_head
 
-    def _in_turn(self, app: Any) -> Any:
-        """Return the application for a request with a large head, which begins at its owner's turn."""
+    def _queue_large_head(self, app: Any) -> Any:
+        """Return the application for a request with a large head, which waits in the fair queue of such requests."""
 
         async def run(scope: Any, receive: Any, send: Any) -> None:
-            await self.table.large_heads.take(self.connection.who)
+            await self.table.large_heads.wait(self.connection.who)
             await app(scope, receive, send)
 
         return run
@@ -270,11 +272,38 @@ class BoundedProtocol(SendingProtocol):
         self._progress = self.loop.call_later(REFUSED, self.close)
 
     def on_response_complete(self) -> None:
-        self.connection.stage = Stage.REQUEST if self.pipeline else Stage.IDLE
-        self.patient = False
-        super().on_response_complete()
+        """Begin with the next request, or wait for one."""
+        connection = self.connection
+        connection.stage = Stage.REQUEST if self.pipeline else Stage.IDLE
+        self.may_read_slowly, connection.work_of = False, ""
+        self.server_state.total_requests += 1
+        if not self.transport.is_closing():
+            self.flow.resume_reading()
+            if self.pipeline:
+                self._start_asgi_task(*self.pipeline.pop())
+            else:
+                self._wait_for_request()
         if self._in_body:
             self.loop.call_later(REFUSED, self._unwanted)
+
+    def _wait_for_request(self) -> None:
+        """Begin the time for which the connection may be idle. There is one timer a connection, not one a request."""
+        self._idle_since = self.loop.time()
+        if self.timeout_keep_alive_task is None:
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close the connection, in a while even if its last answer is not read, if it has been idle for all of its time."""
+        self.timeout_keep_alive_task = None
+        if self._idle_since is None:
+            return  # a request is being answered
+        left = self._idle_since + self.timeout_keep_alive - self.loop.time()
+        if left > 0:
+            self.timeout_keep_alive_task = self.loop.call_later(left, self.timeout_keep_alive_handler)
+        else:
+            self.close()
 
     def _unwanted(self) -> None:
         """Close the connection if the rest of a body still comes that the answer did not wait for."""

@@ -1,7 +1,9 @@
 """uvicorn's HTTP protocol with care for clients that do not read: what is sent goes in pieces, and has its time.
 
 A whole answer that was handed to the transport at once would stay in memory for as long as its client likes, three times over
-with TLS. So a piece is written when the client has read the last one; what waits is counted in the connection table.
+with TLS. So a piece is written when the client has read the last one. What a connection holds for a client that does not read
+is counted in the connection table for as long as the transport pauses writing, whoever writes to it: pieces, uvicorn's own
+`send`, or the owner of a connection that was taken over.
 """
 
 from __future__ import annotations
@@ -17,9 +19,9 @@ from kube.serving.limits import ServingLimits
 from kube.serving.table import Connection, ConnectionTable
 
 PIECE = 64 << 10
-"""Bytes written at once; the transport takes as much again before it says that it is full."""
+"""Bytes written at once; the transport buffers as much again before it pauses writing."""
 BUFFERED = 4 * PIECE
-"""Bytes that a transport and its TLS have taken when they say that they are full: encrypted and not, with copies."""
+"""Bytes that a transport and its TLS buffer when they pause writing: encrypted and plain, with copies."""
 STALLED = 1.0
 """Seconds without reading after which a client counts as one that does not read."""
 SMALL = 4 << 10
@@ -59,10 +61,15 @@ class SendingProtocol(HttpToolsProtocol):
     connection: Connection
     closing = False
     """Set once nothing more is to be read."""
-    patient = False
+    may_read_slowly = False
     """Set where a client may leave an answer unread for any time: a log that is followed, a spliced connection."""
     sending: asyncio.TimerHandle | None = None
     """Runs while the client does not read."""
+    waiting_bytes = 0
+    """Bytes that wait to be written, besides those that the transport has buffered."""
+    _paused: asyncio.Handle | None = None
+    """Counts what is held, once writing is paused, and once the client has not read for a while."""
+    _stalled = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -70,7 +77,7 @@ class SendingProtocol(HttpToolsProtocol):
         transport.set_write_buffer_limits(PIECE)
 
     def identified(self, user: str) -> None:
-        """Note who makes requests on this connection, once: it is safe from floods of those who are nobody."""
+        """Record that the client is authenticated: floods of unauthenticated clients do not close its connection."""
         if not self.connection.user:
             self.table.identify(self.connection, user)
 
@@ -107,39 +114,66 @@ class SendingProtocol(HttpToolsProtocol):
     def pause_writing(self) -> None:
         """Give the client `send_timeout` to read what was written."""
         super().pause_writing()
-        if self.sending is None and not self.patient:
+        if self.sending is None and not self.may_read_slowly:
             self.sending = self.loop.call_later(self.limits.send_timeout, self._unread)
+        if self._paused is None:
+            # Not here: the table may close this connection, whose transport is just writing.
+            self._paused = self.loop.call_soon(self._count_paused)
 
     def resume_writing(self) -> None:
         super().resume_writing()
+        self.stop_counting()
         if self.sending is not None and not self.transport.is_closing():
             self.sending.cancel()
             self.sending = None
 
     def _unread(self) -> None:
         self.sending = None
-        if not self.patient:
+        if not self.may_read_slowly:
             self.abort()
 
     async def drain(self, held: int) -> None:
         """Wait until the client has read what was written; `held` bytes are kept for it meanwhile."""
-        held += BUFFERED
-        self.table.hold_answer(self.connection, held)
-        stalled = self.loop.call_later(STALLED, self.table.hold_stalled, self.connection, held)
+        self.waiting_bytes = held
+        self._count()
         try:
             await self.flow.drain()
         finally:
-            stalled.cancel()
-            self.table.hold_answer(self.connection, 0)
-            self.table.hold_stalled(self.connection, 0)
+            self.waiting_bytes = 0
+            self._count()
 
-    async def write_pieces(self, data: bytes) -> None:
+    def _count_paused(self) -> None:
+        self._paused = self.loop.call_later(STALLED, self._count_stalled)
+        self._count()
+
+    def _count_stalled(self) -> None:
+        self._stalled = True
+        self._count()
+
+    def _count(self) -> None:
+        """Count what is held while writing is paused."""
+        if self._paused is None:
+            return
+        held = self.waiting_bytes + BUFFERED
+        self.table.hold_answer(self.connection, held)
+        if self._stalled:
+            self.table.hold_stalled(self.connection, held)
+
+    def stop_counting(self) -> None:
+        """Count nothing any more: the client reads, or the connection is not HTTP's."""
+        if self._paused is not None:
+            self._paused.cancel()
+        self._paused, self._stalled = None, False
+        self.table.hold_answer(self.connection, 0)
+        self.table.hold_stalled(self.connection, 0)
+
+    async def write_pieces(self, data: bytes, begin: int = 0) -> None:
         """Write as much as the client reads, in pieces; returns early where the client has gone."""
         view = memoryview(data)
-        for start in range(0, len(view), PIECE):
+        for start in range(begin, len(view), PIECE):
             if self.flow.write_paused:
                 await self.drain(len(view) - start)
-            await self.table.turns.take(self.connection.who)
+            await self.table.writes.wait(self.connection.who)
             if self.transport.is_closing():
                 return
             self.transport.write(view[start : start + PIECE])
@@ -153,15 +187,18 @@ class SendingProtocol(HttpToolsProtocol):
         async def run(scope: Any, receive: Any, send: Any) -> None:
             async def cut(message: Any) -> None:
                 body = message.get("body", b"") if message["type"] == "http.response.body" else b""
+                last = 0
                 if len(body) > PIECE:
                     last = (len(body) - 1) // PIECE * PIECE
                     for start in range(0, last, PIECE):
                         if self.flow.write_paused:
                             await self.drain(len(body) - start)
-                        await self.table.turns.take(self.connection.who)
+                        await self.table.writes.wait(self.connection.who)
                         piece = body[start : start + PIECE]
                         await send({"type": "http.response.body", "body": piece, "more_body": True})
                     message = {**message, "body": body[last:]}
+                if self.flow.write_paused:
+                    await self.drain(len(body) - last)
                 await send(message)
 
             await app(scope, receive, cut)

@@ -13,14 +13,15 @@ import time
 from collections.abc import Callable, Iterable
 from enum import IntEnum
 
+from kube.owners import owner_of
+from kube.rate import Rate
 from kube.serving import handshakes
 from kube.serving.budget import Budget
+from kube.serving.fair_queue import FairQueue, Slots
 from kube.serving.limits import ServingLimits
-from kube.serving.rate import Rate
-from kube.serving.turns import Slots, Turns
 
 STALLED_SHARE = 8
-"""What part of all unread answers may be of one address or user that does not read at all."""
+"""Divisor of the limits of unread responses and of incomplete bodies: the share of one address or user that is slow."""
 HANDSHAKE_SHARE = 0.004
 """Seconds of a round for each handshake of the next one: a quarter to a half of the processor."""
 
@@ -38,11 +39,13 @@ class Stage(IntEnum):
 class Connection:
     """One connection's entry; `close` ends it at once."""
 
-    __slots__ = ("close", "owner", "peer", "stage", "user")
+    __slots__ = ("close", "owner", "peer", "stage", "user", "work_of")
 
     def __init__(self, peer: str, close: Callable[[], None]) -> None:
         self.peer, self.close = peer, close
         self.user = ""
+        self.work_of = ""
+        """Namespace that the answer under way is about, where one user makes requests for many: the API server at a kubelet."""
         self.stage = Stage.IDLE
         self.owner: dict[Connection, None] = {}
 
@@ -61,15 +64,18 @@ class ConnectionTable:
         self._users: dict[str, dict[Connection, None]] = {}
         unread, heads = limits.most_unread_bytes, limits.heads_bytes
         self._heads: Budget[Connection] = Budget(heads, heads)
-        self._answers: Budget[Connection] = Budget(unread, unread)
-        self._stalled: Budget[Connection] = Budget(unread, unread // STALLED_SHARE)
-        self.turns = Turns()
-        self.handshakes = Turns(newest=True, each=HANDSHAKE_SHARE)
-        """Turns in which handshakes are begun."""
+        self._answers: Budget[Connection] = Budget(unread, unread, _namespace)
+        self._stalled: Budget[Connection] = Budget(unread, unread // STALLED_SHARE, _namespace)
+        self._bodies: Budget[Connection] = Budget(unread, unread, _namespace)
+        self._slow_bodies: Budget[Connection] = Budget(unread, unread // STALLED_SHARE, _namespace)
+        self._budgets = self._heads, self._answers, self._stalled, self._bodies, self._slow_bodies
+        self.writes = FairQueue()
+        self.handshakes = FairQueue(newest=True, each=HANDSHAKE_SHARE)
+        """Handshakes that wait to begin."""
         self.handshake_steps = Slots(handshakes.QUEUED, newest=True)
         self._large_heads = Rate(limits.head_burst, limits.head_rate)
-        self.large_heads = Turns(1)
-        """Turns of requests with large heads, which take milliseconds each: one is begun in an iteration of the event loop."""
+        self.large_heads = FairQueue(1)
+        """Requests with large heads, which take milliseconds each: one is begun in an iteration of the event loop."""
         self.unauthenticated = self.authenticated = 0
         self.closed = 0
         """Connections that were closed or refused because of these limits."""
@@ -78,7 +84,7 @@ class ConnectionTable:
         return self.unauthenticated + self.authenticated
 
     def add(self, address: str, close: Callable[[], None]) -> Connection | None:
-        """Take a new connection in, closing another where there is no room; None where it is to be refused."""
+        """Take a new connection in, closing another where there is no room; None if it is to be refused."""
         peer = peer_of(address)
         group = self._peers.get(peer)
         if group is not None and len(group) >= self._limits.unauthenticated_per_peer:
@@ -95,7 +101,7 @@ class ConnectionTable:
         return connection
 
     def make_room(self) -> bool:
-        """Close a connection where that takes nothing from anybody in use; return False where there is no such one.
+        """Close a connection that is not in use; return False if there is none.
 
         A user that has more than half of all connections loses one even if it is in use.
         """
@@ -112,11 +118,12 @@ class ConnectionTable:
         return True
 
     def identify(self, connection: Connection, user: str) -> None:
-        """Note who makes requests on a connection."""
+        """Note who makes requests on a connection; the service accounts of a namespace count as one."""
+        user = owner_of(user)
         if connection.user == user or connection not in connection.owner:
             return
         self._leave(connection)
-        for budget in (self._heads, self._answers, self._stalled):
+        for budget in self._budgets:
             budget.move(connection, connection.who, user)
         connection.user = user
         connection.owner = self._users.setdefault(user, {})
@@ -124,9 +131,9 @@ class ConnectionTable:
         self.authenticated += 1
 
     @property
-    def held(self) -> int:
+    def buffered_bytes(self) -> int:
         """Bytes that are kept for clients that do not continue."""
-        return self._heads.total + self._answers.total
+        return self._heads.total + self._answers.total + self._bodies.total
 
     def hold_head(self, connection: Connection, size: int) -> None:
         """Note how many bytes there are of a connection's unfinished head; closes the one that holds most if it is too much."""
@@ -147,8 +154,14 @@ class ConnectionTable:
         return self._large_heads.delay(connection.who, time.monotonic())
 
     def hold_stalled(self, connection: Connection, size: int) -> None:
-        """Note the same of a client that has read nothing for a while: of these nobody may have many."""
+        """Record the same for a client that has not read for a while: their bytes are limited for each address."""
         self._note(self._stalled, connection, size)
+
+    def hold_body(self, connection: Connection, size: int, *, slow: bool = False) -> None:
+        """Record how many bytes there are of an incomplete body; those of slow clients are limited for each address or user."""
+        self._note(self._bodies, connection, size)
+        if slow or not size:
+            self._note(self._slow_bodies, connection, size)
 
     def _note(self, budget: Budget[Connection], connection: Connection, size: int) -> None:
         if connection in connection.owner:
@@ -159,7 +172,7 @@ class ConnectionTable:
     def remove(self, connection: Connection) -> None:
         """Forget a connection that has ended; again is no error."""
         if connection in connection.owner:
-            for budget in (self._heads, self._answers, self._stalled):
+            for budget in self._budgets:
                 budget.note(connection, connection.who, 0)
             self._leave(connection)
             connection.owner = {}
@@ -186,6 +199,10 @@ class ConnectionTable:
 
 def _is_nobody(connection: Connection) -> bool:
     return not connection.user
+
+
+def _namespace(connection: Connection) -> str:
+    return connection.work_of
 
 
 def _closed() -> None:

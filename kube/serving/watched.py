@@ -1,4 +1,4 @@
-"""Any protocol behind an acceptor: its connection leaves the table when it ends, and may have a longest time."""
+"""Wrapper of a protocol behind an acceptor: removes its connection from the table at its end, and limits its duration."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """LRU cache of encoded answers, bounded by entries and bytes.
 
-A client chooses what it asks for, so what it fills is bounded, and names that others ask for all the time stay.
+A client chooses what it requests, so what it fills is bounded, and names that others request all the time stay.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class BoundedCache(Generic[K, V]):
         self.size += size
 
     def drop(self, key: K) -> V | None:
-        """Remove an entry and return its value; None where there is none."""
+        """Remove an entry and return its value; None if there is none."""
         found = self._held.pop(key, None)
         if found is None:
             return None

@@ -1,4 +1,4 @@
-"""Cluster DNS of a node: its zone, its server, and the objects that it follows. It runs with or without a service proxy."""
+"""Cluster DNS of a node: its zone, its server, and its informers. It runs with or without a Service proxy."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ from netproxy.tasks import Task
 
 @dataclass(slots=True)
 class ClusterDNS:
-    """The parts of a node's DNS, none of them running."""
+    """The components of a node's DNS, before they are started."""
 
     addresses: tuple[str, ...]
     responder: Responder
     server: DNSServer
     namespaces: Namespaces
     named_pods: Informer[SlimPod] | None
-    """All pods, where names are answered only for those that exist."""
+    """Informer of all pods, if names are answered only for existing ones."""
 
     async def prepare(self) -> None:
-        """Put the addresses on the node."""
+        """Assign the cluster DNS addresses to the node."""
         for address in self.addresses:
             await iproute.add_local_address(address)
 
     def forget_changes(self, api: Api) -> None:
-        """Forget answers when the Services and slices change that they were made from."""
+        """Drop cached answers when their Services or slices change."""
 
         def slice_changed(change: Change[discovery_v1.EndpointSlice]) -> None:
             for key in {owner_of(each) for each in (change.old, change.new) if each is not None} - {""}:
@@ -50,14 +50,14 @@ class ClusterDNS:
         api.slices.subscribe(slice_changed)
 
     def tasks(self) -> Iterator[Task]:
-        yield "cluster DNS", self.server.run()
-        yield "follow namespaces for DNS", self.namespaces.run()
+        yield Task("cluster DNS", self.server.run)
+        yield Task("follow namespaces for DNS", self.namespaces.run)
         if self.named_pods is not None:
-            yield "follow pods for DNS", self.named_pods.run()
+            yield Task("follow pods for DNS", self.named_pods.run)
 
 
 def build(config: ProxyConfig, api: Api, clock: Clock) -> ClusterDNS:
-    """Return the parts, none of them running. The responder is to forget each Service that changes."""
+    """Build the components without starting them. The responder drops cached answers of each Service that changes."""
     settings = config.dns
     pods = Informer(api.client, SlimPod, clock=clock) if settings.pods == "verified" else None
     namespaces = Namespaces(api.client, clock)

@@ -6,8 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 from kube.api import core_v1, discovery_v1
-from kube.client import key_of
-from kube.informer import Informer, by_namespace
+from kube.indexer import by_namespace
+from kube.informer import Informer
+from kube.ip_addresses import canonical
+from kube.object_names import key_of
 from netproxy.dns.endpoint_index import EndpointIndex, Name
 from netproxy.dns.endpoints import BOTH, Host
 from netproxy.dns.namespaces import Namespaces
@@ -16,28 +18,28 @@ from netproxy.slim_objects import FINISHED, SlimPod
 
 
 class Directory(Protocol):
-    """The cluster's objects as the zone looks them up."""
+    """Interface for the zone's look-ups of the cluster's objects."""
 
     def service(self, key: str) -> core_v1.Service | None: ...
     def hosts(self, key: str, families: Sequence[str] = BOTH, label: str | None = None) -> Iterator[Host]:
-        """Iterate over the ready endpoints of a Service, those with a label where one is given."""
+        """Iterate over the ready endpoints of a Service, or only those with a label."""
 
     def srv_targets(self, key: str, port: str | None, protocol: str | None) -> Iterator[tuple[Host, int]]:
         """Iterate over the ports with these labels of SRV names (None: any) of the ready endpoints of a Service."""
 
     def port_numbers(self, service: core_v1.Service, port: str | None, protocol: str | None) -> Iterable[int]:
-        """Iterate over the numbers of a Service's ports with these labels; of a protocol alone one may stand for all."""
+        """Iterate over the numbers of a Service's ports with these labels; for a protocol alone one may represent all."""
 
     def has_namespace(self, namespace: str) -> bool | None: ...
     def service_by_ip(self, ip: str) -> core_v1.Service | None: ...
     def names_of_address(self, address: str) -> Iterable[tuple[str, str]]:
-        """Return what headless Services call an address of a ready endpoint: the Service's key and a label."""
+        """Return the names of a ready endpoint's address in headless Services: the Service's key and a label."""
 
     def has_pod(self, namespace: str, ip: str) -> bool: ...
 
 
 class InformerDirectory:
-    """Answers `Directory` from the proxy's own informers."""
+    """`Directory` over the proxy's informers."""
 
     def __init__(
         self,
@@ -71,9 +73,9 @@ class InformerDirectory:
         return self._endpoints.names_of_address(address)
 
     def has_namespace(self, namespace: str) -> bool | None:
-        """Return whether a namespace exists; None where it has no Service and more is not known."""
+        """Return whether a namespace exists; None if it has no Service and namespaces are not watched."""
         known = self._namespaces.known(namespace) if self._namespaces is not None else None
-        if known is None and self._services.by_index("namespace", namespace):
+        if known is None and self._services.has_index("namespace", namespace):
             return True
         return known
 
@@ -91,4 +93,4 @@ def _pod_addresses(pod: SlimPod) -> Iterable[str]:
 
 
 def _cluster_ips(service: core_v1.Service) -> Iterable[str]:
-    return [ip for ip in service.spec.cluster_ips or [service.spec.cluster_ip or ""] if ip and ip != "None"]
+    return [canonical(ip) for ip in service.spec.cluster_ips or [service.spec.cluster_ip or ""] if ip and ip != "None"]

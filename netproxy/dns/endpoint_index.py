@@ -2,14 +2,14 @@
 
 Any number of Services may have the same pods, so what an address or a label leads to must not be found by going through
 slices. An endpoint takes up to 280 bytes. Only a headless Service gives its endpoints names that an address leads back to, but
-those of all are held: a Service of any number of endpoints may become headless at once.
+those of all are held: a Service of any number of endpoints may become headless at once. An address leads to Services, and
+these to labels, so a look-up costs no label of a Service that is not headless or does not exist.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
-from itertools import compress
-from operator import itemgetter
+from itertools import compress, islice
 from sys import intern
 from typing import Generic, TypeVar
 
@@ -19,16 +19,17 @@ from netproxy.dns.endpoints import BOTH, Host, headless, hosts_of
 from netproxy.model import owner_of
 
 K = TypeVar("K", bound=Hashable)
-V = TypeVar("V", str, tuple[str, str])
 Name = tuple[str, str]
 """The key of a Service, and the label of an endpoint."""
+MAX_SERVICES = 2_000
+"""Services with an endpoint of an address that are checked for names: as many as slices, which any namespace may have."""
 
 
-class _Table(Generic[K, V]):
+class _Table(Generic[K]):
     """Values of keys, each as often as it was put. One alone, the most frequent case, takes no table of its own."""
 
     def __init__(self) -> None:
-        self._held: dict[K, V | dict[V, int]] = {}
+        self._held: dict[K, str | dict[str, int]] = {}
 
     def __len__(self) -> int:
         return len(self._held)
@@ -36,12 +37,12 @@ class _Table(Generic[K, V]):
     def __iter__(self) -> Iterator[K]:
         return iter(self._held)
 
-    def get(self, key: K) -> Iterable[V]:
+    def get(self, key: K) -> Iterable[str]:
         """Return the values of a key, each once."""
         held = self._held.get(key)
         return () if held is None else held.keys() if isinstance(held, dict) else (held,)
 
-    def put(self, key: K, value: V) -> bool:
+    def put(self, key: K, value: str) -> bool:
         """Return whether the key did not have the value before."""
         held = self._held.get(key)
         if held is None:
@@ -52,7 +53,7 @@ class _Table(Generic[K, V]):
         held[value] = count = held.get(value, 0) + 1
         return count == 1
 
-    def drop(self, key: K, value: V) -> bool:
+    def drop(self, key: K, value: str) -> bool:
         """Return whether the key does not have the value any more."""
         held = self._held[key]
         if isinstance(held, dict):
@@ -73,8 +74,11 @@ class EndpointIndex:
     """
 
     def __init__(self, services: Informer[core_v1.Service], slices: Informer[discovery_v1.EndpointSlice]) -> None:
-        self._hosts: dict[str, dict[str, _Table[str, str]]] = {family: {} for family in BOTH}
-        self._names: _Table[str, Name] = _Table()
+        self._hosts: dict[str, dict[str, _Table[str]]] = {family: {} for family in BOTH}
+        self._owners: _Table[str] = _Table()
+        """Address -> keys of Services, each as often as it has a label for the address."""
+        self._labels: dict[str, _Table[str]] = {}
+        """Key of a Service -> address -> labels."""
         self._headless: set[str] = set()
         slices.subscribe(self._slice_changed)
         services.subscribe(self._service_changed)
@@ -88,11 +92,13 @@ class EndpointIndex:
                     for ip in table.get(each):
                         yield Host(each, ip)
 
-    def names_of_address(self, address: str) -> Iterable[Name]:
-        """Return what headless Services call an address."""
-        names = self._names.get(address)
-        # In C: there may be as many names as Services, and none of them headless.
-        return compress(names, map(self._headless.__contains__, map(itemgetter(0), names)))
+    def names_of_address(self, address: str) -> Iterator[Name]:
+        """Iterate over what headless Services call an address, the first `MAX_SERVICES` with such an endpoint."""
+        owners = self._owners.get(address)
+        # In C: there may be many, and none of them headless.
+        for key in compress(islice(owners, MAX_SERVICES), map(self._headless.__contains__, owners)):
+            for label in self._labels[key].get(address):
+                yield key, label
 
     def _slice_changed(self, change: Change[discovery_v1.EndpointSlice]) -> None:
         old, new = change.old, change.new if change.type != "DELETED" else None
@@ -111,12 +117,13 @@ class EndpointIndex:
         # The same label and address of many Services are one string, also when slices are replaced.
         key = intern(key)
         table = self._hosts[family].setdefault(key, _Table())
+        labels = self._labels.setdefault(key, _Table())
         for label, ip in hosts_of(endpoints):
             label, ip = intern(label), intern(ip)
             if table.put(label, ip):
-                self._names.put(ip, (key, label))
-        if not table:
-            del self._hosts[family][key]
+                self._owners.put(ip, key)
+                labels.put(ip, label)
+        self._remove_empty(key, family)
 
     def _drop(self, key: str, family: str, endpoints: Sequence[discovery_v1.Endpoint]) -> None:
         table = self._hosts[family].get(key) if family in BOTH else None
@@ -124,9 +131,15 @@ class EndpointIndex:
             return
         for label, ip in hosts_of(endpoints):
             if table.drop(label, ip):
-                self._names.drop(ip, (key, label))
-        if not table:
+                self._owners.drop(ip, key)
+                self._labels[key].drop(ip, label)
+        self._remove_empty(key, family)
+
+    def _remove_empty(self, key: str, family: str) -> None:
+        if not self._hosts[family][key]:
             del self._hosts[family][key]
+        if not self._labels[key]:
+            del self._labels[key]
 
     def _service_changed(self, change: Change[core_v1.Service]) -> None:
         if change.type != "DELETED" and headless(change.new):

@@ -1,4 +1,4 @@
-"""Iterators over endpoints and ports of a Service: who needs twenty of ten thousand reads twenty."""
+"""Iterators over endpoints and ports of a Service: an answer with twenty of ten thousand endpoints reads only twenty."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from netproxy.dns import wire
 
 T = TypeVar("T", bound=Hashable)
 FAMILIES = {wire.A: ("IPv4",), wire.AAAA: ("IPv6",), wire.ANY: ("IPv4", "IPv6")}
-"""The families of the addresses in an answer, by the type that is asked for."""
+"""Address families of an answer, by the queried type."""
 BOTH = FAMILIES[wire.ANY]
 MAX_ADDRESSES = 4
 """Addresses of an endpoint that have names. Controllers give each one, and the API lets clients use the first alone; a slice
@@ -63,7 +63,7 @@ def unique(items: Iterable[T]) -> Iterator[T]:
 
 
 class Limited(Iterable[T]):
-    """The first `MAX_STEPS` items; after iteration, `cut` says whether there are more.
+    """The first `MAX_STEPS` items; after iteration, `cut` is True if there are more.
 
     Items that repeat fill no answer, and a Service may have any number of them.
     """

@@ -13,6 +13,7 @@ import logging
 import secrets
 import struct
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from kube.clock import SYSTEM, Clock
@@ -63,6 +64,14 @@ class ResolvConf:
         return [address for address in named if address not in self._exclude][:MAX_RESOLVERS]
 
 
+@dataclass(slots=True)
+class _InFlight:
+    """A question that is under way, and how many clients wait for its answer."""
+
+    task: asyncio.Task[bytes]
+    waiters: int = 0
+
+
 class Forwarder:
     """Asks resolvers ("address" or "address:port") in their order; `resolvers` is called for each question."""
 
@@ -73,12 +82,12 @@ class Forwarder:
         self._clock, self._timeout = clock, timeout
         self._cached: BoundedCache[Hashable, tuple[float, float, bytes]] = BoundedCache(MAX_CACHED, MAX_BYTES)
         """Times when an answer came and until when it is cached, and the answer."""
-        self._asking: dict[Hashable, asyncio.Task[bytes]] = {}
+        self._in_flight: dict[Hashable, _InFlight] = {}
 
     async def ask(self, query: wire.Query, *, tcp: bool = False) -> bytes:
         """Return an answer to a client's question, with its ID and spelling; SERVFAIL where no resolver gives one.
 
-        A question that is under way is not asked a second time: a forger must not have many to guess at.
+        A query that is running is not sent a second time: parallel queries would make spoofed answers easier.
         """
         flags = query.flags & (wire.RD | wire.AD | wire.CD)
         limit = 0 if tcp else query.limit
@@ -87,22 +96,33 @@ class Forwarder:
         cached = self._cached.get(key)
         if cached is not None and cached[1] > now:
             return _for_query(age(cached[2], int(now - cached[0])), query)
-        task = self._asking.get(key)
-        if task is None:
-            edns = opt_record(limit or wire.OUR_UDP_SIZE, query.dnssec) if query.edns else b""
+        in_flight = self._in_flight.get(key)
+        if in_flight is None:
+            edns = opt_record(limit or wire.OUR_UDP_SIZE, dnssec=query.dnssec) if query.edns else b""
             message = struct.pack("!5H", flags, 1, 0, 0, int(query.edns)) + query.question + edns
             task = asyncio.create_task(self._ask(key, message, query.question, limit), name="dns question")
-            self._asking[key] = task
-            task.add_done_callback(lambda _: self._asking.pop(key))
-        answer = await asyncio.shield(task)
+            in_flight = self._in_flight[key] = _InFlight(task)
+            task.add_done_callback(lambda _: self._forget(key, in_flight))
+        in_flight.waiters += 1
+        try:
+            answer = await asyncio.shield(in_flight.task)
+        finally:
+            in_flight.waiters -= 1
+            if not in_flight.waiters:  # its socket goes with it
+                self._forget(key, in_flight)
+                in_flight.task.cancel()
         if not answer:
             return without_records(query, wire.SERVFAIL)
         if limit and len(answer) > limit:
             return without_records(query, wire.NOERROR, wire.TC)
         return _for_query(answer, query)
 
+    def _forget(self, key: Hashable, in_flight: _InFlight) -> None:
+        if self._in_flight.get(key) is in_flight:
+            del self._in_flight[key]
+
     async def _ask(self, key: Hashable, message: bytes, question: bytes, limit: int) -> bytes:
-        """Ask one resolver after the other, and keep the answer; b"" where none gives one. `message` lacks its ID."""
+        """Ask one resolver after the other, and keep the answer; b"" if none gives one. `message` lacks its ID."""
         exchange = _over_udp if limit else _over_tcp
         for resolver in [*self._resolvers()] * ROUNDS:
             try:
@@ -215,7 +235,7 @@ def _skip_name(message: bytes, position: int) -> int:
 
 
 def lowest_ttl(message: bytes) -> int:
-    """Return the lowest TTL of a message's records in seconds, 0 where it has none."""
+    """Return the lowest TTL of a message's records in seconds, 0 if it has none."""
     positions = _ttl_positions(message)
     return min((struct.unpack_from("!I", message, position)[0] for position in positions), default=0)
 

@@ -16,7 +16,7 @@ from netproxy.slim_objects import SlimNamespace
 
 log = logging.getLogger(__name__)
 RETRY = 5.0
-"""Seconds before another try to ask whether they may be listed."""
+"""Seconds before the next attempt to list namespaces after a denial."""
 
 
 class Namespaces:
@@ -31,7 +31,7 @@ class Namespaces:
         self._informer.subscribe(lambda change: changed() if change.type != "MODIFIED" else None)
 
     def known(self, name: str) -> bool | None:
-        """Return whether a namespace exists; None where that is not known."""
+        """Return whether a namespace exists; None if that is not known."""
         return self._informer.get(name) is not None if self._informer.synced else None
 
     async def run(self) -> None:

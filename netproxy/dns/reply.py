@@ -1,4 +1,4 @@
-"""Encodes answers: the records once, behind each question that asks for them."""
+"""Encodes answers: the records once, behind each question that requests them."""
 
 from __future__ import annotations
 
@@ -64,11 +64,11 @@ def message(query: Query, body: Body, rotation: int = 0) -> bytes:
     flags = body.flags | (query.flags & (0x7800 | RD | CD))
     counts = body.counts
     header = struct.pack("!6H", query.id, flags, 1, counts[0], counts[1], counts[2] + query.edns)
-    opt = opt_record(OUR_UDP_SIZE, query.dnssec, body.rcode >> 4) if query.edns else b""
+    opt = opt_record(OUR_UDP_SIZE, dnssec=query.dnssec, rcode=body.rcode >> 4) if query.edns else b""
     return b"".join((header, query.question, answers, body.others, opt))
 
 
-def opt_record(size: int, dnssec: bool, rcode: int = 0) -> bytes:
+def opt_record(size: int, *, dnssec: bool, rcode: int = 0) -> bytes:
     """Return an OPT record; `rcode` are the upper bits of a long one."""
     return b"\x00" + struct.pack("!HHIH", OPT, size, rcode << 24 | (DO if dnssec else 0), 0)
 
@@ -79,7 +79,7 @@ def without_records(query: Query, rcode: int, flags: int = 0) -> bytes:
 
 
 def error(data: bytes, rcode: int) -> bytes:
-    """Return an error answer to a message that could not be parsed; b"" where it has no ID or is an answer."""
+    """Return an error answer to a message that could not be parsed; b"" if it has no ID or is an answer."""
     if len(data) < 12 or data[2] & 0x80:
         return b""
     (flags,) = struct.unpack_from("!H", data, 2)

@@ -10,23 +10,33 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
+from typing import NamedTuple
 
 from netproxy import metrics
 from netproxy.dns import reply, wire
 from netproxy.dns.alias_resolver import AliasResolver
 from netproxy.dns.answer_cache import AnswerCache, Key
-from netproxy.dns.answers import Answer
+from netproxy.dns.answer_factory import Answer
 from netproxy.dns.forwarder import Forwarder
 from netproxy.dns.zone import TYPES, Zone
 
 MAX_CACHED, MAX_CACHED_BYTES = 20_000, 16 << 20
 """Answers of Services."""
 MAX_OTHERS, MAX_OTHERS_BYTES = 2_000, 2 << 20
-"""Answers that a name does not exist, or about pods and addresses: search paths ask for the same ones, but a client can make
+"""Answers that a name does not exist, or about pods and addresses: search paths request the same ones, but a client can make
 up any number of others."""
 TCP_LIMIT = 65535
 MAX_CACHED_QUERY = 300
 """Bytes of a message whose reading is kept: a name of 255 bytes, a type, and EDNS without padding."""
+
+
+class Pending(NamedTuple):
+    """A question that needs the host's resolvers: about a name outside the zone (no answer), or one that leads to such."""
+
+    query: wire.Query
+    answer: Answer | None
+    limit: int
+    tcp: bool
 
 
 class Responder:
@@ -46,37 +56,43 @@ class Responder:
         self._others.forget(key)
         self._others.forget("*")
 
-    def quick(self, data: bytes, *, tcp: bool = False) -> bytes | None:
-        """Return the answer to a message if it is ready or can be computed here; None: use `slow`.
+    def begin(self, data: bytes, *, tcp: bool = False) -> bytes | Pending:
+        """Return the answer to a message if it is ready or can be computed here, or what `finish` completes.
 
         b"" means that the message deserves no answer.
         """
         message = b"\0\0" + data[2:]
         try:
-            query, key = (_read if len(data) <= MAX_CACHED_QUERY else _read.__wrapped__)(message, tcp)
-        except wire.Malformed:
-            return reply.error(data, wire.FORMERR)
-        found = self._look_up(query, key, TCP_LIMIT if tcp else query.limit)
-        return data[:2] + found[2:] if isinstance(found, bytes) else None
-
-    async def slow(self, data: bytes, *, tcp: bool = False) -> bytes:
-        """Return the answer to a message, one about a name outside the zone too."""
-        try:
-            query = wire.parse_query(data)
+            query, key = (_read if len(data) <= MAX_CACHED_QUERY else _read.__wrapped__)(message, tcp=tcp)
         except wire.Malformed:
             return reply.error(data, wire.FORMERR)
         limit = TCP_LIMIT if tcp else query.limit
-        found = self._look_up(query, _key(query, limit), limit)
+        found = self._look_up(query, key, limit)
         if isinstance(found, bytes):
-            return found
-        if found is None:
+            return data[:2] + found[2:]
+        return Pending(query._replace(id=int.from_bytes(data[:2])), found, limit, tcp)
+
+    async def finish(self, pending: Pending) -> bytes:
+        """Return the answer to a message that needs the host's resolvers."""
+        query, answer, limit, tcp = pending
+        if answer is None:
             metrics.DNS_QUERIES.labels("forwarded").inc()
             return await self._forwarder.ask(query, tcp=tcp)
-        onward, cut = await self._follower.follow(found.follow, query.type, tcp=tcp)
-        return reply.message(query, _body(query, found, limit, onward, cut))
+        onward, cut = await self._follower.follow(answer.follow, query.type, tcp=tcp)
+        return reply.message(query, _body(query, answer, limit, onward, cut=cut))
+
+    def quick(self, data: bytes, *, tcp: bool = False) -> bytes | None:
+        """Return the answer to a message without the host's resolvers; None if it needs them."""
+        found = self.begin(data, tcp=tcp)
+        return found if isinstance(found, bytes) else None
+
+    async def slow(self, data: bytes, *, tcp: bool = False) -> bytes:
+        """Return the answer to a message, one about a name outside the zone too."""
+        found = self.begin(data, tcp=tcp)
+        return found if isinstance(found, bytes) else await self.finish(found)
 
     def _look_up(self, query: wire.Query, key: Key, limit: int) -> bytes | Answer | None:
-        """Return a message, or an answer that leads to a name outside the zone; None where the question is about one."""
+        """Return a message, or an answer that leads to a name outside the zone; None if the question is about one."""
         refused = _refuse(query)
         if refused is not None:
             return reply.without_records(query, refused)
@@ -102,7 +118,7 @@ def _key(query: wire.Query, limit: int) -> Key:
 
 
 @lru_cache(maxsize=1024)
-def _read(message: bytes, tcp: bool) -> tuple[wire.Query, Key]:
+def _read(message: bytes, *, tcp: bool) -> tuple[wire.Query, Key]:
     """Read a message. Most are spelled as one before; its answer is not found by that, so others lose nothing."""
     query = wire.parse_query(message)
     return query, _key(query, TCP_LIMIT if tcp else query.limit)
@@ -117,7 +133,7 @@ def _refuse(query: wire.Query) -> int | None:
 
 
 def _body(
-    query: wire.Query, answer: Answer, limit: int, onward: tuple[wire.Record, ...] = (), cut: bool = False
+    query: wire.Query, answer: Answer, limit: int, onward: tuple[wire.Record, ...] = (), *, cut: bool = False
 ) -> reply.Body:
     body = reply.body(
         answer.rcode,

@@ -12,27 +12,29 @@ import logging
 import socket
 import struct
 import time
-from collections import Counter
 from collections.abc import Sequence
+from typing import cast
 
-from kube.serving import watched
 from kube.serving.acceptor import Acceptor
 from kube.serving.limits import ServingLimits
 from kube.serving.table import Connection, ConnectionTable, Stage
 from kube.serving.watched import Watched
-from netproxy.dns.responder import Responder
+from netproxy.dns import small_reads
+from netproxy.dns.responder import Pending, Responder
+from netproxy.dns.small_reads import SmallReads
+from netproxy.dns.waiting_questions import WaitingQuestions
 
 log = logging.getLogger(__name__)
 
 BATCH = 64
 BATCH_SECONDS = 0.005
 """Seconds of answering before other tasks of the loop run: answers of large Services take milliseconds each."""
-MAX_WAITING = 1000
-MAX_WAITING_CLIENT = 250
-"""Questions of one client that wait for the host's resolvers: it must not take the others' places, too."""
 TCP_IDLE = 10.0
 TCP_LIMITS = ServingLimits(unauthenticated=2048, unauthenticated_per_peer=512, head_timeout=TCP_IDLE)
 """Of TCP connections; each pod has an address of its own."""
+TCP_MESSAGE = 4096
+"""Bytes of a message over TCP, as over UDP: a question needs 300, with options and a signature 1000. A longer one closes the
+connection, so that unfinished messages of many clients take little memory."""
 RETRY = 5.0
 
 
@@ -43,14 +45,13 @@ class DNSServer:
         self, responder: Responder, addresses: Sequence[str], port: int = 53, tcp: ServingLimits = TCP_LIMITS
     ) -> None:
         self._responder, self._addresses, self._port, self._limits = responder, addresses, port, tcp
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._waiting: Counter[str] = Counter()
-        """Questions that wait, by the client's address."""
+        self._waiting = WaitingQuestions()
         self._sockets: list[socket.socket] = []
         self._acceptors: list[Acceptor] = []
         self.serving = False
         """True if every address is bound."""
         self.table = ConnectionTable(tcp)
+        self._read_buffer = memoryview(bytearray(TCP_MESSAGE))
 
     @property
     def port(self) -> int:
@@ -69,7 +70,7 @@ class DNSServer:
             udp.bind((address, self._port))
             self._port = udp.getsockname()[1]
             tcp = socket.create_server((address, self._port), family=family)
-            acceptor = Acceptor(tcp, self._tcp_protocol, watched.end, self._limits, self.table)
+            acceptor = Acceptor(tcp, self._tcp_protocol, small_reads.end, self._limits, self.table)
             self._acceptors.append(acceptor)
             acceptor.start()
             loop.add_reader(udp, self._readable, udp)
@@ -99,8 +100,7 @@ class DNSServer:
         for each in self._sockets:
             loop.remove_reader(each)
             each.close()
-        for task in self._tasks:
-            task.cancel()
+        self._waiting.close()
         self._sockets, self._acceptors = [], []
 
     def _readable(self, udp: socket.socket) -> None:
@@ -114,40 +114,16 @@ class DNSServer:
                 # A client's closed port comes back as an error on our next read: no reason to stop.
                 log.debug("DNS socket: %s", error)
                 continue
-            answer = self._responder.quick(data)
-            if answer is None:
-                self._later(udp, data, client)
+            answer = self._responder.begin(data)
+            if isinstance(answer, Pending):
+                self._waiting.start(client[0], self._forward(udp, answer, client))
             elif answer:
                 self._send(udp, answer, client)
             if time.monotonic() >= until:
                 return  # the loop calls again while messages wait
 
-    def _later(self, udp: socket.socket, data: bytes, client: tuple[str, int]) -> None:
-        if not self._begin(client[0]):
-            return  # shed load: the client asks again, and by then the resolvers may have answered
-        task = asyncio.get_running_loop().create_task(self._forward(udp, data, client), name="dns forward")
-        self._tasks.add(task)
-
-        def done(task: asyncio.Task[None]) -> None:
-            self._tasks.discard(task)
-            self._end(client[0])
-
-        task.add_done_callback(done)
-
-    def _begin(self, who: str) -> bool:
-        """Note that a question of a client waits; False where there are too many."""
-        if self._waiting.total() >= MAX_WAITING or self._waiting[who] >= MAX_WAITING_CLIENT:
-            return False
-        self._waiting[who] += 1
-        return True
-
-    def _end(self, who: str) -> None:
-        self._waiting[who] -= 1
-        if not self._waiting[who]:
-            del self._waiting[who]
-
-    async def _forward(self, udp: socket.socket, data: bytes, client: object) -> None:
-        answer = await self._responder.slow(data)
+    async def _forward(self, udp: socket.socket, pending: Pending, client: object) -> None:
+        answer = await self._responder.finish(pending)
         if answer:
             self._send(udp, answer, client)
 
@@ -162,8 +138,9 @@ class DNSServer:
             await self._serve_tcp(reader, writer, connection)
 
         loop = asyncio.get_running_loop()
-        reader = asyncio.StreamReader(loop=loop)
-        return Watched(asyncio.StreamReaderProtocol(reader, serve, loop), connection, self.table)
+        reader = asyncio.StreamReader(TCP_MESSAGE, loop)
+        watched = Watched(asyncio.StreamReaderProtocol(reader, serve, loop), connection, self.table)
+        return cast(asyncio.Protocol, SmallReads(watched, self._read_buffer))
 
     async def _serve_tcp(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connection: Connection
@@ -173,18 +150,16 @@ class DNSServer:
             while True:
                 async with asyncio.timeout(self._limits.head_timeout):
                     (length,) = struct.unpack("!H", await reader.readexactly(2))
+                    if length > TCP_MESSAGE:
+                        return
                     data = await reader.readexactly(length)
                 connection.stage = Stage.REQUEST
-                await self.table.turns.take(connection.who)
-                answer = self._responder.quick(data, tcp=True)
-                if answer is None:
+                await self.table.writes.wait(connection.who)
+                answer = self._responder.begin(data, tcp=True)
+                if isinstance(answer, Pending):
                     # The question of a client that has gone still waits for the resolvers.
-                    if not self._begin(who):
-                        return
-                    try:
-                        answer = await self._responder.slow(data, tcp=True)
-                    finally:
-                        self._end(who)
+                    task = self._waiting.start(who, self._responder.finish(answer))
+                    answer = await _result(task) if task is not None else b""
                 connection.stage = Stage.IDLE
                 if not answer or writer.transport.is_closing():
                     return
@@ -195,3 +170,12 @@ class DNSServer:
             return
         finally:
             writer.close()
+
+
+async def _result(task: asyncio.Task[bytes]) -> bytes:
+    """Return a task's result, b"" if it was cancelled; cancel it if the caller is cancelled."""
+    try:
+        await asyncio.wait((task,))
+    finally:
+        task.cancel()
+    return b"" if task.cancelled() else task.result()

@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from kube.api import core_v1
+from kube.ip_addresses import canonical
 from netproxy.dns import wire
-from netproxy.dns.answers import Answer, AnswerFactory
+from netproxy.dns.answer_factory import Answer, AnswerFactory
 from netproxy.dns.directory import Directory
 from netproxy.dns.endpoints import FAMILIES, Host, Limited, headless, unique
 from netproxy.dns.wire import Record
@@ -87,7 +88,7 @@ class ServiceNames:
 
     @staticmethod
     def _cluster_ips(service: core_v1.Service) -> list[str]:
-        return service.spec.cluster_ips or [service.spec.cluster_ip or ""]
+        return [canonical(ip) for ip in service.spec.cluster_ips or [service.spec.cluster_ip or ""]]
 
     def _srv(
         self,
@@ -105,8 +106,8 @@ class ServiceNames:
         most = max(WEIGHTS, room // (SRV_BYTES + len(name)) + 1)
         targets: dict[tuple[str, int], None] = {}
         extra: dict[tuple[str, str], None] = {}
-        ends = Limited(self._ends(service, key, port_label, protocol_label))
-        for host, port in ends:
+        targets_found = Limited(self._srv_targets(service, key, port_label, protocol_label))
+        for host, port in targets_found:
             target = f"{host.hostname}.{name}" if host.hostname else name
             targets[target, port] = None
             extra[target, host.ip] = None
@@ -120,12 +121,12 @@ class ServiceNames:
         records = (self._answers.record(wire.SRV, wire.srv_rdata(0, weight, port, target)) for target, port in targets)
         additional = (self._answers.address(ip, wire.encode_name(target)) for target, ip in extra)
         answer = self._answers.of(records, kind, key, additional, room)
-        return replace(answer, cut=True) if ends.cut else answer
+        return replace(answer, cut=True) if targets_found.cut else answer
 
-    def _ends(
+    def _srv_targets(
         self, service: core_v1.Service, key: str, port: str | None, protocol: str | None
     ) -> Iterator[tuple[Host, int]]:
-        """Iterate over the ends that SRV records name: ports of endpoints, or of the Service itself, which has no hostname."""
+        """Iterate over the targets of SRV records: ports of endpoints, or of the Service itself, which has no hostname."""
         if headless(service):
             yield from self._directory.srv_targets(key, port, protocol)
             return

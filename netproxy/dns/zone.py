@@ -1,8 +1,8 @@
-"""Answers questions in the cluster's zone by the Kubernetes DNS specification 1.1.0. No I/O.
+"""Answers to queries in the cluster's zone by the Kubernetes DNS specification 1.1.0. No I/O.
 
-Nothing is built ahead: a name says by its own form which Service it is about, so the answer is computed from that
-Service and its slices when it is first asked for, and the server keeps its bytes until that Service changes (`about`).
-Memory and the cost of a change stay the same however many Services there are.
+Nothing is precomputed: the Service is parsed from the queried name, so the answer is computed from that Service and its
+slices at the first query, and the server caches its bytes until that Service changes (`about`). Memory and the cost of a
+change do not depend on the number of Services.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 
 from netproxy.dns import wire
-from netproxy.dns.answers import ROOM, Answer, AnswerFactory
+from netproxy.dns.answer_factory import ROOM, Answer, AnswerFactory
 from netproxy.dns.directory import Directory
 from netproxy.dns.service_names import ServiceNames
 
@@ -43,7 +43,7 @@ class Zone:
         self._services = ServiceNames(directory, self._answers, self._inside)
 
     def answer(self, name: str, kind: int, room: int = ROOM) -> Answer | None:
-        """Answer a question (name in lower case, no last dot); None where the name is not of this zone.
+        """Answer a question (name in lower case, no last dot); None if the name is not of this zone.
 
         Records are made until they fill `room` bytes, and one beyond, by which it is seen that not all fit.
         """
@@ -79,7 +79,7 @@ class Zone:
         return self._answers.nxdomain()
 
     def _pod_name(self, labels: list[str], kind: int) -> Answer:
-        """`1-2-3-4.namespace.pod`: the address is taken from the name; mode "verified" asks for a pod that has it."""
+        """`1-2-3-4.namespace.pod`: the address is taken from the name; mode "verified" requests a pod that has it."""
         if self._pods == "disabled":
             return self._answers.nxdomain()
         if labels:

@@ -13,7 +13,7 @@ from netproxy.iptables.rules import fragment
 from netproxy.large_changes import count_endpoints
 from netproxy.model import ServicePort
 from netproxy.service_limits import CHAINS, ModeCost
-from netproxy.settings import RuleSettings, StaticSettings
+from netproxy.settings import FixedChainSettings, RuleSettings
 from netproxy.xtables.reconciler import ChainReconciler
 from netproxy.xtables.shadow import Fragment, Shadow
 from netproxy.xtables.writer import Writer
@@ -29,7 +29,7 @@ class IPTablesBackend(ChainReconciler):
         self,
         writer: Writer,
         rules: RuleSettings,
-        settings: StaticSettings,
+        settings: FixedChainSettings,
         *,
         period: float = 30,
         clock: Clock = SYSTEM,
@@ -46,8 +46,9 @@ class IPTablesBackend(ChainReconciler):
 
     async def start(self, services: Mapping[str, tuple[ServicePort, ...]]) -> None:
         """Write only what differs from what the kernel holds, so that a restart causes no gap."""
+        before = self._before(services)
         self._count_endpoints(services)
-        self._put((await self._build(services, lambda rules: ""))[0])
+        self._put((await self._build(before, services, lambda rules: ""))[0])
         await self.take_over()
 
     async def apply(self, services: Mapping[str, tuple[ServicePort, ...]]) -> None:
@@ -55,18 +56,22 @@ class IPTablesBackend(ChainReconciler):
 
         WriteTimeout where the change takes too long: what is desired is then as before, if nothing of it was written.
         """
-        before = {key: (self._ports.get(key, ()), self._shadow.fragment(key)) for key in services}
+        before, rules = self._before(services), {key: self._shadow.fragment(key) for key in services}
         if self._count_endpoints(services):
             services = {**self._ports, **services}
-        made, text = await self._build(services, self._shadow.difference)
+        made, text = await self._build(before, services, self._shadow.difference)
         self._put(made)
         try:
             await self.write(text)
         except UnansweredError:
             if self.nothing_written():
-                self._count_endpoints({key: ports for key, (ports, _) in before.items()})
-                self._put({key: rules for key, (_, rules) in before.items()})
+                self._count_endpoints(before)
+                self._put(rules)
             raise
+
+    def _before(self, services: Mapping[str, tuple[ServicePort, ...]]) -> dict[str, tuple[ServicePort, ...]]:
+        """Return Services as they are desired so far."""
+        return {key: self._ports.get(key, ()) for key in services}
 
     def _put(self, fragments: Mapping[str, Fragment]) -> None:
         """Store the rules of Services in the shadow."""
@@ -76,16 +81,19 @@ class IPTablesBackend(ChainReconciler):
             metrics.RULES.labels(table, self._label).set(count)
 
     async def _build(
-        self, services: Mapping[str, tuple[ServicePort, ...]], text: Callable[[Mapping[str, Fragment]], str]
+        self,
+        before: Mapping[str, tuple[ServicePort, ...]],
+        services: Mapping[str, tuple[ServicePort, ...]],
+        text: Callable[[Mapping[str, Fragment]], str],
     ) -> tuple[dict[str, Fragment], str]:
-        """Return the rules of Services and a text made of them."""
+        """Return the rules of Services, which were as `before`, and a text made of them."""
         rules = self._rules
 
         def make() -> tuple[dict[str, Fragment], str]:
             made = {key: fragment(ports, rules) for key, ports in services.items()}
             return made, text(made)
 
-        return await large_changes.compute(services, make)
+        return await large_changes.compute(before, services, make)
 
     def _count_endpoints(self, services: Mapping[str, tuple[ServicePort, ...]]) -> bool:
         """Count endpoints, and return whether so many came or went that every rule is now written otherwise."""

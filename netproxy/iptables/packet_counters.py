@@ -1,7 +1,7 @@
 """Reads the packet counters of two rules, for metrics that upstream takes from accounting objects (nfacct).
 
 The kernel counts packets at every rule anyway, so the numbers are read from there when somebody scrapes: of two short chains,
-never of those that grow with the Services. A rule that is written anew begins at 0 again, which counts on from what it was.
+never of those that grow with the Services. A rule that is written again begins at 0 again, which counts on from what it was.
 
 Node ports on 127.0.0.1 are accepted where a packet that went into the chain of node ports did not come out of it again: the
 first packet of each connection.
@@ -13,7 +13,7 @@ import logging
 
 from netproxy import metrics
 from netproxy.errors import WriteError
-from netproxy.settings import StaticSettings
+from netproxy.settings import FixedChainSettings
 from netproxy.xtables import chain_names
 from netproxy.xtables.iptables_chains import counts_localhost
 from netproxy.xtables.writer import Writer
@@ -28,7 +28,7 @@ class PacketCounters:
         self._writer = writer
         self._last: dict[str, int] = {}
 
-    async def update(self, settings: StaticSettings) -> None:
+    async def update(self, settings: FixedChainSettings) -> None:
         """Update the metrics; counters that cannot be read now are read at the next scrape."""
         try:
             if settings.drop_invalid:

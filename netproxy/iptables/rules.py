@@ -1,12 +1,12 @@
 """Translates service ports to iptables rules, as text in the form in which iptables-save prints them. No I/O.
 
-Writing rules in the kernel's own canonical form means that what was written and what is read back compare as strings,
-so drift is found without parsing. A port gives chains of its own (rewritten whole when they change) and entries in
-chains shared by all ports (added and deleted one by one, so that a change never rewrites 5 000 neighbours).
+Because rules are written in the kernel's canonical form, written and listed rules are compared as strings, and drift is found
+without parsing. A port has chains of its own (rewritten as a whole when they change) and entries in chains shared by all ports
+(added and deleted one by one, so that a change never rewrites those of 5 000 other ports).
 
-The packet's way is upstream's: KUBE-SERVICES (or KUBE-NODEPORTS) -> KUBE-SVC / KUBE-SVL / KUBE-EXT / KUBE-FW ->
-KUBE-SEP -> DNAT, with the masquerade mark set on the way where the answer would not find its way back otherwise.
-Upstream has a KUBE-FW a port, so its rules are ports times source ranges; here the ports of a Service share one.
+The chains of a packet are upstream's: KUBE-SERVICES (or KUBE-NODEPORTS) -> KUBE-SVC / KUBE-SVL / KUBE-EXT / KUBE-FW ->
+KUBE-SEP -> DNAT, with the masquerade mark if replies would not return through this node otherwise.
+Upstream has a KUBE-FW chain for each port, so its rules are ports times source ranges; here the ports of a Service share one.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from collections.abc import Sequence
 from netproxy.iptables import balancing
 from netproxy.model import ServicePort
 from netproxy.settings import RuleSettings
+from netproxy.source_ranges import SourceRanges
 from netproxy.xtables import chain_names
-from netproxy.xtables.matches import address_match, comment, contains_any, host_match
+from netproxy.xtables.matches import canonical_match, comment, host_match
 from netproxy.xtables.shadow import Fragment
 
 
@@ -49,7 +50,7 @@ class _PortRules:
         self._cluster_ip(internal_chain)
         if port.reachable_from_outside:
             self._outside()
-        self._refusals()
+        self._without_endpoints()
         for name, endpoints in ((self.svc, port.endpoints), (self.svl, port.local_endpoints)):
             if endpoints:
                 masquerade = self._masquerade_cluster_ip() if name == internal_chain else []
@@ -142,11 +143,13 @@ class _PortRules:
         self.out.chains["nat", self.ext] = tuple(rules)
 
     # -- nobody there ---------------------------------------------------------------------------------------------
-    def _refusals(self) -> None:
+    def _without_endpoints(self) -> None:
         """Reject a port without any endpoint; drop where only this node has none, as its balancer expects."""
         port = self.port
         reject = "REJECT --reject-with " + ("icmp-port-unreachable" if port.family == 4 else "icmp6-port-unreachable")
-        target, note = ("DROP", "has no local endpoints") if port.has_endpoints else (reject, "has no endpoints")
+        target, note = (
+            ("DROP", "has no local endpoints") if port.has_endpoints_anywhere else (reject, "has no endpoints")
+        )
         if not port.internal_endpoints:
             self.out.add_entry("filter", chain_names.SERVICES, self._to(port.cluster_ip, port.port, note, target))
         if not port.external_endpoints:
@@ -183,9 +186,9 @@ class _Firewall:
         if not self.ports:
             return
         note = _note(f"{self.label} loadbalancer IP", settings)
-        ranges = self.ports[0].source_ranges
-        rules = [f"{address_match('-s', cidr)}{note}-j {self.target}" for cidr in ranges]
-        if contains_any(ranges, settings.node_addresses):
+        ranges = SourceRanges.of(self.ports[0].source_ranges)
+        rules = [f"{canonical_match('-s', cidr)}{note}-j {self.target}" for cidr in ranges.canonical]
+        if ranges.contain_any(settings.node_addresses):
             # Where the balancer's address is a local one, the node's own requests carry it as their source.
             addresses = dict.fromkeys(ip for port in self.ports for ip in port.load_balancer_ips)
             rules += [f"-s {host_match(ip)} {note}-j {self.target}" for ip in addresses]

@@ -23,7 +23,7 @@ from netproxy.ipvs.state import PlanSettings, State
 from netproxy.model import ServicePort
 from netproxy.reconciler import Reconciler
 from netproxy.service_limits import VIRTUAL_SERVERS, ModeCost
-from netproxy.settings import RuleSettings, StaticSettings
+from netproxy.settings import FixedChainSettings, RuleSettings
 from netproxy.xtables.ipvs_chains import IPVS, with_rules
 from netproxy.xtables.reconciler import ChainReconciler
 from netproxy.xtables.shadow import Shadow
@@ -45,7 +45,7 @@ class IPVSBackend(Reconciler[tuple[State, State]]):
         kernel: Kernel,
         writer: Writer,
         rules: RuleSettings,
-        settings: StaticSettings,
+        settings: FixedChainSettings,
         *,
         config: IPVSConfig = IPVSConfig(),  # noqa: B008 - frozen
         period: float = 30,
@@ -86,7 +86,7 @@ class IPVSBackend(Reconciler[tuple[State, State]]):
         self._settings = await self._with_node_addresses()
         self._ports = {key: ports for key, ports in services.items() if ports}
         self._desired = DesiredState()
-        await self._plan_changes(self._ports)
+        await self._plan_changes({}, self._ports)
         actual = await self._actual()
         actual.servers = commands.without_scheduler(actual.servers)
         await self._change(actual, self._desired.total, first=self._chains.take_over)
@@ -98,12 +98,9 @@ class IPVSBackend(Reconciler[tuple[State, State]]):
         WriteTimeout where that takes too long: the next change compares everything, for part of it may be written.
         """
         async with self._writing:
-            for key, ports in services.items():
-                if ports:
-                    self._ports[key] = ports
-                else:
-                    self._ports.pop(key, None)
-            await self.write(await self._plan_changes(services))
+            before = {key: self._ports.pop(key, ()) for key in services}
+            self._ports.update({key: ports for key, ports in services.items() if ports})
+            await self.write(await self._plan_changes(before, services))
 
     async def _apply(self, delta: tuple[State, State]) -> None:
         await self._change(*delta)
@@ -112,13 +109,14 @@ class IPVSBackend(Reconciler[tuple[State, State]]):
         await self._change(await self._actual(), self._desired.total)
         self._needs_comparison = False
 
-    async def _plan_changes(self, services: Mapping[str, tuple[ServicePort, ...]]) -> tuple[State, State]:
-        """Plan Services; return what was wanted and what is now, of all that they touch."""
-        settings = self._settings
-        plans = await large_changes.compute(
-            services, lambda: {key: state.plan(services[key], settings) for key in services}
+    async def _plan_changes(
+        self, before: Mapping[str, tuple[ServicePort, ...]], services: Mapping[str, tuple[ServicePort, ...]]
+    ) -> tuple[State, State]:
+        """Plan Services, which were as `before`; return what was wanted and what is now, of all that they touch."""
+        settings, desired = self._settings, self._desired
+        return await large_changes.compute(
+            before, services, lambda: desired.change({key: state.plan(services[key], settings) for key in services})
         )
-        return self._desired.change(plans)
 
     async def _change(self, before: State, after: State, first: Callable[[], Awaitable[None]] | None = None) -> None:
         after = State(dict(after.servers), set(after.entries), set(after.addresses))  # a thread may read it
@@ -152,17 +150,17 @@ class IPVSBackend(Reconciler[tuple[State, State]]):
         await change_sets(entries, after.entries)
         self._being_written.clear()
 
-    async def set_static(self, settings: StaticSettings) -> None:
+    async def change_fixed_chains(self, settings: FixedChainSettings) -> None:
         """Change the settings of the fixed chains, and the addresses of node ports."""
         self._static = settings
-        await self._chains.set_static(with_rules(settings, self._rules))
+        await self._chains.change_fixed_chains(with_rules(settings, self._rules))
         await self._follow_node_addresses()
 
     async def set_local_cidrs(self, cidrs: tuple[str, ...], services: Mapping[str, tuple[ServicePort, ...]]) -> None:
         """Change the ranges of pods, which masquerading depends on."""
         if cidrs != self._rules.local_cidrs:
             self._rules = replace(self._rules, local_cidrs=cidrs)
-            await self._chains.set_static(with_rules(self._static, self._rules))
+            await self._chains.change_fixed_chains(with_rules(self._static, self._rules))
 
     async def verify(self) -> bool:
         """Repair what others changed, remove endpoints that have ended; return whether anything had to be repaired."""
@@ -239,4 +237,4 @@ class IPVSBackend(Reconciler[tuple[State, State]]):
         if settings != self._settings:
             async with self._writing:
                 self._settings = settings
-                await self.write(await self._plan_changes(self._ports))
+                await self.write(await self._plan_changes(self._ports, self._ports))

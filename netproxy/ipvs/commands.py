@@ -1,4 +1,4 @@
-"""Lines for `ipvsadm --restore` that lead from one set of virtual servers to the next. No I/O."""
+"""Commands for `ipvsadm --restore` that change one set of virtual servers into another. No I/O."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def server_commands(
 
 def without_scheduler(servers: Mapping[Server, ServerConfig]) -> dict[Server, ServerConfig]:
     """Return virtual servers of a hashing scheduler as if they had none: the kernel does not show a scheduler's flags, so
-    they are set anew at a start."""
+    they are set again at a start."""
     return {
         server: replace(each, scheduler="") if each.scheduler in HASHING else each for server, each in servers.items()
     }

@@ -38,7 +38,7 @@ class Table:
 
 
 class Kernel(Protocol):
-    """Reads and writes one IP family's state; every method raises WriteError where it cannot."""
+    """Reads and writes one IP family's state; every method raises WriteError if it cannot."""
 
     async def prepare(self) -> None: ...
     async def servers(self) -> Table: ...
@@ -152,7 +152,7 @@ async def _run(*argv: str, input: str = "", check: bool = True) -> str:
 
 
 def _present() -> bool:
-    """Return whether this network namespace has kube-ipvs0; raises WriteError where the kernel cannot say so."""
+    """Return whether this network namespace has kube-ipvs0; raises WriteError if that cannot be read."""
     try:
         return any(name == DEVICE for _, name in socket.if_nameindex())
     except OSError as error:

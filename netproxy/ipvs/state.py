@@ -1,11 +1,11 @@
 """Translates service ports to virtual servers, set entries, and addresses of kube-ipvs0. No I/O.
 
-The kernel's virtual server answers for addresses that are local ones, so each address of a Service is bound to a device
-that leads nowhere, and node ports have a virtual server on every address of the node. Which packets are masqueraded or
+IPVS processes packets to local addresses, so each address of a Service is assigned to a dummy device, and node ports have a
+virtual server on every address of the node. Which packets are masqueraded or
 refused is decided by fixed chains (xtables/ipvs_chains.py) that match sets under upstream's names (pkg/proxy/ipvs/ipset.go).
 
-As upstream's, this mode knows one list of endpoints a virtual server: under the external policy Local what starts in
-the cluster goes to local endpoints too, and where there is none to all.
+As upstream, a virtual server has one list of endpoints: with externalTrafficPolicy Local, traffic from inside the cluster is
+also sent to local endpoints, and to all endpoints if there is no local one.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ from typing import NamedTuple
 
 from netproxy.endpoints import Endpoint
 from netproxy.model import ServicePort
+from netproxy.source_ranges import SourceRanges
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+_HALVES = {"0.0.0.0/0": ("0.0.0.0/1", "128.0.0.0/1"), "::/0": ("::/1", "8000::/1")}
 
 
 class Server(NamedTuple):
@@ -83,6 +85,7 @@ class _Port:
     def __init__(self, port: ServicePort, settings: PlanSettings, out: State) -> None:
         self.port, self.settings, self.out = port, settings, out
         self.protocol = port.protocol.lower()
+        self.host = "/32" if port.family == 4 else "/128"
 
     def write(self) -> None:
         port = self.port
@@ -131,13 +134,12 @@ class _Port:
 
     def _source_ranges(self, ip: str) -> None:
         self._enter("KUBE-LOAD-BALANCER-FW", self._key(ip))
-        ranges = networks(self.port.source_ranges)
-        for network in ranges:
+        ranges = SourceRanges.of(self.port.source_ranges)
+        for cidr in ranges.canonical:
             # hash:net knows no /0: two halves are the same.
-            for half in [network] if network.prefixlen else network.subnets():
-                text = str(half.network_address) if half.prefixlen == half.max_prefixlen else str(half)
+            for text in _HALVES.get(cidr, (cidr.removesuffix(self.host),)):
                 self._enter("KUBE-LOAD-BALANCER-SOURCE-CIDR", f"{self._key(ip)},{text}")
-        if any(within(each, ranges) for each in self.settings.node_addresses):
+        if ranges.contain_any(self.settings.node_addresses):
             # Where the balancer's address is a local one, the node's own requests carry it as their source.
             self._enter("KUBE-LOAD-BALANCER-SOURCE-IP", f"{self._key(ip)},{ip}")
 

@@ -50,7 +50,7 @@ def decode(text: str) -> dict[str, Any]:
 
 
 def parse(document: dict[str, Any]) -> Contents:
-    """Read what `nft -j list table` says."""
+    """Parse the output of `nft -j list table`."""
     contents = Contents()
     for item in document["nftables"]:
         for kind, value in item.items():

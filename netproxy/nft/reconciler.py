@@ -1,8 +1,8 @@
-"""Keeps one nftables table at its desired state.
+"""Reconciles one nftables table with its desired state.
 
-Rules are compared with how nft described them after our own last write, for its words differ from ours; what differs is written
-again. A table is one transaction, so chains are all written again where any is to be set right: no packet can see that.
-A thread compares a large table: cluster DNS answers in the same event loop meanwhile.
+Rules are compared with nft's listing after the last write, because nft prints rules differently from how they are written;
+differences are written again. A table is changed in one transaction, so if any chain differs all are rewritten: no packet can
+observe that. A thread compares a large table, because cluster DNS answers on the same event loop.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class TableReconciler(TextReconciler):
         return bool(wrong)
 
     async def _describe(self) -> None:
-        """Read how nft describes our rules, while nobody else has touched them since we wrote them."""
+        """Read nft's listing of the rules, if no other program has changed them since the write."""
         comparison = await self._drift.begin_comparison()
         if not self._drift.unchanged:
             return  # a comparison is due, though perhaps not yet
@@ -89,13 +89,13 @@ class TableReconciler(TextReconciler):
 
     async def cleanup(self) -> None:
         """Remove the table, where there is one."""
-        if await self._writer.exists():
-            try:
-                async with self._drift.writing(1):
+        async with self._drift.writing(1):  # also the check: a repair that is under way may create the table
+            if await self._writer.exists():
+                try:
                     await self._writer.apply(f"delete table {self._desired.table}\n")
-            except WriteError:
-                metrics.NFTABLES_CLEANUP_FAILURES.labels(self._label).inc()
-                raise
+                except WriteError:
+                    metrics.NFTABLES_CLEANUP_FAILURES.labels(self._label).inc()
+                    raise
         self._described = None
 
     async def _rewrite(self, text: str, since: bytes) -> None:

@@ -1,22 +1,28 @@
-"""Changes and reads one table with `nft`.
+"""Changes and reads one table with `nft`, small changes with its library.
 
-A text for `nft -f` is one transaction: all of it or nothing. With 5 000 Services in force one change takes 5 ms.
+A text for `nft -f` is one transaction: all of it or nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any, Protocol
 
 from kube.process import CommandError, Result, run
 from netproxy.errors import UnansweredError, WriteError, WriteTimeout
 from netproxy.netlink import nf_tables_generation
+from netproxy.nft import library
 from netproxy.nft.commands import family_keyword
 from netproxy.nft.listing import decode, parse
 from netproxy.nft.table import Contents
 
+log = logging.getLogger(__name__)
+
 SERVICES_TABLE = "kube-proxy"
 """The table of the nftables mode, under upstream's name."""
+TIMEOUT = 60.0
+"""Seconds that a change or a listing may take."""
 
 
 class Writer(Protocol):
@@ -51,13 +57,28 @@ class Writer(Protocol):
 
 
 class NftWriter:
-    """The real one, for one table of a family: an IP version, or a family of nf_tables by its name."""
+    """The real one, for one table of a family: an IP version, or a family of nf_tables by its name.
 
-    def __init__(self, family: int | str = 4, table: str = SERVICES_TABLE) -> None:
+    With `in_process` small changes are made by libnftables in this process.
+    """
+
+    def __init__(self, family: int | str = 4, table: str = SERVICES_TABLE, *, in_process: bool = False) -> None:
         self._table = [family if isinstance(family, str) else family_keyword(family), table]
+        self._in_process = in_process
 
     async def apply(self, text: str) -> None:
-        await self._nft("-f", text)
+        refusal = await self._apply_in_process(text) if self._in_process else None
+        if refusal != "":
+            await self._nft("-f", text)
+        if refusal:
+            log.warning("libnftables refused a change that nft accepts: %s", refusal[:500])
+
+    @staticmethod
+    async def _apply_in_process(text: str) -> str | None:
+        try:
+            return await library.apply(text, TIMEOUT)
+        except TimeoutError as error:
+            raise WriteTimeout(f"libnftables: still running after {TIMEOUT:g} s") from error
 
     async def check(self, text: str) -> None:
         await self._nft("-cf", text)
@@ -65,7 +86,7 @@ class NftWriter:
     @staticmethod
     async def _nft(option: str, text: str) -> None:
         try:
-            await run(["nft", option, "-"], input=text, timeout=60)
+            await run(["nft", option, "-"], input=text, timeout=TIMEOUT)
         except CommandError as error:
             if isinstance(error.__cause__, TimeoutError):
                 raise WriteTimeout(str(error)) from error
@@ -92,7 +113,7 @@ class NftWriter:
     @staticmethod
     async def _run(*arguments: str) -> Result:
         try:
-            return await run(["nft", *arguments], check=False, timeout=60)
+            return await run(["nft", *arguments], check=False, timeout=TIMEOUT)
         except CommandError as error:
             raise UnansweredError(str(error)) from error
 

@@ -14,13 +14,15 @@ from netproxy.nft.writer import Writer
 from netproxy.nftables.elements import fragment
 from netproxy.nftables.shadow import Difference, Shadow
 from netproxy.service_limits import PAIRS, ModeCost
-from netproxy.settings import RuleSettings, StaticSettings
+from netproxy.settings import FixedChainSettings, RuleSettings
 
 
 class NFTablesBackend(TableReconciler):
     """One IP family's table."""
 
-    def __init__(self, writer: Writer, rules: RuleSettings, settings: StaticSettings, *, clock: Clock = SYSTEM) -> None:
+    def __init__(
+        self, writer: Writer, rules: RuleSettings, settings: FixedChainSettings, *, clock: Clock = SYSTEM
+    ) -> None:
         self._shadow = Shadow(settings, rules)
         super().__init__(writer, self._shadow, clock)
 
@@ -44,7 +46,7 @@ class NFTablesBackend(TableReconciler):
             difference = self._difference(services)
             return difference, shadow.text(difference)
 
-        difference, text = await large_changes.compute(services, make)
+        difference, text = await large_changes.compute(shadow.size_of(services), services, make)
         shadow.store(difference.new)
         try:
             await self.write(text)
@@ -59,10 +61,11 @@ class NFTablesBackend(TableReconciler):
 
     async def _put(self, services: Mapping[str, tuple[ServicePort, ...]]) -> None:
         """Store Services in the shadow without writing them."""
-        difference = await large_changes.compute(services, lambda: self._difference(services))
+        size = self._shadow.size_of(services)
+        difference = await large_changes.compute(size, services, lambda: self._difference(services))
         self._shadow.store(difference.new)
 
-    async def set_static(self, settings: StaticSettings) -> None:
+    async def change_fixed_chains(self, settings: FixedChainSettings) -> None:
         """Change the settings of the fixed chains, and the chains with them."""
         await self.write(self._shadow.change_settings(settings))
 

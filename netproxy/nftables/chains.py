@@ -12,14 +12,14 @@ from dataclasses import dataclass, replace
 from netproxy.endpoints import Endpoint
 from netproxy.model import ServicePort
 from netproxy.nft.commands import PROTOCOLS, family_keyword
-from netproxy.settings import RuleSettings, StaticSettings
+from netproxy.settings import FixedChainSettings, RuleSettings
 
 TABLE = "kube-proxy"
 
 SERVICES, NODE_PORTS = "service-ips", "service-nodeports"
 CLUSTER, LOCAL = "cluster-endpoints", "local-endpoints"
 NODE_PORT_CLUSTER, NODE_PORT_LOCAL = "nodeport-cluster-endpoints", "nodeport-local-endpoints"
-REFUSED, REFUSED_NODE_PORTS = "no-endpoint-services", "no-endpoint-nodeports"
+NO_ENDPOINT_SERVICES, NO_ENDPOINT_NODE_PORTS = "no-endpoint-services", "no-endpoint-nodeports"
 FIREWALLS, FIREWALL, SOURCES = "firewall-ips", "firewall", "sources"
 HAIRPIN = "hairpin-connections"
 MARK, REJECT = "mark-for-masquerade", "reject-chain"
@@ -40,7 +40,7 @@ class TrafficPath:
 
     @property
     def chain(self) -> str:
-        """The chain's name says all that its rules depend on."""
+        """The chain's name determines its rules."""
         if self.kind == "internal":
             return f"internal-{self.source}-{self.protocol}-{self.cluster}"
         if self.kind.endswith("external-local"):
@@ -123,8 +123,8 @@ def declarations(family: int) -> dict[str, str]:
     declared = {
         SERVICES: f"map {SERVICES} {{ typeof {address} . {port} : verdict ; }}",
         NODE_PORTS: f"map {NODE_PORTS} {{ typeof {port} : verdict ; }}",
-        REFUSED: f"map {REFUSED} {{ typeof {address} . {port} : verdict ; }}",
-        REFUSED_NODE_PORTS: f"map {REFUSED_NODE_PORTS} {{ typeof {port} : verdict ; }}",
+        NO_ENDPOINT_SERVICES: f"map {NO_ENDPOINT_SERVICES} {{ typeof {address} . {port} : verdict ; }}",
+        NO_ENDPOINT_NODE_PORTS: f"map {NO_ENDPOINT_NODE_PORTS} {{ typeof {port} : verdict ; }}",
         FIREWALLS: f"map {FIREWALLS} {{ typeof {address} . {port} : verdict ; }}",
         HAIRPIN: f"set {HAIRPIN} {{ typeof {ip} saddr . {ip} daddr ; }}",
     }
@@ -149,7 +149,7 @@ HOOKS = {
 """Our chains on the kernel's hooks."""
 
 
-def fixed(settings: StaticSettings, rules: RuleSettings) -> dict[str, tuple[str, ...]]:
+def fixed(settings: FixedChainSettings, rules: RuleSettings) -> dict[str, tuple[str, ...]]:
     """Return the chains whose rules depend on the configuration alone, in an order in which each names earlier ones."""
     family, mark = settings.family, settings.mark
     ip = family_keyword(family)
@@ -165,8 +165,8 @@ def fixed(settings: StaticSettings, rules: RuleSettings) -> dict[str, tuple[str,
     multicast = "224.0.0.0/4" if family == 4 else "ff00::/8"
     inside = ", ".join((*settings.cluster_cidrs, multicast))
     check_services = (
-        f"ct state new {key} vmap @{REFUSED}",
-        f"ct state new {node_ports}meta l4proto . th dport vmap @{REFUSED_NODE_PORTS}",
+        f"ct state new {key} vmap @{NO_ENDPOINT_SERVICES}",
+        f"ct state new {node_ports}meta l4proto . th dport vmap @{NO_ENDPOINT_NODE_PORTS}",
         *(f"{ip} daddr {cidr} fib daddr type != local {reject}" for cidr in settings.service_cidrs),
     )
     firewall = (f"ct state new {key} vmap @{FIREWALLS}",)

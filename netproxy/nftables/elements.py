@@ -15,14 +15,13 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from netproxy import address_ranges
 from netproxy.endpoints import Endpoint
 from netproxy.model import ServicePort
 from netproxy.nft.commands import family_keyword
 from netproxy.nft.table import Element
 from netproxy.nftables import chains
 from netproxy.settings import RuleSettings
-from netproxy.xtables.matches import contains_any
+from netproxy.source_ranges import SourceRanges
 
 
 @dataclass(slots=True)
@@ -63,7 +62,10 @@ class _Firewalls:
         return self._chains[key]
 
     def _write(self, service: str, port: ServicePort) -> str:
-        out, ranges = self.out, address_ranges.allowed([(each, ()) for each in self._sources(port)])
+        out, given = self.out, SourceRanges.of(port.source_ranges)
+        # Where the balancer's address is a local one, the node's own requests carry it as their source.
+        from_node = given.contain_any(self.settings.node_addresses)
+        ranges = given.joined(port.load_balancer_ips if from_node else ())
         if any(each.endswith("/0") for each in ranges):
             return ""
         # Named by its content, too: a set of ranges is not changed, for what overlaps cannot come and go at once.
@@ -73,11 +75,6 @@ class _Firewalls:
         out.own_chains[chain] = (f"{saddr} != @{sources} drop",)
         out.elements.update(dict.fromkeys(((sources, each) for each in ranges), ""))
         return chain
-
-    def _sources(self, port: ServicePort) -> tuple[str, ...]:
-        # Where the balancer's address is a local one, the node's own requests carry it as their source.
-        from_node = contains_any(port.source_ranges, self.settings.node_addresses)
-        return (*port.source_ranges, *port.load_balancer_ips) if from_node else port.source_ranges
 
 
 def _hashed(*texts: str) -> str:
@@ -98,7 +95,7 @@ class _PortElements:
 
     def write(self) -> None:
         port = self.port
-        self._refusals()
+        self._without_endpoints()
         if port.affinity_seconds:
             self._affinity_chains()
         if port.internal_endpoints:
@@ -148,17 +145,17 @@ class _PortElements:
                 for number, endpoint in enumerate(endpoints):
                     out.elements[name, f"{without_protocol} . {number}"] = f"{endpoint.ip} . {endpoint.port}"
 
-    def _refusals(self) -> None:
+    def _without_endpoints(self) -> None:
         """Reject a port without any endpoint; drop where only this node has none, as its balancer expects."""
         port, out = self.port, self.out
-        verdict = "drop" if port.has_endpoints else f"goto {chains.REJECT}"
+        verdict = "drop" if port.has_endpoints_anywhere else f"goto {chains.REJECT}"
         if not port.internal_endpoints:
-            out.elements[chains.REFUSED, self._key(port.cluster_ip)] = verdict
+            out.elements[chains.NO_ENDPOINT_SERVICES, self._key(port.cluster_ip)] = verdict
         if not port.external_endpoints:
             for ip in (*port.external_ips, *port.load_balancer_ips):
-                out.elements[chains.REFUSED, self._key(ip)] = verdict
+                out.elements[chains.NO_ENDPOINT_SERVICES, self._key(ip)] = verdict
             if port.node_port:
-                out.elements[chains.REFUSED_NODE_PORTS, f"{self.protocol} . {port.node_port}"] = verdict
+                out.elements[chains.NO_ENDPOINT_NODE_PORTS, f"{self.protocol} . {port.node_port}"] = verdict
 
     # -- affinity -------------------------------------------------------------------------------------------------
     def _affinity_chains(self) -> None:

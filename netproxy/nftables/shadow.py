@@ -17,7 +17,7 @@ from netproxy.nft.commands import family_keyword
 from netproxy.nft.table import Element, Elements
 from netproxy.nftables import chains
 from netproxy.nftables.elements import Fragment
-from netproxy.settings import RuleSettings, StaticSettings
+from netproxy.settings import FixedChainSettings, RuleSettings
 
 V = TypeVar("V")
 
@@ -29,7 +29,7 @@ class Claims:
     fragments: Mapping[str, Fragment]
     elements: Elements
     none: list[Element]
-    """Elements that nobody claims."""
+    """Elements without an owner."""
     also: dict[Element, list[str]]
     """Further claims to elements that have one, or may have had some."""
     shared: Counter[str]
@@ -47,7 +47,7 @@ class Difference:
 class Shadow:
     """The desired state: fixed chains, shared chains by use, and a fragment a Service."""
 
-    def __init__(self, settings: StaticSettings, rules: RuleSettings) -> None:
+    def __init__(self, settings: FixedChainSettings, rules: RuleSettings) -> None:
         self.settings, self.rules, self.hooks = settings, rules, chains.HOOKS
         self.elements: Elements = {}
         self._also: dict[Element, list[str]] = {}
@@ -69,6 +69,10 @@ class Shadow:
     def table(self) -> str:
         return f"{family_keyword(self.settings.family)} {chains.TABLE}"
 
+    def size_of(self, keys: Iterable[str]) -> int:
+        """Return how many elements some Services have."""
+        return sum(len(self._fragments[key].elements) for key in keys if key in self._fragments)
+
     def _claims(self, element: Element) -> list[str]:
         """Return the data that Services claim for an element, that in force first."""
         return [self.elements[element], *self._also.get(element, ())] if element in self.elements else []
@@ -80,18 +84,20 @@ class Shadow:
         It changes nothing here: a thread may call it.
         """
         olds = {key: self._fragments.get(key) or Fragment() for key in changes}
-        touched = {element: None for each in (*olds.values(), *changes.values()) for element in each.elements}
+        gone = {key: _without(old.elements, changes[key].elements) for key, old in olds.items()}
+        come = {key: _without(new.elements, olds[key].elements) for key, new in changes.items()}
+        touched = {element: None for each in (*gone.values(), *come.values()) for element in each}
         before = {element: self._claims(element) for element in touched}
         after = {element: list(claims) for element, claims in before.items()}
         shared = Counter(self._shared)
         for key, new in changes.items():
             shared.subtract(olds[key].shared)
-            for element, data in olds[key].elements.items():
+            for element, data in gone[key].items():
                 claims = after[element]
                 # The one in force stays in force as long as another claims the same.
                 claims.pop(claims.index(data, 1) if data in claims[1:] else 0)
             shared.update(new.shared if new else ())
-            for element, data in new.elements.items():
+            for element, data in come[key].items():
                 after[element].append(data)
         many = [element for element in touched if len(before[element]) > 1 or len(after[element]) > 1]
 
@@ -148,7 +154,7 @@ class Shadow:
         lines += [f"delete set {self.table} {name}" for name in old_sets if name not in new_sets]
         return "\n".join(lines) + "\n" if lines else ""
 
-    def change_settings(self, settings: StaticSettings) -> str:
+    def change_settings(self, settings: FixedChainSettings) -> str:
         """Store new settings and return the text for the chains that change."""
         before, self.settings = chains.fixed(self.settings, self.rules), settings
         after = chains.fixed(settings, self.rules)
@@ -168,6 +174,11 @@ class Shadow:
         wanted = chains.fixed(self.settings, self.rules)
         wanted |= {name: chains.shared_rules(name, self.rules) for name in sorted(self._shared)}
         return wanted | _merge(each.own_chains for each in self._fragments.values())
+
+
+def _without(elements: Elements, others: Elements) -> Elements:
+    """Return the elements that others lack, or have with other data: a Service keeps its claims to those that stay."""
+    return {element: data for element, data in elements.items() if others.get(element) != data}
 
 
 def _merge(parts: Iterable[Mapping[str, V]]) -> dict[str, V]:

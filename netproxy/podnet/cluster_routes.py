@@ -1,14 +1,13 @@
 """Routes for the cluster's pod and service ranges, which keep their packets on the node, set with iproute2.
 
-Every cluster address must end inside the cluster or nowhere. The pod range as a whole is unreachable, under the more
-specific routes to this node's bridge and to other nodes. The service range leads to a device of ours that leads
-nowhere (a bridge without ports, which every kernel has, unlike dummy links): the node can then open a connection to a
-cluster IP without any default route, translation sends it on to its endpoint, and what nothing translates ends there,
-also while the rules are gone. Two nearer choices do not work: for packets towards loopback the kernel sends no ICMP
-errors, and for those that would leave as they came, by the pods' bridge, it sends redirects at the errors' expense; a
-refusal would look like a timeout. All routes carry a protocol number, by which they are found again.
+Packets to cluster addresses must not leave the cluster. The pod range as a whole has an unreachable route, besides the more
+specific routes to this node's bridge and to other nodes. The route of the service range is to a bridge without ports (which
+every kernel has, unlike dummy links): the node can then open a connection to a cluster IP without a default route, DNAT sends
+it to an endpoint, and untranslated packets are dropped, also while the rules are missing. Two simpler devices do not work: for
+packets to loopback the kernel sends no ICMP errors, and for packets routed back to the pods' bridge it sends redirects instead
+of errors; a rejection would look like a timeout. All routes carry a protocol number, by which they are found again.
 
-Not with a netlink library: a few commands at start do not justify its 24 MB of resident memory.
+Commands are used instead of a netlink library, which would take 24 MB of resident memory.
 """
 
 from __future__ import annotations

@@ -1,19 +1,20 @@
 """The CNI network list that the container runtime builds pod interfaces from.
 
-The chain is short, for each plugin is an exec a pod: `bridge` with `host-local` addresses from the node's pod range, and
-`portmap` for host ports. The bridge plugin's own masquerade stays off: it adds rules a pod, where ours is one
-rule a node. The file is written whole under its name in one rename, so the runtime never loads half of it, and the name
-sorts before what distributions leave in the folder.
+The chain is short, because each plugin is an exec for each pod: `bridge` with `host-local` addresses from the node's pod
+range, and `portmap` for host ports. The bridge plugin's own masquerade stays off: it adds rules for each pod, Wherry has one
+rule for each node. The file is replaced atomically by a rename, so the runtime never loads half of it, and its name sorts
+before files of distributions.
 
-The list outlives a boot and the rules do not. host-local gives no address while the file that `resolvConf` names is not
-there, so that file is in a folder that a boot empties, and it is written once this node's pods are guarded: until then
-sandboxes fail, and the agent tries again (flannel's plugin waits for /run/flannel/subnet.env likewise). The file is empty,
-for pods' resolvers are the agent's to say.
+The list survives a reboot and the rules do not. host-local assigns no address while the file that `resolvConf` names is
+missing, so that file is in a folder that a boot empties, and is written after the rules for this node's pods: until then
+sandboxes fail, and the agent retries (flannel's plugin waits for /run/flannel/subnet.env likewise). The file is empty,
+because the agent configures pods' resolvers.
 """
 
 from __future__ import annotations
 
 import hashlib
+import ipaddress
 import json
 import os
 import tempfile
@@ -59,8 +60,18 @@ def network_list(
     return {"cniVersion": CNI_VERSION, "name": NETWORK, "plugins": plugins}
 
 
+def configured_ranges(folder: str) -> tuple[str, ...]:
+    """Return the pod ranges in the list that an earlier process wrote; empty where there is none to read. Blocking."""
+    try:
+        document = json.loads((Path(folder) / FILE_NAME).read_text())
+        ranges = document["plugins"][0]["ipam"]["ranges"]
+        return tuple(str(ipaddress.ip_network(each["subnet"])) for (each,) in ranges)
+    except (OSError, ValueError, LookupError, TypeError):
+        return ()
+
+
 def ready_file(run_dir: str, conf_dir: str) -> Path:
-    """Return which file says that pods may start: one for each folder of configurations."""
+    """Return the file that allows pods to start: one for each folder of configurations."""
     return Path(run_dir) / f"{hashlib.sha256(conf_dir.encode()).hexdigest()[:12]}.conf"
 
 

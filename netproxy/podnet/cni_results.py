@@ -21,8 +21,8 @@ import msgspec
 LARGEST = 16 << 20
 """Bytes of a result that are read. It has what the runtime passed to the plugins, in containerd all annotations: up to
 256 KiB, of which Go's JSON makes six times as many at most ("<" is "\\u003c")."""
-POD_UID = "K8S_POD_UID"
-"""The argument in which a runtime hands the pod's UID to CNI plugins."""
+POD_UID, POD_NAMESPACE, POD_NAME = "K8S_POD_UID", "K8S_POD_NAMESPACE", "K8S_POD_NAME"
+"""The arguments in which a runtime tells CNI plugins whose the network is."""
 
 
 class BridgePort(NamedTuple):
@@ -35,11 +35,13 @@ class BridgePort(NamedTuple):
     broadcasts: tuple[str, ...] = ()
     """The IPv4 broadcast addresses of its networks."""
     pod_uid: str = ""
-    """Empty where the runtime does not say whose it is."""
+    """Empty if the runtime does not report the pod."""
+    pod: str = ""
+    """The pod's namespace and name, "namespace/name"."""
 
 
 class UnreadableResult(NamedTuple):
-    """A result that is there and does not say which port and addresses are the pod's."""
+    """A result without the pod's port and addresses."""
 
     why: str
 
@@ -71,7 +73,7 @@ _DECODER = msgspec.json.Decoder(_Cached)
 
 
 def parse(data: bytes, network: str, bridge: str) -> BridgePort | UnreadableResult | None:
-    """Read one file; None where it is of another network or bridge."""
+    """Read one file; None if it is of another network or bridge."""
     try:
         cached = _DECODER.decode(data)
         found = [ipaddress.ip_interface(each.address) for each in cached.result.ips]
@@ -89,8 +91,9 @@ def parse(data: bytes, network: str, bridge: str) -> BridgePort | UnreadableResu
         return None
     if len(devices) != 1 or len(in_pod) != 1 or not addresses:
         return UnreadableResult(f"it has {len(devices)} ports, {len(in_pod)} MACs and {len(addresses)} addresses")
-    uid = dict(cached.arguments or ()).get(POD_UID, "")
-    return BridgePort(devices[0], in_pod[0], addresses, gateways, broadcasts, uid)
+    said = dict(cached.arguments or ())
+    pod = f"{said.get(POD_NAMESPACE, '')}/{said.get(POD_NAME, '')}"
+    return BridgePort(devices[0], in_pod[0], addresses, gateways, broadcasts, said.get(POD_UID, ""), pod.strip("/"))
 
 
 class CNIResults:
@@ -99,10 +102,10 @@ class CNIResults:
     def __init__(self, folder: Path, network: str, bridge: str) -> None:
         self._folder, self._network, self._bridge = folder, network, bridge
         self._known: dict[str, tuple[tuple[int, int, int], BridgePort | UnreadableResult | None]] = {}
-        """By file name: number, size and time of the file as it was read, and what it said."""
+        """By file name: number, size and time of the file as it was read, and its content."""
 
     def read_all(self) -> dict[str, BridgePort | UnreadableResult]:
-        """Return what all files say, by name. Raise OSError where the folder cannot be listed."""
+        """Return the contents of all files, by name. Raise OSError if the folder cannot be listed."""
         try:
             names = sorted(os.listdir(self._folder))
         except FileNotFoundError:
@@ -111,7 +114,7 @@ class CNIResults:
         return {name: found for name in names if (found := self.read(name)) is not None}
 
     def read(self, name: str) -> BridgePort | UnreadableResult | None:
-        """Return what one file says; None where it is gone, or of another network or bridge."""
+        """Return the contents of one file; None if it is missing, or of another network or bridge."""
         if not name.startswith(f"{self._network}-"):
             return None
         try:
@@ -133,7 +136,7 @@ class CNIResults:
         return parse(data, self._network, self._bridge)
 
     def addresses(self) -> dict[str, str]:
-        """Return the addresses that pods have, each with the pod's UID. Raise OSError where a result does not say."""
+        """Return the addresses that pods have, each with the pod's UID. Raise OSError if a result is unreadable."""
         held: dict[str, str] = {}
         for name, found in self.read_all().items():
             if isinstance(found, UnreadableResult):

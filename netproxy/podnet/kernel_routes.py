@@ -1,7 +1,7 @@
 """Reads and writes the routes to other nodes in the kernel: iproute2's JSON, one batch of changes a tool.
 
-What is ours is known by the protocol number of routes and by the tunnel's device. Entries are added in the order in which
-packets need them and removed in the other, so nobody is sent where nothing leads on.
+Wherry's entries are identified by the protocol number of routes and by the tunnel's device. Entries are added in the order
+in which packets use them and removed in the reverse order, so no packet uses an incomplete path.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from netproxy.podnet.peers import Link
 
 
 async def read_links(ignored: Collection[str]) -> list[Link]:
-    """Return the networks that this node is on by devices that are up; `ignored` devices are the cluster's own."""
+    """Return the networks of the devices that are up; `ignored` devices are the cluster's own."""
     links = []
     for device in await show("ip", "-j", "address", "show", "up", "scope", "global"):
         name, flags = device.get("ifname", ""), device.get("flags", ())
@@ -38,7 +38,7 @@ async def read_links(ignored: Collection[str]) -> list[Link]:
 
 
 async def read_routes(families: Collection[int]) -> NodeRoutes:
-    """Return what the kernel holds of ours."""
+    """Return the entries of Wherry in the kernel."""
     routes = set()
     for family in families:
         for each in await show("ip", f"-{family}", "-j", "route", "show", "proto", str(PROTOCOL)):
@@ -55,7 +55,7 @@ async def read_routes(families: Collection[int]) -> NodeRoutes:
 
 
 def difference(held: NodeRoutes, wanted: NodeRoutes) -> tuple[list[str], list[str], list[str]]:
-    """Return the batches that lead from one to the other, in their order: `ip` lines, `bridge` lines, `ip` lines."""
+    """Return the batches that change one state into the other, in their order: `ip`, `bridge` and `ip` lines."""
     first: list[str] = []
     bridge: list[str] = []
     last: list[str] = []
@@ -84,7 +84,7 @@ def difference(held: NodeRoutes, wanted: NodeRoutes) -> tuple[list[str], list[st
 
 
 async def change(held: NodeRoutes, wanted: NodeRoutes) -> int:
-    """Bring the kernel from one to the other; return how many entries changed. CommandError where any was refused."""
+    """Apply the difference to the kernel; return the number of changed entries. Raises CommandError if any is rejected."""
     first, bridge, last = difference(held, wanted)
     for tool, lines in (("ip", first), ("bridge", bridge), ("ip", last)):
         if lines:
@@ -100,7 +100,7 @@ async def remove(families: Collection[int] = (4, 6)) -> None:
 
 
 async def ensure_tunnel(tunnel: Tunnel | None) -> bool:
-    """Make the tunnel's device what it should be; return whether it was recreated, and so has no entries."""
+    """Configure the tunnel's device; return whether it was recreated, which removes its entries."""
     held = await show("ip", "-d", "-j", "link", "show", "dev", DEVICE)
     if tunnel is None:
         if held:

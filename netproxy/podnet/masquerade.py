@@ -1,7 +1,7 @@
-"""Masquerades what this node's pods send outside the cluster, where another proxy serves Services.
+"""Masquerades packets of this node's pods to the outside of the cluster if another proxy serves Services.
 
-Our own proxy has this rule among its own, in whichever tables it writes; no other proxy has. So it is in a table of its own,
-and nothing of the other proxy's is touched. Packets that an earlier chain has translated pass it.
+Wherry's proxy writes this rule into its own tables; other proxies do not have it. So it is in a separate table, which does
+not affect the other proxy's rules. Packets that an earlier chain has translated are not masqueraded.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ class PodMasquerade(TableReconciler):
         super().__init__(NftWriter(family, TABLE), self._rules, clock)
 
     async def set(self, pods: Sequence[str]) -> None:
-        """Masquerade these ranges of the node; WriteError where that cannot be written."""
+        """Set the ranges of the node to masquerade; raises WriteError."""
         if self._rules.pods != tuple(pods):
             self._rules.pods, self._needs_comparison = tuple(pods), True
         await self.write("")
 
     async def verify(self) -> bool:
-        """Repair what others changed; return whether anything had to be repaired."""
+        """Revert changes by other programs; return whether there were any."""
         return self._rules.pods is not None and await super().verify()

@@ -14,7 +14,7 @@ from netproxy import iproute, sysctl
 from netproxy.config import ProxyConfig
 from netproxy.families import of_family
 from netproxy.podnet import cluster_routes, cni, kernel_routes, node_routes, peers
-from netproxy.settings import StaticSettings
+from netproxy.settings import FixedChainSettings
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ def internal_ip(node: core_v1.Node, family: int = 4) -> str:
 
 
 def ready_file(config: ProxyConfig) -> Path:
-    """Return which file says that pods may start."""
+    """Return the file that allows pods to start."""
     return cni.ready_file(config.pod_network.run_dir, config.pod_network.cni_conf_dir)
 
 
@@ -103,7 +103,7 @@ class PodNetwork:
             await asyncio.to_thread(cni.allow_pods, self._ready_file)
         if cluster_routes.installed((*self._config.service_cidrs, *self._config.cluster_cidrs)):
             return False
-        log.warning("routes for the cluster's ranges were gone: putting them back")
+        log.warning("routes for the cluster's ranges were missing: they are added again")
         await self._install_routes(await self._mtu(self._own))
         return True
 
@@ -122,7 +122,7 @@ class PodNetwork:
         )
 
 
-def with_pods(settings: StaticSettings, pod_cidrs: tuple[str, ...]) -> StaticSettings:
+def with_pods(settings: FixedChainSettings, pod_cidrs: tuple[str, ...]) -> FixedChainSettings:
     """Return the fixed chains' settings for a node that has these pod ranges."""
     cidrs = of_family(pod_cidrs, settings.family)
     return replace(settings, pod_cidrs=cidrs, cluster_cidrs=settings.cluster_cidrs or cidrs)

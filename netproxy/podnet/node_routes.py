@@ -13,13 +13,13 @@ nodes that are new, the older one gets it. An address is believed only where it 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import NamedTuple
 
-from netproxy.podnet.peers import Address, Link, Network, Peer
-from netproxy.podnet.range_owners import RangeOwners, established
+from netproxy.podnet.peers import Address, Link, Network, Peer, in_cluster
+from netproxy.podnet.range_owners import RangeOwners, by_priority
 
 DEVICE = "wherry-vxlan"
 OVERHEAD = {4: 50, 6: 70}
@@ -135,66 +135,78 @@ def plan(
     routes, neighbours, fdb_entries = set[Route](), set[Neighbour](), set[FdbEntry]()
     unreachable: dict[str, str] = {}
     refused: set[tuple[str, Network]] = set()
-    for peer in sorted(peers, key=lambda each: (not established(each, owners), each.created, each.name)):
+    for peer in by_priority(peers, owners):
         if peer.name == own.name or not peer.pods:
             continue
-        if any(address in mine for address in peer.addresses):
-            unreachable[peer.name] = "its address is this node's own"
-            continue
-        if any(address in cidr for address in peer.addresses for cidr in cluster_cidrs):
-            unreachable[peer.name] = "its address lies in the cluster's pod range"
+        if problem := _address_problem(peer, mine, cluster_cidrs):
+            unreachable[peer.name] = problem
             continue
         for pods in peer.pods:
-            same = [cidr for cidr in cluster_cidrs if cidr.version == pods.version]
-            if cluster_cidrs and not any(_within(pods, cidr) for cidr in same):
+            if not in_cluster(pods, cluster_cidrs):
                 unreachable[peer.name] = f"its pod range {pods} lies outside of the cluster's"
-                continue
-            if owner := taken.take(pods, peer):
+            elif owner := taken.take(pods, peer):
                 unreachable[peer.name] = f"its pod range {pods} overlaps that of {owner}"
                 refused.add((peer.name, pods))
-                continue
-            near = peer.address(pods.version)
-            link = _on_link(near, links, home) if near is not None and mode != "vxlan" else None
-            if near is not None and link is not None:
-                routes.add(Route(str(pods), str(near), link.device))
-                continue
-            far = peer.address(home.address.version) if home is not None else None
-            if mode == "host-gw":
-                unreachable[peer.name] = "it is on no link of this node (host-gw alone is allowed)"
-            elif not own.pods:
-                unreachable[peer.name] = "this node has no pod range yet"
-            elif home is None:
-                unreachable[peer.name] = "this node's own address is on none of its devices"
-            elif far is None:
-                unreachable[peer.name] = "it has no address that this node's can tunnel to"
+            elif route := _direct_route(peer, pods, links, home, mode):
+                routes.add(route)
+            elif problem := _tunnel_problem(own, peer, home, mode):
+                unreachable[peer.name] = problem
             else:
+                assert home is not None
                 end, mac = str(pods.network_address), tunnel_mac(peer.pods[0])
                 routes.add(Route(str(pods), end, DEVICE))
                 neighbours.add(Neighbour(end, mac))
-                fdb_entries.add(FdbEntry(mac, str(far)))
-    tunnel = None
-    if home is not None and own.pods and (fdb_entries or mode == "vxlan"):
-        tunnel = Tunnel(
-            mac=tunnel_mac(own.pods[0]),
-            local=str(home.address),
-            addresses=tuple(str(pods.network_address) for pods in own.pods),
-            mtu=home.mtu - OVERHEAD[home.address.version],
-            port=port,
-            vni=vni,
-        )
+                fdb_entries.add(FdbEntry(mac, str(peer.address(home.address.version))))
+    wanted = home is not None and own.pods and (fdb_entries or mode == "vxlan")
     return NodeRoutes(
         frozenset(routes),
         frozenset(neighbours),
         frozenset(fdb_entries),
-        tunnel,
+        _tunnel(own, home, port, vni) if home is not None and wanted else None,
         unreachable,
         taken.uids,
         frozenset(refused),
     )
 
 
-def _within(inner: Network, outer: Network) -> bool:
-    return outer.prefixlen <= inner.prefixlen and inner.network_address in outer
+def _address_problem(peer: Peer, mine: Collection[Address], cluster_cidrs: Sequence[Network]) -> str:
+    """Return why a node's addresses cannot be another machine's; "" if they can."""
+    if any(address in mine for address in peer.addresses):
+        return "its address is this node's own"
+    if any(address in cidr for address in peer.addresses for cidr in cluster_cidrs):
+        return "its address lies in the cluster's pod range"
+    return ""
+
+
+def _direct_route(peer: Peer, pods: Network, links: Sequence[Link], home: Link | None, mode: str) -> Route | None:
+    """Return the route to a pod range over a link that its node is on; None if there is no such link or a tunnel is set."""
+    near = peer.address(pods.version)
+    link = _on_link(near, links, home) if near is not None and mode != "vxlan" else None
+    return Route(str(pods), str(near), link.device) if link is not None else None
+
+
+def _tunnel_problem(own: Peer, peer: Peer, home: Link | None, mode: str) -> str:
+    """Return why there is no tunnel to a node; "" if there is one."""
+    if mode == "host-gw":
+        return "it is on no link of this node (host-gw alone is allowed)"
+    if not own.pods:
+        return "this node has no pod range yet"
+    if home is None:
+        return "this node's own address is on none of its devices"
+    if peer.address(home.address.version) is None:
+        return "it has no address that this node's can tunnel to"
+    return ""
+
+
+def _tunnel(own: Peer, home: Link, port: int, vni: int) -> Tunnel:
+    return Tunnel(
+        mac=tunnel_mac(own.pods[0]),
+        local=str(home.address),
+        addresses=tuple(str(pods.network_address) for pods in own.pods),
+        mtu=home.mtu - OVERHEAD[home.address.version],
+        port=port,
+        vni=vni,
+    )
 
 
 def _on_link(address: Address, links: Sequence[Link], home: Link | None) -> Link | None:

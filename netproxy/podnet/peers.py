@@ -6,6 +6,7 @@ A Node object can be written by its kubelet: an address is believed only where i
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kube.api import core_v1
@@ -62,6 +63,16 @@ def peer_of(node: core_v1.Node | SlimNode) -> Peer:
         str(meta.creation_timestamp or ""),
         meta.uid or "",
     )
+
+
+def in_cluster(pods: Network, cluster_cidrs: Sequence[Network]) -> bool:
+    """Return whether a range lies in one of the cluster's, if these are known."""
+    same = [cidr for cidr in cluster_cidrs if cidr.version == pods.version]
+    return not cluster_cidrs or any(_within(pods, cidr) for cidr in same)
+
+
+def _within(inner: Network, outer: Network) -> bool:
+    return outer.prefixlen <= inner.prefixlen and inner.network_address in outer
 
 
 def _network(text: str) -> Network | None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import bisect
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-from netproxy.podnet.peers import Network, Peer
+from netproxy.podnet.peers import Address, Network, Peer
 
 
 class RangeOwners:
@@ -29,6 +29,19 @@ class RangeOwners:
         ranges.insert(place, (first, last, peer.name))
         self.uids[pods] = peer.uid
         return ""
+
+    def owner(self, address: Address) -> str:
+        """Return the node in whose range an address is; "" if it is in none."""
+        ranges, number = self._ranges[address.version], int(address)
+        place = bisect.bisect_right(ranges, number, key=lambda each: each[0])
+        if place and number <= ranges[place - 1][1]:
+            return ranges[place - 1][2]
+        return ""
+
+
+def by_priority(nodes: Iterable[Peer], owners: Mapping[Network, str]) -> list[Peer]:
+    """Return nodes in the order in which they get ranges: those whose ranges were theirs before first, then older ones."""
+    return sorted(nodes, key=lambda each: (not established(each, owners), each.created, each.name))
 
 
 def established(peer: Peer, owners: Mapping[Network, str]) -> bool:

@@ -11,6 +11,7 @@ import asyncio
 import ipaddress
 import logging
 
+from kube import cancellation
 from kube.clock import SYSTEM, Clock
 from kube.informer import Change, Informer
 from kube.process import CommandError
@@ -70,26 +71,26 @@ class RouteController:
             self._peers[name] = peer
         self._wake.set()
 
-    def _notified(self, links: bool) -> None:
+    def _notified(self, *, links: bool) -> None:
         self._links_suspect = self._links_suspect or links
         self._suspect = True
         self._wake.set()
 
     async def run(self) -> None:
-        """Follow until cancelled; the informer is run by whoever made it."""
+        """Watch until cancelled; the caller runs the informer."""
         self._monitor.start()
         try:
             await self._nodes.wait_synced()
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._check_periodically(), name="check routes to nodes")
-                group.create_task(self._follow(), name="write routes to nodes")
+                cancellation.start(group, self._check_periodically, "check routes to nodes")
+                cancellation.start(group, self._follow, "write routes to nodes")
         finally:
             self._monitor.close()
 
     async def _check_periodically(self) -> None:
         while True:
             await self._clock.sleep(CHECK_PERIOD)
-            self._notified(True)
+            self._notified(links=True)
 
     async def _follow(self) -> None:
         while True:
@@ -99,13 +100,13 @@ class RouteController:
                 self._written_once.set()
             except CommandError as error:
                 log.error("routes to other nodes cannot be written yet: %s", error)
-                self._notified(True)
+                self._notified(links=True)
                 await self._clock.sleep(RETRY)
             await self._wake.wait()
             await (self._clock.sleep(PAUSE) if self._suspect else asyncio.sleep(0))
 
     async def sync(self) -> int:
-        """Bring the kernel to what the nodes and links known say; return how many entries changed."""
+        """Reconcile the kernel with the known nodes and links; return the number of changed entries."""
         suspect, self._suspect = self._suspect, False
         settings = self._config.pod_network
         if self._links_suspect:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
+from typing import Protocol
 
 from netproxy.netlink import interface_index
 from netproxy.podnet.cluster_routes import PROTOCOL
@@ -53,11 +54,16 @@ def concerns(kind: int, flags: int, body: bytes, links: Collection[int], tunnel:
     return kind in (NEWNEIGH, DELNEIGH) and device == tunnel
 
 
+class Changed(Protocol):
+    """Is called for each notice; `links`: this node's links may have changed, rather than what netproxy wrote."""
+
+    def __call__(self, *, links: bool) -> None: ...
+
+
 class RouteMonitor:
     """Calls back for each notice that concerns us, from `start` on."""
 
-    def __init__(self, changed: Callable[[bool], None]) -> None:
-        """`changed` is called with whether this node's links may have changed, rather than what we wrote."""
+    def __init__(self, changed: Changed) -> None:
         self._changed = changed
         self._socket: socket.socket | None = None
         self._links: frozenset[int] = frozenset()
@@ -91,8 +97,8 @@ class RouteMonitor:
             except BlockingIOError:
                 return
             except OSError:  # notices were lost
-                self._changed(True)
+                self._changed(links=True)
                 return
             for kind, flags, body in messages(data):
                 if concerns(kind, flags, body, self._links, self._tunnel):
-                    self._changed(kind < NEWROUTE)
+                    self._changed(links=kind < NEWROUTE)

@@ -1,4 +1,4 @@
-"""Keeps the table of pods' source addresses (source_rules.py) at what the CNI results say.
+"""Reconciles the table of pods' source addresses (source_rules.py) with the CNI results.
 
 A pod is in the table some milliseconds after its result is there, as a rule before its first container runs; until then it
 can send as no known pod. What is left of a pod that is gone harms nobody until host-local has given all other addresses
@@ -15,6 +15,7 @@ import asyncio
 import json
 import logging
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from kube import inotify
@@ -43,9 +44,9 @@ _WORD = re.compile(r"[A-Za-z_.][\w.-]*", re.ASCII)
 """Names for nft. The CNI plugin names ports "veth" and hexadecimal digits."""
 
 
-def writer() -> Writer:
+def writer(*, in_process: bool = False) -> Writer:
     """Return what writes the table."""
-    return NftWriter(source_rules.FAMILY, source_rules.NAME)
+    return NftWriter(source_rules.FAMILY, source_rules.NAME, in_process=in_process)
 
 
 class SourceGuard:
@@ -62,11 +63,20 @@ class SourceGuard:
         self._logged: set[str] = set()
         self._logged_error = ""
         self._bridge_index = 0
+        self._written_ranges: tuple[str, ...] = ()
+        self._watcher: inotify.Watcher | None = None
         self.tried = asyncio.Event()
-        """Set once the table is in force, or the log says why it is not."""
+        """Set once the table is in force, or the error was logged."""
+
+    def set_node_ranges(self, cidrs: Sequence[str]) -> None:
+        """Set the ranges of addresses of this node's pods: those that a pod which is not known may use."""
+        if self._rules.ranges != tuple(cidrs):
+            self._rules.ranges = tuple(cidrs)
+            if self._watcher is not None:
+                self._watcher.notify("", 0)
 
     async def run(self) -> None:
-        """Follow until cancelled; where the table cannot be written, the log says so once and it is retried."""
+        """Watch until cancelled; a failed write of the table is logged once and retried."""
         while True:
             try:
                 await self._follow()
@@ -79,9 +89,10 @@ class SourceGuard:
 
     async def _follow(self) -> None:
         with inotify.Watcher() as watcher:
+            self._watcher = watcher
             await self._look_anew(watcher)
             self._rules.change(self._ports, await self._closed())
-            await self._reconciler.take_over()
+            await self._write_all()
             await self._set_bridge()
             self._logged_error = ""
             self.tried.set()
@@ -143,9 +154,16 @@ class SourceGuard:
     async def _write(self) -> None:
         began = self._clock.monotonic()
         text = self._rules.change(self._ports, await self._closed())
-        if text:
+        if self._written_ranges != self._rules.ranges:
+            await self._write_all()
+        elif text:
             await self._reconciler.write(text)
             metrics.POD_SOURCES_SYNC.observe(self._clock.monotonic() - began)
+
+    async def _write_all(self) -> None:
+        ranges = tuple(self._rules.ranges)  # others may come meanwhile
+        await self._reconciler.take_over()
+        self._written_ranges = ranges
 
     async def _set_bridge(self) -> None:
         """Stop the bridge from learning from frames to link-local groups, and have it forward LLDP's, so that they pass a hook.

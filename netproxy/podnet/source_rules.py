@@ -4,8 +4,8 @@ Frames from a pod's port are looked at as they enter the bridge, before anything
 believe of addresses, network policies and Services is then never based on a borrowed one. No I/O.
 
 A port that is not in the sets is another program's, or a pod's whose result is not read yet (for milliseconds, or while this
-role is down). It may send what is nobody's: not with the addresses of known pods or their gateway. Only ports that may be those
-of a result that cannot be read are closed: such a one never will be known.
+role is down). It may send what is nobody's among the addresses of this node's pods (stranger_rules.py). Only ports that may be
+those of a result that cannot be read are closed: such a one never will be known.
 
 What is forwarded to a pod's port must be for one of its addresses too. Policies judge addresses, and a frame with the pod's MAC
 gets to it whatever address is inside: one of another network in the pod, say, on which it listens as well.
@@ -19,11 +19,13 @@ policies know only pods' own addresses. Router advertisements, redirects and ans
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from netproxy.nft import commands
 from netproxy.nft.table import Elements
+from netproxy.podnet import stranger_rules
 from netproxy.podnet.cni_results import BridgePort
+from netproxy.podnet.stranger_rules import ADVERT, LISTENER, SOLICIT
 
 FAMILY, NAME = "bridge", "wherry-sources"
 TABLE = f"{FAMILY} {NAME}"
@@ -47,10 +49,8 @@ SETS = {
     "taken6": "type ipv6_addr",
     "taken-targets": "typeof @th,64,128",
 }
-"""By name. `targets` are addresses that a port may ask for or advertise as neighbours: the 128 bits after ICMPv6's first 8
+"""By name. `targets` are addresses that a port may request or advertise as neighbours: the 128 bits after ICMPv6's first 8
 bytes. `options` are the link-layer options of discovery that a port may send. `taken…` are all pods' and their gateways'."""
-_SOLICIT, _ADVERT = "icmpv6 type nd-neighbor-solicit", "icmpv6 type nd-neighbor-advert"
-_LISTENER = "mld-listener-report, mld-listener-done, mld2-listener-report"
 CHAINS: dict[str, tuple[str, ...]] = {
     "prerouting": (
         "iifname @closed drop",
@@ -85,24 +85,26 @@ CHAINS: dict[str, tuple[str, ...]] = {
         "arp hlen != 6 drop",
         "arp plen != 4 drop",
         "iifname . arp saddr ether != @macs drop",
-        # Asks whether its own address is free; who asks for another's keeps that pod from taking it (RFC 5227).
+        # Asks whether its own address is free; who requests another's keeps that pod from taking it (RFC 5227).
         "arp operation request arp saddr ip 0.0.0.0 iifname . arp daddr ip @addresses4 accept",
         "arp operation { request, reply } iifname . arp saddr ip @addresses4 accept",
         "drop",
     ),
     "sent-by-ipv4": (
+        "ip daddr 127.0.0.0/8 drop",  # the node takes them where a plugin has set route_localnet
         "udp dport 68 drop",  # DHCP's clients look at no source port
         "icmp type { redirect, router-advertisement } drop",
         "iifname . ip saddr @addresses4 accept",
         "drop",
     ),
     "sent-by-ipv6": (
+        "ip6 daddr ::1 drop",
         "icmpv6 type { nd-router-advert, nd-redirect } drop",
         "icmpv6 type { nd-router-solicit, nd-neighbor-solicit, nd-neighbor-advert } goto said-in-discovery",
         "udp dport 546 drop",
-        f"ip6 saddr :: icmpv6 type {{ {_LISTENER} }} accept",  # before an address is in use (RFC 4862)
+        f"ip6 saddr :: icmpv6 type {{ {LISTENER} }} accept",  # before an address is in use (RFC 4862)
         "iifname . ip6 saddr != @addresses6 drop",
-        f"icmpv6 type {{ {_LISTENER} }} accept",
+        f"icmpv6 type {{ {LISTENER} }} accept",
         "ip6 saddr fe80::/10 drop",
         "ip6 daddr fe80::/10 drop",
         "accept",
@@ -112,25 +114,15 @@ CHAINS: dict[str, tuple[str, ...]] = {
         # One option at most, in a place that is known: the first link-layer option is not always the one that counts.
         "ip6 nexthdr != icmpv6 drop",
         "ip6 saddr :: icmpv6 type nd-router-solicit ip6 length 8 accept",
-        # A pod that asks for another's tentative address keeps it from being used (RFC 4862). 8 bytes: a nonce (RFC 7527).
-        f"ip6 saddr :: {_SOLICIT} ip6 length {{ 24, 32 }} iifname . @th,64,128 @targets accept",
+        # A pod that requests another's tentative address keeps it from being used (RFC 4862). 8 bytes: a nonce (RFC 7527).
+        f"ip6 saddr :: {SOLICIT} ip6 length {{ 24, 32 }} iifname . @th,64,128 @targets accept",
         "iifname . ip6 saddr != @addresses6 drop",
         "icmpv6 type nd-router-solicit ip6 length 8 accept",
         "icmpv6 type nd-router-solicit ip6 length 16 iifname . @th,64,64 @options accept",
-        f"{_ADVERT} iifname . @th,64,128 != @targets drop",
+        f"{ADVERT} iifname . @th,64,128 != @targets drop",
         "icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert } ip6 length 24 accept",
         "icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert } ip6 length 32 iifname . @th,192,64 @options accept",
         "drop",
-    ),
-    "sent-by-strangers": (
-        "ether saddr @taken-macs drop",
-        "arp saddr ether @taken-macs drop",
-        "arp saddr ip @taken4 drop",
-        "arp saddr ip 0.0.0.0 arp daddr ip @taken4 drop",
-        "ip saddr @taken4 drop",
-        "ip6 saddr @taken6 drop",
-        f"ip6 saddr :: {_SOLICIT} @th,64,128 @taken-targets drop",
-        f"{_ADVERT} @th,64,128 @taken-targets drop",
     ),
 }
 
@@ -166,12 +158,18 @@ def elements_of(port: BridgePort) -> Elements:
 class SourceRules:
     """The table's desired state."""
 
-    table, hooks, chains = TABLE, HOOKS, CHAINS
+    table, hooks = TABLE, HOOKS
     declarations = {name: f"set {name} {{ {kind}; }}" for name, kind in SETS.items()}  # noqa: RUF012
 
     def __init__(self) -> None:
         self._ports: dict[str, BridgePort] = {}
         self._closed: tuple[str, ...] = ()
+        self.ranges: Sequence[str] = ()
+        """The ranges of addresses of this node's pods."""
+
+    @property
+    def chains(self) -> dict[str, tuple[str, ...]]:
+        return CHAINS | stranger_rules.chains(self.ranges)
 
     @property
     def size(self) -> int:

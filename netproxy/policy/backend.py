@@ -105,7 +105,7 @@ class PolicyBackend(TableReconciler):
         return await large_changes.compute_sized(sum(map(len, elements)), lambda: shadow.difference(new, changed))
 
     async def refuses(self, ruleset: Ruleset) -> bool:
-        """Return whether the kernel would refuse a table with this ruleset. UnansweredError where it does not say."""
+        """Return whether the kernel would refuse a table with this ruleset. Raises UnansweredError if it does not answer."""
         shadow = PolicyShadow(self.family)
         shadow.current = ruleset
         text = await self._compute(lambda: commands.reconcile(shadow, Contents()), Contents())
@@ -128,4 +128,8 @@ class PolicyBackend(TableReconciler):
     async def cleanup(self) -> None:
         """Remove the table; no pod is isolated then."""
         self._needs_comparison, self._shadow.current = True, Ruleset()
-        await super().cleanup()
+        self._drift.wanted_changed()
+        try:
+            await super().cleanup()
+        finally:
+            self._needs_comparison = True  # a repair that was under way has cleared it

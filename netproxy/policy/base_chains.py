@@ -8,6 +8,9 @@ Answers of endpoints are forwarded in every mode.
 
 Each direction has a base chain of its own, for `accept` ends only its own: what may leave its sender is still judged for
 its receiver. What the node sends to its pods or gets from them is never judged: kubelet's probes always arrive.
+
+An address of this node's ranges that no pod is known to have is closed: a pod may have it already, and which policies select
+that pod is known when the pod is. So no pod sends or gets anything before its policies are in force.
 """
 
 from __future__ import annotations
@@ -33,33 +36,27 @@ NEIGHBOURS = "{ nd-router-solicit, nd-router-advert, nd-neighbor-solicit, nd-nei
 
 
 def base_chains(
-    family: int, closed: Iterable[str], *, bridge: str, isolated: bool, ipvs: bool
+    family: int, pod_ranges: Iterable[str], *, bridge: str, isolated: bool, ipvs: bool
 ) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Yield each base chain with its rules.
 
-    `closed` are ranges of which only addresses of known pods may be used: a pod that a policy selects is starting, and
-    until its address is known, one that nobody is known to have may be its. `isolated`: not everybody may send to
-    every pod of `bridge`. A packet to a broadcast or multicast address reaches all of them, so then none of them gets it.
+    `pod_ranges` are ranges of which only addresses of known pods may be used, also by connections of a pod that had one before.
+    `isolated`: not everybody may send to every pod of `bridge`. A packet to a broadcast or multicast address reaches all of
+    them, so then none of them gets it.
     """
-    closed = tuple(closed)
+    pod_ranges, ip = tuple(pod_ranges), family_keyword(family)
+    neighbours = () if family == 4 else (f"ip6 hoplimit 255 icmpv6 type {NEIGHBOURS} accept",)
+    established = "ct state established,related accept"
     for direction in DIRECTIONS:
-        judged = tuple(_judged(family, direction, closed))
+        own = f"{ip} {OWN[direction]}"
+        unknown = [f"{own} {cidr} {own} != @{LOCAL_PODS}" for cidr in pod_ranges]
+        judged: tuple[str, ...] = (f"{ip} saddr . {ip} daddr @{ITSELF} accept", f"{own} vmap @{direction}-pods")
         if isolated and direction == INGRESS:
             judged = (*judged, f'oifname "{bridge}" {REACHES_ALL[family]} drop')
-        yield direction, (*_accepted(family), *judged)
+        yield direction, (*neighbours, *(f"{match} drop" for match in unknown), established, *judged)
         if ipvs:
-            yield f"{IPVS_PREFIX}{direction}", (*_accepted(family), "fib saddr type local accept", *judged)
-
-
-def _accepted(family: int) -> tuple[str, ...]:
-    established = "ct state established,related accept"
-    return (established,) if family == 4 else (established, f"ip6 hoplimit 255 icmpv6 type {NEIGHBOURS} accept")
-
-
-def _judged(family: int, direction: str, closed: Iterable[str]) -> Iterator[str]:
-    ip = family_keyword(family)
-    own = f"{ip} {OWN[direction]}"
-    yield f"{ip} saddr . {ip} daddr @{ITSELF} accept"
-    yield f"{own} vmap @{direction}-pods"
-    for cidr in closed:
-        yield f"{own} {cidr} {own} != @{LOCAL_PODS} drop"
+            foreign = (f"{match} fib saddr type != local drop" for match in unknown)
+            yield (
+                f"{IPVS_PREFIX}{direction}",
+                (*neighbours, *foreign, established, "fib saddr type local accept", *judged),
+            )

@@ -32,7 +32,7 @@ class Failures:
 
     def report(self) -> None:
         for key, why in list(self._unreported.items()):
-            policy, subject = self._get(key), self._table.policies[key].subject
-            if policy and any(pod.here for pod in self._table.members(subject).values()):
+            policy = self._get(key)
+            if policy and self._table.members_here(self._table.policies[key].subject):
                 self._report(policy, why)
                 del self._unreported[key]

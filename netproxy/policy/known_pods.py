@@ -49,7 +49,7 @@ class KnownPods:
                 self._with_label.setdefault(label, {})[namespace] = None
 
     def labels_of(self, namespace: str) -> Mapping[str, str] | None:
-        """Return a namespace's labels; None where it is not known."""
+        """Return a namespace's labels; None if it is not known."""
         return self._labels.get(namespace)
 
     def in_namespace(self, namespace: str) -> Mapping[str, PodFacts]:

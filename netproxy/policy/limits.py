@@ -12,17 +12,22 @@ MAX_SELECTORS = 1_000
 MAX_REQUIREMENTS = 1_000
 """Labels, expressions and values of expressions of one selector."""
 MAX_ALL_REQUIREMENTS = 10_000
-"""The same of all selectors of one policy: they are read, and compared with those of other policies, in the event loop."""
+"""The same of all selectors of one policy, which are parsed and compared with other policies' in the event loop."""
 
 MAX_MEMBERS = 500_000
-"""Pods that the peers of the policies of one namespace select, counted for each selector, and again for each named port that it
-is asked for: each may be an element in the kernel. A policy in a cluster of 100 000 pods may have five selectors of all."""
+"""Pods that the peers of the policies of one namespace select, counted for each selector and each of its named ports: each
+may be an element in the kernel. A policy in a cluster of 100 000 pods may have five selectors of all."""
 TOO_MANY_MEMBERS = (
     f"the peers of its namespace's policies select more than {MAX_MEMBERS} pods, counted for each selector"
 )
+MAX_PORTS_ALIKE = 4
+"""Ports of a pod with the same name and protocol that a policy allows by this name: several containers may each have one. They
+count as one above."""
+MAX_NAMED_PORTS = 1_000
+"""Ports of a pod that policies find by name: each is read whenever the pods of a selector change."""
 MAX_ALIKE = 100
 """Different peers of the policies of one namespace that are found by the same label, or by none: each is compared with all pods
-that have it. A peer that asks for several labels is found by the one with the fewest (placement.py)."""
+that have it. A peer that requires several labels is found by the one with the fewest (placement.py)."""
 TOO_MANY_ALIKE = (
     f"its namespace's policies have more than {MAX_ALIKE} different peers that ask for one label, or for none"
 )

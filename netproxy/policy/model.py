@@ -42,7 +42,7 @@ class Policy:
     peers: frozenset[Selector] = field(init=False, repr=False, compare=False, default=frozenset())
     """Every selection whose members' addresses or ports are written."""
     cost: int = field(init=False, repr=False, compare=False, default=0)
-    """Pairs of a peer and a port, and address ranges: at most as many rules and elements; 0 where nothing is allowed."""
+    """Pairs of a peer and a port, and address ranges: at most as many rules and elements; 0 if nothing is allowed."""
     allowing: frozenset[str] = field(init=False, repr=False, compare=False, default=frozenset())
     """Directions in which something is allowed."""
     weights: Mapping[Selector, int] = field(init=False, repr=False, compare=False, default_factory=dict)

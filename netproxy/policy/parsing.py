@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Generator, Iterable
 
 from kube import selectors
 from kube.api import meta_v1, networking_v1
-from kube.client import key_of
-from netproxy.address_ranges import allowed
+from kube.object_names import key_of
+from netproxy.address_ranges import allowed_in_slices
 from netproxy.errors import PolicyError
 from netproxy.policy.limits import check_cost, check_selector
 from netproxy.policy.model import EGRESS, INGRESS, Policy, Port, Rule
 from netproxy.policy.selector import Selector
-from netproxy.policy.work_queue import run_to_end
+from netproxy.slices import run_to_end
 
 SLICE = 100
-"""Peers that are read between suspensions: each has two selectors at most, all of a policy as much as limits.py allows."""
+"""Rules, peers and ports that are read between suspensions. A peer has two selectors at most, all of a policy as much as
+limits.py allows."""
 
 
 def parse(policy: networking_v1.NetworkPolicy) -> Policy:
@@ -45,7 +47,7 @@ def read(policy: networking_v1.NetworkPolicy) -> Generator[None, None, tuple[Pol
 def closed(policy: networking_v1.NetworkPolicy) -> Policy:
     """Return a policy that selects the same pods and allows nothing, for one that cannot be enforced: it fails closed.
 
-    Where even its selector cannot be read, or asks for too much, it selects the whole namespace.
+    Where even its selector cannot be read, or requests too much, it selects the whole namespace.
     """
     try:
         subject = _subject(policy)
@@ -82,16 +84,25 @@ def _rules(
     namespace: str,
     rules: Iterable[tuple[list[networking_v1.NetworkPolicyPeer], list[networking_v1.NetworkPolicyPort]]],
 ) -> Generator[None, None, tuple[Rule, ...]]:
-    found = []
+    found, count = [], itertools.count(1)
     for peers, ports in rules:
         chosen: dict[Selector, None] = {}
-        for count, peer in enumerate(peers, 1):
+        for peer in peers:
             if peer.ip_block is None:
                 chosen[_peer(namespace, peer)] = None
-            if not count % SLICE:
+            if not next(count) % SLICE:
                 yield
-        blocks = allowed((each.ip_block.cidr, each.ip_block.except_) for each in peers if each.ip_block is not None)
-        found.append(Rule(not peers, tuple(chosen), blocks, tuple(_port(each) for each in ports)))
+        blocks = yield from allowed_in_slices(
+            (each.ip_block.cidr, each.ip_block.except_) for each in peers if each.ip_block is not None
+        )
+        read = []
+        for port in ports:
+            read.append(_port(port))
+            if not next(count) % SLICE:
+                yield
+        found.append(Rule(not peers, tuple(chosen), blocks, tuple(read)))
+        if not next(count) % SLICE:
+            yield
     return tuple(found)
 
 

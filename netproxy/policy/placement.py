@@ -1,6 +1,6 @@
 """Chooses the labels by which the selectors of policies are found, so that few are found by the same one. No I/O.
 
-A pod that comes is compared with the selectors found by one of its labels (selector_index.py). Selectors often ask for labels
+A pod that comes is compared with the selectors found by one of its labels (selector_index.py). Selectors often require labels
 that many have in common, as all objects of a Helm release do. So each is placed at the label with the fewest selectors of its
 namespace's policies, and stays there as long as one of them uses it. At most `most` of a namespace are found by the same label.
 """
@@ -34,7 +34,7 @@ class Placement:
     """The places of each namespace's selectors."""
 
     def __init__(self, most: int, why: str) -> None:
-        """`why` says that more than `most` are found by one label."""
+        """`why` is the reason if more than `most` are found by one label."""
         self._most, self._why = most, why
         self._placed: dict[tuple[str, Selector], _Placed] = {}
         self._counts: Counter[Kind] = Counter()

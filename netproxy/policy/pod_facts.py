@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import ipaddress
+from collections import Counter
 from dataclasses import dataclass
 
 from netproxy.families import of_family
+from netproxy.policy.limits import MAX_NAMED_PORTS, MAX_PORTS_ALIKE
 from netproxy.slim_objects import FINISHED, SlimPod
 
 
 @dataclass(frozen=True, slots=True)
 class NamedPort:
-    """A port that a pod gives a name to."""
+    """A named port of a pod."""
 
     name: str
     protocol: str
@@ -30,13 +33,21 @@ class PodFacts:
     created: str
     ports: tuple[NamedPort, ...] = ()
     uid: str = ""
+    static_uid: str = ""
+    """The UID under which the node runs a static pod, whose object (mirror pod) has another."""
+    node: str = ""
 
     def addresses(self, family: int) -> tuple[str, ...]:
         return of_family(self.ips, family)
 
+    def sharing(self, old: PodFacts) -> PodFacts:
+        """Return these facts, sharing equal labels and ports with another pod's to save memory."""
+        labels = old.labels if self.labels == old.labels else self.labels
+        return dataclasses.replace(self, labels=labels, ports=old.ports if self.ports == old.ports else self.ports)
+
 
 def _canonical(text: str) -> str:
-    """Return an address as it stands in rules, "" for what is none; the name of a link could hold anything."""
+    """Return an address in the form of rules, "" if it is invalid or has a zone (which may contain any text)."""
     try:
         return "" if "%" in text else str(ipaddress.ip_address(text))
     except ValueError:
@@ -44,7 +55,7 @@ def _canonical(text: str) -> str:
 
 
 def facts_of(pod: SlimPod, node_name: str) -> PodFacts | None:
-    """Return the facts of a pod; None for one on the host's network, or one whose containers have ended for good."""
+    """Return the facts of a pod; None for one on the host's network, or with the phase Succeeded or Failed."""
     if pod.spec.host_network or pod.status.phase in FINISHED:
         return None
     texts = [each.ip for each in pod.status.pod_ips] or [pod.status.pod_ip]
@@ -54,11 +65,26 @@ def facts_of(pod: SlimPod, node_name: str) -> PodFacts | None:
         ips=tuple(ip for text in texts if (ip := _canonical(text))),
         here=pod.spec.node_name == node_name,
         created=pod.metadata.creation_timestamp,
-        ports=tuple(
-            NamedPort(port.name, port.protocol or "TCP", port.container_port)
-            for container in (*pod.spec.containers, *pod.spec.init_containers)
-            for port in container.ports
-            if port.name and 0 < port.container_port < 65536
-        ),
+        ports=_named_ports(pod),
         uid=pod.metadata.uid,
+        static_uid=pod.metadata.annotations.mirror if pod.metadata.annotations is not None else "",
+        node=pod.spec.node_name,
     )
+
+
+def _named_ports(pod: SlimPod) -> tuple[NamedPort, ...]:
+    """Return the named ports without duplicates, up to the limit."""
+    found: dict[NamedPort, None] = {}
+    alike: Counter[tuple[str, str]] = Counter()
+    for container in (*pod.spec.containers, *pod.spec.init_containers):
+        for port in container.ports:
+            if not port.name or not 0 < port.container_port < 65536:
+                continue
+            named = NamedPort(port.name, port.protocol or "TCP", port.container_port)
+            name = named.name, named.protocol
+            if named not in found and alike[name] < MAX_PORTS_ALIKE:
+                alike[name] += 1
+                found[named] = None
+                if len(found) == MAX_NAMED_PORTS:
+                    return tuple(found)
+    return tuple(found)

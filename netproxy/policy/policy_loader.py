@@ -54,15 +54,15 @@ class PolicyLoader:
         self._forget(key)
         yield from self._put(key, policy)
         self._limit_namespace(namespace_of(key))
-        self.close_failing()
+        yield from self.close_failing()
 
     def delete(self, key: str) -> None:
         self._forget(key)
         self._table.delete_policy(key)
         self._limit_namespace(namespace_of(key))
 
-    def close_failing(self) -> bool:
-        """Close policies whose selectors failed or that select too many pods; return whether there were any."""
+    def close_failing(self) -> Generator[None, None, bool]:
+        """Close policies whose selectors failed or that select too many pods, in slices; return whether there were any."""
         found = False
         for key in sorted(self._table.selections.failed):
             policy = self._get(key)
@@ -70,12 +70,26 @@ class PolicyLoader:
                 self._close(key, policy, FAILED, closed_for_all(policy))
                 found = True
         self._table.selections.failed.clear()
-        while key := self._table.excess():
-            policy = self._get(key)
-            if policy is None:  # it has just gone, and its deletion comes
-                break
-            self._close(key, policy, TOO_MANY_MEMBERS)
-            found = True
+        return (yield from self._limit_members()) or found
+
+    def _limit_members(self) -> Generator[None, None, bool]:
+        """Close the policies with the most members of each namespace above its limit; return whether there were any."""
+        counts, found = self._table.selections.counts, False
+        yield from counts.settle()
+        for namespace in counts.excessive():
+            for key in (yield from counts.largest_first(namespace)):
+                if not counts.is_excessive(namespace):
+                    break
+                if not counts.has(key):  # `limit_node` has closed it meanwhile
+                    continue
+                policy = self._get(key)
+                if policy is None:  # it has just gone, and its deletion comes
+                    self._failures.forget(key)
+                    self.delete(key)
+                else:
+                    self._close(key, policy, TOO_MANY_MEMBERS)
+                found = True
+                yield
         return found
 
     def _limit_namespace(self, namespace: str) -> None:
@@ -113,10 +127,11 @@ class PolicyLoader:
         if policy is not None:
             yield from self._put(key, policy)
             self._limit_namespace(namespace)
-            self.close_failing()
+            yield from self.close_failing()
             self.limit_node()
         self._forget(key)
-        if policy is not None and not any(self._table.policies[key].rules.values()):
+        known = self._table.policies.get(key)
+        if policy is not None and known is not None and not any(known.rules.values()):
             self._closed_for_cost.setdefault(namespace, {})[key] = None  # still closed: retried after all others
         if namespace in self._closed_for_cost:
             self._closed_for_cost[namespace] = self._closed_for_cost.pop(namespace)

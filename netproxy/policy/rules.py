@@ -1,40 +1,36 @@
 """Translates policies to one nftables table a family: address sets, a chain a policy, and maps from pod to chains. No I/O.
 
-Base chains (base_chains.py) let pass what belongs to an accepted connection, and what a pod sends to itself. Then one map
-look-up leads from the address of an isolated pod to a chain for exactly the policies that select it; it tries each of theirs
-and drops what none allows.
+Base chains (base_chains.py) close addresses that no pod is known to have, and let pass what belongs to an accepted connection,
+and what a pod sends to itself. Then one map look-up leads from the address of an isolated pod to a chain for exactly the
+policies that select it; it tries each of theirs and drops what none allows.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
-from netproxy.families import of_family
-from netproxy.nft.commands import PROTOCOLS, family_keyword
 from netproxy.policy.base_chains import ITSELF, LOCAL_PODS, base_chains
-from netproxy.policy.model import DIRECTIONS, EGRESS, INGRESS, Policy, Port, Rule
-from netproxy.policy.ruleset import Part, PolicyPart, Ruleset, digest
-from netproxy.policy.selector import EVERY_POD, Selector
+from netproxy.policy.model import DIRECTIONS, INGRESS, Policy, Port
+from netproxy.policy.policy_rules import PolicyRules, comment
+from netproxy.policy.ruleset import Part, PolicyPart, Ruleset
+from netproxy.policy.selector import Selector
 from netproxy.policy.table import SLICE, PolicyTable
-
-PEER = {EGRESS: "daddr", INGRESS: "saddr"}
+from netproxy.slices import run_to_end
 
 
 class RulesetBuilder:
     """Makes one family's rulesets. A selection's elements are kept until its members change."""
 
     def __init__(self, table: PolicyTable, family: int, *, bridge: str = "cni0", ipvs: bool = False) -> None:
-        """`bridge` is the pods' bridge. `ipvs` says that IPVS translates Services: its packets pass hook `output`."""
+        """`bridge` is the pods' bridge. `ipvs` means that IPVS translates Services: its packets pass hook `output`."""
         self.table, self.family, self._bridge, self._ipvs = table, family, bridge, ipvs
         self.ranges: tuple[str, ...] = ()
         """The ranges of addresses of this node's pods."""
         self.closed: frozenset[str] = frozenset()
         """Policies by key whose rules are left out: they isolate pods and allow nothing."""
         self._excluded: Collection[str] = ()
-        self._ip = family_keyword(family)
         self._address = "ipv4_addr" if family == 4 else "ipv6_addr"
-        self._names: dict[object, str] = {}
+        self._rules = PolicyRules(family)
         self._cached: dict[Selector, dict[str, str]] = {}
         """The elements of selections, as they were at `_cached_version`."""
         self._cached_version = 0
@@ -42,17 +38,26 @@ class RulesetBuilder:
         """That of `_parts`."""
         self._changed: set[Selector] = set()
         self._parts: dict[object, PolicyPart] = {}
+        self._prepared: dict[object, PolicyPart] = {}
+        """Parts of new policies, without the members of selections."""
 
     def prepare(self) -> Iterator[None]:
-        """Make the elements of selections in slices, so that `build` has little to do."""
+        """Make the rules of policies and the elements of selections in slices, so that `build` has little to do."""
         self._forget_changed()
         changed = self.table.selections.changed_since(self._version)
         wanted: set[Selector] = set()
+        new: list[tuple[str, Policy]] = []
         for subject, _ in self.table.subjects_here():
             for policy in self.table.subjects.allowing(subject).values():
                 for direction in policy.allowing:
                     known = self._parts.get((direction, policy.key))
-                    wanted |= known.selections.keys() & changed if known and known.policy is policy else policy.peers
+                    if known and known.policy is policy:
+                        wanted |= known.selections.keys() & changed
+                    else:
+                        wanted |= policy.peers
+                        new.append((direction, policy))
+        for direction, policy in new:
+            self._prepared[direction, policy.key] = yield from self._rules.new_part(direction, policy)
         count = 0
         for selector in wanted:
             if selector in self.table.selections:  # its last policy may have gone meanwhile
@@ -89,16 +94,15 @@ class RulesetBuilder:
             name = f"{direction}-pods"
             base.declarations[name] = f"map {name} {{ type {self._address} : verdict ; }}"
             base.elements[name] = verdicts
-        closed_ranges = self.ranges if self._waits_for_an_address() else ()
-        isolated = bool(closed_ranges or base.elements[f"{INGRESS}-pods"])
-        base.chains |= base_chains(self.family, closed_ranges, bridge=self._bridge, isolated=isolated, ipvs=self._ipvs)
+        isolated = self._isolates(INGRESS)
+        base.chains |= base_chains(self.family, self.ranges, bridge=self._bridge, isolated=isolated, ipvs=self._ipvs)
         for each, part in parts.items():
             out.add(each, part)
         out.add("", base)
-        self._parts = parts
+        self._parts, self._prepared = parts, {}
         if len(self._cached) > 2 * len(out.elements):
             self._cached = {
-                each: cached for each, cached in self._cached.items() if self._name("pods", each) in out.elements
+                each: cached for each, cached in self._cached.items() if self._rules.name("pods", each) in out.elements
             }
         return out
 
@@ -106,13 +110,14 @@ class RulesetBuilder:
     def _local_addresses(self) -> dict[str, str]:
         """Return the pod of each address. Of two pods with the same address the older is ending, so the younger has it."""
         here = [(pod.created, key, pod) for key, pod in self.table.known.here.items()]
-        return {ip: key for _, key, pod in sorted(here, key=lambda each: each[:2]) for ip in pod.addresses(self.family)}
+        found = {
+            ip: key for _, key, pod in sorted(here, key=lambda each: each[:2]) for ip in pod.addresses(self.family)
+        }
+        return {ip: key for ip, key in found.items() if ip not in self.table.unusable}
 
-    def _waits_for_an_address(self) -> bool:
-        if self.table.unknown_closed:
-            return True
-        starting = [key for key, pod in self.table.known.here.items() if not pod.ips]
-        return bool(starting) and any(key in pods for _, pods in self.table.subjects_here() for key in starting)
+    def _isolates(self, direction: str) -> bool:
+        """Return whether a policy isolates any pod of this node, also one that has no address yet."""
+        return any(self.table.subjects.isolates(selector, direction) for selector, _ in self.table.subjects_here())
 
     def _policies_of_pods(self, direction: str) -> dict[str, list[Policy]]:
         """Return the pods of this node that are isolated, with the policies that allow something to them."""
@@ -131,13 +136,13 @@ class RulesetBuilder:
     # -- chains ---------------------------------------------------------------------------------------------------
     def _chain_of(self, direction: str, policies: list[Policy], out: Part, parts: dict[object, PolicyPart]) -> str:
         """Return the chain for pods to which exactly these policies allow something, with theirs."""
-        name = self._name(f"{direction}-all", *(policy.key for policy in policies))
+        name = self._rules.name(f"{direction}-all", *(policy.key for policy in policies))
         if name not in out.chains:
             rules = []
             for policy in policies:
                 if (direction, policy.key) not in parts:
                     parts[direction, policy.key] = self._part(direction, policy)
-                rules.append(f"jump {self._name(direction, policy.key)} {_comment(policy.key)}")
+                rules.append(f"jump {self._rules.name(direction, policy.key)} {comment(policy.key)}")
             out.chains[name] = (*rules, "drop")
         return name
 
@@ -145,8 +150,9 @@ class RulesetBuilder:
         """Return a policy's part; the last one where nothing in it changed."""
         known = self._parts.get((direction, policy.key))
         if known is None or known.policy is not policy:
-            part = PolicyPart(policy=policy)
-            part.chains[self._name(direction, policy.key)] = self._policy(direction, policy, part)
+            prepared = self._prepared.get((direction, policy.key))
+            fits = prepared is not None and prepared.policy is policy
+            part = prepared if prepared and fits else run_to_end(self._rules.new_part(direction, policy))
             self._fill(part, part.selections)
             return part
         stale = known.selections.keys() & self._changed
@@ -163,71 +169,12 @@ class RulesetBuilder:
                 part.elements[name] = self._addresses_of(selector)
             part.elements |= self._named_elements(selector, part.named.get(selector, {}))
 
-    def _policy(self, direction: str, policy: Policy, out: PolicyPart) -> tuple[str, ...]:
-        rules: dict[str, None] = {}
-        for rule in policy.rules[direction]:
-            for peers, target in self._peers(direction, policy, rule, out):
-                for ports in self._ports(rule, target, out):
-                    rules[" ".join(filter(None, (peers, ports, "accept", _comment(policy.key))))] = None
-        return tuple(rules)
-
-    def _peers(self, direction: str, policy: Policy, rule: Rule, out: PolicyPart) -> list[tuple[str, Selector]]:
-        """Return a match for each group of peers, and the selector of the receivers, whose named ports count."""
-        match = f"{self._ip} {PEER[direction]}"
-        found: list[tuple[str, Selector]] = []
-        subject = policy.subject if direction == INGRESS else None
-        if rule.anyone:
-            found.append(("", subject or EVERY_POD))
-        for selector in rule.peers:
-            name = self._name("pods", selector)
-            if name not in out.declarations:
-                out.declarations[name] = f"set {name} {{ type {self._address} ; }}"
-                out.selections.setdefault(selector, []).append(name)
-            found.append((f"{match} @{name}", subject or selector))
-        blocks = of_family(rule.blocks, self.family)
-        if any(text.endswith("/0") for text in blocks):
-            found.append(("", subject or EVERY_POD))
-        elif blocks:
-            name = self._name("blocks", *blocks)
-            out.declarations[name] = f"set {name} {{ type {self._address} ; flags interval ; }}"
-            out.elements[name] = dict.fromkeys(blocks, "")
-            found.append((f"{match} @{name}", subject or EVERY_POD))
-        return found
-
     def _addresses_of(self, selector: Selector) -> dict[str, str]:
         cached = self._cached.get(selector)
         if cached is None:
             members = self.table.members(selector).values()
             cached = self._cached[selector] = {ip: "" for pod in members for ip in pod.addresses(self.family)}
         return cached
-
-    def _ports(self, rule: Rule, target: Selector, out: PolicyPart) -> list[str]:
-        if not rule.ports:
-            return [""]
-        found: list[str] = []
-        for protocol in dict.fromkeys(port.protocol.lower() for port in rule.ports):
-            if protocol not in PROTOCOLS:
-                continue
-            ports = [port for port in rule.ports if port.protocol.lower() == protocol]
-            if any(not port.name and not port.number for port in ports):
-                found.append(f"meta l4proto {protocol}")
-                continue
-            ranges = _ranges([port for port in ports if port.number])
-            if ranges:
-                found.append(f"{protocol} dport {{ {', '.join(ranges)} }}")
-            for port in ports:
-                if port.name:
-                    found.append(f"{self._ip} daddr . {protocol} dport @{self._named(port, target, out)}")
-        return found
-
-    def _named(self, port: Port, target: Selector, out: PolicyPart) -> str:
-        """Return the set of those addresses and ports that pods call by this name."""
-        name = self._name("named", target, port)
-        if name not in out.declarations:
-            out.declarations[name] = f"set {name} {{ type {self._address} . inet_service ; }}"
-            out.selections.setdefault(target, [])
-            out.named.setdefault(target, {})[name] = port
-        return name
 
     def _named_elements(self, target: Selector, sets: Mapping[str, Port]) -> dict[str, dict[str, str]]:
         """Return the elements of sets of named ports."""
@@ -239,27 +186,3 @@ class RulesetBuilder:
                 if elements is not None:
                     elements.update(dict.fromkeys((f"{ip} . {each.number}" for ip in pod.addresses(self.family)), ""))
         return found
-
-    def _name(self, kind: str, *parts: object) -> str:
-        key = (kind, *parts)
-        found = self._names.get(key)
-        if found is None:
-            if len(self._names) > 20_000:
-                self._names.clear()
-            found = self._names[key] = f"{kind}-{digest(*parts)}"
-        return found
-
-
-def _ranges(ports: list[Port]) -> list[str]:
-    """Return ports and ranges as text. Overlapping ones are joined, since nft refuses them in one set."""
-    merged: list[list[int]] = []
-    for first, last in sorted((port.number, port.last) for port in ports):
-        if merged and first <= merged[-1][1] + 1:
-            merged[-1][1] = max(merged[-1][1], last)
-        else:
-            merged.append([first, last])
-    return [str(first) if first == last else f"{first}-{last}" for first, last in merged]
-
-
-def _comment(key: str) -> str:
-    return f'comment "{re.sub(r"[^a-z0-9./-]", "", key)[:120]}"'

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from netproxy.policy.limits import MAX_ALIKE, MAX_SUBJECTS_ALIKE, TOO_MANY_ALIKE, TOO_MANY_SUBJECTS_ALIKE
+from netproxy.policy.member_counts import MemberCounts
 from netproxy.policy.model import Policy
 from netproxy.policy.placement import Placement
 from netproxy.policy.pod_facts import PodFacts
@@ -41,16 +42,16 @@ class Selection:
 
 
 class Selections:
-    """The selections of all policies, indexed by the labels that they ask for."""
+    """The selections of all policies, indexed by the labels that they require."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int) -> None:
+        """`most` is the limit of members of a namespace."""
         self._known: dict[Selector, Selection] = {}
         self.index: SelectorIndex[Selection] = SelectorIndex()
         self.subject_places = Placement(MAX_SUBJECTS_ALIKE, TOO_MANY_SUBJECTS_ALIKE)
         self.peer_places = Placement(MAX_ALIKE, TOO_MANY_ALIKE)
         """Places in the index: of the selectors of isolated pods, and of those of their peers."""
-        self.added = 0
-        """Members added since this was last set to 0."""
+        self.counts = MemberCounts(most)
         self.failed: set[str] = set()
         """Policies by key of which a selector could not be compared with a pod."""
         self.version = 0
@@ -82,6 +83,7 @@ class Selections:
         for selector, selection in self._known.items():
             selection.members.clear()
             selection.here.clear()
+            self.counts.resize(selector, 0)
             self._note(selector)
 
     def use(self, policy: Policy, wanted: Mapping[Selector, Selection]) -> None:
@@ -90,9 +92,9 @@ class Selections:
             # A selection that was known may be gone: its last policy can have been closed meanwhile.
             if selector not in self._known:
                 self._known[selector] = selection
-                self.added += len(selection.members)
                 self._note(selector)
             self._known[selector].users.add(policy.key)
+        self.counts.add(policy, {each: len(self._known[each].members) for each in policy.weights})
 
     def place(self, namespace: str, subjects: Mapping[Selector, Places], peers: Mapping[Selector, Places]) -> None:
         """Index the selectors of a namespace's policy at the places chosen."""
@@ -102,6 +104,7 @@ class Selections:
 
     def release(self, old: Policy, kept: Iterable[Selector] = ()) -> None:
         """Remove a policy's use of its old selectors; `kept` are those that it still has."""
+        self.counts.remove(old)
         for placement, selectors in ((self.subject_places, (old.subject,)), (self.peer_places, old.peers)):
             for selector, gone in placement.remove(old.subject.namespace, selectors).items():
                 self.index.remove(selector, gone)
@@ -136,17 +139,17 @@ class Selections:
 
     def _set(self, selector: Selector, selection: Selection, key: str, facts: PodFacts | None) -> bool:
         old = selection.members.get(key)
-        if old == facts:
-            return False
+        if old is facts:
+            return False  # members are the facts that are known
         if facts is None:
             selection.drop(key)
         else:
             selection.put(key, facts)
+        self.counts.resize(selector, len(selection.members))
         self._note_pods_here(selector)
         if old is not None and facts is not None and (old.ips, old.ports) == (facts.ips, facts.ports):
             return False  # rules do not depend on its other labels
         self._note(selector)
-        self.added += old is None
         return True
 
     def _note_pods_here(self, selector: Selector) -> None:

@@ -1,15 +1,15 @@
 """Index of selectors by a label that each requires, so that a pod is compared with few of them. No I/O.
 
-A selector that asks for one of few values of a label is found by each of them, one that only asks for a label (Exists, In with
+A selector that requires one of few values of a label is found by each of them, one that only requires a label (Exists, In with
 many values) by its key. Any other (NotIn, DoesNotExist, an empty one) is compared with every pod of its namespaces.
-Where it asks for several labels, placement.py chooses one.
+Where it requires several labels, placement.py chooses one.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Generic, TypeVar
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Generic, TypeVar, cast
 
 from kube.selectors import LabelSelector, Requirement
 from netproxy.policy.selector import Selector
@@ -17,6 +17,7 @@ from netproxy.policy.selector import Selector
 T = TypeVar("T")
 Hint = tuple[str, str | None] | None
 """A label that everything selected has, or its key with None; None alone where no label is required."""
+H = TypeVar("H", bound="str | Hint")
 Place = dict[Hint, dict[Selector, T]]
 Places = tuple[tuple[str | Hint, Hint], ...]
 """The places of a selector: by a namespace or a hint of namespaces, and by a hint of pods."""
@@ -28,7 +29,7 @@ NEGATIVE_OPERATORS = ("notin", "!")
 def hints_of(selector: LabelSelector, most: int = FEW) -> list[tuple[Hint, ...]]:
     """Return the ways to find a selector: each is hints of which everything that is selected fits one.
 
-    First those of values, `most` of them at most; last a key that it asks for otherwise, or nothing where it asks for none.
+    First those of values, `most` of them at most; last a key that it requires otherwise, or nothing if it requires none.
     """
     among: list[Requirement] = []
     key = ""
@@ -59,6 +60,27 @@ def _fitting(labels: Iterable[Mapping[str, str]]) -> set[Hint]:
         found.update(each.items())
         found.update((key, None) for key in each)
     return found
+
+
+def _fits(hint: str | Hint, labels: Iterable[Mapping[str, str]]) -> bool:
+    if hint is None:
+        return True
+    if isinstance(hint, str):  # a namespace
+        return False
+    key, value = hint
+    return any([key in each if value is None else each.get(key) == value for each in labels])
+
+
+def steps(labels: Iterable[Mapping[str, str]], hints: Collection[str | Hint]) -> int:
+    """Return how many hints are looked up to find those that labels fit."""
+    return min(len(hints), 1 + 2 * sum(map(len, labels)))
+
+
+def _common(labels: Collection[Mapping[str, str]], hints: Collection[H]) -> list[H]:
+    """Return those of hints that labels fit; there may be far more of either."""
+    if steps(labels, hints) == len(hints):
+        return [hint for hint in hints if _fits(hint, labels)]
+    return [cast(H, hint) for hint in _fitting(labels) if hint in hints]
 
 
 class SelectorIndex(Generic[T]):
@@ -94,19 +116,18 @@ class SelectorIndex(Generic[T]):
 
     def places(self, namespace: str, *namespace_labels: Mapping[str, str]) -> list[Place[T]]:
         """Return the places of selectors that may be about pods of a namespace that has, or had, some labels."""
-        found = [self._places[hint] for hint in _fitting(namespace_labels) if hint in self._places]
+        found = [self._places[hint] for hint in _common(namespace_labels, self._places)]
         return [self._places[namespace], *found] if namespace in self._places else found
 
     def about_pod(self, places: Iterable[Place[T]], *labels: Mapping[str, str]) -> Iterator[tuple[Selector, T]]:
         """Yield the selectors of places that may be about a pod that has, or had, some labels."""
-        fitting = _fitting(labels)
         for place in places:
-            for hint in fitting & place.keys():
+            for hint in _common(labels, place):
                 yield from place[hint].items()
 
     def about_namespace(self, *labels: Mapping[str, str]) -> Iterator[tuple[Selector, T, Places]]:
         """Yield the selectors of namespaces that may be about one that has, or had, some labels, and where each is."""
-        for where in _fitting(labels):
-            for hint, found in self._places.get(where, {}).items():
+        for where in _common(labels, self._places):
+            for hint, found in self._places[where].items():
                 for selector, value in found.items():
                     yield selector, value, ((where, hint),)

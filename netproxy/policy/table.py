@@ -6,8 +6,7 @@ Changes that may take long are generators, which yield every `SLICE` comparisons
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterator, Mapping
 
 from netproxy.errors import PolicyError
 from netproxy.namespace_costs import NamespaceCosts
@@ -17,9 +16,9 @@ from netproxy.policy.model import Policy
 from netproxy.policy.pod_facts import PodFacts
 from netproxy.policy.selections import Selection, Selections
 from netproxy.policy.selector import Selector
-from netproxy.policy.selector_index import Places, SelectorIndex
+from netproxy.policy.selector_index import Places, SelectorIndex, steps
 from netproxy.policy.subjects import Subjects
-from netproxy.policy.work_queue import run_to_end
+from netproxy.slices import run_to_end
 
 SLICE = 1_000
 """Comparisons of a pod with a selector between suspensions."""
@@ -32,10 +31,10 @@ class PolicyTable:
         self.policies: dict[str, Policy] = {}
         self.subjects = Subjects()
         self.known = KnownPods()
-        self.selections = Selections()
+        self.selections = Selections(MAX_MEMBERS)
         self.costs = NamespaceCosts()
-        self.unknown_closed = False
-        """True if addresses of this node's ranges that no pod is known to have are closed, whoever starts."""
+        self.unusable: set[str] = set()
+        """Addresses of this node that no pod may use yet, or any more."""
 
     def members(self, selector: Selector) -> Mapping[str, PodFacts]:
         """Return the pods that a selector of a policy selects."""
@@ -44,10 +43,6 @@ class PolicyTable:
     def members_here(self, selector: Selector) -> Mapping[str, PodFacts]:
         """Return those on this node."""
         return self.selections[selector].here
-
-    def is_selected(self, key: str) -> bool:
-        """Return whether any policy selects a pod of this node."""
-        return any(key in members for _, members in self.subjects_here())
 
     def subjects_here(self) -> Iterator[tuple[Selector, Mapping[str, PodFacts]]]:
         """Iterate over the selectors of isolated pods that select any of this node, with those."""
@@ -64,6 +59,8 @@ class PolicyTable:
     def set_pod(self, key: str, facts: PodFacts | None) -> bool:
         """Store a pod, None for one that is gone or does not count; return whether rules depend on it."""
         old = self.known.pods.get(key)
+        if old is not None and facts is not None:
+            facts = facts.sharing(old)
         if old == facts:
             return False
         self.known.set_pod(key, facts)
@@ -105,11 +102,18 @@ class PolicyTable:
                 if self.selections.get(selector) is selection:  # its last policy may have been closed meanwhile
                     touched |= self.selections.match(selector, selection, key, pod, labels)
                 count += 1
-            count += 1
+            count += 1 + sum([steps((pod.labels,), place) for place in places])
             if count >= SLICE:
                 count = 0
                 yield
         return touched
+
+    def change_unusable(self, closed: Collection[str], opened: Collection[str]) -> bool:
+        """Store addresses of this node that no pod may use, and some that pods may again; return whether rules depend on it."""
+        changed = {*(set(closed) - self.unusable), *self.unusable.intersection(opened)}
+        self.unusable.update(closed)
+        self.unusable.difference_update(opened)
+        return bool(changed) and any(ip in changed for pod in self.known.here.values() for ip in pod.ips)
 
     # -- policies -------------------------------------------------------------------------------------------------
     def set_policy(self, policy: Policy) -> None:
@@ -169,28 +173,9 @@ class PolicyTable:
                     if selector.matches(pod, labels):
                         selection.put(key, pod)
                         most -= weights.get(selector, 0)
-                count += 1
+                count += 1 + sum([steps((pod.labels,), place) for place in found])
                 if most < 0:
                     raise PolicyError(TOO_MANY_MEMBERS)
                 if count >= SLICE:
                     count = 0
                     yield
-
-    def excess(self) -> str:
-        """Return the policy that selects most, of a namespace whose policies' peers have too many members; "" for none."""
-        if self.selections.added <= MAX_MEMBERS // 100:
-            return ""  # counting takes as long as policies have peers
-        totals: Counter[str] = Counter()
-        largest: dict[str, tuple[int, str]] = {}
-        for key, policy in self.policies.items():
-            namespace, size = policy.subject.namespace, self._size(policy)
-            totals[namespace] += size
-            largest[namespace] = max(largest.get(namespace, (0, "")), (size, key))
-        found = next((largest[name][1] for name, total in totals.items() if total > MAX_MEMBERS), "")
-        if not found:
-            self.selections.added = 0
-        return found
-
-    def _size(self, policy: Policy) -> int:
-        """Return how many pods the peers of a policy select, and once more for each port that is looked up by name."""
-        return sum(len(self.members(each)) * weight for each, weight in policy.weights.items())

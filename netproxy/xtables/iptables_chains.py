@@ -1,18 +1,18 @@
 """Fixed and shared chains of the iptables mode, and the jumps into them from the kernel's own chains.
 
 Beside upstream's: KUBE-FIREWALL drops packets from elsewhere to 127.0.0.0/8 and is in force before route_localnet is
-switched on (CVE-2020-8558). WHERRY-SERVICE-RANGE rejects what is addressed to a cluster IP that no Service has, which
-otherwise would leave the host through the default gateway; translated packets no longer carry such an address when they
-come by, and the node's own (cluster DNS) are local. WHERRY-POD-MASQ gives pods the node's address towards
-the world outside the cluster; WHERRY-POD-FORWARD lets pods through where the FORWARD policy is DROP (Docker).
-WHERRY-LOCAL-NODEPORTS counts who comes to node ports on 127.0.0.1 (packet_counters.py).
+switched on (CVE-2020-8558). WHERRY-SERVICE-RANGE rejects packets to a cluster IP that no Service has, which
+otherwise would leave the host through the default gateway; translated packets no longer have such a destination there, and
+the node's own addresses (cluster DNS) are local. WHERRY-POD-MASQ masquerades packets from pods to the outside of the
+cluster; WHERRY-POD-FORWARD accepts packets of pods if the FORWARD policy is DROP (Docker). WHERRY-LOCAL-NODEPORTS counts
+packets to node ports on 127.0.0.1 (packet_counters.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from netproxy.settings import StaticSettings
+from netproxy.settings import FixedChainSettings
 from netproxy.xtables import chain_names
 from netproxy.xtables.layout import Jump, Layout
 from netproxy.xtables.matches import Chain, address_match, comment
@@ -21,14 +21,14 @@ CANARY_TABLES = ("mangle", "nat", "filter")
 
 
 def jumps(family: int = 4) -> list[Jump]:
-    """Return the jumps, in the order in which each is put at its chain's head."""
+    """Return the jumps, in the order in which they are inserted at the heads of their chains."""
     new = "-m conntrack --ctstate NEW"
 
     def jump(table: str, chain: str, target: str, note: str, match: str = "") -> Jump:
         return Jump(table, chain, target, " ".join(filter(None, (match, comment(note), f"-j {target}"))))
 
     return [
-        # Put in first, so it stands last: pods are let through only after every refusal of ours was asked.
+        # Inserted first, so it is evaluated last: pods are accepted only after all of our rejecting rules.
         jump("filter", "FORWARD", chain_names.POD_FORWARD, "wherry pod traffic"),
         jump("filter", "INPUT", chain_names.EXTERNAL_SERVICES, "kubernetes externally-visible service portals", new),
         jump("filter", "FORWARD", chain_names.EXTERNAL_SERVICES, "kubernetes externally-visible service portals", new),
@@ -61,8 +61,8 @@ SHARED: Sequence[Chain] = (
 """Chains whose entries come from service ports; KUBE-SERVICES in nat also ends in fixed rules (see `tail`)."""
 
 
-def fixed(settings: StaticSettings) -> dict[Chain, tuple[str, ...]]:
-    """Return the chains whose rules depend on the configuration alone."""
+def fixed(settings: FixedChainSettings) -> dict[Chain, tuple[str, ...]]:
+    """Return the chains whose rules depend only on the configuration."""
     mark = settings.mark
     chains: dict[Chain, tuple[str, ...]] = {
         ("nat", chain_names.MARK_MASQ): (f"-j MARK --set-xmark {mark}/{mark}",),
@@ -98,12 +98,12 @@ def fixed(settings: StaticSettings) -> dict[Chain, tuple[str, ...]]:
     return chains
 
 
-def counts_localhost(settings: StaticSettings) -> bool:
+def counts_localhost(settings: FixedChainSettings) -> bool:
     """True if node ports are served on 127.0.0.1 as on all addresses, so that packets to them are counted."""
     return settings.family == 4 and settings.localhost_node_ports and not settings.node_port_cidrs
 
 
-def tail(settings: StaticSettings) -> dict[Chain, tuple[str, ...]]:
+def tail(settings: FixedChainSettings) -> dict[Chain, tuple[str, ...]]:
     """Return the rules that come last in shared chains, after all entries: those that lead to node ports."""
     note = "kubernetes service nodeports; NOTE: this must be the last rule in this chain"
     # A range names which of the node's own addresses serve node ports, never anybody else's.
@@ -134,7 +134,7 @@ def localnet_guard(family: int) -> tuple[str, ...]:
     )
 
 
-def pod_masquerade(settings: StaticSettings) -> list[str]:
+def pod_masquerade(settings: FixedChainSettings) -> list[str]:
     multicast = "224.0.0.0/4" if settings.family == 4 else "ff00::/8"
     random = "-j MASQUERADE --random-fully"
     rules: list[str] = []

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from netproxy.ipset import set_name
-from netproxy.settings import RuleSettings, StaticSettings
+from netproxy.settings import FixedChainSettings, RuleSettings
 from netproxy.xtables import chain_names, iptables_chains
 from netproxy.xtables.layout import Jump, Layout
 from netproxy.xtables.matches import Chain, comment
@@ -22,15 +22,15 @@ SOURCE_RANGES, FILTER, OUT_FILTER = "KUBE-SOURCE-RANGES-FIREWALL", "KUBE-IPVS-FI
 
 
 @dataclass(frozen=True, slots=True)
-class IPVSSettings(StaticSettings):
+class IPVSSettings(FixedChainSettings):
     """Settings of the fixed chains with those that identify pods' traffic."""
 
     rules: RuleSettings = RuleSettings()  # noqa: RUF009 - frozen
 
 
-def with_rules(settings: StaticSettings, rules: RuleSettings) -> IPVSSettings:
+def with_rules(settings: FixedChainSettings, rules: RuleSettings) -> IPVSSettings:
     """Return the settings of the fixed chains together with the rules' settings."""
-    given = {name: getattr(settings, name) for name in StaticSettings.__slots__}
+    given = {name: getattr(settings, name) for name in FixedChainSettings.__slots__}
     return IPVSSettings(**given, rules=rules)
 
 
@@ -59,13 +59,13 @@ def jumps(family: int = 4) -> list[Jump]:
     ]
 
 
-def fixed(given: StaticSettings) -> dict[Chain, tuple[str, ...]]:
+def fixed(given: FixedChainSettings) -> dict[Chain, tuple[str, ...]]:
     """Return every chain with its rules."""
     settings = given if isinstance(given, IPVSSettings) else with_rules(given, RuleSettings(family=given.family))
     family, common = settings.family, iptables_chains.fixed(settings)
     refuse = "icmp-port-unreachable" if family == 4 else "icmp6-port-unreachable"
 
-    def held(name: str, how: str, negated: bool = False) -> str:
+    def held(name: str, how: str, *, negated: bool = False) -> str:
         return f"-m set {'! ' if negated else ''}--match-set {set_name(name, family)} {how}"
 
     ways_in = ("KUBE-CLUSTER-IP", "KUBE-LOAD-BALANCER", "KUBE-EXTERNAL-IP", "KUBE-EXTERNAL-IP-LOCAL")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from netproxy.settings import StaticSettings
+from netproxy.settings import FixedChainSettings
 from netproxy.xtables.matches import Chain
 
 
@@ -25,6 +25,6 @@ class Layout:
 
     jumps: Callable[[int], list[Jump]]
     """By family."""
-    fixed: Callable[[StaticSettings], dict[Chain, tuple[str, ...]]]
+    fixed: Callable[[FixedChainSettings], dict[Chain, tuple[str, ...]]]
     shared: Sequence[Chain] = ()
-    tail: Callable[[StaticSettings], dict[Chain, tuple[str, ...]]] = lambda settings: {}
+    tail: Callable[[FixedChainSettings], dict[Chain, tuple[str, ...]]] = lambda settings: {}

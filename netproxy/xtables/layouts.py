@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from netproxy.settings import StaticSettings
+from netproxy.settings import FixedChainSettings
 from netproxy.xtables.iptables_chains import IPTABLES
 from netproxy.xtables.ipvs_chains import IPVS
 from netproxy.xtables.matches import Chain
@@ -16,5 +16,5 @@ def known_chains() -> set[Chain]:
         chain
         for layout in LAYOUTS
         for family in (4, 6)
-        for chain in (*layout.fixed(StaticSettings(family=family)), *layout.shared)
+        for chain in (*layout.fixed(FixedChainSettings(family=family)), *layout.shared)
     }

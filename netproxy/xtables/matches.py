@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterable
 
 Chain = tuple[str, str]
 """(table, chain)."""
@@ -19,14 +18,12 @@ def host_match(ip: str) -> str:
 
 def address_match(option: str, cidr: str) -> str:
     """Return "-s cidr " or "-d cidr "; iptables prints nothing for the whole address space."""
-    network = ipaddress.ip_network(cidr, strict=False)
-    return "" if network.prefixlen == 0 else f"{option} {network} "
+    return canonical_match(option, str(ipaddress.ip_network(cidr, strict=False)))
 
 
-def contains_any(cidrs: Iterable[str], addresses: Iterable[str]) -> bool:
-    """Return whether any of the ranges, of which there may be thousands, has any of the addresses."""
-    networks = [ipaddress.ip_network(cidr, strict=False) for cidr in cidrs]
-    return any(address in network for address in map(ipaddress.ip_address, addresses) for network in networks)
+def canonical_match(option: str, cidr: str) -> str:
+    """Do as `address_match` for a CIDR in canonical form."""
+    return "" if cidr.endswith("/0") else f"{option} {cidr} "
 
 
 def full_mask(family: int) -> str:

@@ -13,7 +13,7 @@ from kube.clock import Clock
 from netproxy import large_changes, metrics
 from netproxy.errors import WriteError
 from netproxy.reconciler import TextReconciler
-from netproxy.settings import StaticSettings
+from netproxy.settings import FixedChainSettings
 from netproxy.xtables import restore_text
 from netproxy.xtables.shadow import Shadow, cleanup_text
 from netproxy.xtables.writer import Writer
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 class ChainReconciler(TextReconciler):
-    """Brings the kernel to what a shadow says. Deltas are texts for iptables-restore."""
+    """Reconciles the kernel with a shadow. Deltas are texts for iptables-restore."""
 
     def __init__(self, writer: Writer, shadow: Shadow, clock: Clock, period: float) -> None:
         """`period` is the seconds between comparisons where the writer's fingerprint can miss a change."""
@@ -37,7 +37,7 @@ class ChainReconciler(TextReconciler):
         for table, count in restore_text.lines_by_table(delta).items():
             metrics.IPTABLES_LAST.labels(table, self._label).set(count)
 
-    async def set_static(self, settings: StaticSettings) -> None:
+    async def change_fixed_chains(self, settings: FixedChainSettings) -> None:
         """Change the settings of the fixed chains, and the chains with them."""
         if settings != self._shadow.settings:
             text = self._shadow.change_settings(settings)

@@ -1,7 +1,8 @@
 """Parses iptables-save's output, and builds and analyses the input of iptables-restore.
 
-iptables-restore takes each table in one transaction. nat goes before filter: a Service that gains its first endpoint is
-translated before the rule that rejects it goes, and one that loses its last falls from translation straight to a refusal.
+iptables-restore applies each table in one transaction. nat precedes filter: a Service that gets its first endpoint is
+translated before its reject rule is removed, and one that loses its last endpoint changes
+directly from translation to rejection.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from netproxy.settings import StaticSettings
+from netproxy.settings import FixedChainSettings
 from netproxy.xtables import chain_names
 from netproxy.xtables.iptables_chains import IPTABLES
 from netproxy.xtables.layout import Jump, Layout
@@ -20,8 +20,8 @@ from netproxy.xtables.matches import Chain
 from netproxy.xtables.restore_text import Batches, Tables
 
 MANY_DELETED = 100
-"""Rules of a shared chain from which on it is written anew: iptables-nft searches the chain for each that it deletes, so that
-5 000 of 5 000 take 40 s, and to write them anew half a second."""
+"""Rules of a shared chain from which on it is written again: iptables-nft searches the chain for each that it deletes, so that
+5 000 of 5 000 take 40 s, and to write them again half a second."""
 
 
 @dataclass(slots=True)
@@ -39,7 +39,7 @@ class Fragment:
 class Shadow:
     """The desired state: fixed chains, and a fragment a Service."""
 
-    def __init__(self, settings: StaticSettings, layout: Layout = IPTABLES) -> None:
+    def __init__(self, settings: FixedChainSettings, layout: Layout = IPTABLES) -> None:
         self.settings, self._layout = settings, layout
         self._fragments: dict[str, Fragment] = {}
         self.rule_counts: Counter[str] = Counter()
@@ -100,8 +100,8 @@ class Shadow:
                 batches[table].insert.append(f"-I {name} 1 {rule}")
         return batches.render()
 
-    def change_settings(self, settings: StaticSettings) -> str | None:
-        """Store new settings and return the text for the fixed chains that change; None where shared ones do."""
+    def change_settings(self, settings: FixedChainSettings) -> str | None:
+        """Store new settings and return the text for the fixed chains that change; None if shared ones do."""
         before, self.settings = self.settings, settings
         if self._layout.tail(before) != self._layout.tail(settings):
             return None

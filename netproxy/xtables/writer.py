@@ -2,7 +2,7 @@
 
 `RestoreWriter` pipes a delta into one `iptables-restore --noflush -w` (the -nft or -legacy flavour): one exec, one
 transaction a table. A change costs nf_tables the kernel's check of the jump graph; it costs legacy tables two copies of
-the whole table, out and in, whatever library asks for it (of 15 MB with 5 000 Services: 125 ms of 150), so there the
+the whole table, out and in, whatever library requests it (of 15 MB with 5 000 Services: 125 ms of 150), so there the
 rules of many endpoints are kept lean (balancing.py).
 
 `fingerprint` shows cheaply, without listing a rule, whether anybody has changed anything since: nf_tables counts its
@@ -38,7 +38,7 @@ class Writer(Protocol):
         ...
 
     def fingerprint(self) -> bytes:
-        """Return a value that changes when the tables do; b"" where none is available."""
+        """Return a value that changes when the tables do; b"" if none is available."""
         ...
 
     @property

@@ -5,13 +5,46 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 from tests.support.cluster import Cluster, cluster, eventually
 from tests.support.machines import Machines, machines
 
+SEVERAL = {
+    "test_control_planes",
+    "test_dual_stack",
+    "test_join",
+    "test_machines_network",
+    "test_node_failure",
+    "test_other_proxies",
+    "test_security_check_worker",
+    "test_storage",
+    "test_tasks_several_nodes",
+}
+"""Modules whose clusters have several machines, or are their own."""
+LAST = {"test_tasks"}
+"""Modules of the shared cluster that the worker runs that has finished first, on a shared cluster of its own if need be."""
 _numbers = itertools.count(1)
+
+
+class Clusters(LoadScopeScheduling):
+    """Scheduler that assigns the tests of the shared cluster to one worker and those of all other clusters to another.
+
+    Both wait most of the time, for instance until a node is given up, and clusters know nothing of each other.
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        module = Path(nodeid.partition("::")[0]).stem
+        return "several" if module in SEVERAL else "last" if module in LAST else "shared"
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Clusters:
+    return Clusters(config, log)
 
 
 @pytest.fixture(scope="session")

@@ -35,8 +35,8 @@ def proxy(cluster: Cluster) -> Iterator[str]:
 def test_every_group_version_is_registered_and_available(shared: Cluster) -> None:
     def available() -> bool:
         items = shared.get("apiservices")["items"]
-        said = {i["metadata"]["name"]: i.get("status", {}).get("conditions", [{}])[0].get("status") for i in items}
-        return {"v1.", "v1.apps", "v1.batch"} <= set(said) and set(said.values()) == {"True"}
+        output = {i["metadata"]["name"]: i.get("status", {}).get("conditions", [{}])[0].get("status") for i in items}
+        return {"v1.", "v1.apps", "v1.batch"} <= set(output) and set(output.values()) == {"True"}
 
     eventually(available, "all of them are available")
     listed = shared.kubectl("get", "flowschemas").stdout

@@ -99,22 +99,22 @@ def test_kubectl_shows_what_is_wrong_with_a_manifest(shared: Cluster, unchanged:
 
     good = pod("p")
     typo = json.loads(json.dumps(good).replace('"image"', '"imagge"'))
-    told = refused(yaml.safe_dump(typo))
-    assert 'strict decoding error: unknown field "spec.containers[0].imagge"' in told, told
+    reported = refused(yaml.safe_dump(typo))
+    assert 'strict decoding error: unknown field "spec.containers[0].imagge"' in reported, reported
     wrong = {**good, "metadata": {"name": "Not_Good"}}
     assert f'The Pod "Not_Good" is invalid: metadata.name: Invalid value: "Not_Good": {SUBDOMAIN}' in refused(
         yaml.safe_dump(wrong)
     )
     # A mapping value inside a value: kubectl's own parser refuses it. An unknown kind is refused by discovery.
     assert "error parsing STDIN" in refused("kind: Pod: x")
-    told = refused("apiVersion: example.com/v1\nkind: Boat\nmetadata: {name: wherry}\n")
-    assert 'no matches for kind "Boat" in version "example.com/v1"' in told
-    told = refused(yaml.safe_dump({**good, "spec": {}}))
-    assert "spec.containers: Required value" in told
+    reported = refused("apiVersion: example.com/v1\nkind: Boat\nmetadata: {name: wherry}\n")
+    assert 'no matches for kind "Boat" in version "example.com/v1"' in reported
+    reported = refused(yaml.safe_dump({**good, "spec": {}}))
+    assert "spec.containers: Required value" in reported
     both = yaml.safe_dump(pod("p", containers=[{"name": "UPPER"}], restartPolicy="Sometimes"))
-    told = refused(both)
-    assert 'spec.containers[0].name: Invalid value: "UPPER": a lowercase RFC 1123 label must consist of' in told
-    assert 'spec.restartPolicy: Unsupported value: "Sometimes": supported values:' in told
+    reported = refused(both)
+    assert 'spec.containers[0].name: Invalid value: "UPPER": a lowercase RFC 1123 label must consist of' in reported
+    assert 'spec.restartPolicy: Unsupported value: "Sometimes": supported values:' in reported
     missing = shared.kubectl("apply", "-n", "nonsuch", "-f", "-", input=yaml.safe_dump(good), check=False)
     assert 'Error from server (NotFound): error when creating "STDIN": namespaces "nonsuch" not found' in missing.stderr
 
@@ -303,7 +303,7 @@ def test_who_shows_a_wrong_token_is_not_let_in(shared: Cluster, unchanged: str) 
     assert done.stderr.endswith("error: You must be logged in to the server (Unauthorized)\n"), done.stderr
 
 
-def test_who_has_no_rights_is_told_which_are_missing(shared: Cluster, raw: Raw, unchanged: str) -> None:
+def test_a_user_without_permissions_gets_the_missing_ones(shared: Cluster, raw: Raw, unchanged: str) -> None:
     ns = unchanged.rpartition("/")[2]
     joe: dict[str, Any] = {"headers": {"Impersonate-User": "joe"}}
     answer = raw.post(f"{unchanged}/configmaps", config_map("a"), **joe)
@@ -340,13 +340,13 @@ def test_an_image_that_is_not_there_is_tried_again_and_again(shared: Cluster, ns
     eventually(lambda: reason().startswith("ErrImagePull: "), "ErrImagePull")
     eventually(lambda: reason().startswith(f'ImagePullBackOff: Back-off pulling image "{image}"'), "ImagePullBackOff")
 
-    def told() -> set[tuple[str, str, str]]:
+    def reported() -> set[tuple[str, str, str]]:
         found = {(e["type"], e["reason"], e["message"]) for e in events(shared, ns, "lost")}
         assert ("Normal", "BackOff", f'Back-off pulling image "{image}"') in found, found
         assert ("Warning", "Failed", "Error: ImagePullBackOff") in found, found
         return found
 
-    found = eventually(told, "the back-off's events")
+    found = eventually(reported, "the back-off's events")
     assert ("Normal", "Pulling", f'Pulling image "{image}"') in found
     assert ("Warning", "Failed", "Error: ErrImagePull") in found
     assert any(
@@ -377,7 +377,7 @@ def test_an_image_name_that_cannot_be_is_not_tried(shared: Cluster, ns: str) -> 
     assert "Pulling" not in {r for r, _ in found}
 
 
-def test_a_container_that_cannot_be_configured_or_started_says_why(shared: Cluster, ns: str) -> None:
+def test_a_container_that_cannot_be_configured_or_started_reports_the_reason(shared: Cluster, ns: str) -> None:
     missing = {"name": "A", "valueFrom": {"configMapKeyRef": {"name": "none", "key": "a"}}}
     containers = [{"name": "c", "image": BUSYBOX, "command": ["sleep", "1000"], "env": [missing]}]
     shared.kubectl("apply", "-n", ns, "-f", "-", input=json.dumps(pod("needs", containers=containers)))
@@ -390,8 +390,8 @@ def test_a_container_that_cannot_be_configured_or_started_says_why(shared: Clust
         return True
 
     eventually(waits, "CreateContainerConfigError")
-    told = ("Failed", 'Error: configmap "none" not found')
-    eventually(lambda: told in {(e["reason"], e["message"]) for e in events(shared, ns, "needs")}, "the event")
+    reported = ("Failed", 'Error: configmap "none" not found')
+    eventually(lambda: reported in {(e["reason"], e["message"]) for e in events(shared, ns, "needs")}, "the event")
 
     def crashed() -> bool:
         status = shared.get("pod", "cannot", "-n", ns)["status"]["containerStatuses"][0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import time
+from typing import Any
 
 from tests.support.cluster import BUSYBOX, Cluster, eventually
 from tests.support.pod_churn import batch, traces
@@ -24,10 +25,19 @@ def settled(cluster: Cluster) -> set[str]:
     return traces(cluster)
 
 
+def many() -> dict[str, Any]:
+    """Return a Deployment of pods that ignore SIGTERM and are killed at the end of their grace period, a short one."""
+    container = {"name": "c", "image": BUSYBOX, "command": ["sleep", "1000"]}
+    labels = {"app": "many"}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [container], "terminationGracePeriodSeconds": 2}}
+    spec = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "many"}, "spec": spec}
+
+
 def test_nothing_stays_of_pods_that_came_and_went(shared: Cluster, ns: str) -> None:
     before = settled(shared)
     shared.kubectl("create", "configmap", "words", "--from-literal=a=b", "-n", ns)
-    shared.kubectl("create", "deployment", "many", f"--image={BUSYBOX}", "-n", ns, "--", "sleep", "1000")
+    shared.kubectl("apply", "-n", ns, "-f", "-", input=json.dumps(many()))
     shared.kubectl("expose", "deployment", "many", "--port=80", "-n", ns)
     end, number = time.monotonic() + CHURN_SECONDS, 0
     while time.monotonic() < end or number < 3:
@@ -61,8 +71,8 @@ def test_many_kubectls_at_once_all_get_their_answers(shared: Cluster, ns: str) -
     try:
         running += [shared.host.popen(*shared.kubectl_argv(*kinds[n % len(kinds)](n))) for n in range(AT_ONCE)]
         for process in running:
-            said = process.communicate(timeout=200)[0]
-            assert process.returncode == 0, said
+            message = process.communicate(timeout=200)[0]
+            assert process.returncode == 0, message
     finally:
         for process in running:
             process.kill()

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from kube.json_object import Object
 from tests.support.cluster import BUSYBOX, NODE, WEB_IMAGE, Cluster, eventually
 from tests.support.kube import is_ready, pod_phase
 
-Object = dict[str, Any]
 MOUNT = [{"name": "v", "mountPath": "/v"}]
 
 
@@ -37,7 +37,7 @@ def ended(cluster: Cluster, ns: str, name: str) -> Object:
     return eventually(look, f"{name} ends", 90)
 
 
-def test_files_have_the_modes_and_the_group_that_were_asked_for(shared: Cluster, ns: str) -> None:
+def test_files_have_the_modes_and_the_group_that_were_requested(shared: Cluster, ns: str) -> None:
     show = "stat -L -c '%a %g' /v/FILE; cat /v/FILE"
     nobody = {"securityContext": {"runAsUser": 1000, "fsGroup": 1001}}
     items = [{"key": "k", "path": "p/q", "mode": 0o400}]

@@ -186,7 +186,7 @@ def serves(machine: Machine) -> bool:
     return machine.kubectl("get", "--raw", "/readyz", check=False).stdout == "ok"
 
 
-def test_a_member_that_is_cut_off_tells_nothing_stale_and_its_clients_go_on(made: tuple[Machines, Etcd]) -> None:
+def test_a_partitioned_member_serves_no_stale_reads_and_its_clients_use_others(made: tuple[Machines, Etcd]) -> None:
     machines, _ = made
     lead = leader(machines, machines.first)
     alone, by = [machine for machine in machines if machine is not lead]
@@ -197,9 +197,9 @@ def test_a_member_that_is_cut_off_tells_nothing_stale_and_its_clients_go_on(made
         try:
             by.kubectl("create", "configmap", "fresh")
             eventually(lambda: not serves(alone), "the server that is alone says that it is not ready")
-            asked = alone.kubectl("get", "configmap", "fresh", check=False)
-            assert asked.returncode != 0, "it cannot know of it"
-            assert "NotFound" not in asked.stderr, asked.stderr
+            requested = alone.kubectl("get", "configmap", "fresh", check=False)
+            assert requested.returncode != 0, "it cannot know of it"
+            assert "NotFound" not in requested.stderr, requested.stderr
             count = history.progress()
             eventually(lambda: history.progress() > count + 10, "writes go on, those of its clients too", 60)
         finally:

@@ -95,18 +95,18 @@ def test_a_claim_of_a_drivers_class_is_provisioned_attached_grown_and_gone(
     status = shared.get("node", NODE)["status"]
     assert status["volumesInUse"] == [f"kubernetes.io/csi/{NAME}^{volume}"]
 
-    def told(name: str, reason: str) -> bool:
+    def is_reported(name: str, reason: str) -> bool:
         return reason in [event["reason"] for event in events(shared, ns, name)]
 
-    eventually(lambda: told("web", "SuccessfulAttachVolume"), "the event of the attachment")
+    eventually(lambda: is_reported("web", "SuccessfulAttachVolume"), "the event of the attachment")
     assert calls_of(driver, "NodePublishVolume")[0]["volumeContext"]["csi.storage.k8s.io/pod.name"] == "web"
 
-    def figures() -> Any:
+    def volume_statistics() -> Any:
         pods = json.loads(shared.kubectl("get", "--raw", f"/api/v1/nodes/{NODE}/proxy/stats/summary").stdout)["pods"]
         found = next(p for p in pods if p["podRef"]["name"] == "web" and p["podRef"]["namespace"] == ns)
         return next((v for v in found.get("volume", []) if v.get("pvcRef", {}).get("name") == "data"), None)
 
-    used = eventually(figures, "the driver's figures are in the summary", 90)
+    used = eventually(volume_statistics, "the driver's statistics are in the summary", 90)
     assert used["name"] == "data" and used["pvcRef"]["namespace"] == ns
     assert (used["capacityBytes"], used["usedBytes"], used["inodesUsed"]) == (1 << 30, 3 << 20, 7)
 
@@ -120,7 +120,7 @@ def test_a_claim_of_a_drivers_class_is_provisioned_attached_grown_and_gone(
         "the claim has grown while its pod runs",
         120,
     )
-    eventually(lambda: told("data", "ExternalExpanding"), "the event of the growth")
+    eventually(lambda: is_reported("data", "ExternalExpanding"), "the event of the growth")
     eventually(lambda: not shared.get("pvc", "data", "-n", ns)["status"].get("conditions"), "nothing is left to do")
 
     # Another pod finds the data; the agent is killed in between.

@@ -94,8 +94,8 @@ async def test_a_claimed_device_is_in_its_pod_and_is_given_back(shared: Cluster,
 
         def shown() -> bool:
             (status,) = shared.get("pod", "player", "-n", ns)["status"]["containerStatuses"]
-            (told,) = status["allocatedResourcesStatus"]
-            return bool(told["name"] == "claim:card" and told["resources"][0]["health"] == "Unknown")
+            (reported,) = status["allocatedResourcesStatus"]
+            return bool(reported["name"] == "claim:card" and reported["resources"][0]["health"] == "Unknown")
 
         eventually(shown, "the status tells of the card's health")
         shared.kubectl("delete", "pod", "player", "-n", ns, "--now")

@@ -75,9 +75,9 @@ def test_both_families_reach_pods_on_the_other_machine(pair: Machines) -> None:
         resolvers = pair.kubectl("exec", name, "--", "cat", "/etc/resolv.conf").stdout
         for address in dns["clusterIPs"]:
             assert f"nameserver {address}\n" in resolvers
-            asked = ("exec", name, "--", "nslookup", "kubernetes.default.svc.cluster.local", address)
+            requested = ("exec", name, "--", "nslookup", "kubernetes.default.svc.cluster.local", address)
             eventually(
-                lambda a=asked: "10.96.0.1" in pair.kubectl(*a, check=False).stdout,  # type: ignore[misc]
+                lambda a=requested: "10.96.0.1" in pair.kubectl(*a, check=False).stdout,  # type: ignore[misc]
                 f"{name} is answered at {address}",
             )
     found = pair.get("service", "web")

@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import signal
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -97,6 +98,27 @@ def test_nobody_notices_the_end_of_all_daemons_at_once(shared: Cluster, address:
     assert after == transitions, "the pods were Ready the whole time, so the condition says the same moment"
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("daemon", DAEMONS)
+def test_no_container_restarts_for_a_daemon_that_stands_still_for_a_minute(
+    shared: Cluster, address: str, daemon: str
+) -> None:
+    before, pid = mine(shared), shared.pid(daemon)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        time.sleep(60)
+        # A node whose agent is silent is not ready, and its pods are no endpoints of Services then, as with upstream.
+        assert daemon == "agent" or re.fullmatch(ANSWER, shared.http(address))
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    works(shared, f"after-{daemon}-stood-still")
+    assert shared.pid(daemon) == pid, "nobody ended it"
+    assert mine(shared) == before
+    eventually(lambda: len(ready_pods(shared, NS, "app=web")) == 2, "the pods are ready")
+    eventually(lambda: node_is_ready(shared), "the node is ready")
+    eventually(lambda: re.fullmatch(ANSWER, shared.http(address)), "the Service answers")
+
+
 def test_what_happens_while_the_agent_is_away_is_done_after(shared: Cluster, address: str) -> None:
     del address
     for name in ("doomed", "dies"):
@@ -146,12 +168,12 @@ def test_a_node_runs_by_itself_while_the_server_is_away(shared: Cluster, address
     finally:
         os.kill(control, signal.SIGCONT)
 
-    def told() -> bool:
+    def is_reported() -> bool:
         status = shared.get("pod", "alone", "-n", NS)["status"]["containerStatuses"][0]
         assert status["restartCount"] >= 1, status
         return True
 
-    eventually(told, "the server hears of the restart")
+    eventually(is_reported, "the server hears of the restart")
     assert mine(shared) == before
     shared.kubectl("delete", "pod", "alone", "-n", NS, "--wait=false", "--grace-period=0", "--force")
 
@@ -251,17 +273,17 @@ def test_acknowledged_writes_survive_the_servers_death(shared: Cluster, ns: str)
     )
     writer = shared.host.popen("sh", "-c", script)
     assert writer.stdout is not None
-    told: list[tuple[str, str]] = []
+    results: list[tuple[str, str]] = []
     for line in writer.stdout:
         name, code = line.split()
-        told.append((name, code))
+        results.append((name, code))
         if (name, code) in (("w20", "201"), ("w90", "201"), ("w160", "201")):
             shared.kill("control")
     writer.wait()
     # 409 is the answer to a second try of a write that the server did and could not acknowledge any more.
-    assert {code for _, code in told} <= {"201", "000", "409", "429", "503"}, told
-    assert "000" in {code for _, code in told}, "the server was away in between"
-    acknowledged = [name for name, code in told if code in ("201", "409")]
+    assert {code for _, code in results} <= {"201", "000", "409", "429", "503"}, results
+    assert "000" in {code for _, code in results}, "the server was away in between"
+    acknowledged = [name for name, code in results if code in ("201", "409")]
     assert acknowledged == [f"w{i}" for i in range(1, 201)]
     eventually(lambda: shared.kubectl("get", "--raw", "/readyz", check=False).stdout == "ok", "the server is ready")
     kept = {item["metadata"]["name"]: item for item in shared.get("configmaps", "-n", ns)["items"]}

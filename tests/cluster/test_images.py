@@ -37,7 +37,7 @@ def reasons(cluster: Cluster, ns: str, name: str) -> list[str]:
     return [reason for reason, _ in story(cluster, ns, name)]
 
 
-def test_policies_decide_when_the_registry_is_asked(shared: Cluster, ns: str, public: Registry) -> None:
+def test_pull_policies_decide_when_the_registry_is_queried(shared: Cluster, ns: str, public: Registry) -> None:
     image = f"{public.host}/tools:1"
     present = (
         "Pulled",
@@ -49,7 +49,7 @@ def test_policies_decide_when_the_registry_is_asked(shared: Cluster, ns: str, pu
         wait_running(shared, ns, name)
         eventually(lambda: {"Scheduled", "Started"} <= set(reasons(shared, ns, name)), "the story's end")
         # The scheduler writes apart from the node: its event may come later than it was made.
-        return sorted(story(shared, ns, name), key=lambda told: told[0] != "Scheduled")
+        return sorted(story(shared, ns, name), key=lambda reported: reported[0] != "Scheduled")
 
     apply(shared, ns, pod("never", container(image=image, imagePullPolicy="Never")))
 
@@ -64,13 +64,13 @@ def test_policies_decide_when_the_registry_is_asked(shared: Cluster, ns: str, pu
     eventually(refused, "ErrImageNeverPull")
     assert "tools/manifests/1" not in re.sub(r".*(PUT|HEAD).*", "", public.requests)
 
-    told = run("first", "IfNotPresent")
-    assert [reason for reason, _ in told] == ["Scheduled", "Pulling", "Pulled", "Created", "Started"]
-    assert told[1][1] == f'Pulling image "{image}"'
+    reported = run("first", "IfNotPresent")
+    assert [reason for reason, _ in reported] == ["Scheduled", "Pulling", "Pulled", "Created", "Started"]
+    assert reported[1][1] == f'Pulling image "{image}"'
     pulled = (
         rf'Successfully pulled image "{image}" in [\d.]+m?s \([\d.]+m?s including waiting\)\. Image size: \d+ bytes\.'
     )
-    assert re.fullmatch(pulled, told[2][1]), told[2]
+    assert re.fullmatch(pulled, reported[2][1]), reported[2]
     assert present in run("second", "IfNotPresent")
     assert "Pulling" not in reasons(shared, ns, "second")
     always = run("third", "Always")
@@ -155,13 +155,13 @@ def test_credentials_come_from_pull_secrets_of_the_pod_or_its_account(
         "-n",
         ns,
     )
-    asked = container(image=image, imagePullPolicy="Always")
+    requested = container(image=image, imagePullPolicy="Always")
     apply(
         shared,
         ns,
-        pod("without", asked),
-        pod("with-bad", asked, imagePullSecrets=[{"name": "bad"}]),
-        pod("with-none", asked, imagePullSecrets=[{"name": "nonsuch"}]),
+        pod("without", requested),
+        pod("with-bad", requested, imagePullSecrets=[{"name": "bad"}]),
+        pod("with-none", requested, imagePullSecrets=[{"name": "nonsuch"}]),
     )
 
     def refused(name: str) -> bool:
@@ -177,7 +177,7 @@ def test_credentials_come_from_pull_secrets_of_the_pod_or_its_account(
         "Unable to retrieve some image pull secrets (nonsuch); attempting to pull the image may not succeed.",
     )
     eventually(lambda: missing in story(shared, ns, "with-none"), "the secret that is not there is named")
-    apply(shared, ns, pod("with-good", asked, imagePullSecrets=[{"name": "bad"}, {"name": "good"}]))
+    apply(shared, ns, pod("with-good", requested, imagePullSecrets=[{"name": "bad"}, {"name": "good"}]))
     wait_running(shared, ns, "with-good")
     eventually(
         lambda: any(m.startswith(f'Successfully pulled image "{image}"') for _, m in story(shared, ns, "with-good")),
@@ -185,12 +185,12 @@ def test_credentials_come_from_pull_secrets_of_the_pod_or_its_account(
     )
     patch = '{"imagePullSecrets":[{"name":"good"}]}'
     shared.kubectl("patch", "serviceaccount", "default", "-n", ns, "-p", patch)
-    apply(shared, ns, pod("by-account", asked))
+    apply(shared, ns, pod("by-account", requested))
     wait_running(shared, ns, "by-account")
     assert shared.get("pod", "by-account", "-n", ns)["spec"]["imagePullSecrets"] == [{"name": "good"}]
 
 
-def test_a_mirror_is_asked_in_a_registrys_place(shared: Cluster, ns: str, public: Registry) -> None:
+def test_images_are_pulled_from_a_mirror_instead_of_its_registry(shared: Cluster, ns: str, public: Registry) -> None:
     public.push(images.busybox_of(public.host, "team/tools:1"))
     shared.up("--registry-mirror", f"registry.example=http://{public.host}")
     apply(shared, ns, pod("mirrored", container(image="registry.example/team/tools:1", imagePullPolicy="Always")))

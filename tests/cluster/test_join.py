@@ -96,10 +96,12 @@ def test_a_joined_machine_shows_its_state_stops_and_starts_again(three: Machines
 @pytest.mark.parametrize(
     "command", [("token", "create"), ("token", "list"), ("kubeconfig",), ("snapshot", "save"), ("snapshot", "list")]
 )
-def test_what_needs_the_control_plane_says_so_on_a_worker(three: Machines, command: tuple[str, ...]) -> None:
+def test_commands_that_need_the_control_plane_fail_on_a_worker_with_the_reason(
+    three: Machines, command: tuple[str, ...]
+) -> None:
     done = three[1].wherry(*command, check=False)
-    said = f"wherry: this machine is a worker of the cluster at https://{three.first.host.address}:6443"
-    assert done.returncode == 1 and done.stderr.startswith(said), done.stderr
+    message = f"wherry: this machine is a worker of the cluster at https://{three.first.host.address}:6443"
+    assert done.returncode == 1 and done.stderr.startswith(message), done.stderr
 
 
 def test_a_machine_that_is_a_node_does_not_join_again(three: Machines) -> None:
@@ -128,14 +130,14 @@ def refused(machine: Machine, three: Machines, **changes: str) -> subprocess.Com
 def interrupt_join(machine: Machine, three: Machines) -> None:
     """Press Ctrl-C while the daemons are being started; again where it came too late."""
     for _ in range(5):
-        status, said = _interrupted(machine, three)
+        status, message = _interrupted(machine, three)
         # It may have got as far as to be a node.
         if status == 0:
             machine.wherry("reset", "--yes")
         three.kubectl("delete", "node", machine.node, "--ignore-not-found")
         if status != 0:
             break
-    assert status == 130 and "what was installed is taken away again" in said, said
+    assert status == 130 and "what was installed is taken away again" in message, message
 
 
 def _interrupted(machine: Machine, three: Machines) -> tuple[int, str]:
@@ -148,10 +150,10 @@ def _interrupted(machine: Machine, three: Machines) -> tuple[int, str]:
         plan = machine.layout.run / "daemons.json"
         eventually(plan.exists, "the daemons are being started", every=0.01)
         running.send_signal(signal.SIGINT)
-        said, _ = running.communicate(timeout=120)
+        message, _ = running.communicate(timeout=120)
     finally:
         running.kill()
-    return running.returncode, said
+    return running.returncode, message
 
 
 def test_a_node_is_drained_deleted_reset_refused_and_joins_again_under_its_name(three: Machines, ns3: str) -> None:
@@ -174,7 +176,7 @@ def test_a_node_is_drained_deleted_reset_refused_and_joins_again_under_its_name(
     assert "there is no cluster" in second.wherry("status", check=False).stderr
 
     eventually(lambda: short not in first.wherry("token", "list").stdout, "an expired token is deleted")
-    for changes, said in (
+    for changes, message in (
         ({"token": short}, f"the cluster does not know the token {short[:6]}, or it has expired"),
         ({"token": three.token[:-1] + ("0" if three.token[-1] != "0" else "1")}, "the token's second half is wrong"),
         ({"token": "ABC"}, "--token: a token is 6 letters or digits, a dot and 16"),
@@ -184,7 +186,7 @@ def test_a_node_is_drained_deleted_reset_refused_and_joins_again_under_its_name(
     ):
         done = refused(second, three, **changes)
         errors = [line for line in done.stderr.splitlines() if line.startswith("wherry: ")]
-        assert len(errors) == 1 and said in errors[0], done.stderr
+        assert len(errors) == 1 and message in errors[0], done.stderr
         assert leftovers.files(second) == []
     interrupt_join(second, three)
     leftovers.assert_nothing_left(second)

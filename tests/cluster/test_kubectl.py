@@ -25,7 +25,7 @@ def sleeper(
     wait_phase(cluster, ns, name, "Running")
 
 
-def test_the_server_says_its_version_and_health(shared: Cluster) -> None:
+def test_the_server_reports_its_version_and_health(shared: Cluster) -> None:
     version = json.loads(shared.kubectl("version", "-o", "json").stdout)["serverVersion"]
     assert (version["major"], version["minor"]) == ("1", "36")
     assert version["gitVersion"].startswith("v1.36.")
@@ -64,12 +64,12 @@ def test_api_resources_and_explain_describe_what_is_served(shared: Cluster) -> N
     assert "progressDeadlineSeconds\t<integer>" in recursive
 
 
-def test_describe_tells_of_pod_node_and_service(shared: Cluster, ns: str) -> None:
+def test_describe_shows_pod_node_and_service(shared: Cluster, ns: str) -> None:
     address = web(shared, ns, 1)
     pod = ready_pods(shared, ns, "app=web")[0]
     name, ip = pod["metadata"]["name"], pod["status"]["podIP"]
 
-    def told(what: tuple[str, ...], *lines: str) -> bool:
+    def is_described(what: tuple[str, ...], *lines: str) -> bool:
         described = shared.kubectl("describe", *what).stdout
         for line in lines:
             assert re.search(line, described), f"{line} not in\n{described}"
@@ -84,12 +84,14 @@ def test_describe_tells_of_pod_node_and_service(shared: Cluster, ns: str) -> Non
         r"Normal +Scheduled +\S+ +default-scheduler +Successfully assigned ",
         r"Normal +Started +\S+ +kubelet +",
     )
-    eventually(lambda: told(("pod", name, "-n", ns), *wanted), "the pod is described with its events")
-    told(
+    eventually(lambda: is_described(("pod", name, "-n", ns), *wanted), "the pod is described with its events")
+    is_described(
         ("node", NODE), "KubeletReady", r"PodCIDR: +10\.244\.", "Container Runtime Version: +containerd://", f"{name} "
     )
     wanted = (rf"IP: +{address}", rf"Endpoints: +{ip}:80")
-    eventually(lambda: told(("service", "web", "-n", ns), *wanted), "the Service is described with its endpoints")
+    eventually(
+        lambda: is_described(("service", "web", "-n", ns), *wanted), "the Service is described with its endpoints"
+    )
 
 
 def test_logs_follow_previous_and_tail(shared: Cluster, ns: str) -> None:
@@ -186,13 +188,13 @@ def test_port_forward_and_cp_and_attach(shared: Cluster, ns: str, tmp_path: obje
         process.wait()
 
 
-def test_what_a_short_command_says_is_seen_although_it_ends_before_the_attach(shared: Cluster, ns: str) -> None:
+def test_the_output_of_a_short_command_is_shown_although_it_ends_before_the_attach(shared: Cluster, ns: str) -> None:
     for number in range(3):
-        said = shared.kubectl(
+        output = shared.kubectl(
             *("run", f"short-{number}", "-n", ns, "-i", "--rm", "--restart=Never", f"--image={BUSYBOX}"),
             *("--", "echo", f"said {number}"),
         ).stdout
-        assert f"said {number}\n" in said
+        assert f"said {number}\n" in output
     ended = shared.kubectl(
         *("run", "fails", "-n", ns, "-i", "--rm", "--restart=Never", f"--image={BUSYBOX}", "--", "sh", "-c", "exit 5"),
         check=False,
@@ -212,12 +214,12 @@ def test_watches_print_changes_as_they_come(shared: Cluster, ns: str) -> None:
     nowhere = {"spec": {"nodeSelector": {"nobody": "has"}}}
     with (
         Following(shared, "get", "pods", "-w", "-n", ns) as pods,
-        Following(shared, "get", "events", "--watch", "-n", ns) as told,
+        Following(shared, "get", "events", "--watch", "-n", ns) as watched_events,
     ):
         # kubectl says nothing when a watch is open: it is when something of its namespace is shown.
         shared.kubectl("run", "first", f"--image={WEB_IMAGE}", "-n", ns, f"--overrides={json.dumps(nowhere)}")
         pods.until(lambda text: "first " in text, "the watch of pods is open")
-        told.until(lambda text: "FailedScheduling" in text, "the watch of events is open")
+        watched_events.until(lambda text: "FailedScheduling" in text, "the watch of events is open")
         shared.kubectl("run", "one", f"--image={WEB_IMAGE}", "-n", ns)
         pods.until(lambda text: re.search(r"^one +1/1 +Running ", text, re.M), "the pod runs")
         shared.kubectl("delete", "pod", "one", "-n", ns)
@@ -227,7 +229,7 @@ def test_watches_print_changes_as_they_come(shared: Cluster, ns: str) -> None:
             found: list[str] = re.findall(r" (Scheduled|Pulled|Created|Started|Killing) +pod/one ", text)
             return found if len(found) >= 5 else None
 
-        reasons = told.until(story, "five events about the pod")
+        reasons = watched_events.until(story, "five events about the pod")
     statuses = re.findall(r"^one +\d/1 +(\S+) ", pods.text, re.M)
     assert statuses[0] == "Pending" and "ContainerCreating" in statuses
     # The scheduler writes apart from the node.
@@ -235,7 +237,7 @@ def test_watches_print_changes_as_they_come(shared: Cluster, ns: str) -> None:
     assert [reason for reason in reasons if reason != "Scheduled"] == ["Pulled", "Created", "Started", "Killing"]
 
 
-def test_run_label_annotate_edit_and_patch_change_what_they_say(shared: Cluster, ns: str) -> None:
+def test_run_label_annotate_edit_and_patch_change_their_object(shared: Cluster, ns: str) -> None:
     shared.kubectl("create", "configmap", "settings", "--from-literal=a=1", "-n", ns)
     shared.kubectl("label", "configmap", "settings", "tier=front", "-n", ns)
     shared.kubectl("annotate", "configmap", "settings", "note=hello there", "-n", ns)
@@ -331,7 +333,7 @@ def test_output_forms_agree(shared: Cluster, ns: str) -> None:
     assert re.search(r"^pair +Opaque +1 +\d+s$", shared.kubectl("get", "secrets", "-n", ns).stdout, re.M)
 
 
-def test_events_tell_the_story_of_a_deployment(shared: Cluster, ns: str) -> None:
+def test_events_report_the_steps_of_a_deployment(shared: Cluster, ns: str) -> None:
     web(shared, ns, 1)
     pod = ready_pods(shared, ns, "app=web")[0]["metadata"]["name"]
     replicaset = pod.rpartition("-")[0]
@@ -365,15 +367,15 @@ def test_events_tell_the_story_of_a_deployment(shared: Cluster, ns: str) -> None
     assert {e["source"]["host"] for e in story[1:]} == {NODE}  # type: ignore[index]
 
 
-def test_a_pod_that_fits_nowhere_says_why(shared: Cluster, ns: str) -> None:
+def test_an_unschedulable_pod_reports_the_reason(shared: Cluster, ns: str) -> None:
     overrides = {"spec": {"containers": [{"name": "big", "image": BUSYBOX, "resources": {"requests": {"cpu": "500"}}}]}}
     shared.kubectl("run", "big", f"--image={BUSYBOX}", "-n", ns, f"--overrides={json.dumps(overrides)}")
 
-    def told() -> str | None:
+    def scheduling_failure() -> str | None:
         found = [e["message"] for e in events(shared, ns, "big") if e["reason"] == "FailedScheduling"]
         return found[0] if found else None
 
-    message = eventually(told, "a FailedScheduling event")
+    message = eventually(scheduling_failure, "a FailedScheduling event")
     assert message.startswith("0/1 nodes are available: 1 Insufficient cpu. "), message
 
     def noted() -> bool:

@@ -61,4 +61,4 @@ def test_pods_and_nodes_are_debugged_and_files_copied(shared: Cluster, ns: str, 
     def measured() -> bool:
         return "box" in shared.kubectl("top", "pods", "-n", ns, "--containers", check=False).stdout
 
-    eventually(measured, "figures of the pod", 60)
+    eventually(measured, "metrics of the pod", 60)

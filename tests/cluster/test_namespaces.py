@@ -51,7 +51,7 @@ def test_a_finalizer_holds_an_object_and_its_namespace(shared: Cluster) -> None:
     assert (found["deletionGracePeriodSeconds"], found["finalizers"]) == (0, ["wherry.test/hold"])
     shared.kubectl("delete", "namespace", ns, "--wait=false")
 
-    def told() -> bool:
+    def reported() -> bool:
         status = shared.get("namespace", ns)
         remaining = condition(status, "NamespaceFinalizersRemaining")
         assert remaining.get("status") == "True", status["status"]
@@ -62,7 +62,7 @@ def test_a_finalizer_holds_an_object_and_its_namespace(shared: Cluster) -> None:
         assert content["message"] == "Some resources are remaining: configmaps. has 1 resource instances"
         return True
 
-    eventually(told, "the namespace says what holds it")
+    eventually(reported, "the namespace says what holds it")
     more = '[{"op":"add","path":"/metadata/finalizers/-","value":"wherry.test/more"}]'
     refused = shared.kubectl("patch", "configmap", "held", "-n", ns, "--type=json", "-p", more, check=False)
     assert "Forbidden: no new finalizers can be added if the object is being deleted" in refused.stderr
@@ -70,7 +70,7 @@ def test_a_finalizer_holds_an_object_and_its_namespace(shared: Cluster) -> None:
     shared.kubectl("wait", "--for=delete", f"namespace/{ns}", "--timeout=120s")
 
 
-def test_owners_take_their_dependents_along_unless_told_to_orphan_them(shared: Cluster, ns: str) -> None:
+def test_dependents_are_deleted_with_their_owner_unless_orphaned(shared: Cluster, ns: str) -> None:
     web(shared, ns, 2)
     shared.kubectl("delete", "deployment", "web", "-n", ns)
     eventually(lambda: shared.get("rs,pods", "-n", ns)["items"] == [], "its sets and pods go too")
@@ -176,8 +176,8 @@ def test_a_budget_refuses_evictions_and_a_drain_waits_for_it(shared: Cluster, ns
 
 def test_waiting_for_what_happens(shared: Cluster, ns: str) -> None:
     shared.kubectl("create", "deployment", "web", f"--image={WEB_IMAGE}", "--replicas=2", "-n", ns)
-    told = shared.kubectl("wait", "--for=condition=Available", "deployment/web", "-n", ns, "--timeout=120s").stdout
-    assert told == "deployment.apps/web condition met\n"
+    reported = shared.kubectl("wait", "--for=condition=Available", "deployment/web", "-n", ns, "--timeout=120s").stdout
+    assert reported == "deployment.apps/web condition met\n"
     path = "--for=jsonpath={.status.readyReplicas}=2"
     assert "condition met" in shared.kubectl("wait", path, "deployment/web", "-n", ns, "--timeout=120s").stdout
     late = shared.kubectl("wait", "--for=condition=Complete", "deployment/web", "-n", ns, "--timeout=1s", check=False)

@@ -59,8 +59,8 @@ def test_a_pod_reaches_nobody_from_its_first_moment_where_nothing_may_leave(shar
     apply(shared, ns, *quiet, pod("loud", container(attempts(30)), restartPolicy="Never"))
     for name in (*names, "loud"):
         wait_terminated(shared, ns, name)
-    told = {name: [line for line in logs(shared, ns, name).splitlines() if line.startswith("re")] for name in names}
-    assert told == {name: ["resolved"] for name in names}
+    reported = {name: [line for line in logs(shared, ns, name).splitlines() if line.startswith("re")] for name in names}
+    assert reported == {name: ["resolved"] for name in names}
     assert logs(shared, ns, "loud").splitlines() == ["reached"] * 3 + ["resolved"]
 
 
@@ -124,7 +124,7 @@ def test_not_even_a_pods_first_packet_bears_a_borrowed_address(shared: Cluster, 
     apply(shared, ns, *(pod(name, quick, restartPolicy="Never") for name in names))
     for name in names:
         wait_terminated(shared, ns, name)
-    told = {
+    reported = {
         name: [line for line in logs(shared, ns, name).splitlines() if line in ("reached", "done")] for name in names
     }
-    assert told == {name: ["done"] for name in names}
+    assert reported == {name: ["done"] for name in names}

@@ -26,10 +26,10 @@ def test_another_proxy_takes_wherrys_place_and_gives_it_back(own: Cluster) -> No
     address = web(own, "x", 1)
     asking_pod(own, "asking")
 
-    said = own.up("--proxy", "upstream")
+    message = own.up("--proxy", "upstream")
     configuration = own.prefix / "etc/wherry/kube-proxy.yaml"
-    assert f"kube-proxy --config={configuration}" in said
-    assert str(own.prefix / "etc/wherry/netproxy.kubeconfig") in said
+    assert f"kube-proxy --config={configuration}" in message
+    assert str(own.prefix / "etc/wherry/netproxy.kubeconfig") in message
     shown = own.wherry("status").stdout
     assert "netproxy" not in shown and "dns " in shown
     assert "KUBE-SVC" not in own.host.run("iptables-save").stdout

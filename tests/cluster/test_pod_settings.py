@@ -24,7 +24,7 @@ SHARED: dict[str, Any] = {"volumeMounts": [{"name": "shared", "mountPath": "/sha
 EMPTY: dict[str, Any] = {"volumes": [{"name": "shared", "emptyDir": {}}]}
 
 
-def test_the_environment_holds_what_was_asked_for(shared: Cluster, ns: str) -> None:
+def test_the_environment_holds_what_was_requested(shared: Cluster, ns: str) -> None:
     shared.kubectl("create", "configmap", "settings", "--from-literal=COLOUR=blue", "--from-literal=K=v", "-n", ns)
     shared.kubectl("create", "secret", "generic", "keys", "--from-literal=PIN=1234", "-n", ns)
     shared.kubectl("create", "service", "clusterip", "data-base", "--tcp=5432", "-n", ns)
@@ -186,7 +186,7 @@ def test_security_contexts_are_enforced(shared: Cluster, ns: str) -> None:
     eventually(refused, "root is refused")
 
 
-def test_pods_share_the_hosts_network_and_their_own_processes_when_asked(shared: Cluster, ns: str) -> None:
+def test_pods_may_share_the_hosts_network_and_a_process_namespace(shared: Cluster, ns: str) -> None:
     serve = "mkdir /www; echo host > /www/index.html; exec httpd -f -p 18181 -h /www"
     port: dict[str, Any] = {"ports": [{"containerPort": 80, "hostPort": 18182}]}
     inner = "mkdir -p /www; echo mapped > /www/index.html; exec httpd -f -p 80 -h /www"

@@ -25,7 +25,7 @@ SHARED: dict[str, Any] = {"volumeMounts": [{"name": "shared", "mountPath": "/sha
 EMPTY: dict[str, Any] = {"volumes": [{"name": "shared", "emptyDir": {}}]}
 
 
-def told(cluster: Cluster, ns: str, name: str) -> set[tuple[str, str]]:
+def reported(cluster: Cluster, ns: str, name: str) -> set[tuple[str, str]]:
     return {(e["reason"], e["message"]) for e in events(cluster, ns, name)}
 
 
@@ -122,7 +122,7 @@ def test_restart_policies_decide_what_follows_an_exit(shared: Cluster, ns: str) 
         assert waiting["message"] == f"back-off {delay} restarting failed container=c pod={name}_{ns}({uid})"
         assert found["status"]["phase"] == "Running"
         message = f"Back-off restarting failed container c in pod {name}_{ns}({uid})"
-        assert ("BackOff", message) in told(shared, ns, name)
+        assert ("BackOff", message) in reported(shared, ns, name)
         return True
 
     for name in ("failure-bad", "always-good"):
@@ -166,7 +166,7 @@ def test_hooks_run_after_the_start_and_before_the_stop(shared: Cluster, ns: str)
     assert (folder / "seen").read_text() == "stopping\n", "the hook had ended when SIGTERM came"
 
     def failed() -> bool:
-        found = told(shared, ns, "unlucky")
+        found = reported(shared, ns, "unlucky")
         assert any(reason == "FailedPostStartHook" for reason, _ in found), found
         assert ("Killing", "FailedPostStartHook") in found, found
         return True
@@ -207,7 +207,7 @@ def test_a_pod_gets_its_grace_and_then_the_end(shared: Cluster, ns: str) -> None
         shared.kubectl("delete", "pod", "stubborn", "polite", "-n", ns)
         assert watch.until(ends, "both have ended") == {"stubborn": 137, "polite": 3}
     for name in ("stubborn", "polite"):
-        eventually(lambda n=name: ("Killing", "Stopping container c") in told(shared, ns, n), "the event")  # type: ignore[misc]
+        eventually(lambda n=name: ("Killing", "Stopping container c") in reported(shared, ns, n), "the event")  # type: ignore[misc]
 
 
 def test_the_last_words_of_a_container_are_kept(shared: Cluster, ns: str) -> None:
@@ -251,7 +251,7 @@ def test_limits_of_memory_and_time_end_a_pod(shared: Cluster, ns: str) -> None:
     eventually(
         lambda: (
             ("DeadlineExceeded", "Pod was active on the node longer than the specified deadline")
-            in told(shared, ns, "slow")
+            in reported(shared, ns, "slow")
         ),
         "the event",
     )

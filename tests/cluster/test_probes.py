@@ -91,7 +91,7 @@ def test_readiness_takes_a_pod_out_of_its_service_and_puts_it_back(shared: Clust
     assert status_of(shared, ns, "one")["restartCount"] == 0
 
 
-def test_liveness_restarts_a_container_and_says_so(shared: Cluster, ns: str) -> None:
+def test_a_liveness_failure_restarts_a_container_and_emits_an_event(shared: Cluster, ns: str) -> None:
     http: dict[str, Any] = {
         "httpGet": {"path": "/cgi-bin/who", "port": "http", "httpHeaders": [{"name": "X-Who", "value": "me"}]}
     }
@@ -119,20 +119,20 @@ def test_liveness_restarts_a_container_and_says_so(shared: Cluster, ns: str) -> 
     shared.kubectl("exec", "http", "-n", ns, "--", "rm", "/tmp/www/cgi-bin/who")
     execute(shared, ns, "exec", "rm /tmp/good")
     execute(shared, ns, "tcp", "kill $(cat /pid)")
-    for name, which, told in (
+    for name, which, reported in (
         ("http", "web", "Liveness probe failed: HTTP probe failed with statuscode: 404"),
         ("exec", "c", "Liveness probe failed: cat: can't open '/tmp/good': No such file or directory"),
         ("tcp", "c", r"Liveness probe failed: dial tcp [\d.]+:80: connect: connection refused$"),
     ):
         eventually(lambda n=name, w=which: status_of(shared, ns, n, w)["restartCount"] >= 1, f"{name} restarts")  # type: ignore[misc]
 
-        def said(name: str = name, which: str = which, told: str = told) -> bool:
+        def is_reported(name: str = name, which: str = which, reported: str = reported) -> bool:
             unhealthy = messages(shared, ns, name, "Unhealthy")
-            assert any(re.match(told, message) for message in unhealthy), unhealthy
+            assert any(re.match(reported, message) for message in unhealthy), unhealthy
             killing = messages(shared, ns, name, "Killing")
             return f"Container {which} failed liveness probe, will be restarted" in killing
 
-        eventually(said, f"the events tell why {name} is restarted")
+        eventually(is_reported, f"the events tell why {name} is restarted")
 
 
 def test_a_startup_probe_holds_the_others(shared: Cluster, ns: str) -> None:
@@ -178,7 +178,7 @@ def health(shared: Cluster, tmp_path: Path) -> Iterator[Path]:
         process.wait()
 
 
-def test_a_grpc_probe_asks_the_health_service(shared: Cluster, ns: str, health: Path) -> None:
+def test_a_grpc_probe_calls_the_health_service(shared: Cluster, ns: str, health: Path) -> None:
     asks: dict[str, Any] = {"grpc": {"port": GRPC_PORT, "service": "web"}}
     unknown: dict[str, Any] = {"grpc": {"port": GRPC_PORT, "service": "other"}}
     apply(
@@ -203,10 +203,10 @@ def test_a_probe_that_hangs_times_out(shared: Cluster, ns: str) -> None:
     hangs = probe(exec={"command": ["sleep", "60"]}, timeoutSeconds=1)
     apply(shared, ns, pod("hangs", container(readinessProbe=hangs)))
 
-    def told() -> bool:
+    def reported() -> bool:
         found = messages(shared, ns, "hangs", "Unhealthy")
         assert any("timed out" in m for m in found), found
         return True
 
-    eventually(told, "the time-out's event")
+    eventually(reported, "the time-out's event")
     assert not is_ready(shared.get("pod", "hangs", "-n", ns))

@@ -57,7 +57,7 @@ def test_nobody_is_let_in_but_for_health(shared: Cluster, admin: Raw) -> None:
     assert admin.get("/api/v1/namespaces/sneaked").code == 404
 
 
-def test_the_kubelets_port_asks_who_and_what_for(shared: Cluster, ns: str, admin: Raw, node: Raw) -> None:
+def test_the_kubelets_port_authenticates_and_authorizes(shared: Cluster, ns: str, admin: Raw, node: Raw) -> None:
     apply(shared, ns, pod("box"))
     wait_running(shared, ns, "box")
     anonymous = Raw(shared, anonymous=True)
@@ -173,7 +173,7 @@ def test_keys_and_kubeconfigs_are_for_root_alone(shared: Cluster) -> None:
 
 
 def _shut(path: Path, top: Path) -> bool:
-    """Tell whether a folder above keeps everybody else out."""
+    """Return whether a folder above keeps everybody else out."""
     return any(
         not stat.S_IMODE(each.stat().st_mode) & 0o077 for each in path.parents if each != top and top in each.parents
     )

@@ -25,7 +25,7 @@ def names(cluster: Cluster, ns: str) -> set[str]:
     return {p["metadata"]["name"] for p in ready_pods(cluster, ns, "app=web")}
 
 
-def test_a_client_stays_with_one_pod_when_asked_to(shared: Cluster, ns: str) -> None:
+def test_a_client_stays_with_one_pod_with_session_affinity(shared: Cluster, ns: str) -> None:
     address = web(shared, ns, 3)
     eventually(lambda: answers(shared, address) == names(shared, ns), "all answer")
     shared.kubectl("patch", "service", "web", "-n", ns, "-p", '{"spec":{"sessionAffinity":"ClientIP"}}')

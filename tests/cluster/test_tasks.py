@@ -1,4 +1,4 @@
-"""The pages of docs/tasks/, typed as they stand."""
+"""The pages of docs/tasks/, typed as they stand; test_tasks_several_nodes.py has those for several nodes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import pytest
 
 from tests.support import images
 from tests.support.cluster import Cluster
-from tests.support.machines import Machines
 from tests.support.pages import Shell, walk
 
 PAGES = Path(__file__).resolve().parents[2] / "docs" / "tasks"
@@ -35,18 +34,6 @@ def one(shared: Cluster) -> Cluster:
     return shared
 
 
-@pytest.fixture(scope="module")
-def several(three: Machines) -> Machines:
-    for machine in three:
-        machine.load(*(images.busybox(name) for name in NAMES))
-    return three
-
-
 @pytest.mark.parametrize("page", ONE_NODE)
 def test_a_page_shows_what_comes(one: Cluster, ns: str, tmp_path: Path, page: str) -> None:
     follow(page, one, ns, tmp_path)
-
-
-@pytest.mark.parametrize("page", SEVERAL_NODES)
-def test_a_page_for_several_nodes_shows_what_comes(several: Machines, ns3: str, tmp_path: Path, page: str) -> None:
-    follow(page, several.first, ns3, tmp_path)

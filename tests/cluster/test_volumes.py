@@ -216,9 +216,9 @@ def test_sub_paths_and_read_only_mounts(shared: Cluster, ns: str) -> None:
         ),
         pod("escapes", container("cat /sub/file", **escaping), restartPolicy="Never", volumes=volumes),
     )
-    for name, said in (("sub", "inside\n"), ("one", "inside\n"), ("expr", ""), ("readonly", "Read-only\n")):
+    for name, output in (("sub", "inside\n"), ("one", "inside\n"), ("expr", ""), ("readonly", "Read-only\n")):
         wait_phase(shared, ns, name, "Succeeded")
-        assert logs(shared, ns, name) == said
+        assert logs(shared, ns, name) == output
     assert (folder / "made/expr/mine").read_text() == "here\n"
 
     def refused() -> bool:
@@ -233,11 +233,11 @@ def test_a_pod_waits_for_the_secret_it_mounts(shared: Cluster, ns: str) -> None:
     volumes = [{"name": "late", "secret": {"secretName": "late"}}]
     apply(shared, ns, pod("waits", container(**mounts(late="/late")), volumes=volumes))
 
-    def told() -> bool:
+    def is_reported() -> bool:
         found = {(e["reason"], e["message"]) for e in events(shared, ns, "waits")}
         return ("FailedMount", 'MountVolume.SetUp failed for volume "late" : secret "late" not found') in found
 
-    eventually(told, "the event about the missing secret")
+    eventually(is_reported, "the event about the missing secret")
     assert shared.get("pod", "waits", "-n", ns)["status"]["phase"] == "Pending"
     shared.kubectl("create", "secret", "generic", "late", "--from-literal=k=v", "-n", ns)
     wait_running(shared, ns, "waits")

@@ -45,10 +45,10 @@ def test_check_names_what_is_in_the_way_with_its_fix(shared: Cluster) -> None:
             assert done.returncode == 1
             return done.stderr if "26443" in done.stderr else None
 
-        said = eventually(refused, "the taken port is named")
-        assert "port 26443, wanted for the API server, is taken" in said
-        assert "--api-port" in said
-        assert "nothing was started" in said
+        message = eventually(refused, "the taken port is named")
+        assert "port 26443, wanted for the API server, is taken" in message
+        assert "--api-port" in message
+        assert "nothing was started" in message
         assert not (shared.prefix / "other/run").exists()
     finally:
         taken.kill()
@@ -64,7 +64,7 @@ def test_kubeconfig_is_printed_and_kept_for_root_alone(shared: Cluster) -> None:
         assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
 
 
-def test_images_are_listed_and_a_missing_archive_is_said(shared: Cluster) -> None:
+def test_images_are_listed_and_a_missing_archive_is_an_error(shared: Cluster) -> None:
     names = shared.wherry("image", "list").stdout.split()
     assert {WEB_IMAGE, BUSYBOX} <= set(names)
     assert not [name for name in names if name.startswith("sha256:")]
@@ -102,7 +102,7 @@ def test_an_option_that_changes_is_in_force_when_up_returns(shared: Cluster, ns:
     assert {k: v for k, v in kept.items() if k.startswith(ns)} == {k: v for k, v in before.items() if k.startswith(ns)}
 
 
-def test_up_fails_and_says_why_where_the_agent_does_not_start(shared: Cluster) -> None:
+def test_up_fails_with_the_reason_if_the_agent_does_not_start(shared: Cluster) -> None:
     state = shared.prefix / "var/lib/kubelet/cpu_manager_state"
     shared.wherry("down")
     kept = state.read_bytes() if state.exists() else None

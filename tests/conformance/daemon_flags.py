@@ -103,7 +103,7 @@ def kubelet(cluster: Cluster, upstream: Upstream) -> list[str]:
     runtime = [
         "--container-runtime=remote",
         f"--container-runtime-endpoint=unix://{prefix}/run/wherry/containerd.sock",
-        "--pod-infra-container-image=wherry.local/pause:1",
+        "--pod-infra-container-image=wherry.local/pause:2",
     ]
     return [
         f"--config={settings}",

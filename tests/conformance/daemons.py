@@ -7,6 +7,7 @@ is a process of its own, Wherry's API server, controllers and scheduler too (`py
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -16,6 +17,7 @@ from collections.abc import Collection, Iterator
 from tests.conformance import daemon_flags
 from tests.conformance.upstream import ROOT, chosen
 from tests.support.cluster import Cluster, eventually
+from tests.support.machines import Machines
 
 API_SERVER, CONTROLLERS, SCHEDULER = "kube-apiserver", "kube-controller-manager", "kube-scheduler"
 KUBELET, PROXY = "kubelet", "kube-proxy"
@@ -27,14 +29,19 @@ ALL = CONTROL_PLANE | {KUBELET, PROXY}
 class Daemons:
     """Processes in a machine, ended in the end; `upstreams` are the roles in which upstream's run, the others are Wherry's."""
 
-    def __init__(self, cluster: Cluster, upstreams: Collection[str], proxy_mode: str = "iptables") -> None:
+    def __init__(
+        self, cluster: Cluster, upstreams: Collection[str], proxy_mode: str = "iptables", first: Cluster | None = None
+    ) -> None:
         self.cluster, self.upstreams, self.proxy_mode = cluster, frozenset(upstreams), proxy_mode
+        self._first = first or cluster
+        """The machine with the API server."""
         self._running: dict[str, subprocess.Popen[str]] = {}
 
-    def take_over(self, *roles: str) -> None:
-        """End Wherry's daemons of these roles, and what would start them again."""
-        for role in ("supervisor", *roles):
-            os.kill(self.cluster.pid(role), signal.SIGKILL)
+    def take_over(self) -> None:
+        """End Wherry's daemons but containerd, and what would start them again."""
+        for role in ("supervisor", "control", "agent", "netproxy", "dns"):
+            if (self.cluster.prefix / f"run/wherry/{role}.pid").exists():
+                os.kill(self.cluster.pid(role), signal.SIGKILL)
 
     def control_plane(self) -> None:
         """Start etcd, API server, controllers and scheduler; returns when the server is ready."""
@@ -64,10 +71,13 @@ class Daemons:
         else:
             self._role("agent")
         version = chosen().version if KUBELET in self.upstreams else "wherry"
-        eventually(lambda: _ready(self.cluster, version), f"a node of {version} is Ready", 120)
+        eventually(lambda: self._ready(version), f"a node of {version} is Ready", 120)
 
     def proxy(self, *, dns: bool = True) -> None:
-        """Start the service proxy, and beside upstream's Wherry's cluster DNS and pod network."""
+        """Start the service proxy, and beside upstream's Wherry's cluster DNS.
+
+        After `wherry up --proxy upstream` the DNS role routes between machines' pods too.
+        """
         if PROXY not in self.upstreams:
             return self._role("proxy")
         settings = self.cluster.prefix / "etc/wherry/kube-proxy.yaml"
@@ -82,6 +92,12 @@ class Daemons:
         self._end_one(KUBELET if KUBELET in self.upstreams else "agent")
         self.upstreams = frozenset(upstreams)
         self.agent()
+
+    def _ready(self, version: str) -> bool:
+        found = self._first.kubectl("get", "node", self.cluster.node, "--output=json", check=False).stdout
+        status = json.loads(found)["status"] if found else {"nodeInfo": {"kubeletVersion": ""}, "conditions": []}
+        conditions = {c["type"]: c["status"] for c in status["conditions"]}
+        return version in status["nodeInfo"]["kubeletVersion"] and conditions.get("Ready") == "True"
 
     def pids(self) -> dict[str, int]:
         return {name: process.pid for name, process in self._running.items()}
@@ -123,7 +139,7 @@ def exchanged(
 ) -> Iterator[Daemons]:
     """Give the machine a control plane, an agent and a proxy anew, upstream's in the named roles; all as processes alone."""
     made = Daemons(cluster, upstreams, proxy_mode)
-    made.take_over("control", "agent", "netproxy")
+    made.take_over()
     try:
         made.control_plane()
         made.proxy(dns=dns)
@@ -133,7 +149,18 @@ def exchanged(
         made.end()
 
 
-def _ready(cluster: Cluster, version: str) -> bool:
-    status = cluster.get("node", cluster.node)["status"]
-    conditions = {c["type"]: c["status"] for c in status["conditions"]}
-    return version in status["nodeInfo"]["kubeletVersion"] and conditions.get("Ready") == "True"
+@contextlib.contextmanager
+def exchanged_on_all(machines: Machines, upstreams: Collection[str], proxy_mode: str = "iptables") -> Iterator[None]:
+    """Do the same on each machine of a cluster whose first one has the control plane.
+
+    Upstream's proxy needs machines made with `--proxy upstream`: then Wherry's DNS role routes between their pods.
+    """
+    with contextlib.ExitStack() as ends:
+        ends.enter_context(exchanged(machines.first, upstreams, proxy_mode))
+        for machine in machines.all[1:]:
+            made = Daemons(machine, upstreams, proxy_mode, machines.first)
+            made.take_over()
+            ends.callback(made.end)
+            made.proxy()
+            made.agent()
+        yield

@@ -34,12 +34,23 @@ class Result:
         return found[1] if found else "others"
 
 
-def command(upstream: Upstream, focus: str, skip: str, processes: int, reports: Path) -> list[str]:
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Tests to run: what their names contain, what not (regular expressions), and a filter of their labels (ginkgo 2)."""
+
+    focus: str
+    skip: str = ""
+    labels: str = ""
+
+
+def command(upstream: Upstream, selection: Selection, processes: int, reports: Path) -> list[str]:
     """Return the command that runs the selected tests, without the tests' own options."""
     program, tests = str(upstream.binaries / "ginkgo"), str(upstream.binaries / "e2e.test")
+    focus, skip = selection.focus, selection.skip
     if upstream.minor < 24:
         return [program, f"-nodes={processes}", "-noColor", f"-focus={focus}", f"-skip={skip}", tests, "--"]
-    selected = [f"--procs={processes}", f"--focus={focus}", *([f"--skip={skip}"] if skip else [])]
+    options = {"procs": str(processes), "focus": focus, "skip": skip, "label-filter": selection.labels}
+    selected = [f"--{name}={value}" for name, value in options.items() if value]
     report = ["--timeout=4h", "--no-color", f"--output-dir={reports}", "--json-report=report.json"]
     return [program, *selected, *report, tests, "--"]
 

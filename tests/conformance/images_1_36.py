@@ -14,13 +14,14 @@ _USERS = {
     b"group-defined-in-image:x:50000:user-defined-in-image\n",
 }
 _RELEASE = b'NAME="Alpine Linux"\nID=alpine\n'
-"""What the test of image volumes looks for in a file of the image."""
+"""Contents of the file that the test of image volumes reads."""
 
 
 def add_all(made: Layout, parts: Parts) -> None:
     debian, busybox = parts.debian, [parts.busybox, _shell()]
     users = {name: File(content) for name, content in _USERS.items()}
-    agnhost = parts.agnhost({**users, **_registry(busybox)})
+    # A probe of the tests calls netstat.
+    agnhost = parts.agnhost({**users, **_registry(busybox), "usr/bin/netstat": File(link="/bin/busybox")})
     for name in ("agnhost:2.63.0", "agnhost:2.55"):
         made.add(f"{_TESTS}/{name}", agnhost, ["/agnhost"], ["pause"])
     for name in (f"{_TESTS}/busybox:1.37.0-1", f"{_TESTS}/busybox:1.36.1-1", "docker.io/library/busybox:latest"):
@@ -31,6 +32,7 @@ def add_all(made: Layout, parts: Parts) -> None:
     made.add("docker.io/library/nginx:latest", [debian, nginx()], (), ["nginx", "-g", "daemon off;"])
     made.add(f"{_TESTS}/glibc-dns-testing:2.0.0", [debian], (), ["sh"])
     made.add(f"{_TESTS}/ipc-utils:1.4", [debian], (), ["sh"])
+    made.add("registry.k8s.io/build-image/distroless-iptables:v0.9.3", [debian], (), ["sh"])
     made.add(f"{_TESTS}/perl:5.26", [debian], (), ["perl"])
     for animal in ("kitten", "nautilus"):
         layers = [*agnhost, parts.animal(animal), layer({"etc/os-release": File(_RELEASE)})]
@@ -44,6 +46,9 @@ def add_all(made: Layout, parts: Parts) -> None:
     if parts.has("sample-apiserver"):
         extension = layer({"sample-apiserver": parts.program("sample-apiserver")})
         made.add(f"{_TESTS}/sample-apiserver:1.29.2", [debian, extension], ["/sample-apiserver"])
+    if parts.has("regression-issue-74839"):
+        server = layer({"regression-issue-74839": parts.program("regression-issue-74839")})
+        made.add(f"{_TESTS}/regression-issue-74839:1.5", [debian, server], ["/regression-issue-74839"])
     if parts.has("resource-consumer"):
         names = {"consumer": "resource-consumer", "consume-cpu/consume-cpu": "consume-cpu"}
         programs = layer({path: parts.program(name) for path, name in names.items()})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import signal
 import sys
@@ -13,13 +14,29 @@ from pathlib import Path
 import pytest
 
 from tests.conformance import debian_sources, ginkgo, images
-from tests.conformance.ginkgo import Result
+from tests.conformance.ginkgo import Result, Selection
 from tests.conformance.upstream import GIVEN, ROOT, Upstream, chosen
 from tests.support.cluster import Cluster
 
-PARALLEL = (r"\[Conformance\]", r"\[Serial\]|\[Disruptive\]")
-SERIAL = (r"(\[Serial\]|\[Disruptive\]).*\[Conformance\]|\[Conformance\].*(\[Serial\]|\[Disruptive\])", "")
-"""Which tests: what their names contain, and what not."""
+FOCUS = os.environ.get("WHERRY_CONFORMANCE_FOCUS", "")
+"""Regular expression of the names of tests to run, beyond conformance or with exchanged daemons; the whole group if empty."""
+GROUPS = {
+    "parallel": Selection(r"\[Conformance\]", r"\[Serial\]|\[Disruptive\]"),
+    "serial": Selection(r"(\[Serial\]|\[Disruptive\]).*\[Conformance\]|\[Conformance\].*(\[Serial\]|\[Disruptive\])"),
+    # Neither a cloud nor hardware, drivers of volumes, or features that are off by default.
+    "beyond": Selection(
+        FOCUS or r"\[sig-(api-machinery|apps|auth|cli|instrumentation|network|node|scheduling|storage)\]",
+        r"In-tree Volumes|CSI Volumes",
+        "!Conformance && !Serial && !Disruptive && !Slow && !Flaky && !DRA && !/OffByDefault|Alpha/"
+        " && !/^Feature:(Windows|SELinux|VolumeSnapshot|volumegroup|snapshotmetadata|LoadBalancer|Cluster|GPU|GKE|Upgrade"
+        "|.*Downgrade|.*Upgrade|Reboot|HAMaster|KubeProxy|Networking-(IPv6|Performance)|NodeProblemDetector|RegularResource"
+        "|ExperimentalResource|KubeDNSAutoscaler|IPv6DualStack|SCTP|VolumeSourceXFS|Flexvolumes|StorageProvider"
+        "|CloudProvider|Kind|KubeletCredentialProviders|Ingress|DynamicResource|NodeLogQuery|UserNamespaces|HostAccess"
+        "|Stateful|VolumeAttributesClass|DownwardAPIHugePages)/",
+    ),
+}
+PROCESSES = int(os.environ.get("WHERRY_CONFORMANCE_PROCESSES", "4"))
+"""Tests at once; serial ones run alone."""
 
 
 def programs(*, daemons: bool = False) -> Upstream:
@@ -55,16 +72,23 @@ def named_secrets(cluster: Cluster) -> Iterator[None]:
     if chosen().minor > 23:
         yield
         return
-    argv = ("env", f"PYTHONPATH={ROOT}", sys.executable, "-m", "tests.conformance.secrets")
-    accounts = cluster.host.popen(*argv, str(cluster.kubeconfig), stdout=None)
+    with writing(cluster, "secrets"):
+        yield
+
+
+@contextlib.contextmanager
+def writing(cluster: Cluster, module: str) -> Iterator[None]:
+    """Let a module of this package write objects to the cluster until the block ends."""
+    argv = ("env", f"PYTHONPATH={ROOT}", sys.executable, "-m", f"tests.conformance.{module}", str(cluster.kubeconfig))
+    process = cluster.host.popen(*argv, stdout=None)
     try:
         yield
     finally:
-        accounts.send_signal(signal.SIGTERM)
-        accounts.wait()
+        process.send_signal(signal.SIGTERM)
+        process.wait()
 
 
-def run(cluster: Cluster, name: str, focus: str, skip: str, processes: int, nodes: int = 1) -> list[Result]:
+def run(cluster: Cluster, name: str, selection: Selection, processes: int = PROCESSES, nodes: int = 1) -> list[Result]:
     """Run what is selected and return what became of it; output and reports are kept as reports/NAME.log and reports/NAME."""
     upstream = chosen()
     reports = upstream.kept / "reports" / name
@@ -82,7 +106,7 @@ def run(cluster: Cluster, name: str, focus: str, skip: str, processes: int, node
     ]
     argv = [
         *("env", f"KUBECONFIG={cluster.kubeconfig}", f"HOME={reports}"),
-        *ginkgo.command(upstream, focus, skip, processes, reports),
+        *ginkgo.command(upstream, selection, processes, reports),
         *settings,
     ]
     with reports.with_suffix(".log").open("w") as log:

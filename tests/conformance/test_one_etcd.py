@@ -32,7 +32,7 @@ _MOVING = {
     "nodes.metrics.k8s.io",
     "pods.metrics.k8s.io",
 }
-"""What changes while one looks, or is of a server's own."""
+"""Resources that change during the comparison, or that each server has of its own."""
 _ABSENT = "(absent)"
 
 
@@ -99,7 +99,7 @@ def _alike(made: Cluster) -> bool:
 
 
 def _differences(path: str, one: Any, other: Any) -> Iterator[str]:
-    """Tell where two objects differ, each place on a line."""
+    """Return where two objects differ, each place on a line."""
     if isinstance(one, dict) and isinstance(other, dict):
         for key in sorted(one.keys() | other.keys()):
             yield from _differences(f"{path} {key}", one.get(key, _ABSENT), other.get(key, _ABSENT))
@@ -121,7 +121,7 @@ def _start(running: Daemons, port: int) -> None:
 
 
 @pytest.mark.timeout(0)
-def test_two_servers_on_one_etcd_tell_the_same() -> None:
+def test_two_servers_on_one_etcd_return_the_same() -> None:
     if programs(daemons=True).minor < 24:
         pytest.skip("v1.20 stores versions that v1.36 does not know")
     with cluster(f"wherry-c{os.getpid()}") as made, daemons.exchanged(made, {API_SERVER}) as running:

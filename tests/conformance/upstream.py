@@ -49,7 +49,7 @@ class Upstream:
 
 @functools.cache
 def chosen() -> Upstream:
-    """Return the version that tests run with; raises AssertionError where a given folder lacks something."""
+    """Return the version that tests run with; raises AssertionError if a given folder lacks something."""
     folder = os.environ.get(GIVEN)
     if folder is None:
         from tests.conformance import debian_sources

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from control.admission.plugin import Attributes, Plugin
-from control.registry import removal
+from control.registry import deletion
 from control.registry.context import SERVER, Context
-from control.registry.deletion import DeleteOptions
+from control.registry.deletion_plan import DeleteOptions
 from kube import errors
 from kube.resources import RESOURCES
 from tests.support.control import Answer, ApiUnderTest, api_server
@@ -26,7 +26,7 @@ class Protection(Plugin):
     name = "Protection"
 
     def __init__(self) -> None:
-        self.asked, self.go_on = asyncio.Event(), asyncio.Event()
+        self.received, self.go_on = asyncio.Event(), asyncio.Event()
         self.seen: list[tuple[str, dict[str, str]]] = []
 
     def handles(self, attributes: Attributes) -> bool:
@@ -37,7 +37,7 @@ class Protection(Plugin):
         self.seen.append((metadata["uid"], metadata.get("labels") or {}))
         if (metadata.get("labels") or {}).get("protected") == "true":
             raise errors.forbidden("", "configmaps", attributes.name, "protected")
-        self.asked.set()
+        self.received.set()
         await self.go_on.wait()
 
 
@@ -50,17 +50,17 @@ async def both(tmp_path: Path) -> AsyncIterator[tuple[ApiUnderTest, Protection]]
         yield server, plugin
 
 
-async def deletion(server: ApiUnderTest, plugin: Protection) -> asyncio.Task[Answer]:
+async def started_deletion(server: ApiUnderTest, plugin: Protection) -> asyncio.Task[Answer]:
     """Begin a deletion and return it when admission is being asked."""
     task = asyncio.create_task(server.request("DELETE", f"{PATH}/x"))
     async with asyncio.timeout(10):
-        await plugin.asked.wait()
+        await plugin.received.wait()
     return task
 
 
 async def test_what_becomes_protected_meanwhile_is_not_deleted(both: tuple[ApiUnderTest, Protection]) -> None:
     server, plugin = both
-    task = await deletion(server, plugin)
+    task = await started_deletion(server, plugin)
     patch = {"metadata": {"labels": {"protected": "true"}}}
     assert (await server.request("PATCH", f"{PATH}/x", patch, headers=MERGE)).status == 200
     plugin.go_on.set()
@@ -69,11 +69,13 @@ async def test_what_becomes_protected_meanwhile_is_not_deleted(both: tuple[ApiUn
     assert (await server.request("GET", f"{PATH}/x")).status == 200
 
 
-async def test_a_new_object_of_the_name_is_asked_for_again(both: tuple[ApiUnderTest, Protection]) -> None:
+async def test_a_recreated_object_is_admitted_again(both: tuple[ApiUnderTest, Protection]) -> None:
     server, plugin = both
-    task = await deletion(server, plugin)
+    task = await started_deletion(server, plugin)
     resource = next(r for r in RESOURCES if r.target == "configmaps")
-    await removal.delete(server.api.registry, Context(SERVER, admitted=True), resource, "default", "x", DeleteOptions())
+    await deletion.delete(
+        server.api.registry, Context(SERVER, admitted=True), resource, "default", "x", DeleteOptions()
+    )
     metadata = {"name": "x", "labels": {"protected": "true"}}
     assert (await server.request("POST", PATH, {"metadata": metadata})).status == 201
     plugin.go_on.set()
@@ -82,7 +84,7 @@ async def test_a_new_object_of_the_name_is_asked_for_again(both: tuple[ApiUnderT
     assert (await server.request("GET", f"{PATH}/x")).status == 200
 
 
-async def test_an_unchanged_object_is_asked_for_once(both: tuple[ApiUnderTest, Protection]) -> None:
+async def test_an_unchanged_object_is_admitted_once(both: tuple[ApiUnderTest, Protection]) -> None:
     server, plugin = both
     plugin.go_on.set()
     assert (await server.request("DELETE", f"{PATH}/x")).status == 200

@@ -6,7 +6,6 @@ And who the server is to admission webhooks.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -16,11 +15,10 @@ from control.admission.webhooks.caller import Caller
 from control.admission.webhooks.credentials import Credential, Credentials
 from kube.clock import FakeClock, SystemClock
 from kube.errors import StatusError
+from kube.json_object import Object
 from kube.tls_files import FromFiles
 from tests.support.lookup import Objects, attributes
 from tests.support.reviewer import reviewer
-
-Object = dict[str, Any]
 
 
 class Clock(SystemClock):
@@ -36,21 +34,21 @@ def pod(image: str) -> Object:
     return {"metadata": metadata, "spec": {"containers": [{"name": "c", "image": image}]}}
 
 
-async def test_the_program_decides_and_is_asked_once_for_the_same(tmp_path: Path) -> None:
+async def test_the_image_policy_webhook_decides_and_is_called_once_for_the_same_images(tmp_path: Path) -> None:
     async with reviewer(tmp_path) as hook:
         hook.answers["/images"] = lambda spec: {
             "allowed": spec["containers"][0]["image"] == "good",
             "reason": "it was not signed",
             "auditAnnotations": {"seen": "yes"},
         }
-        told = {"imagePolicy": {"kubeConfigFile": str(hook.kubeconfig("/images")), "denyTTL": -1}}
-        plugin = ImagePolicyWebhook(told, FakeClock())
+        reported = {"imagePolicy": {"kubeConfigFile": str(hook.kubeconfig("/images")), "denyTTL": -1}}
+        plugin = ImagePolicyWebhook(reported, FakeClock())
         request = attributes("pods", obj=pod("good"))
         await plugin.validate(request)
         await plugin.validate(attributes("pods", obj=pod("good")))
-        (asked,) = hook.at("/images")
-        assert (asked["apiVersion"], asked["kind"]) == ("imagepolicy.k8s.io/v1alpha1", "ImageReview")
-        assert asked["spec"] == {
+        (requested,) = hook.at("/images")
+        assert (requested["apiVersion"], requested["kind"]) == ("imagepolicy.k8s.io/v1alpha1", "ImageReview")
+        assert requested["spec"] == {
             "containers": [{"image": "good"}],
             "annotations": {"team.image-policy.k8s.io/ticket": "1"},
             "namespace": "shop",
@@ -69,8 +67,8 @@ async def test_the_program_decides_and_is_asked_once_for_the_same(tmp_path: Path
 async def test_without_an_answer_the_default_decides(tmp_path: Path, default: bool) -> None:
     async with reviewer(tmp_path) as hook:
         hook.failures = [500] * 9
-        told = {"imagePolicy": {"kubeConfigFile": str(hook.kubeconfig("/images")), "defaultAllow": default}}
-        plugin, request = ImagePolicyWebhook(told, Clock()), attributes("pods", obj=pod("any"))
+        reported = {"imagePolicy": {"kubeConfigFile": str(hook.kubeconfig("/images")), "defaultAllow": default}}
+        plugin, request = ImagePolicyWebhook(reported, Clock()), attributes("pods", obj=pod("any"))
         if default:
             await plugin.validate(request)
             assert request.annotations == {"ImagePolicyWebhook/failed-open": "true"}

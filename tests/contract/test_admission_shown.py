@@ -14,12 +14,12 @@ import pytest
 from control.admission.plugin import Attributes
 from control.admission.webhooks.review import describe
 from kube import pki
+from kube.json_object import Object
 from tests.contract.test_api_nodes import Node, cluster
 from tests.contract.test_auth import created
 from tests.support.control import ADMIN, ApiUnderTest
 from tests.support.custom_resources import definition, install, obj, version
 
-Object = dict[str, Any]
 APPLY = {"Content-Type": "application/apply-patch+yaml"}
 MERGE = {"Content-Type": "application/merge-patch+json"}
 SOCKET = {"Connection": "Upgrade", "Upgrade": "SPDY/3.1", "X-Stream-Protocol-Version": "v4.channel.k8s.io"}
@@ -205,7 +205,7 @@ async def test_connections_are_shown_with_their_options(served: tuple[ApiUnderTe
     assert refused.json["message"] == "dryRun is not supported"
 
 
-async def test_whole_objects_are_shown_with_what_was_asked_of_the_write(
+async def test_admission_gets_whole_objects_with_the_options_of_the_write(
     served: tuple[ApiUnderTest, Node, Shown],
 ) -> None:
     api, _, shown = served

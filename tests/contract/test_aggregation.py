@@ -80,13 +80,13 @@ async def until(check: Callable[[], Awaitable[bool]]) -> None:
 async def condition(server: ApiUnderTest, status: str, reason: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
 
-    async def said() -> bool:
+    async def is_reported() -> bool:
         nonlocal found
         service = (await server.request("GET", f"{APISERVICES}/{NAME}")).json
         found = next(iter(service.get("status", {}).get("conditions", ())), {})
         return (found.get("status"), found.get("reason")) == (status, reason)
 
-    await until(said)
+    await until(is_reported)
     return found
 
 
@@ -94,26 +94,26 @@ async def test_the_servers_own_groups_are_registered_and_available(started: Star
     server, _ = started
     items = {i["metadata"]["name"]: i for i in (await server.request("GET", APISERVICES)).json["items"]}
     assert {"v1.", "v1.apps", "v2.autoscaling", "v1.rbac.authorization.k8s.io"} <= set(items)
-    (said,) = items["v1.apps"]["status"]["conditions"]
-    assert (said["type"], said["status"], said["reason"]) == ("Available", "True", "Local")
+    (available,) = items["v1.apps"]["status"]["conditions"]
+    assert (available["type"], available["status"], available["reason"]) == ("Available", "True", "Local")
     assert items["v1.apps"]["metadata"]["labels"] == {"kube-aggregator.kubernetes.io/automanaged": "onstart"}
     assert items["v1."]["spec"] == {"version": "v1", "groupPriorityMinimum": 18000, "versionPriority": 1}
     listed = await server.kubectl("get", "apiservices")
     assert f"{NAME} default/flunder True" in " ".join(listed.stdout.split())
 
 
-async def test_requests_are_passed_on_with_who_asks_and_without_credentials(started: Started) -> None:
+async def test_requests_are_proxied_with_the_user_and_without_credentials(started: Started) -> None:
     server, behind = started
     obj = {"apiVersion": f"{GROUP}/{VERSION}", "kind": "Flunder", "metadata": {"name": "one"}, "spec": {"x": 1}}
     made = await server.request("POST", FLUNDERS, obj, headers={"X-Remote-User": "somebody-else"})
     assert made.status == 201 and made.json["metadata"]["uid"] == "u"
-    method, path, headers = behind.asked[-1]
+    method, path, headers = behind.received[-1]
     assert (method, path) == ("POST", FLUNDERS) and headers["X-Remote-User"] == "kubernetes-admin"
     assert set(headers["X-Remote-Group"].split(",")) == {"system:masters", "system:authenticated"}
     assert "Authorization" not in headers
     missing = await server.request("GET", f"{FLUNDERS}/none?timeout=1s")
     assert missing.status == 404 and missing.json["message"] == "no such flunder"
-    assert behind.asked[-1][1] == f"{FLUNDERS}/none?timeout=1s"
+    assert behind.received[-1][1] == f"{FLUNDERS}/none?timeout=1s"
 
 
 async def test_an_extension_is_sent_the_options_that_were_authorised(started: Started) -> None:
@@ -124,7 +124,7 @@ async def test_an_extension_is_sent_the_options_that_were_authorised(started: St
         ("fieldSelector=metadata.name=mine&limit=%35", "?fieldSelector=metadata.name%3Dmine&limit=5"),
     ):
         assert (await server.request("GET", f"{FLUNDERS}?{written}")).status == 200
-        assert behind.asked[-1][1] == FLUNDERS + sent
+        assert behind.received[-1][1] == FLUNDERS + sent
 
 
 async def test_headers_of_a_front_proxy_under_any_configured_name_are_not_passed_on(tmp_path: Path) -> None:
@@ -146,19 +146,19 @@ async def test_headers_of_a_front_proxy_under_any_configured_name_are_not_passed
     }
     async with aggregated(tmp_path, **names) as (server, behind):
         assert (await server.request("GET", FLUNDERS, headers=claimed)).status == 200
-        headers = next(found for _, path, found in reversed(behind.asked) if path == FLUNDERS)
-        told = {name.lower() for name in headers if name.lower().startswith(("x-acme", "x-remote"))}
+        headers = next(found for _, path, found in reversed(behind.received) if path == FLUNDERS)
+        reported = {name.lower() for name in headers if name.lower().startswith(("x-acme", "x-remote"))}
         own = "x-remote-extra-authentication.kubernetes.io%2fcredential-id"
-        assert told - {own} == {"x-remote-user", "x-remote-group", "x-acme-other"}
+        assert reported - {own} == {"x-remote-user", "x-remote-group", "x-acme-other"}
         assert headers["X-Remote-User"] == "kubernetes-admin"
 
 
 async def test_who_may_not_is_not_passed_on(started: Started) -> None:
     server, behind = started
-    before = len(behind.asked)
+    before = len(behind.received)
     refused = await server.request("GET", FLUNDERS, user=("mary", ()))
     assert refused.status == 403 and f'in API group \\"{GROUP}\\"' in refused.body.decode()
-    assert all(asked[2].get("X-Remote-User") != "mary" for asked in behind.asked[before:])
+    assert all(requested[2].get("X-Remote-User") != "mary" for requested in behind.received[before:])
 
 
 async def test_a_watch_is_a_stream_through_both_servers(started: Started) -> None:
@@ -247,8 +247,8 @@ async def test_an_extension_that_fails_is_unavailable_until_it_answers_again(sta
     behind.healthy = False
     try:
         await touch(server)
-        said = await condition(server, "False", "FailedDiscoveryCheck")
-        assert said["message"].startswith("failing or missing response from https://flunder.default.svc:443/apis/")
+        available = await condition(server, "False", "FailedDiscoveryCheck")
+        assert available["message"].startswith("failing or missing response from https://flunder.default.svc:443/apis/")
         refused = await server.request("GET", FLUNDERS)
         assert refused.status == 503 and refused.body == b"service unavailable\n"
         items = (await server.request("GET", "/apis", headers=AGGREGATED)).json["items"]
@@ -316,25 +316,25 @@ async def test_an_extension_whose_openapi_document_is_none_is_available_without_
 
 async def test_an_extension_that_is_silent_delays_no_registration(started: Started) -> None:
     server, behind = started
-    behind.silent, asked = True, len(behind.asked)
+    behind.silent, requested = True, len(behind.received)
     try:
         await touch(server)
 
         async def waits() -> bool:
-            return len(behind.asked) > asked
+            return len(behind.received) > requested
 
         await until(waits)
-        asked = len(behind.asked)
+        requested = len(behind.received)
         local = {"group": "local.example.com", "version": "v1", "groupPriorityMinimum": 1, "versionPriority": 1}
         name = {"name": "v1.local.example.com"}
         await server.request("POST", APISERVICES, {"metadata": name, "spec": local})
 
-        async def said() -> bool:
+        async def is_reported() -> bool:
             found = (await server.request("GET", f"{APISERVICES}/{name['name']}")).json
             return bool((found.get("status") or {}).get("conditions"))
 
-        await until(said)
-        assert len(behind.asked) == asked, "it was available before the silent one's check was over"
+        await until(is_reported)
+        assert len(behind.received) == requested, "it was available before the silent one's check was over"
         await server.request("DELETE", f"{APISERVICES}/{name['name']}")
     finally:
         behind.silent = False
@@ -356,17 +356,17 @@ async def touch(server: ApiUnderTest) -> None:
     await server.request("PATCH", f"{APISERVICES}/{NAME}", label, headers=MERGE)
 
 
-async def test_a_service_that_goes_and_an_authority_that_is_another_are_told(started: Started) -> None:
+async def test_a_deleted_service_and_a_changed_authority_are_reported(started: Started) -> None:
     server, behind = started
     spec = registration(behind)["spec"]
     await server.request("PATCH", f"{APISERVICES}/{NAME}", {"spec": {"service": {"name": "gone"}}}, headers=MERGE)
-    said = await condition(server, "False", "ServiceNotFound")
-    assert said["message"] == 'service/gone in "default" is not present'
+    available = await condition(server, "False", "ServiceNotFound")
+    assert available["message"] == 'service/gone in "default" is not present'
     other = base64.b64encode((server.directory / "pki" / "ca.crt").read_bytes()).decode()
     change = {"spec": {"service": {"name": "flunder"}, "caBundle": other}}
     await server.request("PATCH", f"{APISERVICES}/{NAME}", change, headers=MERGE)
-    said = await condition(server, "False", "FailedDiscoveryCheck")
-    assert "certificate verify failed" in said["message"]
+    available = await condition(server, "False", "FailedDiscoveryCheck")
+    assert "certificate verify failed" in available["message"]
     await server.request("PATCH", f"{APISERVICES}/{NAME}", {"spec": spec}, headers=MERGE)
     await condition(server, "True", "Passed")
 

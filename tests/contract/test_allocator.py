@@ -40,8 +40,8 @@ def started(folder: Path, *how: str, **more: str) -> tuple[bool, str]:
         stdout=subprocess.PIPE,
         text=True,
     )
-    said, _ = process.communicate(timeout=60)
-    name, pid, *rest = said.split()
+    message, _ = process.communicate(timeout=60)
+    name, pid, *rest = message.split()
     assert name == "__main__"
     return int(pid) == process.pid, " ".join(rest)
 
@@ -52,7 +52,7 @@ def test_the_process_itself_has_it_and_no_process_that_it_starts(tmp_path: Path)
 
 
 @needs_library
-def test_asked_twice_a_process_begins_anew_once(tmp_path: Path) -> None:
+def test_two_requests_restart_a_process_once(tmp_path: Path) -> None:
     assert started(tmp_path, "-m", "wherry.allocator", "wherry.allocator") == (True, "True False --one two")
 
 

@@ -31,7 +31,7 @@ async def test_a_wrong_type_is_named_as_upstream_does(server: ApiUnderTest) -> N
 
 
 @pytest.mark.parametrize(
-    ("spec", "said"),
+    ("spec", "message"),
     [
         (
             {"replicas": 3000000000},
@@ -52,9 +52,9 @@ async def test_a_wrong_type_is_named_as_upstream_does(server: ApiUnderTest) -> N
         ),
     ],
 )
-async def test_wrong_types_deep_inside(server: ApiUnderTest, spec: dict[str, Any], said: str) -> None:
+async def test_wrong_types_deep_inside(server: ApiUnderTest, spec: dict[str, Any], message: str) -> None:
     answer = await server.request("POST", DEPLOYMENTS, deployment("typo", **spec))
-    assert answer.status == 400 and answer.json["message"].endswith("json: " + said), answer.json["message"]
+    assert answer.status == 400 and answer.json["message"].endswith("json: " + message), answer.json["message"]
 
 
 async def test_unknown_fields_by_field_validation(server: ApiUnderTest) -> None:
@@ -100,11 +100,11 @@ async def test_text_that_is_no_json_is_400(server: ApiUnderTest) -> None:
 
 async def test_kind_and_version_must_be_the_paths(server: ApiUnderTest) -> None:
     answer = await server.request("POST", PODS, config_map("x"))
-    said = 'ConfigMap in version "v1" cannot be handled as a Pod: converting (v1.ConfigMap) to (v1.Pod): unknown conversion'
-    assert status(answer) == (400, "BadRequest", said)
+    message = 'ConfigMap in version "v1" cannot be handled as a Pod: converting (v1.ConfigMap) to (v1.Pod): unknown conversion'
+    assert status(answer) == (400, "BadRequest", message)
     answer = await server.request("POST", PODS, deployment("x"))
-    said = "the API version in the data (apps/v1) does not match the expected API version (v1)"
-    assert status(answer) == (400, "BadRequest", said)
+    message = "the API version in the data (apps/v1) does not match the expected API version (v1)"
+    assert status(answer) == (400, "BadRequest", message)
     answer = await server.request("POST", PODS, {"apiVersion": "v1", "kind": "Pood", "metadata": {"name": "x"}})
     assert answer.status == 400 and 'no kind "Pood" is registered for version "v1"' in answer.json["message"]
 

@@ -24,6 +24,7 @@ from control.auth.user import Credentials, UserInfo
 from control.decoding.yaml_body import load_yaml
 from control.http.exchange import Request, Response, Stream
 from control.http.pieces import Body, whole
+from kube.json_object import Object
 from kube.resources import RESOURCES, Resource
 from kube.schema import wire, wire_encode
 from tests.support.control import ApiUnderTest, api_server
@@ -40,7 +41,6 @@ TABLE = "as=Table;g=meta.k8s.io;v=v1"
 ONE_OF_A_KIND = {"IPAddress", "CustomResourceDefinition", "APIService"}
 SAID_OF = {"APIService": "Available", "FlowSchema": "Dangling", "CustomResourceDefinition": "Established"}
 """Kinds that the server itself writes a condition into, and which is the last."""
-Object = dict[str, Any]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -254,7 +254,7 @@ async def _gone(ask: Asked, path: str) -> None:
 
 
 def _holds(found: Any, sent: Any) -> bool:
-    """Say whether everything that was sent is there; defaults may have joined it."""
+    """Return whether everything that was sent is there; defaults may have joined it."""
     if isinstance(sent, dict):
         return isinstance(found, dict) and all(
             k in found and _holds(found[k], v) for k, v in sent.items() if v not in ({}, [])
@@ -313,7 +313,7 @@ async def test_every_form_in_every_encoding(server: ApiUnderTest, resource: Reso
 
 
 @pytest.mark.parametrize("encoding", [JSON, YAML, PROTOBUF])
-async def test_reviews_are_asked_and_answered_in_every_encoding(server: ApiUnderTest, encoding: str) -> None:
+async def test_reviews_are_accepted_and_returned_in_every_encoding(server: ApiUnderTest, encoding: str) -> None:
     ask = Asked(server, encoding)
     body = {
         "apiVersion": "authorization.k8s.io/v1",
@@ -352,7 +352,7 @@ async def test_discovery_in_every_encoding(server: ApiUnderTest, encoding: str) 
 
 
 @pytest.mark.parametrize("encoding", [JSON, YAML, PROTOBUF])
-async def test_errors_come_in_the_encoding_asked_for(server: ApiUnderTest, encoding: str) -> None:
+async def test_errors_come_in_the_encoding_requested(server: ApiUnderTest, encoding: str) -> None:
     answer = await Asked(server).raw("GET", "/api/v1/namespaces/table/pods/absent", b"", "", encoding)
     assert isinstance(answer, Response) and answer.status == 404 and answer.content_type.decode() == encoding
     status = decoded(answer.body, encoding, "meta_v1")
@@ -365,13 +365,13 @@ async def test_errors_come_in_the_encoding_asked_for(server: ApiUnderTest, encod
     )
 
 
-async def test_an_expired_watch_says_so_in_protobuf(server: ApiUnderTest) -> None:
+async def test_an_expired_watch_ends_with_an_error_in_protobuf(server: ApiUnderTest) -> None:
     path = "/api/v1/configmaps?watch=1&resourceVersion=1"
     compacted = await server.api.store.current_revision()
     await server.api.store.compact(compacted)
     for cached in server.api.registry.caches():
-        cached._ring.clear()
-        cached._floor = compacted
+        cached.recent._changes.clear()
+        cached.recent.floor = compacted
     event, status, _ = await Asked(server).first_event(path, PROTOBUF, "meta_v1")
     assert event == "ERROR" and status["kind"] == "Status" and status["code"] == 410
 

@@ -136,7 +136,7 @@ async def test_servers_that_start_a_cluster_at_the_same_time_all_come_up(tmp_pat
             assert found["spec"]["clusterIP"] == "10.96.0.1"
 
 
-async def test_of_writers_at_two_servers_with_one_resource_version_one_is_told_of_the_conflict(tmp_path: Path) -> None:
+async def test_of_writers_at_two_servers_with_one_resource_version_one_gets_a_conflict(tmp_path: Path) -> None:
     async with two_servers(tmp_path) as (_, a, b):
         made = (await a.request("POST", CONFIG_MAPS, config_map("c"))).json
         changes = [{**made, "data": {"by": name}} for name in "ab"]

@@ -102,7 +102,7 @@ UPSTREAMS = (
     b"failed to create typed patch object",
     b"the spec replicas field ",
 )
-"""What upstream answers with 500, although the client is at fault: clients may know it."""
+"""Messages of errors that upstream answers with 500, although the client is at fault: clients may know them."""
 CUSTOM = "/apis/fuzz.example/v1/namespaces/{namespace}/boats"
 
 
@@ -138,8 +138,10 @@ async def answered(server: ApiUnderTest, call: Call) -> None:
         if "yaml" in answer.headers["Content-Type"]:
             assert b"kind: Status" in body, f"{body!r} to {call}"
         else:
-            told = json.loads(body)
-            assert (told["kind"], told["code"]) == ("Status", answer.status) and told["message"], f"{told} to {call}"
+            reported = json.loads(body)
+            assert (reported["kind"], reported["code"]) == ("Status", answer.status) and reported["message"], (
+                f"{reported} to {call}"
+            )
 
 
 async def drawn(server: ApiUnderTest, requests: Requests, examples: int) -> None:

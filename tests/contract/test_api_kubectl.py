@@ -49,7 +49,7 @@ async def refused(server: ApiUnderTest, *arguments: str, input: str = "") -> str
     return result.stderr
 
 
-async def test_create_sends_protobuf_and_gets_what_it_asked_for(server: ApiUnderTest) -> None:
+async def test_create_sends_protobuf_and_gets_the_accepted_encoding(server: ApiUnderTest) -> None:
     await server.kubectl("create", "configmap", "settings", "--from-literal=colour=red", "--from-literal=empty=")
     assert (await get(server, "configmap", "settings"))["data"] == {"colour": "red", "empty": ""}
     await server.kubectl("create", "secret", "generic", "keys", "--from-literal=k=v")
@@ -84,8 +84,8 @@ async def test_apply_on_the_clients_and_on_the_servers_side(server: ApiUnderTest
     out = await server.kubectl("apply", "--server-side", "-f", "-", input=text)
     assert out.stdout == "deployment.apps/server-side serverside-applied\n"
     await server.kubectl("scale", "deployment", "server-side", "--replicas=5")
-    said = await refused(server, "apply", "--server-side", "-f", "-", input=text)
-    assert 'conflict with "kubectl" with subresource "scale" using apps/v1: .spec.replicas' in said
+    message = await refused(server, "apply", "--server-side", "-f", "-", input=text)
+    assert 'conflict with "kubectl" with subresource "scale" using apps/v1: .spec.replicas' in message
     await server.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", input=text)
     assert (await get(server, "deployment", "server-side"))["spec"]["replicas"] == 2
 
@@ -103,8 +103,8 @@ async def test_everyday_changes(server: ApiUnderTest) -> None:
     assert found["metadata"]["labels"] == {"team": "blue"} and found["metadata"]["annotations"]["note"] == "x"
     container = found["spec"]["template"]["spec"]["containers"][0]
     assert container["image"] == "nginx:2" and container["env"] == [{"name": "A", "value": "B"}]
-    said = await refused(server, "label", "deployment", "daily", "team=red")
-    assert "'team' already has a value (blue)" in said
+    message = await refused(server, "label", "deployment", "daily", "team=red")
+    assert "'team' already has a value (blue)" in message
     # kubectl names the namespace since 1.34.
     deleted = (await server.kubectl("delete", "deployment", "daily")).stdout
     assert deleted.removesuffix(" from default namespace\n").rstrip() == 'deployment.apps "daily" deleted'
@@ -134,24 +134,24 @@ async def test_what_it_prints_comes_from_the_server(server: ApiUnderTest) -> Non
 
 async def test_bad_input_is_refused_in_upstreams_words(server: ApiUnderTest) -> None:
     text = DEPLOYMENT % "bad"
-    said = await refused(server, "create", "-f", "-", input=text.replace("replicas: 2", "replicas: two"))
-    assert "cannot unmarshal string into Go struct field DeploymentSpec.spec.replicas of type int32" in said
-    said = await refused(server, "create", "-f", "-", input=text.replace("replicas: 2", "replicaz: 2"))
-    assert 'strict decoding error: unknown field "spec.replicaz"' in said and said.startswith(
+    message = await refused(server, "create", "-f", "-", input=text.replace("replicas: 2", "replicas: two"))
+    assert "cannot unmarshal string into Go struct field DeploymentSpec.spec.replicas of type int32" in message
+    message = await refused(server, "create", "-f", "-", input=text.replace("replicas: 2", "replicaz: 2"))
+    assert 'strict decoding error: unknown field "spec.replicaz"' in message and message.startswith(
         "Error from server (BadRequest)"
     )
     warned = await server.kubectl(
         "create", "--dry-run=server", "--validate=warn", "-f", "-", input=text.replace("replicas: 2", "replicaz: 2")
     )
     assert 'Warning: unknown field "spec.replicaz"' in warned.stderr and "created (server dry run)" in warned.stdout
-    said = await refused(
+    message = await refused(
         server, "create", "-f", "-", input=text.replace("app: web}}\n  template", "app: other}}\n  template")
     )
-    assert "`selector` does not match template `labels`" in said
-    said = await refused(server, "create", "namespace", "Not_A_Name")
+    assert "`selector` does not match template `labels`" in message
+    message = await refused(server, "create", "namespace", "Not_A_Name")
     assert (
         'The Namespace "Not_A_Name" is invalid: metadata.name: Invalid value: "Not_A_Name": a lowercase RFC 1123'
-        in said
+        in message
     )
     assert "NotFound" in await refused(server, "get", "pod", "nothing")
     assert (await get(server, "deployments", "-l", "name=bad"))["items"] == []
@@ -163,8 +163,10 @@ async def test_who_may_do_what(server: ApiUnderTest) -> None:
     assert result.stdout == "no\n"
     who = json.loads((await server.kubectl("auth", "whoami", "-o", "json")).stdout)
     assert who["status"]["userInfo"]["username"] == "kubernetes-admin"
-    said = await refused(server, "get", "secrets", "--as=jane")
-    assert 'secrets is forbidden: User "jane" cannot list resource "secrets" in API group "" in the namespace' in said
+    message = await refused(server, "get", "secrets", "--as=jane")
+    assert (
+        'secrets is forbidden: User "jane" cannot list resource "secrets" in API group "" in the namespace' in message
+    )
     token = (await server.kubectl("create", "token", "default", "--duration=10m")).stdout.strip()
     config = str(server.kubeconfig("nobody", ()))
     result = await server.kubectl("--kubeconfig", config, "--token", token, "auth", "whoami", check=False)

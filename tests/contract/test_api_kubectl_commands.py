@@ -32,12 +32,12 @@ async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ApiU
         yield api
 
 
-async def said(server: ApiUnderTest, *arguments: str, input: str = "") -> str:
+async def kubectl_output(server: ApiUnderTest, *arguments: str, input: str = "") -> str:
     return (await server.kubectl(*arguments, input=input)).stdout
 
 
 async def get(server: ApiUnderTest, *what: str) -> dict:
-    found: dict = json.loads(await said(server, "get", *what, "-o", "json"))
+    found: dict = json.loads(await kubectl_output(server, "get", *what, "-o", "json"))
     return found
 
 
@@ -48,10 +48,10 @@ async def refused(server: ApiUnderTest, *arguments: str, input: str = "") -> str
 
 
 async def test_a_large_manifest_of_many_kinds_on_the_clients_and_on_the_servers_side(server: ApiUnderTest) -> None:
-    created = await said(server, "apply", "-f", "-", input=MANIFEST)
+    created = await kubectl_output(server, "apply", "-f", "-", input=MANIFEST)
     kinds = MANIFEST.count("\nkind: ")
     assert created.count(" created\n") == kinds >= 18
-    again = await said(server, "apply", "-f", "-", input=MANIFEST)
+    again = await kubectl_output(server, "apply", "-f", "-", input=MANIFEST)
     # stringData is never read back, and a selector that is replaced as a whole is always sent: kubectl says so anywhere.
     assert re.findall(r"(.*) configured\n", again) == ["secret/big-keys", "poddisruptionbudget.policy/big"]
     changed = MANIFEST.split("---")[0].replace('a: "1"', 'a: "9"')
@@ -63,13 +63,13 @@ async def test_a_large_manifest_of_many_kinds_on_the_clients_and_on_the_servers_
             and differs.stdout.count("diff -u") == 1
         )
     for _ in range(2):
-        applied = await said(server, "apply", "--server-side", "-f", "-", input=MANIFEST)
+        applied = await kubectl_output(server, "apply", "--server-side", "-f", "-", input=MANIFEST)
         assert applied.count(" serverside-applied\n") == kinds
     clash = await refused(
         server, "apply", "--server-side", "--dry-run=server", "--field-manager=x", "-f", "-", input=changed
     )
     assert 'conflict with "kubectl": .data.a' in clash
-    pruned = await said(
+    pruned = await kubectl_output(
         server,
         "apply",
         "--prune",
@@ -80,17 +80,17 @@ async def test_a_large_manifest_of_many_kinds_on_the_clients_and_on_the_servers_
         input=MANIFEST.split("---")[0],
     )
     assert "secret/big-keys pruned\n" in pruned
-    deleted = await said(server, "delete", "--wait=false", "--ignore-not-found", "-f", "-", input=MANIFEST)
+    deleted = await kubectl_output(server, "delete", "--wait=false", "--ignore-not-found", "-f", "-", input=MANIFEST)
     assert len(re.findall(r" deleted(?: from default namespace)?\n", deleted)) == kinds - 1
 
 
 async def test_set_changes_templates_selectors_and_subjects(server: ApiUnderTest) -> None:
-    await said(server, "create", "deployment", "s", "--image=a", "--port=80")
-    await said(server, "set", "image", "deployment/s", "*=b")
-    await said(server, "set", "resources", "deployment/s", "--limits=cpu=200m", "--requests=memory=1Mi")
-    await said(server, "set", "serviceaccount", "deployment/s", "robot")
-    await said(server, "create", "secret", "generic", "s", "--from-literal=pass-word=x")
-    await said(server, "set", "env", "deployment/s", "--from=secret/s", "--prefix=P_")
+    await kubectl_output(server, "create", "deployment", "s", "--image=a", "--port=80")
+    await kubectl_output(server, "set", "image", "deployment/s", "*=b")
+    await kubectl_output(server, "set", "resources", "deployment/s", "--limits=cpu=200m", "--requests=memory=1Mi")
+    await kubectl_output(server, "set", "serviceaccount", "deployment/s", "robot")
+    await kubectl_output(server, "create", "secret", "generic", "s", "--from-literal=pass-word=x")
+    await kubectl_output(server, "set", "env", "deployment/s", "--from=secret/s", "--prefix=P_")
     spec = (await get(server, "deployment", "s"))["spec"]["template"]["spec"]
     (container,) = spec["containers"]
     assert (container["image"], spec["serviceAccountName"]) == ("b", "robot")
@@ -98,28 +98,30 @@ async def test_set_changes_templates_selectors_and_subjects(server: ApiUnderTest
     assert (
         container["env"][0]["name"] == "P_PASS_WORD" and container["env"][0]["valueFrom"]["secretKeyRef"]["name"] == "s"
     )
-    await said(server, "expose", "deployment", "s", "--port=8080", "--target-port=80", "--type=NodePort")
-    await said(server, "set", "selector", "service/s", "app=other")
+    await kubectl_output(server, "expose", "deployment", "s", "--port=8080", "--target-port=80", "--type=NodePort")
+    await kubectl_output(server, "set", "selector", "service/s", "app=other")
     service = (await get(server, "service", "s"))["spec"]
     assert service["selector"] == {"app": "other"} and service["ports"][0]["targetPort"] == 80
-    await said(server, "create", "role", "s", "--verb=get", "--resource=pods/log")
-    await said(server, "create", "rolebinding", "s", "--role=s", "--user=a")
-    await said(server, "set", "subject", "rolebinding/s", "--serviceaccount=default:default")
+    await kubectl_output(server, "create", "role", "s", "--verb=get", "--resource=pods/log")
+    await kubectl_output(server, "create", "rolebinding", "s", "--role=s", "--user=a")
+    await kubectl_output(server, "set", "subject", "rolebinding/s", "--serviceaccount=default:default")
     assert [s["kind"] for s in (await get(server, "rolebinding", "s"))["subjects"]] == ["User", "ServiceAccount"]
 
 
 async def test_scale_autoscale_and_subresources(server: ApiUnderTest) -> None:
-    await said(server, "create", "deployment", "n", "--image=a")
-    await said(server, "scale", "deployment/n", "--current-replicas=1", "--replicas=3")
+    await kubectl_output(server, "create", "deployment", "n", "--image=a")
+    await kubectl_output(server, "scale", "deployment/n", "--current-replicas=1", "--replicas=3")
     assert "Expected replicas to be 7, was 3" in await refused(
         server, "scale", "deployment/n", "--current-replicas=7", "--replicas=1"
     )
-    await said(server, "patch", "deployment", "n", "--subresource=scale", "--type=merge", '-p={"spec":{"replicas":2}}')
+    await kubectl_output(
+        server, "patch", "deployment", "n", "--subresource=scale", "--type=merge", '-p={"spec":{"replicas":2}}'
+    )
     patch = '{"status":{"replicas":1},"spec":{"replicas":9}}'
-    await said(server, "patch", "deployment", "n", "--subresource=status", "--type=merge", f"-p={patch}")
+    await kubectl_output(server, "patch", "deployment", "n", "--subresource=status", "--type=merge", f"-p={patch}")
     found = await get(server, "deployment", "n")
     assert (found["spec"]["replicas"], found["status"]["replicas"]) == (2, 1)
-    await said(server, "autoscale", "deployment", "n", "--min=1", "--max=4", "--cpu-percent=70")
+    await kubectl_output(server, "autoscale", "deployment", "n", "--min=1", "--max=4", "--cpu-percent=70")
     scaler = (await get(server, "hpa", "n"))["spec"]
     assert scaler["metrics"][0]["resource"]["target"] == {"type": "Utilization", "averageUtilization": 70}
 
@@ -131,54 +133,54 @@ async def test_rights_are_reconciled_and_listed(server: ApiUnderTest) -> None:
         "metadata": {"name": "r", "namespace": "default"},
         "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}],
     }
-    assert "reconciled" in await said(server, "auth", "reconcile", "-f", "-", input=json.dumps(role))
+    assert "reconciled" in await kubectl_output(server, "auth", "reconcile", "-f", "-", input=json.dumps(role))
     role["rules"] = [{"apiGroups": [""], "resources": ["services"], "verbs": ["list"]}]
-    await said(server, "auth", "reconcile", "-f", "-", input=json.dumps(role))
+    await kubectl_output(server, "auth", "reconcile", "-f", "-", input=json.dumps(role))
     assert len((await get(server, "role", "r"))["rules"]) == 2, "what is there stays"
-    await said(server, "auth", "reconcile", "--remove-extra-permissions", "-f", "-", input=json.dumps(role))
+    await kubectl_output(server, "auth", "reconcile", "--remove-extra-permissions", "-f", "-", input=json.dumps(role))
     assert [r["resources"] for r in (await get(server, "role", "r"))["rules"]] == [["services"]]
-    await said(server, "create", "rolebinding", "r", "--role=r", "--user=eve")
-    listed = await said(server, "auth", "can-i", "--list", "--as=eve", "-n", "default")
+    await kubectl_output(server, "create", "rolebinding", "r", "--role=r", "--user=eve")
+    listed = await kubectl_output(server, "auth", "can-i", "--list", "--as=eve", "-n", "default")
     assert re.search(r"^services +\[\] +\[\] +\[list\]$", listed, re.M), listed
-    assert "eve" in await said(server, "auth", "whoami", "--as=eve", "--as-group=g")
+    assert "eve" in await kubectl_output(server, "auth", "whoami", "--as=eve", "--as-group=g")
 
 
 async def test_certificates_are_approved_and_denied(server: ApiUnderTest) -> None:
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "jane")])
     built = x509.CertificateSigningRequestBuilder().subject_name(name)
     request = built.sign(ec.generate_private_key(ec.SECP256R1()), SHA256()).public_bytes(Encoding.PEM)
-    for asked in ("one", "two"):
+    for requested in ("one", "two"):
         body = {
             "apiVersion": "certificates.k8s.io/v1",
             "kind": "CertificateSigningRequest",
-            "metadata": {"name": asked},
+            "metadata": {"name": requested},
             "spec": {
                 "request": base64.b64encode(request).decode(),
                 "signerName": "kubernetes.io/kube-apiserver-client",
                 "usages": ["client auth"],
             },
         }
-        await said(server, "create", "-f", "-", input=json.dumps(body))
-    assert "two denied" in await said(server, "certificate", "deny", "two")
-    assert "one approved" in await said(server, "certificate", "approve", "one")
-    shown = (await said(server, "get", "csr", "--no-headers")).splitlines()
+        await kubectl_output(server, "create", "-f", "-", input=json.dumps(body))
+    assert "two denied" in await kubectl_output(server, "certificate", "deny", "two")
+    assert "one approved" in await kubectl_output(server, "certificate", "approve", "one")
+    shown = (await kubectl_output(server, "get", "csr", "--no-headers")).splitlines()
     assert [line.split()[-1] for line in shown] == ["Approved", "Denied"]
     assert 'request "two" is already Denied' in await refused(server, "certificate", "approve", "two")
-    assert re.search(r"Common Name: +jane", await said(server, "describe", "csr", "one"))
+    assert re.search(r"Common Name: +jane", await kubectl_output(server, "describe", "csr", "one"))
 
 
 async def test_lists_in_parts_columns_and_templates(server: ApiUnderTest) -> None:
     for number in range(5):
-        await said(server, "create", "configmap", f"part-{number}", f"--from-literal=n={5 - number}")
-    await said(server, "label", "configmaps", "--all", "part=yes")
-    assert (await said(server, "get", "cm", "-l", "part", "--chunk-size=2", "-o", "name")).count("part-") == 5
-    columns = await said(
+        await kubectl_output(server, "create", "configmap", f"part-{number}", f"--from-literal=n={5 - number}")
+    await kubectl_output(server, "label", "configmaps", "--all", "part=yes")
+    assert (await kubectl_output(server, "get", "cm", "-l", "part", "--chunk-size=2", "-o", "name")).count("part-") == 5
+    columns = await kubectl_output(
         server, "get", "cm", "-l", "part", "--sort-by=.data.n", "-o", "custom-columns=N:.data.n", "--no-headers"
     )
     assert columns.split()[:5] == ["1", "2", "3", "4", "5"]
     template = "-o=go-template={{range .items}}{{.data.n}}{{end}}"
-    assert (await said(server, "get", "cm", "-l", "part", template)).startswith("54321")
-    assert "part=yes" in await said(server, "label", "--list", "configmap/part-1")
+    assert (await kubectl_output(server, "get", "cm", "-l", "part", template)).startswith("54321")
+    assert "part=yes" in await kubectl_output(server, "label", "--list", "configmap/part-1")
     assert "the object has been modified" in await refused(
         server, "annotate", "cm/part-1", "a=b", "--resource-version=1"
     )
@@ -190,32 +192,34 @@ async def test_kustomizations_apply_sets_and_what_was_applied_last(server: ApiUn
     )
     one = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: cm}\ndata: {a: b}\n"
     (tmp_path / "cm.yaml").write_text(one)
-    assert (await said(server, "apply", "-k", str(tmp_path))).count("created") == 2
+    assert (await kubectl_output(server, "apply", "-k", str(tmp_path))).count("created") == 2
     assert (await server.kubectl("diff", "-k", str(tmp_path), check=False)).returncode == 0
-    assert "name: pre-cm" in await said(server, "apply", "view-last-applied", "cm/pre-cm")
+    assert "name: pre-cm" in await kubectl_output(server, "apply", "view-last-applied", "cm/pre-cm")
     changed = one.replace("cm}", "pre-cm}").replace("a: b", "a: c")
-    await said(server, "apply", "set-last-applied", "-f", "-", input=changed)
-    assert "a: c" in await said(server, "apply", "view-last-applied", "cm/pre-cm")
-    assert (await said(server, "delete", "-k", str(tmp_path))).count("deleted") == 2
+    await kubectl_output(server, "apply", "set-last-applied", "-f", "-", input=changed)
+    assert "a: c" in await kubectl_output(server, "apply", "view-last-applied", "cm/pre-cm")
+    assert (await kubectl_output(server, "delete", "-k", str(tmp_path))).count("deleted") == 2
 
 
 async def test_raw_requests_nodes_and_tokens(server: ApiUnderTest) -> None:
     body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "raw"}}
     path = "/api/v1/namespaces/default/configmaps"
-    await said(server, "create", "--raw", path, "-f", "-", input=json.dumps(body))
-    await said(server, "replace", "--raw", f"{path}/raw", "-f", "-", input=json.dumps({**body, "data": {"a": "b"}}))
-    assert json.loads(await said(server, "get", "--raw", f"{path}/raw"))["data"] == {"a": "b"}
-    assert json.loads(await said(server, "delete", "--raw", f"{path}/raw"))["status"] == "Success"
+    await kubectl_output(server, "create", "--raw", path, "-f", "-", input=json.dumps(body))
+    await kubectl_output(
+        server, "replace", "--raw", f"{path}/raw", "-f", "-", input=json.dumps({**body, "data": {"a": "b"}})
+    )
+    assert json.loads(await kubectl_output(server, "get", "--raw", f"{path}/raw"))["data"] == {"a": "b"}
+    assert json.loads(await kubectl_output(server, "delete", "--raw", f"{path}/raw"))["status"] == "Success"
     await server.request("POST", "/api/v1/nodes", {"metadata": {"name": "n1"}})
-    await said(server, "taint", "nodes", "n1", "a=b:NoSchedule")
+    await kubectl_output(server, "taint", "nodes", "n1", "a=b:NoSchedule")
     assert "--overwrite is false" in await refused(server, "taint", "nodes", "n1", "a=b:NoSchedule")
-    await said(server, "taint", "nodes", "n1", "a=c:NoSchedule", "--overwrite")
-    await said(server, "cordon", "n1")
+    await kubectl_output(server, "taint", "nodes", "n1", "a=c:NoSchedule", "--overwrite")
+    await kubectl_output(server, "cordon", "n1")
     spec = (await get(server, "node", "n1"))["spec"]
     assert spec["unschedulable"] and {"key": "a", "value": "c", "effect": "NoSchedule"} in spec["taints"]
-    await said(server, "taint", "nodes", "n1", "a:NoSchedule-")
+    await kubectl_output(server, "taint", "nodes", "n1", "a:NoSchedule-")
     assert 'taint "zz" not found' in await refused(server, "taint", "nodes", "n1", "zz-")
-    token = await said(server, "create", "token", "default", "--duration=20m", "--audience=x")
+    token = await kubectl_output(server, "create", "token", "default", "--duration=20m", "--audience=x")
     claims = json.loads(base64.urlsafe_b64decode(token.split(".")[1] + "=="))
     assert claims["aud"] == ["x"] and claims["exp"] - claims["iat"] == 1200
 
@@ -236,7 +240,7 @@ async def test_everything_that_create_makes_is_taken(server: ApiUnderTest) -> No
         "job from --from=cronjob/cj",
         "ingress tls --rule=a.example/=svc:80,tls=sec --class=c",
     ):
-        assert " created" in await said(server, "create", *arguments.split()), arguments
+        assert " created" in await kubectl_output(server, "create", *arguments.split()), arguments
     unsupported = await refused(server, "create", "quota", "q", "--hard=services=1", "--scopes=NotTerminating")
     assert "unsupported scope applied to resource" in unsupported
     assert (await get(server, "job", "from"))["metadata"]["ownerReferences"][0]["kind"] == "CronJob"

@@ -120,7 +120,7 @@ async def test_a_role_takes_effect_with_the_answer_that_made_it(tmp_path: Path) 
         assert (await server.request("GET", "/api/v1/namespaces/default/pods", user=jane)).status == 403
 
 
-async def test_run_says_when_it_is_ready_and_stops_when_told(tmp_path: Path) -> None:
+async def test_run_notifies_readiness_and_stops_on_request(tmp_path: Path) -> None:
     async with api_server(tmp_path / "first") as server:
         config = server.api.config
     ready, stop = asyncio.Event(), asyncio.Event()

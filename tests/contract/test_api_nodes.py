@@ -186,7 +186,7 @@ async def test_logs_are_streamed_as_they_come(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["/logs/", "/logs/apt/", "/logs/syslog?x=y", "/logs", "/"])
-async def test_a_nodes_agent_is_asked_for_the_path_as_it_is_given(tmp_path: Path, path: str) -> None:
+async def test_the_path_is_proxied_unchanged_to_the_nodes_agent(tmp_path: Path, path: str) -> None:
     async with cluster(tmp_path) as (server, node), asyncio.timeout(30):
         node.answer = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\nok"
         answer = await server.request("GET", f"/api/v1/nodes/n/proxy{path}")
@@ -194,7 +194,7 @@ async def test_a_nodes_agent_is_asked_for_the_path_as_it_is_given(tmp_path: Path
         assert node.heads[0].startswith(f"GET {path} HTTP/1.1".encode())
 
 
-async def test_what_the_node_refuses_is_told_as_a_status(tmp_path: Path) -> None:
+async def test_an_error_of_the_node_is_returned_as_a_status(tmp_path: Path) -> None:
     async with cluster(tmp_path) as (server, node), asyncio.timeout(30):
         text = b'container "c" in pod "p" is waiting to start: ContainerCreating'
         node.answer = b"HTTP/1.1 400 Bad Request\r\nContent-Length: %d\r\n\r\n%b" % (len(text), text)
@@ -227,10 +227,10 @@ async def test_exec_that_wants_no_stream_or_no_upgrade_is_refused(tmp_path: Path
 
 
 async def test_a_service_is_reached_through_the_server(tmp_path: Path) -> None:
-    host, asked = own_address(), []
+    host, requested = own_address(), []
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        asked.append(await reader.readuntil(b"\r\n\r\n"))
+        requested.append(await reader.readuntil(b"\r\n\r\n"))
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 5\r\n\r\nhello")
         await writer.drain()
         writer.close()
@@ -260,13 +260,13 @@ async def test_a_service_is_reached_through_the_server(tmp_path: Path) -> None:
         assert (await server.request("PUT", f"{slices}/web-1", endpoints)).status == 200
         found = await server.request("GET", f"{services}/web:80/proxy/a%20b?x=y", headers={"Authorization": "Basic no"})
         assert found.status == 200 and found.body == b"hello" and found.headers["Content-Type"] == "text/html"
-        assert asked[0].startswith(b"GET /a%20b?x=y HTTP/1.1\r\n") and b"basic" not in asked[0].lower()
+        assert requested[0].startswith(b"GET /a%20b?x=y HTTP/1.1\r\n") and b"basic" not in requested[0].lower()
         assert (await server.request("GET", f"{services}/web:81/proxy/")).status == 503
 
 
 async def test_an_external_name_is_never_dialled(tmp_path: Path) -> None:
-    host, asked = own_address(), []
-    backend = await asyncio.start_server(lambda reader, writer: asked.append(writer), host, 0)
+    host, requested = own_address(), []
+    backend = await asyncio.start_server(lambda reader, writer: requested.append(writer), host, 0)
     port = backend.sockets[0].getsockname()[1]
     services = "/api/v1/namespaces/default/services"
     async with backend, api_server(tmp_path) as server, asyncio.timeout(30):
@@ -283,7 +283,7 @@ async def test_an_external_name_is_never_dialled(tmp_path: Path) -> None:
             ):
                 answer = await server.request("GET", f"{services}/{place}/proxy/")
                 assert answer.status == 503, (place, answer.body)
-        assert asked == []
+        assert requested == []
 
 
 @pytest.mark.parametrize("port", ["x", "0", "65536", "99999999", "-1", "%C2%B2", "%D9%A1", "+80", "1_0"])
@@ -307,7 +307,7 @@ async def test_a_pods_address_that_no_pod_can_have_is_not_dialled(tmp_path: Path
         assert (answer.status, answer.json["message"]) == (400, "address not allowed")
 
 
-async def test_a_log_comes_over_a_websocket_where_that_is_asked_for(tmp_path: Path) -> None:
+async def test_a_log_is_streamed_over_a_requested_websocket(tmp_path: Path) -> None:
     async with cluster(tmp_path) as (server, node), asyncio.timeout(30):
         head = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n\r\n"
         node.answer = head + b"6\r\nhello\n\r\n6\r\nworld\n\r\n0\r\n\r\n"
@@ -317,23 +317,23 @@ async def test_a_log_comes_over_a_websocket_where_that_is_asked_for(tmp_path: Pa
             for offered, kind in ((["binary.k8s.io"], bytes), ([], bytes), (["x", "base64.binary.k8s.io"], str)):
                 async with session.ws_connect(url, ssl=tls, protocols=offered) as socket:
                     assert socket.protocol == (offered[-1] if offered else None)
-                    said = [message.data async for message in socket]
-                    assert all(isinstance(part, kind) for part in said)
-                    plain = [base64.b64decode(part) if isinstance(part, str) else part for part in said]
+                    output = [message.data async for message in socket]
+                    assert all(isinstance(part, kind) for part in output)
+                    plain = [base64.b64decode(part) if isinstance(part, str) else part for part in output]
                     assert b"".join(plain) == b"hello\nworld\n" and socket.close_code == 1000
             with pytest.raises(aiohttp.WSServerHandshakeError, match="400"):
                 await session.ws_connect(url, ssl=tls, protocols=["v4.channel.k8s.io"])
 
 
 async def test_a_page_behind_the_proxy_leads_through_it_by_every_method(tmp_path: Path) -> None:
-    host, asked = own_address(), []
+    host, requested = own_address(), []
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        asked.append(await reader.readuntil(b"\r\n\r\n"))
+        requested.append(await reader.readuntil(b"\r\n\r\n"))
         page = b'<a href="/next?x=1&amp;y">n</a><img src="logo.png"><a href="https://elsewhere/x">e</a>'
-        head = b"HTTP/1.1 302 Found\r\nLocation: /moved/\r\n" if b"/old" in asked[-1] else b"HTTP/1.1 200 OK\r\n"
+        head = b"HTTP/1.1 302 Found\r\nLocation: /moved/\r\n" if b"/old" in requested[-1] else b"HTTP/1.1 200 OK\r\n"
         writer.write(head + b"Content-Type: text/html\r\nContent-Length: %d\r\n\r\n" % len(page))
-        writer.write(b"" if asked[-1].startswith(b"HEAD") else page)
+        writer.write(b"" if requested[-1].startswith(b"HEAD") else page)
         await writer.drain()
         writer.close()
 
@@ -355,4 +355,4 @@ async def test_a_page_behind_the_proxy_leads_through_it_by_every_method(tmp_path
             assert (moved.status, moved.headers["Location"]) == (301, f"{proxy}/?a=b")
         for method in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"):
             assert (await server.request(method, f"{proxy}/some/path")).status == 200
-            assert asked[-1].startswith(f"{method} /some/path HTTP/1.1".encode())
+            assert requested[-1].startswith(f"{method} /some/path HTTP/1.1".encode())

@@ -37,7 +37,7 @@ async def test_create_answers_201_with_system_fields(server: ApiUnderTest) -> No
     assert got.status == 200 and got.json == answer.json
 
 
-async def test_what_a_client_says_of_system_fields_is_replaced(server: ApiUnderTest) -> None:
+async def test_system_fields_of_a_clients_object_are_replaced(server: ApiUnderTest) -> None:
     claimed = {"uid": "mine", "creationTimestamp": "2001-01-01T00:00:00Z", "deletionTimestamp": "2001-01-01T00:00:00Z"}
     answer = await server.request("POST", CONFIGMAPS, config_map("claims", metadata={**claimed, "generation": 7}))
     meta = answer.json["metadata"]
@@ -145,8 +145,8 @@ async def test_an_update_that_changes_nothing_writes_nothing(server: ApiUnderTes
 async def test_update_checks_names_uids_and_immutable_fields(server: ApiUnderTest) -> None:
     made = (await server.request("POST", CONFIGMAPS, config_map("who"))).json
     answer = await server.request("PUT", f"{CONFIGMAPS}/other", made)
-    said = "the name of the object (who) does not match the name on the URL (other)"
-    assert status(answer) == (400, "BadRequest", said)
+    output = "the name of the object (who) does not match the name on the URL (other)"
+    assert status(answer) == (400, "BadRequest", output)
     answer = await server.request("PUT", f"{CONFIGMAPS}/missing", config_map("missing"))
     assert status(answer)[:2] == (404, "NotFound")
     other = json.loads(json.dumps(made))
@@ -155,19 +155,19 @@ async def test_update_checks_names_uids_and_immutable_fields(server: ApiUnderTes
     assert answer.status == 409 and "Precondition failed: UID in precondition: 00000000" in answer.json["message"]
 
 
-async def test_status_and_spec_are_changed_through_their_own_doors(server: ApiUnderTest) -> None:
-    made = (await server.request("POST", DEPLOYMENTS, deployment("doors"))).json
+async def test_status_and_spec_are_changed_through_their_own_subresources(server: ApiUnderTest) -> None:
+    made = (await server.request("POST", DEPLOYMENTS, deployment("parts"))).json
     made["spec"]["replicas"] = 5
     made["status"] = {"replicas": 3, "observedGeneration": 1}
-    by_main = (await server.request("PUT", f"{DEPLOYMENTS}/doors", made)).json
+    by_main = (await server.request("PUT", f"{DEPLOYMENTS}/parts", made)).json
     assert by_main["spec"]["replicas"] == 5 and not by_main["status"].get("replicas")
     assert by_main["metadata"]["generation"] == 2
     by_main["spec"]["replicas"] = 7
     by_main["status"] = {"replicas": 3, "observedGeneration": 2}
-    by_status = (await server.request("PUT", f"{DEPLOYMENTS}/doors/status", by_main)).json
+    by_status = (await server.request("PUT", f"{DEPLOYMENTS}/parts/status", by_main)).json
     assert by_status["spec"]["replicas"] == 5 and by_status["status"]["replicas"] == 3
     assert by_status["metadata"]["generation"] == 2
-    assert (await server.request("GET", f"{DEPLOYMENTS}/doors/status")).json == by_status
+    assert (await server.request("GET", f"{DEPLOYMENTS}/parts/status")).json == by_status
 
 
 async def test_a_lease_is_created_by_put(server: ApiUnderTest) -> None:
@@ -191,8 +191,8 @@ async def test_delete_preconditions(server: ApiUnderTest) -> None:
     made = (await server.request("POST", CONFIGMAPS, config_map("guarded"))).json
     options = {"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": "another"}}
     answer = await server.request("DELETE", f"{CONFIGMAPS}/guarded", options)
-    said = f"Precondition failed: UID in precondition: another, UID in object meta: {made['metadata']['uid']}"
-    assert status(answer) == (409, "Conflict", f'Operation cannot be fulfilled on configmaps "guarded": {said}')
+    output = f"Precondition failed: UID in precondition: another, UID in object meta: {made['metadata']['uid']}"
+    assert status(answer) == (409, "Conflict", f'Operation cannot be fulfilled on configmaps "guarded": {output}')
     options["preconditions"] = {"resourceVersion": "1"}
     answer = await server.request("DELETE", f"{CONFIGMAPS}/guarded", options)
     assert answer.status == 409 and "ResourceVersion in precondition: 1" in answer.json["message"]

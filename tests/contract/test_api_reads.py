@@ -5,11 +5,13 @@ import gzip
 import json
 from collections.abc import AsyncIterator
 from typing import Any
+from urllib.parse import quote
 
 import aiohttp
 import pytest
 import pytest_asyncio
 
+from control.server import selector_budget
 from control.server.lookup import BY_TARGET
 from tests.support.control import ADMIN, ApiUnderTest, api_server
 
@@ -132,7 +134,7 @@ async def test_a_revision_from_the_future_is_504(server: ApiUnderTest) -> None:
     assert answer.json["details"]["causes"][0]["reason"] == "ResourceVersionTooLarge"
 
 
-async def test_a_large_list_is_compressed_for_who_asks(server: ApiUnderTest) -> None:
+async def test_a_large_list_is_compressed_for_clients_that_accept_gzip(server: ApiUnderTest) -> None:
     path = await namespace(server, "large")
     await server.request("POST", path, {"metadata": {"name": "big"}, "data": {"x": "abc" * 100_000}})
     plain = await server.request("GET", path, headers={"Accept-Encoding": "identity"})
@@ -142,7 +144,7 @@ async def test_a_large_list_is_compressed_for_who_asks(server: ApiUnderTest) -> 
 
 
 # -- watches --------------------------------------------------------------------------------------------------------------
-async def test_a_watch_tells_every_change_after_a_revision(server: ApiUnderTest) -> None:
+async def test_a_watch_reports_every_change_after_a_revision(server: ApiUnderTest) -> None:
     path = await namespace(server, "watched", 1)
     revision = (await server.request("GET", path)).json["metadata"]["resourceVersion"]
     async with _Opened(server, f"{path}?watch=1&resourceVersion={revision}") as watch:
@@ -157,6 +159,28 @@ async def test_a_watch_tells_every_change_after_a_revision(server: ApiUnderTest)
         assert int(obj["metadata"]["resourceVersion"]) > int(changed["metadata"]["resourceVersion"])
     async with _Opened(server, f"{path}?watch=1&resourceVersion={revision}") as again:
         assert [(await again.next())[0] for _ in range(3)] == ["ADDED", "MODIFIED", "DELETED"]
+
+
+async def test_watches_of_one_user_with_large_selectors_are_limited(
+    server: ApiUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = await namespace(server, "selecting", 1)
+    selector = ",".join(f"k{number}!=x" for number in range(1000))
+    monkeypatch.setattr(selector_budget, "EACH", 60_000)
+    large = f"{path}?watch=1&labelSelector={quote(selector)}"
+    async with _Opened(server, large) as watch:
+        assert (await watch.next())[0] == "ADDED"
+        answer = await server.request("GET", large)
+        assert (answer.status, answer.json["reason"]) == (429, "TooManyRequests")
+        async with _Opened(server, f"{path}?watch=1&labelSelector=k1!%3Dx") as small:
+            assert (await small.next())[0] == "ADDED"
+    for _ in range(100):
+        if not (budget := server.api.watches._budget._weights):
+            break
+        await asyncio.sleep(0.05)
+    assert budget == {}
+    async with _Opened(server, large) as watch:
+        assert (await watch.next())[0] == "ADDED"
 
 
 async def test_a_watch_without_a_revision_begins_with_what_is_there(server: ApiUnderTest) -> None:
@@ -215,13 +239,13 @@ async def test_one_object_is_watched_by_name_and_by_the_old_path(server: ApiUnde
         revision = obj["metadata"]["resourceVersion"]
 
 
-async def test_a_revision_that_was_compacted_is_told_as_expired(server: ApiUnderTest) -> None:
+async def test_a_compacted_revision_is_reported_as_expired(server: ApiUnderTest) -> None:
     path = await namespace(server, "expired", 3)
     first = (await server.request("GET", f"{path}/c0")).json["metadata"]["resourceVersion"]
     await server.api.store.compact(await server.api.store.current_revision())
     cached = server.api.registry.cached(BY_TARGET["configmaps"])
-    cached._ring.clear()
-    cached._floor = server.api.cache.revision
+    cached.recent._changes.clear()
+    cached.recent.floor = server.api.cache.revision
     async with _Opened(server, f"{path}?watch=1&resourceVersion={first}") as watch:
         kind, obj = await watch.next()
         assert kind == "ERROR" and obj["kind"] == "Status" and obj["code"] == 410 and obj["reason"] == "Expired"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any
@@ -12,12 +13,12 @@ import pytest_asyncio
 
 from control import pacing
 from control.custom.conversion import Reader
-from control.registry import removal
+from control.registry import deletion
 from control.registry.registry import Registry
 from control.server import resource_metrics as serve
 from control.server.forms import Form
 from control.storage import codec
-from control.storage.watcher import Notice
+from control.storage.watcher import WatchEvent
 from tests.support import custom_resources
 from tests.support.api_objects import CONFIGMAPS, config_map, pod
 from tests.support.control import ApiUnderTest, api_server
@@ -70,7 +71,7 @@ async def rounds() -> AsyncIterator[Rounds]:
 async def test_a_dry_run_of_the_deletion_of_a_collection_is_done_in_slices(
     server: ApiUnderTest, rounds: Rounds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    delete = removal.delete
+    delete = deletion.delete
 
     async def counted(registry: Registry, context: Any, resource: Any, namespace: str, name: str, options: Any) -> Any:
         entry = registry.cached(resource).get(resource.key(namespace, name))
@@ -78,7 +79,7 @@ async def test_a_dry_run_of_the_deletion_of_a_collection_is_done_in_slices(
         rounds.add(len(entry.data))
         return await delete(registry, context, resource, namespace, name, options)
 
-    monkeypatch.setattr(removal, "delete", counted)
+    monkeypatch.setattr(deletion, "delete", counted)
     path = f"{CONFIGMAPS}?dryRun=All&fieldSelector=metadata.name!=kube-root-ca.crt"
     answers = await asyncio.gather(*(server.request("DELETE", path) for _ in range(REQUESTS)))
     assert [(answer.status, len(answer.json["items"])) for answer in answers] == [(200, OBJECTS)] * REQUESTS
@@ -87,21 +88,25 @@ async def test_a_dry_run_of_the_deletion_of_a_collection_is_done_in_slices(
 
 
 @pytest.mark.parametrize("form", ["Table", "PartialObjectMetadata"])
-async def test_watch_events_in_other_forms_are_made_in_slices(
+async def test_watch_events_in_other_forms_are_made_in_slices_or_beside_the_loop(
     server: ApiUnderTest, rounds: Rounds, monkeypatch: pytest.MonkeyPatch, form: str
 ) -> None:
-    event = Form.event
+    event, beside = Form._event, list[int]()
 
-    def counted(self: Form, notice: Notice) -> bytes:
-        rounds.add(len(notice.entry.data))
-        return event(self, notice)
+    def counted(self: Form, watch_event: WatchEvent, *, columns: bool) -> bytes:
+        if threading.current_thread() is threading.main_thread():
+            rounds.add(len(watch_event.entry.data))
+        else:
+            beside.append(len(watch_event.entry.data))
+        return event(self, watch_event, columns=columns)
 
-    monkeypatch.setattr(Form, "event", counted)
+    monkeypatch.setattr(Form, "_event", counted)
     accept = {"accept": f"application/json;as={form};v=v1;g=meta.k8s.io"}
     path = f"{CONFIGMAPS}?watch=1&timeoutSeconds=1&fieldSelector=metadata.name!=kube-root-ca.crt"
     answers = await asyncio.gather(*(server.request("GET", path, headers=accept) for _ in range(REQUESTS)))
     assert [answer.body.count(b'"ADDED"') for answer in answers] == [OBJECTS] * REQUESTS
-    assert max(rounds.bytes.values()) <= ROUND
+    assert sum(beside) >= OBJECTS * len(TEXT)
+    assert max(rounds.bytes.values(), default=0) <= ROUND
 
 
 async def test_pods_are_looked_through_for_their_metrics_in_slices(

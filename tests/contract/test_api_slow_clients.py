@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from control.http.pieces import Pieces
-from control.server.edge import _Body
+from control.server.request_body import RequestBody
 from kube import serialize
 from kube.api import core_v1, meta_v1
 from kube.serving.limits import ServingLimits
@@ -66,8 +66,8 @@ async def test_what_is_not_read_ends_in_time(full: ApiUnderTest, query: str) -> 
     await client.send(b"\r\n")
     await client.head()
     client.writer.transport.pause_reading()  # type: ignore[attr-defined]
-    await until(lambda: table.held > 0)
-    await until(lambda: table.held == 0)
+    await until(lambda: table.buffered_bytes > 0)
+    await until(lambda: table.buffered_bytes == 0)
     await until(lambda: watches(full) == 0)
     await until(lambda: len(table) <= 1)  # the one that made the objects
     assert table.closed == 0  # it had its time; nothing was short of room
@@ -84,14 +84,14 @@ async def test_what_is_held_for_those_who_do_not_read_has_a_limit_in_all(full: A
         await client.head()
         client.writer.transport.pause_reading()  # type: ignore[attr-defined]
         clients.append(client)
-        assert table.held <= 2 * OBJECTS * SIZE
+        assert table.buffered_bytes <= 2 * OBJECTS * SIZE
     await until(lambda: table.closed >= 1)
-    assert table.held <= 2 * OBJECTS * SIZE
+    assert table.buffered_bytes <= 2 * OBJECTS * SIZE
     for client in clients:
         client.close()
 
 
-async def test_a_watch_that_has_nothing_to_say_stays(server: ApiUnderTest) -> None:
+async def test_an_idle_watch_stays_open(server: ApiUnderTest) -> None:
     client = await connect(server, f"GET {MAPS}?watch=1")
     await client.send(b"\r\n")
     await client.head()
@@ -159,7 +159,7 @@ async def test_the_body_of_a_request_that_may_take_for_ever_has_a_limit_too() ->
         await asyncio.Event().wait()
         raise AssertionError
 
-    body = _Body({b"content-length": b"10"}, never, None, 0.05)
+    body = RequestBody({b"content-length": b"10"}, never, None, 0.05)
     async with asyncio.timeout(10):
         with pytest.raises(TimeoutError):
             await body.read(1000)
@@ -242,4 +242,48 @@ async def test_a_request_that_is_over_leaves_nothing_for_the_garbage_collector(
         gc.set_debug(0)
         gc.garbage.clear()
         gc.enable()
-    assert left.isdisjoint({"Request", "ApiProtocol", "RequestResponseCycle", "_Body"})
+    assert left.isdisjoint({"Request", "ApiProtocol", "RequestResponseCycle", "RequestBody"})
+
+
+# -- bodies of which the rest does not come ---------------------------------------------------------------------------
+EVE, BOB = ("eve", ("system:masters",)), ("bob", ())
+
+
+async def incomplete(server: ApiUnderTest, user: tuple[str, tuple[str, ...]], body: bytes) -> RawClient:
+    client = await connect(server, f"POST {MAPS}", user)
+    length = f"Content-Type: application/json\r\nContent-Length: {len(body) + 1}\r\n\r\n"
+    await client.send(length.encode() + body)
+    return client
+
+
+async def test_incomplete_bodies_hold_no_seats(tmp_path: Path) -> None:
+    async with api_server(tmp_path, max_readonly_in_flight=6, max_mutating_in_flight=6) as server:
+        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
+        eve = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "eve"}
+        made = {"metadata": {"name": "eve"}, "roleRef": role, "subjects": [eve, {**eve, "name": "bob"}]}
+        path = "/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings"
+        assert (await server.request("POST", path, made)).status == 201
+        clients = [await incomplete(server, ("eve", ()), b"{") for _ in range(40)]
+        await until(lambda: server.api.listener.table.buffered_bytes == 40)
+        async with asyncio.timeout(5):
+            assert (await server.request("GET", MAPS, user=BOB)).status == 200
+        assert not any(level.executing for level in server.api.pipeline.fairness.levels.values() if not level.exempt)
+        await clients[0].send(b"}")
+        assert (await clients[0].head()).startswith(b"HTTP/1.1 422 ")
+        for client in clients:
+            client.close()
+        await until(lambda: server.api.listener.table.buffered_bytes == 0)
+
+
+async def test_incomplete_bodies_of_one_user_have_a_limit(tmp_path: Path) -> None:
+    limits = ServingLimits(unread_bytes=800_000)
+    async with api_server(tmp_path, serving=limits) as server:
+        table = server.api.listener.table
+        clients = [await incomplete(server, EVE, b" " * 60_000) for _ in range(5)]
+        other = await incomplete(server, ADMIN, b'{"metadata": {"name": "other"}')
+        await until(lambda: table.buffered_bytes > 5 * 60_000)
+        await until(lambda: table.buffered_bytes < 100_000)
+        await other.send(b"}")
+        assert (await other.head()).startswith(b"HTTP/1.1 201 ")
+        for client in (*clients, other):
+            client.close()

@@ -24,7 +24,7 @@ async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ApiU
         yield api
 
 
-def said(answer: Answer) -> list[str]:
+def messages(answer: Answer) -> list[str]:
     """Return the texts of an answer's warnings."""
     return [
         value.removeprefix('299 - "').removesuffix('"').replace('\\"', '"')
@@ -100,16 +100,16 @@ async def test_keys_that_stand_twice_in_yaml_are_named_with_their_lines(server: 
     )
     warned = await server.request("POST", f"{CONFIGMAPS}?dryRun=All", body, headers=YAML)
     assert warned.status == 201
-    assert said(warned) == [
+    assert messages(warned) == [
         'line 5: key "a" already set in map',
         'line 8: key "metadata" already set in map',
         'unknown field "odd"',
     ]
     ignored = await server.request("POST", f"{CONFIGMAPS}?dryRun=All&fieldValidation=Ignore", body, headers=YAML)
-    assert ignored.status == 201 and said(ignored) == []
+    assert ignored.status == 201 and messages(ignored) == []
 
 
-async def test_what_a_patch_says_twice_or_strangely_is_named(server: ApiUnderTest) -> None:
+async def test_duplicate_and_unknown_fields_of_a_patch_are_reported(server: ApiUnderTest) -> None:
     await server.request("POST", CONFIGMAPS, {"metadata": {"name": "patched"}})
     path, body = f"{CONFIGMAPS}/patched", b'{"data":{"a":"b","a":"c"},"odd":1}'
     strict = await server.request("PATCH", f"{path}?fieldValidation=Strict", body, headers=MERGE)
@@ -117,7 +117,7 @@ async def test_what_a_patch_says_twice_or_strangely_is_named(server: ApiUnderTes
     assert strict.json["message"].endswith('strict decoding error: duplicate field "data.a", unknown field "odd"')
     warned = await server.request("PATCH", path, body, headers=MERGE)
     assert warned.status == 200
-    assert said(warned) == ['duplicate field "data.a"', 'unknown field "odd"']
+    assert messages(warned) == ['duplicate field "data.a"', 'unknown field "odd"']
     operations = b'[{"op":"add","path":"/data/x","value":"y","why":1,"op":"add"}]'
     strict = await server.request("PATCH", f"{path}?fieldValidation=Strict", operations, headers=JSON_PATCH)
     assert strict.status == 422
@@ -207,21 +207,21 @@ async def test_keys_that_are_applied_twice_are_named(server: ApiUnderTest) -> No
         '  line 7: key "a" already set in map'
     )
     warned = await server.request("PATCH", path, body, headers=APPLY)
-    assert warned.status == 201 and said(warned) == ['line 7: key "a" already set in map']
+    assert warned.status == 201 and messages(warned) == ['line 7: key "a" already set in map']
 
 
 async def test_warnings_come_with_what_was_stored(server: ApiUnderTest) -> None:
     found = deployment() | {"metadata": {"name": "a.b"}}
     answer = await server.request("POST", f"{DEPLOYMENTS}?dryRun=All", found)
-    assert said(answer) == [
+    assert messages(answer) == [
         "metadata.name: this is used in Pod names and hostnames, which can result in surprising behavior; a DNS label is "
         "recommended: [must not contain dots]"
     ]
     endpoints = await server.request("GET", "/api/v1/namespaces/default/endpoints")
-    assert said(endpoints) == ["v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"]
+    assert messages(endpoints) == ["v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice"]
 
 
-async def test_what_is_offered_is_told_to_who_asks_for_something_else(server: ApiUnderTest) -> None:
+async def test_a_406_lists_the_offered_media_types(server: ApiUnderTest) -> None:
     offered = "application/json, application/yaml, application/vnd.kubernetes.protobuf"
     wrong, sent = await asyncio.gather(
         server.request("GET", CONFIGMAPS, headers={"Accept": "text/html"}),
@@ -350,8 +350,8 @@ async def test_what_is_patched_into_another_shape_is_refused_in_the_words_of_ups
     assert answer.status == 422
     [cause] = answer.json["details"]["causes"]
     assert cause["field"] == "patch"
-    value, _, told = cause["message"].removeprefix('Invalid value: "').rpartition('": ')
-    assert value.replace('\\"', '"').startswith(shown) and told == why
+    value, _, reported = cause["message"].removeprefix('Invalid value: "').rpartition('": ')
+    assert value.replace('\\"', '"').startswith(shown) and reported == why
 
 
 async def test_a_document_is_kept_for_good_under_its_own_hash_alone(server: ApiUnderTest) -> None:

@@ -62,7 +62,7 @@ async def test_an_event_has_two_faces(tmp_path: Path) -> None:
         assert core["involvedObject"]["name"] == "p" and core["reportingComponent"] == "example.com/test"
 
 
-async def test_who_reports_through_the_new_face_says_who_when_and_nothing_in_the_old_fields(tmp_path: Path) -> None:
+async def test_events_of_events_k8s_io_have_reporter_and_time_and_no_deprecated_fields(tmp_path: Path) -> None:
     async with api_server(tmp_path) as server:
         bare = {"metadata": {"name": "e"}, "regarding": {"namespace": "default"}, "deprecatedCount": 3}
         refused = await server.request("POST", EVENTS, bare)

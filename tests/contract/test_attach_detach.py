@@ -75,9 +75,9 @@ class World:
         await eventually(lambda: self.client.get(storage_v1.VolumeAttachment, name))
         status = {"status": {"attached": True}}
         await self.client.patch(storage_v1.VolumeAttachment, name, "", status, subresource="status")
-        await eventually(lambda: self.told(node))
+        await eventually(lambda: self.is_reported(node))
 
-    async def told(self, node: str) -> bool:
+    async def is_reported(self, node: str) -> bool:
         status = (await self.client.get(core_v1.Node, node)).status
         return [volume.name for volume in status.volumes_attached] == [VOLUME]
 
@@ -136,10 +136,10 @@ async def move(world: World) -> None:
     await world.event("second", 'Multi-Attach error for volume "pv" Volume is already used by pod(s) first')
     await world.gone("first")
     await world.event("second", "Multi-Attach error")
-    assert await world.on() == ["a"] and await world.told("a"), "the node still uses it"
+    assert await world.on() == ["a"] and await world.is_reported("a"), "the node still uses it"
     await world.say("a", uses=False)
     await world.is_on("b")
-    while await world.told("a"):  # another controller's cache may lag behind, and it writes the list once more
+    while await world.is_reported("a"):  # another controller's cache may lag behind, and it writes the list once more
         await asyncio.sleep(0.05)
     await world.attached("b")
 
@@ -156,7 +156,7 @@ async def test_a_volume_for_many_is_attached_to_all_and_a_driver_that_attaches_n
     await world.is_on()
 
 
-async def test_what_the_driver_could_not_do_is_told_to_the_pod(world: World) -> None:
+async def test_a_drivers_error_is_an_event_of_the_pod(world: World) -> None:
     await world.fill()
     await world.pod("first", "a")
     name = attachment_name(DRIVER, "h", "a")

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from kube.json_object import Object
 from tests.support.control import ADMIN, api_server
 from tests.support.reviewer import Reviewer, reviewer
 
-Object = dict[str, Any]
 CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
 POLICY = """
 apiVersion: audit.k8s.io/v1
@@ -57,18 +57,18 @@ async def test_events_come_in_batches_and_are_sent_again_after_a_failure(tmp_pat
         assert events(hook)[-1]["verb"] == "get", "what waits is sent before the server ends"
 
 
-async def test_a_blocking_webhook_is_told_before_the_answer_goes_out(tmp_path: Path) -> None:
+async def test_a_blocking_webhook_gets_the_event_before_the_response_is_sent(tmp_path: Path) -> None:
     async with reviewer(tmp_path) as hook:
         hook.answers["/audit"] = lambda spec: {}
         async with api_server(tmp_path, **changes(tmp_path, hook, audit_webhook_mode="blocking")) as api:
             hook.held.clear()
-            asking = asyncio.ensure_future(api.request("POST", CONFIGMAPS, {"metadata": {"name": "a"}}))
+            requesting = asyncio.ensure_future(api.request("POST", CONFIGMAPS, {"metadata": {"name": "a"}}))
             async with asyncio.timeout(30):
                 while not hook.at("/audit"):
                     await asyncio.sleep(0.01)
-            assert not asking.done()
+            assert not requesting.done()
             hook.held.set()
-            assert (await asking).status == 201
+            assert (await requesting).status == 201
             hook.failures = [400]
             assert (await api.request("GET", f"{CONFIGMAPS}/a")).status == 200, "a failure does not undo what was done"
 

@@ -13,10 +13,10 @@ import aiohttp
 import pytest
 
 from kube import pki
+from kube.json_object import Object
 from kube.schema import wire_encode
 from tests.support.control import ApiUnderTest, api_server
 
-Object = dict[str, Any]
 JANE = ("jane", ("dev",))
 NODE = ("system:node:n1", ("system:nodes",))
 NODE_TWO = ("system:node:n2", ("system:nodes",))
@@ -106,7 +106,7 @@ async def test_certificates_of_strangers_and_of_the_front_proxy_make_no_users(
                 pass  # refused in the handshake already
 
 
-async def test_a_user_may_what_their_roles_say_at_once(api: ApiUnderTest) -> None:
+async def test_a_user_has_the_permissions_of_new_roles_immediately(api: ApiUnderTest) -> None:
     path = "/api/v1/namespaces/shop/pods"
     answer = await api.request("GET", path, user=JANE)
     assert answer.status == 403
@@ -282,7 +282,7 @@ async def test_a_node_writes_itself_and_no_other(api: ApiUnderTest) -> None:
             assert changed["spec"]["taints"][0]["key"] == "node.kubernetes.io/not-ready"
 
 
-async def test_kubectl_says_who_one_is_and_what_one_may(api: ApiUnderTest) -> None:
+async def test_kubectl_shows_the_user_and_its_permissions(api: ApiUnderTest) -> None:
     who = json.loads((await api.kubectl("auth", "whoami", "-o", "json")).stdout)["status"]["userInfo"]
     assert who["username"] == "kubernetes-admin" and "system:masters" in who["groups"]
     other = (await api.kubectl("auth", "whoami", "--as=bob", "--as-group=dev", "-o", "json")).stdout
@@ -318,7 +318,7 @@ async def test_kubectl_hears_of_limits_and_levels(api: ApiUnderTest) -> None:
     )
 
 
-async def test_the_audit_log_tells_what_was_done(tmp_path: Path) -> None:
+async def test_the_audit_log_records_requests(tmp_path: Path) -> None:
     policy = tmp_path / "policy.yaml"
     rules = [
         {"level": "None", "nonResourceURLs": ["/readyz"]},
@@ -394,12 +394,12 @@ async def test_the_audit_log_shows_objects_in_whichever_encoding_they_came(tmp_p
     assert "requestObject" not in by["bad"] and by["bad"]["responseStatus"]["code"] == 400
 
 
-async def test_a_local_review_asks_about_its_namespace_alone(api: ApiUnderTest) -> None:
+async def test_a_local_review_is_limited_to_its_namespace(api: ApiUnderTest) -> None:
     reviewer = {"apiGroups": ["authorization.k8s.io"], "resources": ["localsubjectaccessreviews"], "verbs": ["create"]}
     await bind(api, "jane", reviewer)
     path = "/apis/authorization.k8s.io/v1/namespaces/shop/localsubjectaccessreviews"
-    asked = {"verb": "get", "resource": "pods", "namespace": "shop"}
-    review = {"spec": {"user": "root", "groups": ["system:masters"], "resourceAttributes": asked}}
+    requested = {"verb": "get", "resource": "pods", "namespace": "shop"}
+    review = {"spec": {"user": "root", "groups": ["system:masters"], "resourceAttributes": requested}}
     assert (await until(api, 201, "POST", path, review, user=JANE))["status"]["allowed"] is True
     review["spec"] = {"user": "root", "nonResourceAttributes": {"verb": "get", "path": "/metrics"}}
     refused = await api.request("POST", path, review, user=JANE)

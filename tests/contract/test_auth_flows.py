@@ -14,9 +14,9 @@ import aiohttp
 import pytest
 
 from kube import pki
+from kube.json_object import Object
 from tests.support.control import ApiUnderTest, api_server
 
-Object = dict[str, Any]
 GROUP = "rbac.authorization.k8s.io"
 
 

@@ -11,11 +11,11 @@ import pytest
 import pytest_asyncio
 import yaml
 
+from kube.json_object import Object
 from tests.support.control import ApiUnderTest, api_server
 from tests.support.reviewer import Reviewer, reviewer
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-Object = dict[str, Any]
 WHO = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 AUDIENCE = "https://kubernetes.default.svc.cluster.local"
 GRACE = ("grace", ())
@@ -78,7 +78,7 @@ async def who(api: ApiUnderTest, token: str) -> tuple[int, Any]:
     return answer.status, answer.json.get("status", {}).get("userInfo") if answer.status == 201 else answer.json
 
 
-async def test_a_token_that_the_webhook_knows_is_its_user_and_is_asked_for_once(
+async def test_a_token_is_authenticated_by_the_webhook_and_cached(
     server: tuple[ApiUnderTest, Reviewer],
 ) -> None:
     api, hook = server
@@ -86,8 +86,8 @@ async def test_a_token_that_the_webhook_knows_is_its_user_and_is_asked_for_once(
     assert status == 201
     assert (user["username"], user["uid"], user["groups"]) == ("ann", "7", ["dev", "system:authenticated"])
     assert user["extra"] == {"acme.example/team": ["a"]}
-    asked = [body for body in hook.at("/tokens") if body["spec"]["token"] == "good"]
-    assert asked[0]["apiVersion"] == "authentication.k8s.io/v1" and asked[0]["spec"]["audiences"] == [AUDIENCE]
+    requested = [body for body in hook.at("/tokens") if body["spec"]["token"] == "good"]
+    assert requested[0]["apiVersion"] == "authentication.k8s.io/v1" and requested[0]["spec"]["audiences"] == [AUDIENCE]
     assert hook.headers[0]["Authorization"] == "Bearer t0ken"
     await asyncio.gather(*(who(api, "good") for _ in range(3)))
     assert len([body for body in hook.at("/tokens") if body["spec"]["token"] == "good"]) == 1
@@ -109,7 +109,7 @@ async def test_a_token_for_another_audience_is_only_reviewed_for_that(server: tu
     assert found["user"]["username"] == "vault"
 
 
-async def test_a_failure_is_asked_again_and_one_that_stays_is_401(server: tuple[ApiUnderTest, Reviewer]) -> None:
+async def test_a_failed_review_is_retried_and_a_permanent_failure_is_401(server: tuple[ApiUnderTest, Reviewer]) -> None:
     api, hook = server
     hook.failures = [503]
     assert (await who(api, "later"))[0] == 401
@@ -123,16 +123,16 @@ async def test_what_roles_do_not_give_the_webhook_may(server: tuple[ApiUnderTest
     api, hook = server
     path = "/api/v1/namespaces/default/configmaps"
     assert (await api.request("GET", path + "?labelSelector=a%3Db", user=GRACE)).status == 200
-    asked = hook.at("/access")[-1]
-    assert asked["apiVersion"] == "authorization.k8s.io/v1" and asked["kind"] == "SubjectAccessReview"
-    assert asked["spec"]["resourceAttributes"] == {
+    requested = hook.at("/access")[-1]
+    assert requested["apiVersion"] == "authorization.k8s.io/v1" and requested["kind"] == "SubjectAccessReview"
+    assert requested["spec"]["resourceAttributes"] == {
         "namespace": "default",
         "verb": "list",
         "version": "v1",
         "resource": "configmaps",
         "labelSelector": {"requirements": [{"key": "a", "operator": "In", "values": ["b"]}]},
     }
-    assert asked["spec"]["user"] == "grace" and asked["spec"]["groups"] == ["system:authenticated"]
+    assert requested["spec"]["user"] == "grace" and requested["spec"]["groups"] == ["system:authenticated"]
     before = len(hook.at("/access"))
     assert (await api.request("GET", path + "?labelSelector=a%3Db", user=GRACE)).status == 200
     assert len(hook.at("/access")) == before, "an answer is kept"
@@ -147,9 +147,9 @@ async def test_what_roles_do_not_give_the_webhook_may(server: tuple[ApiUnderTest
 
 async def test_reviews_go_through_the_same_authorizers(server: tuple[ApiUnderTest, Reviewer]) -> None:
     api, _ = server
-    asked = {"namespace": "default", "verb": "get", "resource": "secrets"}
+    requested = {"namespace": "default", "verb": "get", "resource": "secrets"}
     path = "/apis/authorization.k8s.io/v1/"
-    spec = {"user": "grace", "resourceAttributes": asked}
+    spec = {"user": "grace", "resourceAttributes": requested}
     found = (await api.request("POST", path + "subjectaccessreviews", {"spec": spec})).json["status"]
     assert found == {"allowed": True, "reason": "so says the hook"}
     spec["user"] = "evil"
@@ -228,7 +228,7 @@ async def test_a_changed_file_holds_at_once_and_a_bad_one_changes_nothing(
 
 
 @pytest.mark.parametrize(("policy", "status"), [("NoOpinion", 200), ("Deny", 403)])
-async def test_a_failure_counts_as_its_policy_says(
+async def test_a_failure_is_handled_according_to_its_failure_policy(
     server: tuple[ApiUnderTest, Reviewer], policy: str, status: int
 ) -> None:
     api, hook = server

@@ -98,7 +98,7 @@ async def test_reading_a_node_is_not_enough_to_run_something_on_it(served: tuple
     assert node.heads == [], "nothing reaches the node"
 
 
-async def test_however_an_upgrade_is_asked_for(served: tuple[ApiUnderTest, Node]) -> None:
+async def test_upgrades_are_authorized_in_every_form(served: tuple[ApiUnderTest, Node]) -> None:
     api, node = served
     node.answer = SWITCHED
     for headers in UPGRADES:
@@ -132,9 +132,9 @@ async def test_reading_a_node_reads(served: tuple[ApiUnderTest, Node]) -> None:
 async def test_a_connection_to_a_pod_by_get_needs_both_verbs(served: tuple[ApiUnderTest, Node], what: str) -> None:
     api, node = served
     node.answer = SWITCHED
-    told = f'cannot create resource "pods/{what.partition("?")[0]}"'
+    reported = f'cannot create resource "pods/{what.partition("?")[0]}"'
     refused = await api.request("GET", f"{POD}/{what}", user=("reader", ()))
-    assert refused.status == 403 and told in refused.json["message"]
+    assert refused.status == 403 and reported in refused.json["message"]
     assert b" 403 " in await spoken(api, "reader", "GET", f"{POD}/{what}", *SOCKET)
     assert b" 403 " in await spoken(api, "maker", "GET", f"{POD}/{what}", *SOCKET)
     assert node.heads == []

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from control.auth.user import UserInfo
 from control.server.inprocess import InProcessTransport
+from kube.json_object import Object
 from tests.contract.test_auth import bind, created, until
 from tests.support.control import Answer, ApiUnderTest, api_server
 from tests.support.custom_resources import GROUP, definition, install
 
-Object = dict[str, Any]
 JANE = ("jane", ())
 APPLY = {"Content-Type": "application/apply-patch+yaml"}
 WRITES = ["get", "update", "patch"]
@@ -56,16 +55,19 @@ async def test_what_is_not_there_is_applied_only_with_the_right_to_create(api: A
     for case in CASES:
         group, version, _, plural, _ = case
         answer = await send(api, "apply", case, query)
-        told = f'User "jane" cannot create resource "{plural}" in API group "{group}" in the namespace "shop"'
+        reported = f'User "jane" cannot create resource "{plural}" in API group "{group}" in the namespace "shop"'
         full = f"{plural}.{group}" if group else plural
-        assert (answer.status, answer.json["message"]) == (403, f'{full} "made" is forbidden: {told}')
+        assert (answer.status, answer.json["message"]) == (403, f'{full} "made" is forbidden: {reported}')
         assert (await api.request("GET", place(group, version, plural))).status == 404
 
 
 async def test_a_replacement_creates_only_with_the_right_to_create(api: ApiUnderTest) -> None:
     answer = await send(api, "replace", LEASE)
-    told = 'User "jane" cannot create resource "leases" in API group "coordination.k8s.io" in the namespace "shop"'
-    assert (answer.status, answer.json["message"]) == (403, f'leases.coordination.k8s.io "made" is forbidden: {told}')
+    reported = 'User "jane" cannot create resource "leases" in API group "coordination.k8s.io" in the namespace "shop"'
+    assert (answer.status, answer.json["message"]) == (
+        403,
+        f'leases.coordination.k8s.io "made" is forbidden: {reported}',
+    )
     assert (await api.request("GET", place("coordination.k8s.io", "v1", "leases"))).status == 404
 
 
@@ -95,7 +97,7 @@ async def test_custom_resources_too(api: ApiUnderTest) -> None:
     assert (answer.status, answer.json["reason"]) == (403, "Forbidden")
 
 
-async def test_the_client_inside_the_process_is_asked_too(api: ApiUnderTest) -> None:
+async def test_the_in_process_client_is_authorized_too(api: ApiUnderTest) -> None:
     transport = InProcessTransport(api.api.pipeline, UserInfo("jane"))
     body = b'{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"made"}}'
     path = "/api/v1/namespaces/shop/configmaps/made"

@@ -7,15 +7,14 @@ import base64
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote
 
 import pytest
 
+from kube.json_object import Object
 from tests.contract.test_auth import bind, created, until
 from tests.support.control import ApiUnderTest, api_server
 
-Object = dict[str, Any]
 JANE = ("jane", ())
 SECRETS = "/api/v1/namespaces/shop/secrets"
 WATCHED = "/api/v1/watch/namespaces/shop/secrets"
@@ -126,6 +125,6 @@ async def test_the_state_of_components_is_selected_like_any_list(api: ApiUnderTe
         assert [item["metadata"]["name"] for item in answer.json["items"]] == shown
 
 
-async def test_metrics_of_one_pod_are_asked_for_with_its_namespace(api: ApiUnderTest) -> None:
+async def test_metrics_of_one_pod_are_requested_with_its_namespace(api: ApiUnderTest) -> None:
     assert (await api.request("GET", "/apis/metrics.k8s.io/v1beta1/pods/p")).status == 404
     assert (await api.request("GET", "/apis/metrics.k8s.io/v1beta1/pods")).status == 200

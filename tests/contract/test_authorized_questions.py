@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from kube.json_object import Object
 from tests.contract.test_auth import created, pod, until
 from tests.support.control import ApiUnderTest, api_server
 from tests.support.custom_resources import GROUP, definition, install
 
-Object = dict[str, Any]
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 POLICIES = "/apis/admissionregistration.k8s.io/v1"
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/shop/resourceclaims"
@@ -41,8 +41,8 @@ async def allow(api: ApiUnderTest, name: str, *rules: tuple[str, str, list[str],
     )
     group, resource, verbs, names = rules[-1]
     plural, _, part = resource.partition("/")
-    asked = {"group": group, "resource": plural, "subresource": part, "verb": verbs[0]}
-    review = {"spec": {"resourceAttributes": asked | ({"name": names[0]} if names else {})}}
+    requested = {"group": group, "resource": plural, "subresource": part, "verb": verbs[0]}
+    review = {"spec": {"resourceAttributes": requested | ({"name": names[0]} if names else {})}}
     while True:
         path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
         answer = await api.request("POST", path, review, user=JANE)
@@ -76,12 +76,12 @@ async def test_a_binding_is_for_the_pod_that_it_means(api: ApiUnderTest) -> None
     pods = "/api/v1/namespaces/shop/pods"
     made = await created(api, pods, pod("mine"))
     version = made["metadata"]["resourceVersion"]
-    said = "Precondition failed: ResourceVersion in precondition: 1, ResourceVersion in object meta: "
+    message = "Precondition failed: ResourceVersion in precondition: 1, ResourceVersion in object meta: "
     binding: Object = {"metadata": {"name": "mine", "resourceVersion": "1"}, "target": {"name": "n1"}}
     for path in (f"{pods}/mine/binding", "/api/v1/namespaces/shop/bindings"):
         answer = await api.request("POST", path, binding)
         assert (answer.status, answer.json["reason"]) == (409, "Conflict")
-        assert answer.json["message"] == f'Operation cannot be fulfilled on pods "mine": {said}{version}'
+        assert answer.json["message"] == f'Operation cannot be fulfilled on pods "mine": {message}{version}'
     binding["metadata"]["resourceVersion"] = version
     await created(api, f"{pods}/mine/binding", binding)
     assert (await api.request("GET", f"{pods}/mine")).json["spec"]["nodeName"] == "n1"
@@ -131,8 +131,10 @@ async def test_who_names_a_policys_parameters_can_read_all_of_them(api: ApiUnder
     for version, parameters in (("v1", "ConfigMap"), (f"{GROUP}/v1", "CronTab"), ("example.com/v1", "Unknown")):
         named = policy(kind, "new", version, parameters)
         answer = await api.request("POST", path, named, user=JANE)
-        told = f'user jane must have "get" permission on all objects of the referenced paramKind (kind={parameters}, '
-        assert answer.status == 422 and f"spec.paramKind: Forbidden: {told}" in answer.json["message"], answer.body
+        reported = (
+            f'user jane must have "get" permission on all objects of the referenced paramKind (kind={parameters}, '
+        )
+        assert answer.status == 422 and f"spec.paramKind: Forbidden: {reported}" in answer.json["message"], answer.body
         answer = await api.request("PATCH", f"{path}/plain", {"spec": named["spec"]}, headers=MERGE, user=JANE)
         assert answer.status == 422 and "spec.paramKind: Forbidden" in answer.json["message"], answer.body
     await allow(api, "one", ("", "configmaps", ["get"], ["a"]))
@@ -158,8 +160,8 @@ async def test_who_names_a_bindings_parameters_can_read_them(api: ApiUnderTest, 
     some: Object = {"selector": {"matchLabels": {"a": "b"}}, "namespace": "shop"}
     for ref, verb in ((one, "get"), (some, "list")):
         answer = await api.request("POST", path, bound(kind, "new", "p", **ref), user=JANE)
-        told = f'user jane does not have "{verb}" permission on the object referenced by paramRef'
-        assert answer.status == 422 and f"spec.paramRef: Forbidden: {told}" in answer.json["message"], answer.body
+        reported = f'user jane does not have "{verb}" permission on the object referenced by paramRef'
+        assert answer.status == 422 and f"spec.paramRef: Forbidden: {reported}" in answer.json["message"], answer.body
     answer = await api.request("POST", path, bound(kind, "new", "absent", **one), user=JANE)
     assert answer.status == 422 and "unable to get policy absent" in answer.json["message"]
     answer = await api.request("PATCH", f"{path}/plain", bound(kind, "plain", "p", **one), headers=MERGE, user=JANE)
@@ -195,8 +197,10 @@ async def test_allocating_a_claim_takes_the_right_to_bind_it(api: ApiUnderTest) 
     await allow(api, "writes", (group, "resourceclaims/status", WRITES, []))
     for change in ({"allocation": ALLOCATION}, {"allocation": ALLOCATION, "reservedFor": RESERVED}):
         answer = await api.request("PATCH", path, {"status": change}, headers=MERGE, user=JANE)
-        told = 'requires resource="resourceclaims/binding", verb="patch" permission: resourceclaims.resource.k8s.io is'
-        assert answer.status == 422 and told in answer.json["message"], answer.body
+        reported = (
+            'requires resource="resourceclaims/binding", verb="patch" permission: resourceclaims.resource.k8s.io is'
+        )
+        assert answer.status == 422 and reported in answer.json["message"], answer.body
     label = {"metadata": {"labels": {"a": "b"}}}
     assert (await api.request("PATCH", path, label, headers=MERGE, user=JANE)).status == 200
     await allow(api, "binds", (group, "resourceclaims/binding", ["patch"], []))
@@ -221,8 +225,8 @@ async def test_the_state_of_devices_is_for_their_drivers_to_write(api: ApiUnderT
     answer = await api.request("PATCH", path, both, headers=MERGE, user=JANE)
     assert answer.status == 422, answer.body
     for driver in ("d.example.com", "e.example.com"):
-        told = 'requires resource="resourceclaims/driver", verb="[arbitrary-node:patch]" permission: '
-        assert answer.json["message"].count(told) == 2, driver
+        reported = 'requires resource="resourceclaims/driver", verb="[arbitrary-node:patch]" permission: '
+        assert answer.json["message"].count(reported) == 2, driver
     await allow(api, "drives", (group, "resourceclaims/driver", ["arbitrary-node:patch"], ["d.example.com"]))
     mine = {"status": {"devices": [state(RESULT)]}}
     assert (await api.request("PATCH", path, both, headers=MERGE, user=JANE)).status == 422
@@ -260,8 +264,8 @@ async def test_the_state_of_devices_is_for_their_drivers_to_write(api: ApiUnderT
     answer = await api.request("PATCH", path, ready, headers=on("n1"))
     assert answer.status == 200, answer.body
     answer = await api.request("PATCH", path, {"status": {"devices": [state(RESULT)]}}, headers=on("n1"))
-    told = 'verb="[associated-node:patch arbitrary-node:patch]"'
-    assert answer.status == 422 and told in answer.json["message"], answer.body
+    reported = 'verb="[associated-node:patch arbitrary-node:patch]"'
+    assert answer.status == 422 and reported in answer.json["message"], answer.body
 
 
 async def test_what_is_no_more_allocated_has_no_state(api: ApiUnderTest) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from control.companions import SCHEDULER
 from control.controllers.context import SharedInformers
+from control.embedded_components import SCHEDULER
 from control.scheduler import binding_cycle, main
 from control.scheduler.configuration import SchedulerConfig
 from kube.api import core_v1, meta_v1, resource_v1
@@ -93,8 +93,8 @@ class Site:
     async def until_bound(self, name: str) -> core_v1.Pod:
         async def look() -> core_v1.Pod | None:
             found = await self.client.get(core_v1.Pod, name, "default")
-            said = await self.events(name)
-            return found if found.spec.node_name and "Scheduled" in said else None
+            message = await self.events(name)
+            return found if found.spec.node_name and "Scheduled" in message else None
 
         found = await eventually(look)
         assert isinstance(found, core_v1.Pod)
@@ -145,7 +145,7 @@ async def test_a_binding_that_was_not_carried_out_is_tried_again(site: Site) -> 
     assert sorted(await site.events("p")) == ["FailedScheduling", "Scheduled"]
 
 
-async def test_a_binding_is_settled_when_the_server_can_be_asked_again(site: Site) -> None:
+async def test_a_binding_is_settled_when_the_server_is_reachable_again(site: Site) -> None:
     site.lossy.lost_answers, site.lossy.refused_reads = 1, 3
     site.lossy.at_binding = site.watches.passing.clear
     await site.bound("p")
@@ -181,6 +181,40 @@ async def test_a_pod_that_somebody_else_bound_meanwhile_is_not_called_unschedula
     assert found.spec.node_name == "n9" and scheduled(found) != "False"
     assert await site.events("p") == [] and len(site.lossy.bindings) == 1
     assert not any(node.pods for node in site.scheduler.cluster.nodes.values())
+
+
+async def test_a_binding_that_fails_concerns_no_pod_that_was_made_anew_with_the_name(site: Site) -> None:
+    def pod() -> core_v1.Pod:
+        return core_v1.Pod(
+            metadata=meta_v1.ObjectMeta(name="p", namespace="default"),
+            spec=core_v1.PodSpec(containers=[core_v1.Container(name="c", image="i")]),
+        )
+
+    failed, kept = asyncio.Event(), list[bool]()
+
+    class Replaced(Lossy):
+        """Replaces the pod during its binding, which fails while the new pod's binding is under way."""
+
+        async def request(self, method: str, path: str, **options: Any) -> Response:
+            if not path.endswith("/binding"):
+                return await super().request(method, path, **options)
+            self.bindings.append(path)
+            if len(self.bindings) == 1:
+                await site.client.delete(core_v1.Pod, "p", "default", grace_period_seconds=0)
+                await site.client.create(pod())
+                await eventually(lambda: len(self.bindings) > 1)
+                asyncio.get_running_loop().call_later(0.5, failed.set)
+                raise StatusError(409, "Conflict", "another pod")
+            await failed.wait()
+            kept.append(any(node.pods for node in site.scheduler.cluster.nodes.values()))
+            return await self._inner.request(method, path, **options)
+
+    site.lossy.__class__ = Replaced
+    await site.client.create(pod())
+    await eventually(lambda: kept)
+    await site.until_bound("p")
+    assert kept == [True] and len(site.lossy.bindings) == 2
+    assert await site.events("p") == ["Scheduled"]
 
 
 async def test_devices_of_a_pod_whose_binding_took_effect_stay_its_own(site: Site) -> None:

@@ -1,6 +1,7 @@
 """A channel that is closed while calls are under way: they fail as calls do, and their tasks go on."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -52,7 +53,12 @@ async def _stream(channel: Channel) -> None:
         pass
 
 
-@pytest.mark.parametrize("call", [_unary, _stream])
+async def _in_turn(channel: Channel) -> None:
+    turn = contextlib.nullcontext()
+    await channel.unary_in_turn("/x.Y/Unary", InfoRequest(), PluginInfo, 30, turn, lambda answer: answer)
+
+
+@pytest.mark.parametrize("call", [_unary, _stream, _in_turn])
 async def test_a_call_under_way_fails_when_its_channel_is_closed_and_so_does_a_later_one(held, call) -> None:
     channel, reached = held
     task = asyncio.create_task(call(channel))
@@ -65,7 +71,7 @@ async def test_a_call_under_way_fails_when_its_channel_is_closed_and_so_does_a_l
         await call(channel)
 
 
-@pytest.mark.parametrize("call", [_unary, _stream])
+@pytest.mark.parametrize("call", [_unary, _stream, _in_turn])
 async def test_a_call_whose_task_is_cancelled_is_cancelled(held, call) -> None:
     channel, reached = held
     task = asyncio.create_task(call(channel))

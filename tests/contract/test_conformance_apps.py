@@ -9,7 +9,8 @@ import pytest
 import pytest_asyncio
 
 from kube.clock import SYSTEM, format_time
-from tests.support.reenacted import MERGE, STRATEGIC, Object, Site, condition, has, place, site, template
+from kube.json_object import Object
+from tests.support.conformance_site import MERGE, STRATEGIC, Site, condition, has, place, site, template
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -112,7 +113,7 @@ async def test_the_scale_is_read_updated_and_patched(at: Site, kind: str, plural
     await at.settles(path, ready(4))
 
 
-async def test_the_life_of_a_deployment_is_told_by_its_watch(at: Site) -> None:
+async def test_a_watch_reports_the_lifecycle_of_a_deployment(at: Site) -> None:
     namespace = await at.namespace()
     deployments, path = place("deployments", namespace), place("deployments", namespace, "d")
     async with at.watch(deployments, labelSelector="static=true") as watch:
@@ -146,7 +147,7 @@ async def test_the_life_of_a_deployment_is_told_by_its_watch(at: Site) -> None:
         await watch.until("DELETED")
 
 
-async def test_the_life_of_a_replication_controller_is_told_by_its_watch(at: Site) -> None:
+async def test_a_watch_reports_the_lifecycle_of_a_replication_controller(at: Site) -> None:
     namespace = await at.namespace()
     controllers, path = place("replicationcontrollers", namespace), place("replicationcontrollers", namespace, "rc")
     async with at.watch(controllers, labelSelector="static=true") as watch:

@@ -9,7 +9,8 @@ import pytest
 import pytest_asyncio
 
 from kube.clock import SYSTEM, format_time
-from tests.support.reenacted import MERGE, Object, Site, has, place, site, template
+from kube.json_object import Object
+from tests.support.conformance_site import MERGE, Site, has, place, site, template
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from tests.support.reenacted import APPLY, MERGE, Object, Site, condition, has, place, site, template
+from kube.json_object import Object
+from tests.support.conformance_site import APPLY, MERGE, Site, condition, has, place, site, template
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -59,7 +60,7 @@ def used(**wanted: str) -> Any:
     return lambda q: all(q["status"]["used"].get(key) == value for key, value in names.items())
 
 
-async def test_a_quota_counts_pods_and_what_they_ask_for(at: Site) -> None:
+async def test_a_quota_counts_pods_and_their_requests(at: Site) -> None:
     namespace = await at.namespace()
     dongle = "requests.example.com/dongle"
     path = await quota(
@@ -268,7 +269,7 @@ async def test_a_priority_class_changes_all_but_its_value(at: Site) -> None:
     await at.delete(path)
 
 
-async def test_a_preempted_pod_says_that_it_was_disrupted(at: Site) -> None:
+async def test_a_preempted_pod_has_the_disruption_target_condition(at: Site) -> None:
     namespace = await at.namespace()
     await at.post(place("priorityclasses"), {"metadata": {"name": "high"}, "value": 1000})
     victim = pod("victim", {"cpu": "3"}, nodeSelector={"kubernetes.io/hostname": "n1"})
@@ -314,8 +315,8 @@ async def test_a_list_whose_revision_is_compacted_goes_on_from_the_last_key(at: 
     await at.post(place("configmaps", namespace), {"metadata": {"name": "later"}})
     await store.compact(await store.current_revision())
     for cached in at.server.api.registry.caches():
-        cached._ring.clear()
-        cached._floor = await store.current_revision()
+        cached.recent._changes.clear()
+        cached.recent.floor = await store.current_revision()
     token = first["metadata"]["continue"]
     code, expired = await at.send("GET", f"{path}?limit=10&continue={token}")
     assert (code, expired["reason"]) == (410, "Expired")

@@ -11,8 +11,9 @@ import pytest
 import pytest_asyncio
 
 from control.openapi import definitions
+from kube.json_object import Object
+from tests.support.conformance_site import JSON_PATCH, MERGE, Site, condition, has, place, site, template
 from tests.support.hollow import eventually
-from tests.support.reenacted import JSON_PATCH, MERGE, Object, Site, condition, has, place, site, template
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -286,7 +287,7 @@ async def test_the_tokens_volume_is_added_unless_pod_or_account_opts_out(at: Sit
         await watch.until("DELETED")
 
 
-async def test_what_a_review_says_is_what_acting_as_the_account_may(at: Site) -> None:
+async def test_a_reviews_result_matches_what_impersonation_of_the_account_may(at: Site) -> None:
     namespace = await at.namespace()
     account = f"system:serviceaccount:{namespace}:default"
     spec = {

@@ -37,7 +37,7 @@ async def transport() -> AsyncIterator[HttpsTransport]:
     await runner.cleanup()
 
 
-async def test_callers_that_always_ask_again_do_not_keep_the_connections_from_those_that_wait(
+async def test_callers_that_repeat_requests_do_not_starve_waiting_ones_of_connections(
     transport: HttpsTransport,
 ) -> None:
     answered = [0] * (2 * REQUESTS)
@@ -77,10 +77,10 @@ async def test_a_watch_over_tls_holds_a_small_buffer_at_either_end(tmp_path: Pat
 @pytest.fixture
 async def hanging() -> AsyncIterator[tuple[HttpsTransport, list[str]]]:
     """A transport to a server that answers nothing but leases, and the paths that were asked for."""
-    asked: list[str] = []
+    requested: list[str] = []
 
     async def answer(request: web.Request) -> web.Response:
-        asked.append(request.path)
+        requested.append(request.path)
         if request.path != "/lease":
             await asyncio.Event().wait()
         return web.Response(text="{}")
@@ -92,15 +92,15 @@ async def hanging() -> AsyncIterator[tuple[HttpsTransport, list[str]]]:
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     server = f"http://127.0.0.1:{runner.addresses[0][1]}"
     made = HttpsTransport(Access(server=server))
-    yield made, asked
+    yield made, requested
     await made.close()
     await runner.cleanup()
 
 
 async def test_a_heartbeat_waits_for_no_other_request(hanging: tuple[HttpsTransport, list[str]]) -> None:
-    transport, asked = hanging
+    transport, requested = hanging
     busy = [asyncio.create_task(transport.request("PATCH", "/status")) for _ in range(2 * REQUESTS)]
-    while len(asked) < REQUESTS:
+    while len(requested) < REQUESTS:
         await asyncio.sleep(0.01)
     async with asyncio.timeout(10):
         assert (await Heartbeats(transport, 10).request("PUT", "/lease")).status == 200
@@ -112,11 +112,11 @@ async def test_a_heartbeat_waits_for_no_other_request(hanging: tuple[HttpsTransp
 async def test_a_heartbeat_ends_at_its_limit_and_leaves_the_server_in_use(
     hanging: tuple[HttpsTransport, list[str]],
 ) -> None:
-    transport, asked = hanging
+    transport, requested = hanging
     other = asyncio.create_task(transport.request("PATCH", "/status"))
     with pytest.raises(StatusError, match="cannot reach the API server"):
         await Heartbeats(transport, 0.1).request("PATCH", "/node")
-    assert asked.count("/node") == 1
+    assert requested.count("/node") == 1
     assert not other.done()
     other.cancel()
     await asyncio.gather(other, return_exceptions=True)

@@ -38,16 +38,16 @@ async def test_a_deployment_becomes_bound_pods_and_endpoints(cluster: Cluster) -
     assert {pod.metadata.generate_name for pod in pods} == {f"{rs.metadata.name}-"}
     assert rs.metadata.labels["pod-template-hash"] == (rs.metadata.name or "").removeprefix("web-")
 
-    async def told(component: str, reason: str, *messages: str) -> bool:
+    async def reported(component: str, reason: str, *messages: str) -> bool:
         events = [(e.source.component, e.message) for e in await cluster.events(reason) if e.source]
         return sorted(events) == sorted((component, message) for message in messages)
 
     placed = [f"Successfully assigned default/{pod.metadata.name} to n1" for pod in pods]
-    await eventually(lambda: told("default-scheduler", "Scheduled", *placed))
+    await eventually(lambda: reported("default-scheduler", "Scheduled", *placed))
     scaled = f"Scaled up replica set {rs.metadata.name} from 0 to 3"
-    await eventually(lambda: told("deployment-controller", "ScalingReplicaSet", scaled))
+    await eventually(lambda: reported("deployment-controller", "ScalingReplicaSet", scaled))
     created = [f"Created pod: {pod.metadata.name}" for pod in pods]
-    await eventually(lambda: told("replicaset-controller", "SuccessfulCreate", *created))
+    await eventually(lambda: reported("replicaset-controller", "SuccessfulCreate", *created))
 
     async def legacy() -> bool:
         subsets = (await cluster.client.get(core_v1.Endpoints, "web", "default")).subsets
@@ -204,7 +204,7 @@ async def test_pause_holds_a_rollout_and_resume_lets_it_go(cluster: Cluster) -> 
 
 
 @pytest.mark.parametrize("cascade", ["background", "foreground", "orphan"])
-async def test_deleting_a_deployment_takes_its_sets_and_pods_as_asked(cluster: Cluster, cascade: str) -> None:
+async def test_deleting_a_deployment_deletes_dependents_by_propagation_policy(cluster: Cluster, cascade: str) -> None:
     await cluster.nodes.register("n1")
     await cluster.client.create(deployment())
     await cluster.kubectl("rollout", "status", "deploy/web", "--timeout=60s")
@@ -232,7 +232,7 @@ async def test_an_adopted_pod_is_one_of_the_replicas_and_a_relabelled_one_is_not
     await eventually(released)
 
 
-async def test_an_owner_in_another_namespace_is_none_and_an_event_says_so(cluster: Cluster) -> None:
+async def test_an_owner_in_another_namespace_is_ignored_and_an_event_reports_it(cluster: Cluster) -> None:
     there = await cluster.client.create(core_v1.ConfigMap(metadata=meta_v1.ObjectMeta(name="o", namespace="default")))
     refer = meta_v1.OwnerReference(api_version="v1", kind="ConfigMap", name="o", uid=there.metadata.uid or "")
     stray = meta_v1.ObjectMeta(name="stray", namespace="kube-system", owner_references=[refer])
@@ -244,8 +244,8 @@ async def test_an_owner_in_another_namespace_is_none_and_an_event_says_so(cluste
 
     await eventually(gone)
     (event,) = await eventually(lambda: cluster.events("OwnerRefInvalidNamespace"))
-    told = f"[v1/ConfigMap, namespace: kube-system, name: o, uid: {refer.uid}]"
-    assert event.message == f'ownerRef {told} does not exist in namespace "kube-system"'
+    reported = f"[v1/ConfigMap, namespace: kube-system, name: o, uid: {refer.uid}]"
+    assert event.message == f'ownerRef {reported} does not exist in namespace "kube-system"'
     assert (event.metadata.namespace, event.involved_object.name, event.type) == ("kube-system", "stray", "Warning")
 
 
@@ -264,7 +264,7 @@ async def test_deleting_a_namespace_deletes_all_that_is_in_it(cluster: Cluster) 
         assert not (await cluster.client.list(kind, "gone")).items
 
 
-async def test_a_finalizer_keeps_a_namespace_and_its_conditions_say_so(cluster: Cluster) -> None:
+async def test_a_finalizer_blocks_a_namespaces_deletion_and_its_conditions_report_it(cluster: Cluster) -> None:
     await cluster.kubectl("create", "namespace", "held")
     held = core_v1.ConfigMap(metadata=meta_v1.ObjectMeta(name="x", namespace="held", finalizers=["example.com/hold"]))
     await cluster.client.create(held)
@@ -285,10 +285,10 @@ async def test_a_finalizer_keeps_a_namespace_and_its_conditions_say_so(cluster: 
         ),
     }
 
-    async def told() -> bool:
+    async def reported() -> bool:
         return wanted.items() <= (await conditions()).items()
 
-    await eventually(told)
+    await eventually(reported)
     await cluster.client.patch(core_v1.ConfigMap, "x", "held", {"metadata": {"finalizers": None}})
     await cluster.kubectl("wait", "--for=delete", "namespace/held", "--timeout=60s")
 

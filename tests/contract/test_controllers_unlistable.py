@@ -75,3 +75,33 @@ async def test_a_held_controller_does_its_work_when_its_kind_can_be_listed_again
             assert await pods_of(client, "job-name=j") == 0
             unlistable.broken = set()
             await eventually(lambda: pods_of(client, "job-name=j"))
+
+
+async def test_a_namespace_is_emptied_of_all_that_can_be_listed_and_says_what_cannot(tmp_path: Path) -> None:
+    async with api_server(tmp_path) as server:
+        client = server.client()
+        unlistable = Unlistable(server.client().transport)
+        unlistable.broken = {"secrets"}
+        async with running(manager.run(Client(unlistable), manager.ControllerConfig())):
+            await client.create(core_v1.Namespace(metadata=meta_v1.ObjectMeta(name="going")))
+            for kind in (core_v1.ConfigMap, core_v1.Secret):
+                await client.create(kind(metadata=meta_v1.ObjectMeta(name="o", namespace="going")))
+            await client.delete(core_v1.Namespace, "going")
+
+            async def emptied() -> bool:
+                return not (await client.list(core_v1.ConfigMap, "going")).items
+
+            async def reported() -> bool:
+                conditions = (await client.get(core_v1.Namespace, "going")).status.conditions
+                failed = [c.message or "" for c in conditions if c.type == "NamespaceDeletionContentFailure"]
+                return any("secrets: " in message for message in failed)
+
+            await eventually(emptied)
+            await eventually(reported)
+            assert (await client.get(core_v1.Secret, "o", "going")).metadata.name == "o"
+            unlistable.broken = set()
+
+            async def gone() -> bool:
+                return "going" not in [n.metadata.name for n in (await client.list(core_v1.Namespace)).items]
+
+            await eventually(gone)

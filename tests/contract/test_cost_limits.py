@@ -12,6 +12,7 @@ import pytest
 import pytest_asyncio
 
 from control.decoding.yaml_document import MOST_VALUES
+from kube.json_object import Object
 from tests.support.control import ApiUnderTest, api_server
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -21,7 +22,6 @@ NINES = "9" * 5000
 JSON, YAML = {"Content-Type": "application/json"}, {"Content-Type": "application/yaml"}
 APPLY = {"Content-Type": "application/apply-patch+yaml"}
 JSON_PATCH = {"Content-Type": "application/json-patch+json"}
-Object = dict[str, Any]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -132,7 +132,7 @@ async def runtime(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
             await runtime.clear()
 
 
-async def test_a_runtime_tells_its_name_and_that_it_is_ready(runtime: Runtime) -> None:
+async def test_a_runtime_reports_its_name_and_its_readiness(runtime: Runtime) -> None:
     assert (await runtime.client.runtime.version()).runtime_api_version == "v1"
     conditions = (await runtime.client.runtime.status()).status.conditions
     # containerd 2 has a third, which says whether its configuration will do in the next version.
@@ -329,6 +329,20 @@ async def test_a_command_that_takes_too_long_exceeds_its_deadline(runtime: Runti
         await runtime.client.runtime.exec_sync(container_id, ["sleep", "60"], 1)
 
 
+async def test_the_output_of_a_command_waits_in_the_runtime_until_it_may_be_received(runtime: Runtime) -> None:
+    container_id, turn = await runtime.run("sleep 600"), asyncio.Lock()
+    script = "; ".join([f"echo {'x' * 1000}"] * 100)
+    async with asyncio.TaskGroup() as tasks:
+        async with turn:
+            exec_sync = runtime.client.runtime.exec_sync
+            command = tasks.create_task(exec_sync(container_id, ["sh", "-c", script], 1, most=10, turn=turn))
+            await asyncio.sleep(2)
+            assert not command.done()
+            assert (await exec_sync(container_id, ["true"])).exit_code == 0
+        result = await command  # the wait is no part of the timeout
+    assert (result.stdout, result.stderr, result.exit_code) == (b"x" * 10, b"", 0)
+
+
 async def test_a_command_in_a_container_that_ended_is_refused(runtime: Runtime) -> None:
     container_id = await runtime.run("true")
     await runtime.exited(container_id)
@@ -345,7 +359,7 @@ async def test_limits_can_be_changed_while_a_container_runs(runtime: Runtime) ->
     assert status.resources.linux.memory_limit_in_bytes == 64 << 20
 
 
-async def test_events_tell_of_a_containers_start_and_end_and_its_status_is_final_then(runtime: Runtime) -> None:
+async def test_runtime_events_report_a_containers_start_and_exit_with_its_final_status(runtime: Runtime) -> None:
     client = runtime.client
     seen: list[tuple[Kind, str]] = []
     subscribed = asyncio.Event()

@@ -84,11 +84,11 @@ async def scaled(cluster: Cluster, kind: str, replicas: int, current: dict[str, 
     return found
 
 
-async def told(cluster: Cluster, text: str) -> bool:
+async def is_reported(cluster: Cluster, text: str) -> bool:
     return any(text in (event.message or "") for event in await cluster.events())
 
 
-async def test_what_the_adapter_refuses_is_told_and_changes_nothing(site: tuple[Cluster, MetricsAdapter]) -> None:
+async def test_an_error_of_the_adapter_is_reported_and_changes_nothing(site: tuple[Cluster, MetricsAdapter]) -> None:
     cluster, adapter = site
     target = {"type": "AverageValue", "averageValue": "100"}
     await autoscale(cluster, {"type": "Pods", "pods": {"metric": {"name": "unknown"}, "target": target}})
@@ -98,12 +98,12 @@ async def test_what_the_adapter_refuses_is_told_and_changes_nothing(site: tuple[
         conditions = {(c["type"], c["status"], c["reason"]) for c in status.get("conditions", ())}
         return status if ("ScalingActive", "False", "FailedGetPodsMetric") in conditions else None
 
-    await eventually(lambda: told(cluster, "the server could not find the metric unknown for pods"))
+    await eventually(lambda: is_reported(cluster, "the server could not find the metric unknown for pods"))
     found = await eventually(noted)
     # Nothing was ever wished for: `kubectl describe` shows "2 current / 0 desired", as it does elsewhere.
     assert (found["currentReplicas"], found["desiredReplicas"]) == (2, 0)
-    asked = [path for method, path, _ in adapter.asked if "/pods/" in path]
-    assert "/apis/custom.metrics.k8s.io/v1beta2/namespaces/default/pods/*/unknown?labelSelector=app%3Dweb" in asked
+    requested = [path for method, path, _ in adapter.received if "/pods/" in path]
+    assert "/apis/custom.metrics.k8s.io/v1beta2/namespaces/default/pods/*/unknown?labelSelector=app%3Dweb" in requested
     raw = await cluster.kubectl("get", "--raw", "/apis/external.metrics.k8s.io/v1beta1/namespaces/default/queued")
     assert '"kind": "ExternalMetricValueList"' in raw
 
@@ -116,7 +116,7 @@ async def test_the_adapters_metrics_of_pods_of_an_object_and_of_nothing_in_the_c
     target = {"type": "AverageValue", "averageValue": "100"}
     await autoscale(cluster, {"type": "Pods", "pods": {"metric": {"name": "http_requests"}, "target": target}})
     found = await scaled(cluster, "Pods", 4, {"averageValue": "100"})
-    await eventually(lambda: told(cluster, "New size: 4; reason: pods metric http_requests above target"))
+    await eventually(lambda: is_reported(cluster, "New size: 4; reason: pods metric http_requests above target"))
     active = next(c for c in found["conditions"] if c["type"] == "ScalingActive")
     assert (active["status"], active["reason"]) == ("True", "ValidMetricFound")
     assert "100/100" in await cluster.kubectl("get", "hpa", "web")
@@ -139,5 +139,5 @@ async def test_the_adapters_metrics_of_pods_of_an_object_and_of_nothing_in_the_c
     target = {"type": "AverageValue", "averageValue": "60"}
     await autoscale(cluster, {"type": "External", "external": {"metric": metric, "target": target}})
     await scaled(cluster, "External", 2, {"averageValue": "60"})
-    await eventually(lambda: told(cluster, "New size: 2; reason: All metrics below target"))
+    await eventually(lambda: is_reported(cluster, "New size: 2; reason: All metrics below target"))
     assert "60/60 (avg)" in await cluster.kubectl("get", "hpa", "web")

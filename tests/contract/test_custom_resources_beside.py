@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kube.json_object import Object
 from tests.support.control import ApiUnderTest, api_server
 from tests.support.custom_resources import (
     DEFINITIONS,
@@ -25,7 +26,6 @@ from tests.support.custom_resources import (
 from tests.support.etcd import etcd
 from tests.support.webhook import webhook
 
-Object = dict[str, Any]
 MERGE = {"Content-Type": "application/merge-patch+json"}
 
 
@@ -80,11 +80,11 @@ async def test_a_webhook_converts_what_is_read_written_listed_and_watched(tmp_pa
         made = obj("Converted", "b", f"{GROUP}/v2", container={"image": "two"})
         assert (await post(server, newer, made))["spec"]["container"] == {"image": "two"}
         assert (await server.request("GET", f"{path}/b")).json["spec"]["image"] == "two"
-        hook.asked.clear()
+        hook.received.clear()
         listed = (await server.request("GET", newer)).json
         assert [o["spec"]["container"]["image"] for o in listed["items"]] == ["one", "two"]
         await server.request("GET", newer)
-        assert sum(len(request["objects"]) for _, request in hook.asked) <= 1, "what was converted once is kept"
+        assert sum(len(request["objects"]) for _, request in hook.received) <= 1, "what was converted once is kept"
         async with server.session().get(f"{server.url}{newer}?watch=true&resourceVersion=0") as stream:
             events = [json.loads(await stream.content.readline()) for _ in range(2)]
             assert [e["object"]["spec"]["container"]["image"] for e in events] == ["one", "two"]
@@ -93,7 +93,7 @@ async def test_a_webhook_converts_what_is_read_written_listed_and_watched(tmp_pa
         assert (await server.request("GET", f"{path}/a")).json["spec"]["image"] == "three"
 
 
-async def test_a_webhook_of_the_older_form_is_asked_in_it(tmp_path: Path) -> None:
+async def test_a_webhook_gets_the_review_version_that_it_accepts(tmp_path: Path) -> None:
     (tmp_path / "hook").mkdir()
     async with webhook(tmp_path / "hook") as hook, api_server(tmp_path) as server:
         hook.answers["/convert"] = lambda request: {**converted(request), "uid": ""}
@@ -133,8 +133,10 @@ async def test_fields_that_a_webhook_makes_can_be_selected(tmp_path: Path) -> No
             await server.request("DELETE", f"{path}/a")
             await server.request("DELETE", f"{path}/c")
             events = [json.loads(await stream.content.readline()) for _ in range(5)]
-        told = [(e["type"], e["object"]["metadata"]["name"], e["object"]["spec"]["container"]["image"]) for e in events]
-        assert told == [
+        reported = [
+            (e["type"], e["object"]["metadata"]["name"], e["object"]["spec"]["container"]["image"]) for e in events
+        ]
+        assert reported == [
             ("ADDED", "b", "one"),
             ("DELETED", "a", "one"),
             ("MODIFIED", "c", "one"),
@@ -167,9 +169,9 @@ async def test_objects_are_moved_to_a_new_storage_version_with_kubectl(tmp_path:
             {"spec": {"versions": made["spec"]["versions"][1:], "conversion": {"strategy": "None", "webhook": None}}}
         )
         await server.kubectl("patch", "crd", name, "--type=merge", f"-p={patch}")
-        hook.asked.clear()
+        hook.received.clear()
         listed = (await server.request("GET", newer)).json["items"]
-        assert [o["spec"]["container"]["image"] for o in listed] == ["a", "b"] and not hook.asked
+        assert [o["spec"]["container"]["image"] for o in listed] == ["a", "b"] and not hook.received
 
 
 FAILURES: dict[str, tuple[Any, str]] = {
@@ -190,7 +192,7 @@ FAILURES: dict[str, tuple[Any, str]] = {
 }
 
 
-async def test_a_webhook_that_fails_says_so_and_breaks_nothing_else(tmp_path: Path) -> None:
+async def test_a_failing_webhook_is_reported_and_affects_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "hook").mkdir()
     async with webhook(tmp_path / "hook") as hook, api_server(tmp_path) as server:
         path = await install(server, of_two_versions("Bad", hook.client("/convert")))

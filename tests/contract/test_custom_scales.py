@@ -76,12 +76,12 @@ async def test_an_autoscaler_keeps_a_custom_resource_within_its_bounds(both: Bot
 
     await eventually(shrunk)
 
-    async def told() -> list[str]:
+    async def reported() -> list[str]:
         events = (await client.list(core_v1.Event, "default")).items
         return [event.message or "" for event in events if event.reason == "SuccessfulRescale"]
 
     why = "New size: 3; reason: Current number of replicas above Spec.MaxReplicas"
-    assert await eventually(told) == [why]
+    assert await eventually(reported) == [why]
 
 
 async def test_an_autoscaler_reaches_nothing_outside_namespaces(both: Both) -> None:

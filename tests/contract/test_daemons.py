@@ -127,6 +127,8 @@ async def test_each_daemon_takes_upstreams_place(tmp_path: Path) -> None:
                     "metadata": {"name": "d"},
                     "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template},
                 }
+                # Without its service account, the first pod would be refused, as upstream does.
+                await eventually("serviceaccount/default", "get", "serviceaccounts", "-o", "name")
                 made = {"apiVersion": "v1", "kind": "List", "items": [node, deployment]}
                 await kubectl("create", "-f", "-", input=json.dumps(made))
                 await kubectl(

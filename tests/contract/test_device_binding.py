@@ -8,8 +8,9 @@ from typing import Any
 import yaml
 
 from kube.api import core_v1, resource_v1
-from kube.client import Client, name_of
+from kube.client import Client
 from kube.errors import StatusError
+from kube.object_names import name_of
 from tests.support.hollow import eventually
 
 from .test_device_claims import REQUEST, SHARED, TEMPLATE, apply, cluster, pod, running_on
@@ -51,9 +52,9 @@ async def tell(client: Client, claim: resource_v1.ResourceClaim, condition: str)
     """Say of a claim's device what its driver would."""
     assert claim.status.allocation is not None and claim.status.allocation.devices is not None
     [result] = claim.status.allocation.devices.results
-    said = {"type": condition, "status": "True", "reason": "Told", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    reported = {"type": condition, "status": "True", "reason": "Told", "lastTransitionTime": "2026-01-01T00:00:00Z"}
     device: dict[str, Any] = {"driver": result.driver, "pool": result.pool, "device": result.device}
-    patch = {"status": {"devices": [{**device, "conditions": [{**said, "message": ""}]}]}}
+    patch = {"status": {"devices": [{**device, "conditions": [{**reported, "message": ""}]}]}}
     await client.patch(resource_v1.ResourceClaim, name_of(claim), "default", patch, subresource="status")
 
 
@@ -78,8 +79,8 @@ async def test_a_pod_is_bound_when_its_device_is_ready_and_tried_again_when_it_n
         async def again() -> bool:
             found = await client.get(resource_v1.ResourceClaim, name_of(claim), "default")
             events = await client.list(core_v1.Event, "default")
-            told = any("device far-gpu binding failed: Broken" in (e.message or "") for e in events.items)
-            return told and found.status.allocation is not None and not found.status.devices
+            reported = any("device far-gpu binding failed: Broken" in (e.message or "") for e in events.items)
+            return reported and found.status.allocation is not None and not found.status.devices
 
         await eventually(again)
         await tell(client, await claim_of(client, "remote"), "Attached")
@@ -108,11 +109,11 @@ async def test_pods_leave_a_device_that_breaks_unless_their_claim_bears_with_it(
 
         await eventually(left)
 
-        async def said() -> bool:
+        async def is_reported() -> bool:
             events = (await client.list(core_v1.Event, "default")).items
             return any(e.reason == "DeviceTaintManagerEviction" and e.involved_object.name == "leaves" for e in events)
 
-        await eventually(said)
+        await eventually(is_reported)
         assert (await client.get(core_v1.Pod, "stays", "default")).metadata.deletion_timestamp is None
 
 

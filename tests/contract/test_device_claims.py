@@ -11,10 +11,11 @@ import pytest
 import yaml
 
 from control.storage import codec
-from kube import remembering
+from kube import bounded_cache
 from kube.api import core_v1, resource_v1
-from kube.client import Client, metadata_of, name_of
+from kube.client import Client
 from kube.errors import StatusError
+from kube.object_names import metadata_of, name_of
 from tests.support.control import ApiUnderTest, api_server
 from tests.support.hollow import HollowNodes, eventually, running
 
@@ -176,11 +177,11 @@ async def test_pods_wait_for_devices_and_take_turns_with_them(tmp_path: Path) ->
             "preemption: 0/2 nodes are available: 2 Preemption is not helpful for scheduling."
         )
 
-        async def told() -> bool:
+        async def reported() -> bool:
             conditions = (await client.get(core_v1.Pod, last, "default")).status.conditions
             return message in [c.message for c in conditions if c.type == "PodScheduled"]
 
-        await eventually(told)
+        await eventually(reported)
         first = next(name for name in ("a", "b", "c") if name != last)
         await client.delete(core_v1.Pod, first, "default", grace_period_seconds=0)
         assert (await running_on(client, last)).spec.node_name == "n1"
@@ -218,16 +219,16 @@ async def test_extended_resources_are_had_from_devices_where_a_class_stands_for_
         manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "plain"}, "spec": spec}
         await apply(server, yaml.safe_dump(manifest))
         found = await running_on(client, "plain")
-        told = found.status.extended_resource_claim_status
-        assert found.spec.node_name == "n1" and told is not None
-        [mapping] = told.request_mappings
+        reported = found.status.extended_resource_claim_status
+        assert found.spec.node_name == "n1" and reported is not None
+        [mapping] = reported.request_mappings
         assert (mapping.container_name, mapping.resource_name, mapping.request_name) == (
             "c",
             "example.com/gpu",
             "container-0-request-0",
         )
-        claim = await client.get(resource_v1.ResourceClaim, told.resource_claim_name, "default")
-        assert told.resource_claim_name.startswith("plain-extended-resources-")
+        claim = await client.get(resource_v1.ResourceClaim, reported.resource_claim_name, "default")
+        assert reported.resource_claim_name.startswith("plain-extended-resources-")
         assert metadata_of(claim).annotations == {"resource.kubernetes.io/extended-resource-claim": "true"}
         assert claim.status.allocation is not None and claim.status.allocation.devices is not None
         assert [r.device for r in claim.status.allocation.devices.results] == ["old", "gpu-0"]
@@ -243,10 +244,10 @@ async def test_extended_resources_are_had_from_devices_where_a_class_stands_for_
 async def test_selectors_are_checked_when_they_are_written(tmp_path: Path, expression: str, message: str) -> None:
     async with api_server(tmp_path) as server:
         selector = resource_v1.DeviceSelector(cel=resource_v1.CELDeviceSelector(expression=expression))
-        wish = resource_v1.DeviceClass(spec=resource_v1.DeviceClassSpec(selectors=[selector]))
-        wish.metadata.name = "wrong"
+        desired = resource_v1.DeviceClass(spec=resource_v1.DeviceClassSpec(selectors=[selector]))
+        desired.metadata.name = "wrong"
         with pytest.raises(StatusError) as refusal:
-            await server.client().create(wish)
+            await server.client().create(desired)
         assert f'spec.selectors[0].cel.expression: Invalid value: "{expression}": {message}' in str(refusal.value)
 
 
@@ -257,10 +258,10 @@ async def test_administrators_access_needs_a_label_on_the_namespace(
         client = server.client()
         exactly = resource_v1.ExactDeviceRequest(device_class_name="c", admin_access=True)
         request = resource_v1.DeviceRequest(name="all", exactly=exactly)
-        wish = resource_v1.ResourceClaim(
+        desired = resource_v1.ResourceClaim(
             spec=resource_v1.ResourceClaimSpec(devices=resource_v1.DeviceClaim(requests=[request]))
         )
-        wish.metadata.name, wish.metadata.namespace = "monitor", "default"
+        desired.metadata.name, desired.metadata.namespace = "monitor", "default"
         for number in range(10):
             other = core_v1.Namespace()
             other.metadata.name = f"other-{number}"
@@ -273,10 +274,10 @@ async def test_administrators_access_needs_a_label_on_the_namespace(
             return found
 
         monkeypatch.setattr(codec, "decode", noted)
-        remembering.forget_all()
+        bounded_cache.forget_all()
         with pytest.raises(StatusError, match="admin access to devices requires the"):
-            await client.create(wish)
+            await client.create(desired)
         assert set(read) == {"default"}
         label = {"metadata": {"labels": {"resource.kubernetes.io/admin-access": "true"}}}
         await client.patch(core_v1.Namespace, "default", "", label)
-        assert (await client.create(wish)).metadata.name == "monitor"
+        assert (await client.create(desired)).metadata.name == "monitor"

@@ -18,23 +18,25 @@ from kube.bootstrap_tokens import Token
 from kube.clock import SYSTEM
 from kube.kubeconfig import Access
 from tests.support.control import api_server
-from tests.support.offered import WRONG_PIN, Offered, offered
+from tests.support.joinable_cluster import WRONG_PIN, JoinableCluster, joinable_cluster
 from wherry import discovery, join
 from wherry.errors import WherryError
 
 
 @pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Offered]:
-    async with offered(tmp_path) as made:
+async def cluster(tmp_path: Path) -> AsyncIterator[JoinableCluster]:
+    async with joinable_cluster(tmp_path) as made:
         yield made
 
 
-async def test_the_cluster_is_found_with_token_and_hash(cluster: Offered) -> None:
+async def test_the_cluster_is_found_with_token_and_hash(cluster: JoinableCluster) -> None:
     found = await discovery.discover(cluster.api.url, cluster.token, cluster.pin)
     assert (found.server, found.ca) == (cluster.api.url, cluster.ca)
 
 
-async def test_each_wrong_credential_is_told_apart(cluster: Offered, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_each_invalid_credential_has_its_own_message(
+    cluster: JoinableCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(discovery, "SIGNATURE_SECONDS", 0.3)
     with pytest.raises(WherryError, match=f"has the hash {cluster.pin}, not the one given"):
         await discovery.discover(cluster.api.url, cluster.token, WRONG_PIN)
@@ -63,15 +65,15 @@ class Shifted:
         await SYSTEM.sleep(seconds)
 
 
-@pytest.mark.parametrize(("shift", "said"), [(timedelta(hours=-2), "behind"), (timedelta(days=3), "ahead of")])
+@pytest.mark.parametrize(("shift", "message"), [(timedelta(hours=-2), "behind"), (timedelta(days=3), "ahead of")])
 async def test_a_clock_that_is_wrong_is_noticed_before_certificates_fail(
-    cluster: Offered, shift: timedelta, said: str
+    cluster: JoinableCluster, shift: timedelta, message: str
 ) -> None:
-    with pytest.raises(WherryError, match=f"this machine's clock is .* {said} the server's"):
+    with pytest.raises(WherryError, match=f"this machine's clock is .* {message} the server's"):
         await discovery.discover(cluster.api.url, cluster.token, cluster.pin, clock=Shifted(shift))
 
 
-async def test_a_server_by_a_name_that_its_certificate_lacks_is_told_so(cluster: Offered) -> None:
+async def test_a_server_name_that_is_missing_in_the_certificate_is_an_error(cluster: JoinableCluster) -> None:
     forward = await asyncio.start_server(
         lambda reader, writer: _splice(reader, writer, cluster.settings.api_port), "127.0.0.2", 0
     )
@@ -94,7 +96,7 @@ async def _splice(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, po
     await asyncio.gather(copy(reader, inner_writer), copy(inner_reader, writer))
 
 
-async def test_a_server_that_does_not_answer_is_told_apart_from_one_that_is_none(
+async def test_a_server_that_does_not_answer_is_distinguished_from_one_that_is_none(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(discovery, "CONNECT_SECONDS", 0.5)
@@ -119,13 +121,15 @@ async def test_a_server_that_does_not_answer_is_told_apart_from_one_that_is_none
             await discovery.discover(f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}", token, WRONG_PIN)
 
 
-async def test_a_server_that_is_not_a_clusters_is_told_so(tmp_path: Path) -> None:
+async def test_a_server_of_no_cluster_is_an_error(tmp_path: Path) -> None:
     async with api_server(tmp_path) as api:
         with pytest.raises(WherryError, match="offers nothing to join"):
             await discovery.discover(api.url, bootstrap_tokens.new(), WRONG_PIN)
 
 
-async def test_another_ca_is_not_trusted_though_its_holder_knows_the_token(cluster: Offered, tmp_path: Path) -> None:
+async def test_another_ca_is_not_trusted_though_its_holder_knows_the_token(
+    cluster: JoinableCluster, tmp_path: Path
+) -> None:
     """Somebody between who learned the token, and so can sign, but has not the CA's key."""
     impostor = pki.new_ca("kubernetes", SYSTEM.now())
     pair = pki.issue(impostor, "kube-apiserver", usages=(pki.SERVER,), sans=("127.0.0.1",), now=SYSTEM.now())

@@ -7,20 +7,19 @@ import base64
 import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 
-from control.sealing import Sealing
+from control.encryption_at_rest import EncryptionAtRest
 from control.storage import cache
 from control.storage.kms import provider
 from control.storage.sqlite import SqliteStore
 from kube.clock import FakeClock
+from kube.json_object import Object
 from tests.support.control import ApiUnderTest, api_server
 from tests.support.kms import Kms, kms
 
-Object = dict[str, Any]
 SECRETS = "/api/v1/namespaces/default/secrets"
 KEY = "/registry/secrets/default/{}"
 IDENTITY: Object = {"identity": {}}
@@ -61,7 +60,7 @@ async def becomes(api: ApiUnderTest, name: str, prefix: bytes) -> None:
             await asyncio.sleep(0.02)
 
 
-async def test_a_plugin_keeps_the_key_and_is_asked_once(tmp_path: Path, plugin: Kms) -> None:
+async def test_a_kms_plugin_keeps_the_key_and_is_called_once(tmp_path: Path, plugin: Kms) -> None:
     path = write(tmp_path / "encryption.yaml", of_plugin(plugin), IDENTITY)
     async with api_server(tmp_path, encryption_config_file=path) as api:
         for name in ("a", "b"):
@@ -105,33 +104,33 @@ async def test_a_changed_file_holds_at_once_and_a_bad_one_changes_nothing(tmp_pa
         assert (await api.request("GET", f"{SECRETS}/s")).json["data"] == {"k": base64.b64encode(b"v").decode()}
 
 
-async def test_a_plugins_new_key_is_taken_and_its_failure_told(tmp_path: Path, plugin: Kms) -> None:
+async def test_a_kms_plugins_new_key_is_used_and_its_failure_reported(tmp_path: Path, plugin: Kms) -> None:
     path, clock = write(tmp_path / "encryption.yaml", of_plugin(plugin)), FakeClock()
     engine = await SqliteStore.open(tmp_path / "state.db")
-    sealing = Sealing(path, engine)
+    encryption = EncryptionAtRest(path, engine)
     try:
-        await sealing.start()
-        await sealing.store.create(KEY.format("a"), b"{}")
-        task = asyncio.create_task(sealing.run(clock, 3600.0))
+        await encryption.start()
+        await encryption.store.create(KEY.format("a"), b"{}")
+        task = asyncio.create_task(encryption.run(clock, 3600.0))
         plugin.rotate("two")
         plugin.healthz = "tired"
 
         async def until(problem: str | None) -> None:
             async with asyncio.timeout(30):
-                while sealing.check() != problem:
+                while encryption.check() != problem:
                     await clock.advance(provider.CHECK_SECONDS)
                     await asyncio.sleep(0.01)
 
         await until("kms outside: the plugin says 'tired'")
         plugin.healthz = "ok"
         await until(None)
-        assert await sealing.store.rewrite() == 1, "what the older key wrote is written anew"
-        assert await sealing.store.rewrite() == 0
+        assert await encryption.store.rewrite() == 1, "what the older key wrote is written anew"
+        assert await encryption.store.rewrite() == 0
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
     finally:
         await engine.close()
-        await sealing.close()
+        await encryption.close()
 
 
 async def test_one_value_that_cannot_be_decrypted_keeps_nobody_from_the_rest(tmp_path: Path) -> None:
@@ -162,7 +161,7 @@ async def test_a_plugin_that_is_away_costs_only_its_own_resources_until_it_is_ba
     tmp_path: Path, plugin: Kms, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(provider, "RETRY_SECONDS", 0.1)
-    monkeypatch.setattr(cache, "REREAD_SECONDS", 0.1)
+    monkeypatch.setattr(cache, "RETRY_SECONDS", 0.1)
     path = write(tmp_path / "encryption.yaml", of_plugin(plugin))
     async with api_server(tmp_path, encryption_config_file=path) as api:
         assert (await api.request("POST", SECRETS, {"metadata": {"name": "a"}})).status == 201
@@ -184,11 +183,13 @@ async def test_a_running_server_outlasts_a_value_that_its_plugin_cannot_open(
     tmp_path: Path, plugin: Kms, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(provider, "RETRY_SECONDS", 0.1)
-    monkeypatch.setattr(cache, "REREAD_SECONDS", 0.1)
+    monkeypatch.setattr(cache, "RETRY_SECONDS", 0.1)
     path = write(tmp_path / "encryption.yaml", of_plugin(plugin))
     async with api_server(tmp_path, encryption_config_file=path) as api:
         assert (await api.request("POST", SECRETS, {"metadata": {"name": "a"}})).status == 201
-        another = Sealing(path, api.api.engine.store)  # another server, with a seed that this one does not know
+        another = EncryptionAtRest(
+            path, api.api.engine.store
+        )  # another server, with a seed that this one does not know
         await another.start()
         item = await another.store.get(KEY.format("a"))
         assert item is not None

@@ -32,7 +32,7 @@ class Server:
         self.name, self.ready = name, True
         self.going = asyncio.Event()
         self.going.set()
-        self.asked = self.writes = 0
+        self.calls = self.writes = 0
         self.url = ""
         self._runner: web.AppRunner | None = None
         (self._port,) = reserve()
@@ -59,7 +59,7 @@ class Server:
 
     async def _answer(self, request: web.Request) -> web.Response:
         await self.going.wait()
-        self.asked += 1
+        self.calls += 1
         self.writes += request.method == "POST"
         if request.path == "/drop":
             assert request.transport is not None
@@ -67,7 +67,7 @@ class Server:
         return web.Response(text=self.name)
 
     async def _watch(self, request: web.Request) -> web.StreamResponse:
-        self.asked += 1
+        self.calls += 1
         answer = web.StreamResponse()
         await answer.prepare(request)
         await answer.write(f"{self.name}\n".encode())
@@ -106,7 +106,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(known, "RETURN_SECONDS", (0.2, 0.4))
 
 
-async def said(transport: HttpsTransport, path: str = "/x", method: str = "GET") -> str:
+async def message(transport: HttpsTransport, path: str = "/x", method: str = "GET") -> str:
     return (await transport.request(method, path)).body.decode()
 
 
@@ -118,24 +118,24 @@ async def until(look: Callable[[], bool], seconds: float = 20) -> None:
 
 async def test_a_read_goes_on_at_another_server_when_its_own_is_gone(tmp_path: Path) -> None:
     async with running(3) as servers, transport_to(servers, tmp_path) as transport:
-        assert await said(transport) == "s0"
+        assert await message(transport) == "s0"
         await servers[0].stop()
-        assert await said(transport) in ("s1", "s2")
+        assert await message(transport) in ("s1", "s2")
 
 
 async def test_a_write_goes_on_at_another_server_when_its_own_is_gone(tmp_path: Path) -> None:
     async with running(2) as servers, transport_to(servers, tmp_path) as transport:
         await servers[0].stop()
-        assert await said(transport, method="POST") == "s1"
+        assert await message(transport, method="POST") == "s1"
 
 
 async def test_a_write_whose_answer_was_lost_is_not_sent_twice(tmp_path: Path) -> None:
     async with running(2) as servers, transport_to(servers, tmp_path) as transport:
         with pytest.raises(StatusError) as raised:
-            await said(transport, "/drop", "POST")
+            await message(transport, "/drop", "POST")
         assert raised.value.code == 503
         assert [server.writes for server in servers] == [1, 0]
-        assert await said(transport) == "s1"
+        assert await message(transport) == "s1"
 
 
 async def test_a_server_that_hangs_is_left_with_all_that_waits_for_it(
@@ -143,12 +143,12 @@ async def test_a_server_that_hangs_is_left_with_all_that_waits_for_it(
 ) -> None:
     monkeypatch.setattr(known, "ANSWER_SECONDS", 2.0)
     async with running(2) as servers, transport_to(servers, tmp_path) as transport:
-        assert await said(transport) == "s0"
+        assert await message(transport) == "s0"
         async with transport.stream("/watch") as chunks:
             assert await anext(chunks) == b"s0\n"
             servers[0].going.clear()
             # More than the pool has connections, so that some wait for one.
-            reads = [asyncio.create_task(said(transport)) for _ in range(40)]
+            reads = [asyncio.create_task(message(transport)) for _ in range(40)]
             with pytest.raises(StatusError) as raised:
                 await anext(chunks)
             assert raised.value.code == 503
@@ -157,22 +157,22 @@ async def test_a_server_that_hangs_is_left_with_all_that_waits_for_it(
 
 async def test_a_server_that_is_not_ready_is_left(tmp_path: Path) -> None:
     async with running(2) as servers, transport_to(servers, tmp_path) as transport:
-        assert await said(transport) == "s0"
+        assert await message(transport) == "s0"
         servers[0].ready = False
         await until(lambda: transport.server == servers[1].url)
-        assert await said(transport) == "s1"
+        assert await message(transport) == "s1"
 
 
 async def test_a_slow_server_is_kept_while_no_other_is_ready(tmp_path: Path) -> None:
     async with running(3) as servers, transport_to(servers, tmp_path) as transport:
-        assert await said(transport) == "s0"
+        assert await message(transport) == "s0"
         for server in servers:
             server.ready = False
         await asyncio.sleep(0.5)
-        assert await said(transport) == "s0"
+        assert await message(transport) == "s0"
         await servers[0].stop()
         with pytest.raises(StatusError):
-            await said(transport)
+            await message(transport)
         servers[2].ready = True
         await until(lambda: transport.server == servers[2].url)
 
@@ -180,23 +180,23 @@ async def test_a_slow_server_is_kept_while_no_other_is_ready(tmp_path: Path) -> 
 async def test_a_client_comes_back_to_its_preferred_server(tmp_path: Path) -> None:
     async with running(2) as servers, transport_to(servers, tmp_path) as transport:
         await servers[0].stop()
-        assert await said(transport) == "s1"
+        assert await message(transport) == "s1"
         async with transport.stream("/watch") as chunks:
             assert await anext(chunks) == b"s1\n"
             await servers[0].start()
             with pytest.raises(StatusError):
                 await anext(chunks)
-        assert await said(transport) == "s0"
+        assert await message(transport) == "s0"
 
 
 async def test_a_client_that_starts_while_its_server_is_away_finds_those_it_once_learned(tmp_path: Path) -> None:
     async with running(2) as servers:
         async with transport_to(servers, tmp_path) as transport:
-            assert await said(transport) == "s0"
+            assert await message(transport) == "s0"
         await servers[0].stop()
         transport = HttpsTransport(Access(servers[0].url), servers=Servers(servers[0].url, tmp_path / "x.servers"))
         try:
-            assert await said(transport) == "s1"
+            assert await message(transport) == "s1"
         finally:
             await transport.close()
 
@@ -206,7 +206,7 @@ async def test_requests_under_way_survive_a_change_of_the_certificate(tmp_path: 
         transport = HttpsTransport(Access(servers[0].url))
         try:
             servers[0].going.clear()
-            reads = [asyncio.create_task(said(transport)) for _ in range(40)]
+            reads = [asyncio.create_task(message(transport)) for _ in range(40)]
             await asyncio.sleep(0.1)
             await transport.reconnect()
             servers[0].going.set()
@@ -215,27 +215,27 @@ async def test_requests_under_way_survive_a_change_of_the_certificate(tmp_path: 
             await transport.close()
 
 
-async def test_a_closed_client_asks_nobody_and_leaves_no_connection_open(tmp_path: Path) -> None:
+async def test_a_closed_client_sends_no_request_and_leaves_no_connection_open(tmp_path: Path) -> None:
     async with running(2) as servers, transport_to(servers, tmp_path) as transport:
-        assert await said(transport) == "s0"
+        assert await message(transport) == "s0"
         async with transport.stream("/watch") as chunks:
             assert await anext(chunks) == b"s0\n"
             await transport.close()
             with pytest.raises(StatusError):
                 await anext(chunks)
         with pytest.raises(StatusError, match="the client is closed"):
-            await said(transport)
+            await message(transport)
         with pytest.raises(StatusError, match="the client is closed"):
             async with transport.stream("/watch"):
                 pass
-        assert [server.asked for server in servers] == [2, 0]
+        assert [server.calls for server in servers] == [2, 0]
 
 
 async def test_clients_of_a_lost_server_spread_over_the_others(tmp_path: Path) -> None:
     async with running(3) as servers, contextlib.AsyncExitStack() as stack:
         transports = [await stack.enter_async_context(transport_to(servers, tmp_path)) for _ in range(30)]
         await servers[0].stop()
-        answers = await asyncio.gather(*(said(transport) for transport in transports))
+        answers = await asyncio.gather(*(message(transport) for transport in transports))
         assert set(answers) == {"s1", "s2"}
 
 
@@ -253,7 +253,7 @@ async def test_a_certificate_that_cannot_be_read_for_a_moment_does_not_end_the_w
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with running(2) as servers, transport_to(servers, tmp_path) as transport:
-        assert await said(transport) == "s0"
+        assert await message(transport) == "s0"
         broken, made = [True], Connections.__init__
 
         def init(self: Connections, *arguments: Any) -> None:
@@ -264,7 +264,7 @@ async def test_a_certificate_that_cannot_be_read_for_a_moment_does_not_end_the_w
         monkeypatch.setattr(Connections, "__init__", init)
         await transport.reconnect()
         with pytest.raises(StatusError, match="is being replaced"):
-            await said(transport)
+            await message(transport)
         await asyncio.sleep(0.5)  # some turns of the watch
         broken.clear()
         servers[0].ready = False
@@ -276,7 +276,7 @@ async def test_an_unforeseen_error_does_not_end_the_watch_over_servers(
 ) -> None:
     monkeypatch.setattr(loops, "FIRST_RETRY", 0.1)
     async with running(2) as servers, transport_to(servers, tmp_path) as transport:
-        assert await said(transport) == "s0"
+        assert await message(transport) == "s0"
         failures, ready = [1], Connections.ready
 
         async def fails_once(self: Connections, seconds: float) -> bool:
@@ -302,15 +302,15 @@ async def test_a_token_file_that_is_away_for_a_moment_ends_neither_requests_nor_
         transport = HttpsTransport(access, servers=made, clock=clock)
         try:
             with pytest.raises(StatusError, match="token"):
-                await said(transport)
+                await message(transport)
             with pytest.raises(StatusError, match="token"):
                 async with transport.stream("/watch"):
                     pass
             token.write_text("secret")
-            assert await said(transport) == "s0"
+            assert await message(transport) == "s0"
             token.unlink()
             await clock.advance(120)
-            assert await said(transport) == "s0"
+            assert await message(transport) == "s0"
             async with transport.stream("/watch") as chunks:
                 assert await anext(chunks) == b"s0\n"
             assert transport.server == servers[0].url

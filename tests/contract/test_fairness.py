@@ -26,11 +26,11 @@ async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ApiU
         body = {"metadata": {"name": "readers"}, "roleRef": role, "subjects": [subject]}
         await api.request("POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", body)
 
-        async def told() -> bool:
+        async def is_reported() -> bool:
             items = (await api.request("GET", FLOWS)).json["items"]
             return len(items) == 13 and all(i.get("status", {}).get("conditions") for i in items)
 
-        await until(told, "every schema is there and says whether its level exists")
+        await until(is_reported, "every schema is there and says whether its level exists")
         yield api
 
 
@@ -59,7 +59,7 @@ async def test_a_new_cluster_has_upstreams_schemas_and_levels(server: ApiUnderTe
     assert levels["exempt"]["spec"]["type"] == "Exempt"
 
 
-async def test_answers_say_what_a_request_belongs_to(server: ApiUnderTest) -> None:
+async def test_responses_name_the_flow_schema_and_priority_level(server: ApiUnderTest) -> None:
     flow = (await server.request("GET", f"{FLOWS}/global-default")).json["metadata"]["uid"]
     level = (await server.request("GET", f"{LEVELS}/global-default")).json["metadata"]["uid"]
 

@@ -49,7 +49,7 @@ def proxy(api: ApiUnderTest, name: str) -> tuple[Path, Path]:
     return api.directory / f"{name}.crt", api.directory / f"{name}.key"
 
 
-async def test_the_proxy_says_who_asks(api: ApiUnderTest) -> None:
+async def test_the_front_proxys_headers_name_the_user(api: ApiUnderTest) -> None:
     headers = [*SAID.items(), ("X-Remote-Group", "dev"), ("X-Remote-Group", "ops")]
     status, user = await who(api, *proxy(api, "front-proxy-client"), headers)
     assert status == 201
@@ -69,7 +69,7 @@ async def test_a_proxy_of_another_name_is_not_believed(api: ApiUnderTest) -> Non
     assert (await who(api, *proxy(api, "another"), SAID))[0] == 401
 
 
-async def test_of_anybody_else_the_headers_say_nothing(api: ApiUnderTest) -> None:
+async def test_request_headers_of_other_clients_are_ignored(api: ApiUnderTest) -> None:
     status, user = await who(api, *api.certificate("jane", ("dev",)), {**SAID, "X-Remote-Group": "system:masters"})
     assert status == 201
     assert (user["username"], user["groups"]) == ("jane", ["dev", "system:authenticated"])
@@ -77,7 +77,7 @@ async def test_of_anybody_else_the_headers_say_nothing(api: ApiUnderTest) -> Non
     assert refused.status == 401
 
 
-async def test_extension_servers_are_told_the_same(api: ApiUnderTest) -> None:
+async def test_extension_servers_get_the_same_headers(api: ApiUnderTest) -> None:
     path = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication"
     data = (await api.request("GET", path, user=ADMIN)).json["data"]
     assert data["client-ca-file"] == (api.directory / "pki" / "ca.crt").read_text()

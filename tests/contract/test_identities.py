@@ -266,7 +266,7 @@ async def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterat
 
 
 def has(server: ApiUnderTest, who: str) -> bool:
-    """Say whether a component has done its part."""
+    """Return whether a component has done its part."""
     return WORK[who] in server.permissions.allowed(who)
 
 
@@ -337,7 +337,9 @@ async def test_every_controller_does_its_work_as_itself(server: ApiUnderTest, tm
     assert idle() == []
     assert WORK.keys() == {*ACCOUNTS.values(), POLICY_CHECKER, MANAGER.name, SCHEDULER.name}
     written = {
-        q.target for q in server.permissions.asked if q.who == MANAGER.name and q.verb not in ("list", "watch", "get")
+        q.target
+        for q in server.permissions.received
+        if q.who == MANAGER.name and q.verb not in ("list", "watch", "get")
     }
     assert written == {"secrets", "serviceaccounts", "leases.coordination.k8s.io"}
 

@@ -23,7 +23,7 @@ from kube.errors import StatusError
 from kube.kubeconfig import Access
 from kube.transport import HttpsTransport
 from netproxy import own_certificate
-from tests.support.offered import INFO, Offered, offered, until
+from tests.support.joinable_cluster import INFO, JoinableCluster, joinable_cluster, until
 from wherry import certificate_bundle, published, tokens
 from wherry import cluster as wherry_cluster
 from wherry.errors import WherryError
@@ -33,12 +33,12 @@ Make = Callable[[pki.PrivateKey], bytes]
 
 
 @pytest.fixture
-async def cluster(tmp_path: Path) -> AsyncIterator[Offered]:
-    async with offered(tmp_path) as made:
+async def cluster(tmp_path: Path) -> AsyncIterator[JoinableCluster]:
+    async with joinable_cluster(tmp_path) as made:
         yield made
 
 
-async def test_everybody_may_read_the_discovery_document_and_nothing_else(cluster: Offered) -> None:
+async def test_everybody_may_read_the_discovery_document_and_nothing_else(cluster: JoinableCluster) -> None:
     nobody: tuple[str, tuple[str, ...]] = ("", ())
     found = await cluster.api.request("GET", INFO, user=nobody)
     assert found.status == 200
@@ -61,7 +61,7 @@ async def test_everybody_may_read_the_discovery_document_and_nothing_else(cluste
         assert b'"data"' not in refused.body
 
 
-async def test_without_the_role_nobody_reads_even_that(cluster: Offered) -> None:
+async def test_without_the_role_nobody_reads_even_that(cluster: JoinableCluster) -> None:
     await cluster.api.kubectl("delete", "rolebinding", "-n", "kube-public", "wherry:bootstrap-signer-clusterinfo")
 
     async def forbidden() -> bool:
@@ -70,7 +70,7 @@ async def test_without_the_role_nobody_reads_even_that(cluster: Offered) -> None
     await until(forbidden)
 
 
-async def test_the_document_is_signed_for_each_token_while_it_lives(cluster: Offered) -> None:
+async def test_the_document_is_signed_for_each_token_while_it_lives(cluster: JoinableCluster) -> None:
     second = await tokens.create(cluster.admin)
     assert await cluster.signatures() == {cluster.token.id, second.id}
     await tokens.delete(cluster.admin, str(second))
@@ -92,7 +92,7 @@ async def test_the_document_is_signed_for_each_token_while_it_lives(cluster: Off
     assert refused.value.code == 401
 
 
-async def test_the_document_is_signed_anew_when_it_changes(cluster: Offered) -> None:
+async def test_the_document_is_signed_anew_when_it_changes(cluster: JoinableCluster) -> None:
     patch = {"data": {"kubeconfig": "another"}}
     await cluster.admin.patch(core_v1.ConfigMap, "cluster-info", "kube-public", patch)
 
@@ -103,7 +103,7 @@ async def test_the_document_is_signed_anew_when_it_changes(cluster: Offered) -> 
     await until(right)
 
 
-async def test_tokens_are_listed_with_what_is_known_of_them(cluster: Offered) -> None:
+async def test_tokens_are_listed_with_what_is_known_of_them(cluster: JoinableCluster) -> None:
     made = await tokens.create(cluster.admin, timedelta(0), "for ever")
     first, last = await tokens.known(cluster.admin)
     assert (first.token, last.token) == (cluster.token, made)
@@ -117,7 +117,7 @@ async def test_tokens_are_listed_with_what_is_known_of_them(cluster: Offered) ->
 
 
 # -- what the token opens ---------------------------------------------------------------------------------------------
-async def test_the_token_reads_how_nodes_are_configured(cluster: Offered) -> None:
+async def test_the_token_reads_how_nodes_are_configured(cluster: JoinableCluster) -> None:
     documents = await published.read(cluster.as_joining())
     assert documents.kubelet["clusterDNS"] == ["10.96.0.10"]
     assert documents.kubelet["serverTLSBootstrap"] is True
@@ -128,7 +128,7 @@ async def test_the_token_reads_how_nodes_are_configured(cluster: Offered) -> Non
     assert refused.value.code == 403
 
 
-async def test_what_was_added_to_a_document_stays_when_it_is_published_again(cluster: Offered) -> None:
+async def test_what_was_added_to_a_document_stays_when_it_is_published_again(cluster: JoinableCluster) -> None:
     text = (await cluster.admin.get(core_v1.ConfigMap, "kubelet-config", "kube-system")).data["kubelet"]
     patch = {"data": {"kubelet": text.replace("clusterDomain: cluster.local", "clusterDomain: no\nmaxOpenFiles: 5")}}
     await cluster.admin.patch(core_v1.ConfigMap, "kubelet-config", "kube-system", patch)
@@ -137,7 +137,7 @@ async def test_what_was_added_to_a_document_stays_when_it_is_published_again(clu
     assert (documents.kubelet["maxOpenFiles"], documents.kubelet["clusterDomain"]) == (5, "cluster.local")
 
 
-async def test_the_token_gets_certificates_for_a_node_and_its_proxy(cluster: Offered) -> None:
+async def test_the_token_gets_certificates_for_a_node_and_its_proxy(cluster: JoinableCluster) -> None:
     client = cluster.as_joining()
     for kind, make, user in (
         (certificates.CLIENT, lambda key: pki.kubelet_client_request(key, "n2"), "system:node:n2"),
@@ -150,21 +150,21 @@ async def test_the_token_gets_certificates_for_a_node_and_its_proxy(cluster: Off
         assert f"CN={user}" in certificate.subject.rfc4514_string()
 
 
-async def test_a_node_is_given_a_serving_certificate_once_its_node_has_the_address(cluster: Offered) -> None:
+async def test_a_node_is_given_a_serving_certificate_once_its_node_has_the_address(cluster: JoinableCluster) -> None:
     key = pki.new_key()
     pem = pki.kubelet_serving_request(key, "n2", ("n2", "192.0.2.12"))
     itself = cluster.api.client("system:node:n2", ("system:nodes",))
-    asking = asyncio.create_task(certificates.request(itself, certificates.SERVING, key, pem, clock=SYSTEM))
+    requesting = asyncio.create_task(certificates.request(itself, certificates.SERVING, key, pem, clock=SYSTEM))
     addresses = [{"type": "InternalIP", "address": "192.0.2.12"}, {"type": "Hostname", "address": "n2"}]
     status = {"status": {"addresses": addresses}}
     await cluster.admin.create(core_v1.Node(metadata=meta_v1.ObjectMeta(name="n2")))
     await cluster.admin.patch(core_v1.Node, "n2", "", status, subresource="status")
-    certificate = pki.decode_certificate(await asking)
+    certificate = pki.decode_certificate(await requesting)
     certificate.verify_directly_issued_by(cluster.api.keys.ca.certificate)
 
 
 async def test_a_node_that_claims_an_address_of_the_api_servers_certificate_waits_for_a_person(
-    cluster: Offered,
+    cluster: JoinableCluster,
 ) -> None:
     """An address in front of the servers is nobody's Node's and in no endpoints: the certificate alone tells."""
     itself = cluster.api.client("system:node:n2", ("system:nodes",))
@@ -190,7 +190,7 @@ async def test_a_node_that_claims_an_address_of_the_api_servers_certificate_wait
         await asyncio.gather(floating, return_exceptions=True)
 
 
-async def test_nobody_joins_by_a_name_that_the_api_server_calls_a_webhook_by(cluster: Offered) -> None:
+async def test_nobody_joins_by_a_name_that_the_api_server_calls_a_webhook_by(cluster: JoinableCluster) -> None:
     client, key = cluster.as_joining(), pki.new_key()
 
     async def ask(name: str) -> bytes:
@@ -215,7 +215,7 @@ async def _pending(admin: Client) -> bool:
 class Identity:
     """One of a joined machine's client certificates in use, and what renews it."""
 
-    def __init__(self, cluster: Offered, folder: Path, kind: certificates.Kind, make: Make) -> None:
+    def __init__(self, cluster: JoinableCluster, folder: Path, kind: certificates.Kind, make: Make) -> None:
         self.cluster, self.folder, self.kind, self.make = cluster, folder, kind, make
         self.file = str(folder / kind.file)
 
@@ -238,7 +238,7 @@ class Identity:
 
 
 async def test_a_joined_machines_certificates_are_renewed_before_they_end(
-    cluster: Offered, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: JoinableCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a life of some seconds, all three are used until long after the first ones have ended."""
     monkeypatch.setattr(signers, "LIFETIME", timedelta(seconds=12))
@@ -286,13 +286,13 @@ async def test_a_joined_machines_certificates_are_renewed_before_they_end(
         assert new.public_key() != old.public_key(), "a new certificate is for a new key"
 
 
-async def test_a_kubeconfig_with_its_certificate_inside_is_left_to_whoever_wrote_it(cluster: Offered) -> None:
+async def test_a_kubeconfig_with_its_certificate_inside_is_left_to_whoever_wrote_it(cluster: JoinableCluster) -> None:
     transport = HttpsTransport(Access(server=cluster.api.url))
     assert own_certificate.rotation(Access(server=cluster.api.url, certificate=b"x"), transport, SYSTEM) is None
 
 
 async def test_a_workers_command_goes_on_to_a_server_that_its_agent_has_learned_of(
-    cluster: Offered, tmp_path: Path
+    cluster: JoinableCluster, tmp_path: Path
 ) -> None:
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
@@ -308,7 +308,7 @@ async def test_a_workers_command_goes_on_to_a_server_that_its_agent_has_learned_
 
 
 # -- members of the control plane -------------------------------------------------------------------------------------
-async def test_another_members_certificates_open_with_a_token_and_a_key_for_that(cluster: Offered) -> None:
+async def test_another_members_certificates_open_with_a_token_and_a_key_for_that(cluster: JoinableCluster) -> None:
     key = certificate_bundle.new_key()
     bundle = certificate_bundle.Bundle({"ca.key": b"the key"}, {"etcd_servers": "https://10.0.0.1:2379"})
     with pytest.raises(WherryError, match="`wherry token create --control-plane`"):

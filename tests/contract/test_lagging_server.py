@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from control.registry import creation, removal, updating
+from control.registry import creation, deletion, updating
 from control.registry.context import SERVER, Context
-from control.registry.deletion import DeleteOptions
+from control.registry.deletion_plan import DeleteOptions
 from control.registry.registry import Registry
 from control.storage import cache
 from control.storage.cache import WatchCache
@@ -62,7 +62,7 @@ class Late:
         return getattr(self._store, name)
 
     def watch(self, prefix: str, after_revision: int, previous: bool = False) -> LateWatch:
-        return LateWatch(self._store.watch(prefix, after_revision, previous), self.gate)
+        return LateWatch(self._store.watch(prefix, after_revision, previous=previous), self.gate)
 
 
 @dataclass
@@ -139,19 +139,40 @@ async def test_what_another_server_has_created_is_found(servers: Servers) -> Non
     await creation.create(servers.quick, Context(SERVER), CONFIGMAPS, "default", configmap("y"))
     assert (await set_to(servers.late, "y", "1"))["data"] == {"replicas": "1"}
     await creation.create(servers.quick, Context(SERVER), CONFIGMAPS, "default", configmap("z"))
-    _, gone, _ = await removal.delete(servers.late, Context(SERVER), CONFIGMAPS, "default", "z", DeleteOptions())
+    _, gone, _ = await deletion.delete(servers.late, Context(SERVER), CONFIGMAPS, "default", "z", DeleteOptions())
     assert gone and await servers.store.get("/registry/configmaps/default/z") is None
     with pytest.raises(StatusError) as missing:
         await set_to(servers.late, "nobody", "1")
     assert missing.value.not_found
 
 
+async def test_a_dry_run_shows_what_would_come_of_the_newest_state(servers: Servers) -> None:
+    newest = await set_to(servers.quick, "x", "5")
+    await creation.create(servers.quick, Context(SERVER), CONFIGMAPS, "default", configmap("y"))
+    dry_run = Context(SERVER, dry_run=True)
+
+    async def label(old: dict[str, Any] | None) -> dict[str, Any]:
+        assert old is not None
+        return old | {"metadata": old["metadata"] | {"labels": {"a": "b"}}}
+
+    shown = json.loads((await updating.update(servers.late, dry_run, CONFIGMAPS, "default", "x", label)).data)
+    assert shown["data"] == {"replicas": "5"}
+    assert shown["metadata"]["resourceVersion"] == newest["metadata"]["resourceVersion"]
+    with pytest.raises(StatusError) as there:
+        await creation.create(servers.late, dry_run, CONFIGMAPS, "default", configmap("y"))
+    assert there.value.already_exists
+    await deletion.delete(servers.quick, Context(SERVER), CONFIGMAPS, "default", "x", DeleteOptions())
+    with pytest.raises(StatusError) as missing:
+        await deletion.delete(servers.late, dry_run, CONFIGMAPS, "default", "x", DeleteOptions(dry_run=True))
+    assert missing.value.not_found
+
+
 async def test_a_precondition_is_compared_with_the_newest_state(servers: Servers) -> None:
-    await removal.delete(servers.quick, Context(SERVER), CONFIGMAPS, "default", "x", DeleteOptions())
+    await deletion.delete(servers.quick, Context(SERVER), CONFIGMAPS, "default", "x", DeleteOptions())
     await creation.create(servers.quick, Context(SERVER), CONFIGMAPS, "default", configmap("x"))
     uid = (await stored(servers, "x"))["metadata"]["uid"]
     options = DeleteOptions(preconditions={"uid": uid})
-    _, gone, _ = await removal.delete(servers.late, Context(SERVER), CONFIGMAPS, "default", "x", options)
+    _, gone, _ = await deletion.delete(servers.late, Context(SERVER), CONFIGMAPS, "default", "x", options)
     assert gone
 
 
@@ -159,7 +180,7 @@ async def test_a_deletion_that_seems_to_wait_for_a_finalizer_looks_at_the_newest
     held = configmap("held")
     held["metadata"]["finalizers"] = ["example.com/wait"]
     await creation.create(servers.quick, Context(SERVER), CONFIGMAPS, "default", held)
-    await removal.delete(servers.quick, Context(SERVER), CONFIGMAPS, "default", "held", DeleteOptions())
+    await deletion.delete(servers.quick, Context(SERVER), CONFIGMAPS, "default", "held", DeleteOptions())
     late_gate = servers.late.store.gate  # type: ignore[attr-defined]
     late_gate.set()
     await servers.late.cache.wait_current()
@@ -172,5 +193,5 @@ async def test_a_deletion_that_seems_to_wait_for_a_finalizer_looks_at_the_newest
 
     await updating.update(servers.quick, Context(SERVER), CONFIGMAPS, "default", "held", release)
     with contextlib.suppress(StatusError):
-        await removal.delete(servers.late, Context(SERVER), CONFIGMAPS, "default", "held", DeleteOptions())
+        await deletion.delete(servers.late, Context(SERVER), CONFIGMAPS, "default", "held", DeleteOptions())
         pytest.fail("it is gone: 404")

@@ -55,14 +55,14 @@ async def conditions(server: ApiUnderTest) -> dict[str, tuple[str, str, str]]:
 
 
 async def remaining(server: ApiUnderTest) -> None:
-    async def told() -> bool:
+    async def is_reported() -> bool:
         return (await conditions(server)).get("NamespaceContentRemaining") == (
             "True",
             "SomeResourcesRemain",
             "Some resources are remaining: pods. has 1 resource instances",
         )
 
-    await eventually(told)
+    await eventually(is_reported)
     await asyncio.sleep(0.5)
     assert [(await server.request("GET", path)).status for path in KEPT] == [200, 200, 200]
 
@@ -111,8 +111,8 @@ async def test_a_pod_that_outlives_its_grace_period_is_a_failure(server: ApiUnde
         "unexpected items still remain in namespace: shop for gvr: /v1, Resource=pods",
     )
 
-    async def told() -> bool:
+    async def is_reported() -> bool:
         return (await conditions(server)).get("NamespaceDeletionContentFailure") == failure
 
-    await eventually(told)
+    await eventually(is_reported)
     await remaining(server)

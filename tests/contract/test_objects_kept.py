@@ -16,9 +16,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from control.registry import removal
+from control.registry import deletion
 from control.server.deleting import DELETE_WORKERS
-from control.storage import entry, resource_cache
+from control.storage import entry, recent_changes
 from control.storage.entry import Entry
 from tests.support.control import ApiUnderTest, api_server
 from tests.support.hollow import eventually, running
@@ -99,8 +99,8 @@ def typed() -> list[str]:
 
 
 async def test_nothing_of_a_namespace_that_is_gone_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resource_cache, "RING", RING)
-    monkeypatch.setattr(resource_cache, "RING_SECONDS", 0.0)
+    monkeypatch.setattr(recent_changes, "MOST_CHANGES", RING)
+    monkeypatch.setattr(recent_changes, "KEPT_SECONDS", 0.0)
     monkeypatch.setattr(entry, "KEPT_VIEWS", VIEWS)
     async with api_server(tmp_path) as server, running(server.controllers(), server.scheduler()):
 
@@ -153,14 +153,14 @@ async def test_a_collective_deletion_takes_as_many_tasks_as_workers_however_many
         for number in range(10 * DELETE_WORKERS):
             answer = await server.request("POST", path, {"metadata": {"name": f"c-{number}"}})
             assert answer.status == 201
-        before, most, delete = len(asyncio.all_tasks()), 0, removal.delete
+        before, most, delete = len(asyncio.all_tasks()), 0, deletion.delete
 
         async def counted(*arguments: Any) -> Any:
             nonlocal most
             most = max(most, len(asyncio.all_tasks()) - before)
             return await delete(*arguments)
 
-        monkeypatch.setattr(removal, "delete", counted)
+        monkeypatch.setattr(deletion, "delete", counted)
         assert (await server.request("DELETE", path)).status == 200
         assert DELETE_WORKERS <= most < 2 * DELETE_WORKERS
         assert (await server.request("GET", path)).json["items"] == []

@@ -4,6 +4,7 @@ import asyncio
 import hmac
 import json
 import threading
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -106,6 +107,12 @@ async def test_a_token_of_the_issuer_is_its_user(server: tuple[ApiUnderTest, Iss
 async def test_other_tokens_are_refused(server: tuple[ApiUnderTest, IssuerServer], claims: dict[str, Any]) -> None:
     api, outside = server
     assert (await who(api, good(outside, **claims)))[0] == 401
+
+
+async def test_a_token_works_up_to_a_minute_before_its_time(server: tuple[ApiUnderTest, IssuerServer]) -> None:
+    api, outside = server
+    assert (await who(api, good(outside, nbf=int(time.time()) + 45)))[0] == 201
+    assert (await who(api, good(outside, nbf=int(time.time()) + 75)))[0] == 401
 
 
 async def test_expressions_that_cost_much_are_evaluated_beside_the_event_loop(

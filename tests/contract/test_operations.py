@@ -49,12 +49,12 @@ async def test_requests_are_counted_under_upstreams_labels(api: ApiUnderTest) ->
     await api.request("PATCH", f"{CONFIGMAPS}/m?fieldManager=t&force=true", apply, headers=headers)
     await api.request("GET", "/livez")
     text = await metrics(api)
-    told = samples(text, "apiserver_request_total")
+    reported = samples(text, "apiserver_request_total")
     base = {"group": "", "version": "v1", "resource": "configmaps", "subresource": "", "component": "apiserver"}
-    assert {**base, "verb": "POST", "dry_run": "", "scope": "resource", "code": "201"} in told
-    assert {**base, "verb": "POST", "dry_run": "All", "scope": "resource", "code": "201"} in told
-    assert {**base, "verb": "LIST", "dry_run": "", "scope": "namespace", "code": "200"} in told
-    assert {**base, "verb": "APPLY", "dry_run": "", "scope": "resource", "code": "200"} in told
+    assert {**base, "verb": "POST", "dry_run": "", "scope": "resource", "code": "201"} in reported
+    assert {**base, "verb": "POST", "dry_run": "All", "scope": "resource", "code": "201"} in reported
+    assert {**base, "verb": "LIST", "dry_run": "", "scope": "namespace", "code": "200"} in reported
+    assert {**base, "verb": "APPLY", "dry_run": "", "scope": "resource", "code": "200"} in reported
     health = {
         "group": "",
         "version": "",
@@ -63,7 +63,7 @@ async def test_requests_are_counted_under_upstreams_labels(api: ApiUnderTest) ->
         "component": "apiserver",
         "scope": "",
     }
-    assert {**health, "verb": "GET", "dry_run": "", "code": "200"} in told
+    assert {**health, "verb": "GET", "dry_run": "", "code": "200"} in reported
     assert {**base, "verb": "LIST", "scope": "namespace"} in samples(text, "apiserver_response_sizes_count")
     assert {**base, "verb": "LIST", "scope": "namespace"} in samples(
         text, "apiserver_request_sli_duration_seconds_count"
@@ -111,13 +111,13 @@ async def test_metrics_have_upstreams_names_and_labels(api: ApiUnderTest, name: 
     await api.request("GET", "/api/v1/namespaces/default/services", user=("system:node:n", ("system:nodes",)))
     async with asyncio.timeout(30):
         while True:  # controllers work when they have something to do
-            told = samples(await metrics(api), name)
-            if any(labels.items() <= each.items() for each in told):
+            reported = samples(await metrics(api), name)
+            if any(labels.items() <= each.items() for each in reported):
                 return
             await asyncio.sleep(0.05)
 
 
-async def test_checks_are_told_to_whoever_measures_them(api: ApiUnderTest) -> None:
+async def test_health_checks_have_metrics(api: ApiUnderTest) -> None:
     text = await metrics(api, "/metrics/slis")
     assert 'kubernetes_healthcheck{name="etcd",type="readyz"} 1.0' in text
     assert {"name": "ping", "type": "livez", "status": "success"} in samples(text, "kubernetes_healthchecks_total")
@@ -172,7 +172,7 @@ async def test_the_queues_can_be_looked_at(api: ApiUnderTest) -> None:
     assert any(re.split(r",\s*", line)[:3] == ["workload-low", "0", "true"] for line in lines)
     assert len((await metrics(api, f"{root}/dump_queues")).splitlines()) > 128
     await api.full("global-default")
-    api.api.pipeline.fairness.patience = 60
+    api.api.pipeline.fairness.queue_timeout = 60
     waiting = asyncio.ensure_future(api.request("GET", "/version", user=("jane", ())))
     try:
         async with asyncio.timeout(30):
@@ -191,7 +191,7 @@ async def test_the_queues_can_be_looked_at(api: ApiUnderTest) -> None:
     assert {**inqueue, "execute": "true"} in waited
 
 
-async def test_a_server_that_goes_says_so_first_and_serves_on_for_a_while(tmp_path: Path) -> None:
+async def test_a_stopping_server_reports_not_ready_first_and_serves_for_a_while(tmp_path: Path) -> None:
     async with api_server(tmp_path) as server:
         config = server.api.config
         context = server.tls(*ADMIN)
@@ -228,7 +228,7 @@ async def test_who_runs_the_controllers_holds_their_lease(api: ApiUnderTest) -> 
     assert "_" in holder and answer.json["spec"]["leaseDurationSeconds"] == 15
 
 
-async def test_the_parts_say_how_they_are(api: ApiUnderTest) -> None:
+async def test_component_statuses_report_health(api: ApiUnderTest) -> None:
     found = (await api.request("GET", "/api/v1/componentstatuses")).json["items"]
     assert [item["metadata"]["name"] for item in found] == ["controller-manager", "etcd-0", "scheduler"]
     one = (await api.request("GET", "/api/v1/componentstatuses/etcd-0")).json

@@ -106,11 +106,11 @@ async def test_a_claim_gets_the_smallest_volume_that_is_large_enough(cluster: Cl
 async def test_a_claim_waits_for_a_volume_and_its_pod_for_the_claim(cluster: Cluster) -> None:
     await cluster.apply(claim("data", "1Gi"), pod("p", "data"))
 
-    async def told() -> bool:
+    async def is_reported() -> bool:
         wanted = "0/2 nodes are available: pod has unbound immediate PersistentVolumeClaims."
         return any(message.startswith(wanted) for message in await cluster.messages("FailedScheduling"))
 
-    await eventually(told)
+    await eventually(is_reported)
     assert await cluster.are(data="Pending")
     await cluster.apply(volume("disk", "1Gi", node="n1"))
     await eventually(lambda: cluster.are(data="Bound", disk="Bound"))
@@ -135,11 +135,11 @@ async def test_a_claim_that_waits_for_its_pod_is_bound_where_the_pod_goes(cluste
     await eventually(lambda: cluster.are(data="Bound", there="Bound"))
     await cluster.apply(claim("more", "1Gi", "local"), pod("q", "more"))
 
-    async def told() -> bool:
+    async def is_reported() -> bool:
         wanted = "0/2 nodes are available: 2 node(s) didn't find available persistent volumes to bind."
         return any(message.startswith(wanted) for message in await cluster.messages("FailedScheduling"))
 
-    await eventually(told)
+    await eventually(is_reported)
 
 
 async def test_two_pods_never_get_the_same_volume(cluster: Cluster) -> None:
@@ -165,7 +165,7 @@ async def test_a_volume_is_released_when_its_claim_is_deleted(cluster: Cluster) 
     assert await cluster.are(data="Pending", disk="Released")
 
 
-async def test_a_volume_that_nobody_can_delete_or_recycle_says_so(cluster: Cluster) -> None:
+async def test_a_volume_without_a_deleter_or_recycler_gets_an_event(cluster: Cluster) -> None:
     for policy, reason, text in (
         (
             "Delete",
@@ -189,11 +189,11 @@ async def test_a_volume_that_nobody_can_delete_or_recycle_says_so(cluster: Clust
 async def test_a_missing_claim_is_named(cluster: Cluster) -> None:
     await cluster.apply(pod("p", "nothing"))
 
-    async def told() -> bool:
+    async def is_reported() -> bool:
         wanted = '0/2 nodes are available: persistentvolumeclaim "nothing" not found.'
         return any(message.startswith(wanted) for message in await cluster.messages("FailedScheduling"))
 
-    await eventually(told)
+    await eventually(is_reported)
 
 
 async def test_a_claim_from_before_there_was_a_default_class_gets_it(cluster: Cluster) -> None:
@@ -223,13 +223,13 @@ async def test_a_claim_is_not_bound_to_a_volume_that_it_names_and_that_will_not_
         f'Cannot bind to requested volume "mine": {why}'
         for why in ("requested PV is too small", "incompatible volumeMode")
     }
-    await eventually(lambda: _told(cluster, wanted))
+    await eventually(lambda: _reported(cluster, wanted))
     await eventually(lambda: cluster.are(mine="Available", small="Pending", device="Pending"))
     await cluster.apply(volume("mine", "2Gi"))  # large enough now
     await eventually(lambda: cluster.are(mine="Bound", small="Bound", device="Pending"))
 
 
-async def _told(cluster: Cluster, wanted: set[str]) -> bool:
+async def _reported(cluster: Cluster, wanted: set[str]) -> bool:
     return wanted <= set(await cluster.messages("VolumeMismatch"))
 
 

@@ -19,7 +19,7 @@ async def cluster(tmp_path: Path) -> AsyncIterator[Cluster]:
         yield made
 
 
-async def test_a_pod_that_fits_nowhere_says_why_and_is_placed_when_it_fits(cluster: Cluster) -> None:
+async def test_an_unschedulable_pod_reports_the_reason_and_is_scheduled_when_it_fits(cluster: Cluster) -> None:
     await cluster.nodes.register("n1", cpu="1")
     await cluster.client.create(deployment(replicas=1, cpu="2"))
     message = (
@@ -27,10 +27,10 @@ async def test_a_pod_that_fits_nowhere_says_why_and_is_placed_when_it_fits(clust
         "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
     )
 
-    async def told() -> bool:
+    async def is_reported() -> bool:
         return any(e.message == message and e.type == "Warning" for e in await cluster.events("FailedScheduling"))
 
-    await eventually(told)
+    await eventually(is_reported)
 
     async def noted() -> bool:
         (pod,) = await cluster.pods()

@@ -11,12 +11,12 @@ import pytest_asyncio
 
 from control.cel import Program, Result
 from control.storage import codec
-from kube import remembering
+from kube import bounded_cache
+from kube.json_object import Object
 from tests.support.control import ApiUnderTest, api_server
 from tests.support.webhook import webhook
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-Object = dict[str, Any]
 MAPS = "/api/v1/namespaces/default/configmaps"
 GROUP = "/apis/admissionregistration.k8s.io/v1"
 RULE = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"], "operations": ["CREATE", "UPDATE"]}
@@ -182,7 +182,7 @@ async def test_only_the_parameters_that_a_binding_names_are_decoded(
         return found
 
     monkeypatch.setattr(codec, "decode", noted)
-    remembering.forget_all()
+    bounded_cache.forget_all()
     secrets = "/api/v1/namespaces/default/secrets?dryRun=All"
     for _ in range(2):
         made = await server.request("POST", secrets, {"metadata": {"name": "x"}})
@@ -253,7 +253,7 @@ async def test_warnings_and_notes_let_the_request_pass(server: ApiUnderTest) -> 
 
 
 @pytest.mark.parametrize(
-    ("policy", "binding", "asked"),
+    ("policy", "binding", "requested"),
     [
         ({"matchConditions": [{"name": "n", "expression": "object.metadata.name != 'x'"}]}, {}, False),
         ({"matchConditions": [{"name": "n", "expression": "request.operation == 'CREATE'"}]}, {}, True),
@@ -266,11 +266,11 @@ async def test_warnings_and_notes_let_the_request_pass(server: ApiUnderTest) -> 
         ({}, {"policyName": "another"}, False),
     ],
 )
-async def test_constraints_conditions_and_bindings_say_who_is_asked(
-    server: ApiUnderTest, policy: Object, binding: Object, asked: bool
+async def test_constraints_conditions_and_bindings_select_the_policies_to_evaluate(
+    server: ApiUnderTest, policy: Object, binding: Object, requested: bool
 ) -> None:
     await establish(server, {"validations": [{"expression": "false"}], **policy}, binding)
-    assert (await create(server, "x", labels={"team": "b"})).status == (422 if asked else 201)
+    assert (await create(server, "x", labels={"team": "b"})).status == (422 if requested else 201)
 
 
 @pytest.mark.parametrize("place", ["matchConstraints", "matchResources"])
@@ -287,7 +287,7 @@ async def test_a_patch_cannot_label_a_namespace_past_a_policy(server: ApiUnderTe
         assert answer.status == status, answer.body
 
 
-async def test_an_expression_that_fails_counts_as_the_failure_policy_says(server: ApiUnderTest) -> None:
+async def test_a_failing_expression_is_handled_according_to_the_failure_policy(server: ApiUnderTest) -> None:
     broken = [{"expression": "object.data.missing == 'x'"}]
     await establish(server, {"validations": broken})
     failed = await create(server, "x")
@@ -301,7 +301,7 @@ async def test_an_expression_that_fails_counts_as_the_failure_policy_says(server
     assert (await create(server, "x")).status == 201
 
 
-async def test_expressions_may_ask_what_the_requestor_is_allowed(server: ApiUnderTest) -> None:
+async def test_expressions_may_use_the_authorizer(server: ApiUnderTest) -> None:
     check = "authorizer.group('').resource('secrets').namespace('default').check('delete').allowed()"
     await establish(server, {"validations": [{"expression": check}]})
     assert (await create(server, "x")).status == 201
@@ -419,7 +419,7 @@ async def test_a_mutation_that_fails_changes_nothing(server: ApiUnderTest) -> No
     assert (await create(server, "m")).json["data"] == {"a": "1"}
 
 
-async def test_webhooks_are_asked_only_where_their_conditions_are_met(
+async def test_webhooks_are_called_only_if_their_match_conditions_hold(
     server: ApiUnderTest, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     async with webhook(tmp_path_factory.mktemp("hook")) as hook:
@@ -440,6 +440,6 @@ async def test_webhooks_are_asked_only_where_their_conditions_are_met(
         }
         made = await server.request("POST", f"{GROUP}/validatingwebhookconfigurations", body)
         assert made.status == 201, made.body
-        assert (await create(server, "system-x")).status == 201 and not hook.asked
+        assert (await create(server, "system-x")).status == 201 and not hook.received
         assert (await create(server, "x")).status == 400 and hook.paths() == ["/v"]
         await server.request("DELETE", f"{GROUP}/validatingwebhookconfigurations/test")

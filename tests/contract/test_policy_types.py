@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from kube.json_object import Object
 from tests.support.control import ApiUnderTest, api_server
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-Object = dict[str, Any]
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 DEPLOYMENTS = {"apiGroups": ["apps"], "apiVersions": ["v1"], "resources": ["deployments"], "operations": ["*"]}
 BOATS = {**DEPLOYMENTS, "apiGroups": ["types.example"], "resources": ["boats"]}
@@ -52,10 +52,10 @@ def policy(name: str, validations: list[Object], *rules: Object, **more: Any) ->
     }
 
 
-async def test_a_field_that_a_kind_lacks_is_told_with_its_place(server: ApiUnderTest) -> None:
-    said = "'too many: ' + string(object.spec.replicas)"
+async def test_an_unknown_field_of_a_kind_is_reported_with_its_path(server: ApiUnderTest) -> None:
+    message = "'too many: ' + string(object.spec.replicas)"
     rules = [
-        {"expression": "object.spec.replicas <= 5", "messageExpression": said},
+        {"expression": "object.spec.replicas <= 5", "messageExpression": message},
         {"expression": "object.replicas > 1", "messageExpression": "'no ' + object.spec.replicas"},
     ]
     await server.request("POST", POLICIES, policy("wrong", rules, DEPLOYMENTS))
@@ -84,11 +84,11 @@ async def test_every_kind_is_checked_custom_ones_too(server: ApiUnderTest) -> No
         {"expression": "object.metadata.name != ''"},
     ]
     await server.request("POST", POLICIES, policy("both", rules, BOATS, DEPLOYMENTS))
-    (told,) = await checked(server, "both")
-    assert told["warning"].startswith("apps/v1, Kind=Deployment: ") and "Kind=Boat" not in told["warning"]
+    (reported,) = await checked(server, "both")
+    assert reported["warning"].startswith("apps/v1, Kind=Deployment: ") and "Kind=Boat" not in reported["warning"]
     await server.request("POST", POLICIES, policy("custom", [{"expression": "object.spec.mast == 1"}], BOATS))
-    (told,) = await checked(server, "custom")
-    assert told["warning"].startswith("types.example/v1, Kind=Boat: ERROR: <input>:1:12: undefined field 'mast'\n")
+    (reported,) = await checked(server, "custom")
+    assert reported["warning"].startswith("types.example/v1, Kind=Boat: ERROR: <input>:1:12: undefined field 'mast'\n")
 
 
 async def test_variables_and_parameters_have_types_and_wildcards_are_not_checked(server: ApiUnderTest) -> None:

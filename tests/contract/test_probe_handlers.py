@@ -80,7 +80,7 @@ async def test_an_http_status_decides(handlers: Handlers, status: int, verdict: 
     assert (result.verdict, result.message) == (verdict, message)
 
 
-async def test_an_http_probe_says_who_it_is_and_sends_the_headers_it_was_given(handlers: Handlers) -> None:
+async def test_an_http_probe_sends_its_user_agent_and_the_configured_headers(handlers: Handlers) -> None:
     seen: list[dict[str, str]] = []
 
     async def reply(request: web.Request) -> web.Response:
@@ -220,15 +220,18 @@ async def test_a_commands_exit_code_decides_and_its_output_is_the_message(handle
         (None, Verdict.SUCCESS, "service healthy"),
         ("ill", Verdict.FAILURE, re.escape('service unhealthy (responded with "NOT_SERVING")')),
         ("none", Verdict.FAILURE, "error: health rpc probe failed: NOT_FOUND"),
+        ("long", Verdict.FAILURE, "error: health rpc probe failed: RESOURCE_EXHAUSTED: .* larger than max"),
     ],
 )
-async def test_a_grpc_health_service_is_asked_about_the_service(
+async def test_a_grpc_probe_sends_the_service_to_the_health_service(
     handlers: Handlers, service: str | None, verdict: Verdict, message: str
 ) -> None:
     async def check(request: bytes, context: grpc.aio.ServicerContext) -> bytes:
         name = request[2:].decode()
         if name == "none":
             await context.abort(grpc.StatusCode.NOT_FOUND, "unknown service")
+        if name == "long":
+            return b"\x08\x01\x12\xff\x0f" + b"x" * 2047  # SERVING and a field that is not known
         return b"\x08\x02" if name == "ill" else b"\x08\x01"
 
     server = grpc.aio.server()
@@ -260,14 +263,14 @@ async def test_a_grpc_server_without_a_health_service_and_none_at_all_fail(handl
 
 
 @pytest.mark.parametrize(
-    ("scheme", "answer", "said"),
+    ("scheme", "answer", "output"),
     [
         ("HTTPS", b"HTTP/1.0 400 Bad Request\r\n\r\n", "http: server gave HTTP response to HTTPS client"),
         ("HTTP", b"hi\n", 'net/http: HTTP/1.x transport connection broken: malformed HTTP response "hi"'),
     ],
 )
-async def test_a_server_that_does_not_speak_http_or_tls_is_told_as_go_tells_it(
-    handlers: Handlers, scheme: str, answer: bytes, said: str
+async def test_a_server_without_http_or_tls_is_reported_with_gos_message(
+    handlers: Handlers, scheme: str, answer: bytes, output: str
 ) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(100)
@@ -281,5 +284,5 @@ async def test_a_server_that_does_not_speak_http_or_tls_is_told_as_go_tells_it(
         result = await handlers.run(core_v1.Probe(http_get=action, timeout_seconds=30), _target(handlers))
     assert (result.verdict, result.message) == (
         Verdict.FAILURE,
-        f'Get "{scheme.lower()}://127.0.0.1:{port}/": {said}',
+        f'Get "{scheme.lower()}://127.0.0.1:{port}/": {output}',
     )

@@ -26,7 +26,7 @@ class Backend:
         self.reads.set()
         self.answer = b""
         self.after = b""
-        """What has to have come before the answer is sent."""
+        """Bytes of the request that must have come before the answer is sent."""
         self.received = b""
         self.came, self.closed = asyncio.Event(), asyncio.Event()
 

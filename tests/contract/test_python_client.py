@@ -86,12 +86,12 @@ def work_with_built_in_kinds(kubeconfig: str) -> None:
     apps.patch_namespaced_deployment_status("d", "default", {"status": {"replicas": 2}})
     found = apps.read_namespaced_deployment("d", "default")
     assert (found.spec.replicas, found.status.replicas, found.spec.strategy.type) == (4, 2, "RollingUpdate")
-    asked = client.V1SelfSubjectAccessReview(
+    requested = client.V1SelfSubjectAccessReview(
         spec=client.V1SelfSubjectAccessReviewSpec(
             resource_attributes=client.V1ResourceAttributes(verb="get", resource="pods")
         )
     )
-    assert client.AuthorizationV1Api(api).create_self_subject_access_review(asked).status.allowed
+    assert client.AuthorizationV1Api(api).create_self_subject_access_review(requested).status.allowed
     maps = dynamic.DynamicClient(api).resources.get(api_version="v1", kind="ConfigMap")
     events = maps.watch(namespace="default", name="map-1", timeout=60)
     assert next(events)["object"].data.n == "1"

@@ -20,12 +20,12 @@ import pytest_asyncio
 
 from control.controllers.context import Context, SharedInformers
 from control.controllers.role_aggregation import RoleAggregationController
+from kube.json_object import Object
 from tests.support.control import ApiUnderTest, api_server
 from tests.support.hollow import eventually, running
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-Object = dict[str, Any]
 Cell = tuple[str, ...]
 """(namespace, verb, resource, name), or (verb, path)."""
 GROUP = "rbac.authorization.k8s.io"
@@ -86,7 +86,7 @@ def rights(state: dict[str, list[Object]], user: str) -> set[Cell]:
 
 
 def may_escalate(state: dict[str, list[Object]]) -> bool:
-    """Tell whether jane's rules give her the verbs `escalate` and `bind` everywhere, which are there to get around."""
+    """Return whether jane's rules give her the verbs `escalate` and `bind` everywhere, which are there to get around."""
     roles = {o["metadata"]["name"]: o for o in state["clusterroles"]}
     mine = [
         b["roleRef"]["name"]

@@ -162,12 +162,12 @@ class Asked:
 
 
 async def test_a_client_with_a_kubeconfig_follows_its_certificate_and_authority(tmp_path: Path) -> None:
-    asked, other = Asked(tmp_path), pki.new_ca("other", NOW)
-    first = asked.renew()
-    (tmp_path / "ca.crt").write_bytes(asked.authority.cert_pem)
-    async with asked.serving(asked.authority):
+    requested, other = Asked(tmp_path), pki.new_ca("other", NOW)
+    first = requested.renew()
+    (tmp_path / "ca.crt").write_bytes(requested.authority.cert_pem)
+    async with requested.serving(requested.authority):
         document = {
-            "clusters": [{"name": "c", "cluster": {"server": asked.url, "certificate-authority": "ca.crt"}}],
+            "clusters": [{"name": "c", "cluster": {"server": requested.url, "certificate-authority": "ca.crt"}}],
             "users": [{"name": "u", "user": {"client-certificate": "client.crt", "client-key": "client.key"}}],
             "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
             "current-context": "x",
@@ -175,27 +175,29 @@ async def test_a_client_with_a_kubeconfig_follows_its_certificate_and_authority(
         (tmp_path / "kubeconfig").write_text(yaml.safe_dump(document))
         transport = HttpsTransport(kubeconfig.load(tmp_path / "kubeconfig"))
         await transport.request("GET", "/")
-        second = asked.renew()
+        second = requested.renew()
         await transport.request("GET", "/")
-        assert asked.serials == [first, second]
-    async with asked.serving(other):
+        assert requested.serials == [first, second]
+    async with requested.serving(other):
         with pytest.raises(StatusError, match="certificate verify failed"):
             await transport.request("GET", "/")
         (tmp_path / "ca.crt").write_bytes(other.cert_pem)
         await transport.request("GET", "/")
-    assert asked.serials == [first, second, second]
+    assert requested.serials == [first, second, second]
     await transport.close()
 
 
 async def test_an_extender_is_shown_a_renewed_certificate(tmp_path: Path) -> None:
-    asked = Asked(tmp_path)
-    first = asked.renew()
-    (tmp_path / "ca.crt").write_bytes(asked.authority.cert_pem)
+    requested = Asked(tmp_path)
+    first = requested.renew()
+    (tmp_path / "ca.crt").write_bytes(requested.authority.cert_pem)
     files = {"ca_file": "ca.crt", "cert_file": "client.crt", "key_file": "client.key"}
-    async with asked.serving(asked.authority):
-        extender = Extender(ExtenderConfig(asked.url, **{name: str(tmp_path / file) for name, file in files.items()}))
+    async with requested.serving(requested.authority):
+        extender = Extender(
+            ExtenderConfig(requested.url, **{name: str(tmp_path / file) for name, file in files.items()})
+        )
         await extender._post("filter", {})
-        second = asked.renew()
+        second = requested.renew()
         await extender._post("filter", {})
         await extender.close()
-    assert asked.serials == [first, second]
+    assert requested.serials == [first, second]

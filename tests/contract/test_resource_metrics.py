@@ -73,7 +73,7 @@ async def test_what_is_not_there_and_what_cannot_be_done_is_refused(server: ApiU
     assert (await server.request("GET", f"{ROOT}/nodes", user=("somebody", ()))).status == 403
 
 
-async def test_discovery_tells_of_the_group(server: ApiUnderTest) -> None:
+async def test_discovery_lists_the_group(server: ApiUnderTest) -> None:
     found = (await server.request("GET", ROOT)).json
     assert [(r["name"], r["kind"], r["verbs"]) for r in found["resources"]] == [
         ("nodes", "NodeMetrics", ["get", "list"]),

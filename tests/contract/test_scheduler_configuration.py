@@ -29,20 +29,20 @@ class Beside:
 
     def __init__(self) -> None:
         self.answers: dict[str, Any] = {}
-        self.asked: list[tuple[str, Any]] = []
+        self.received: list[tuple[str, Any]] = []
         self.status = 200
         self.url = ""
 
     async def handle(self, request: web.Request) -> web.Response:
         message, verb = await request.json(), request.path.strip("/")
-        self.asked.append((verb, message))
+        self.received.append((verb, message))
         answer = self.answers[verb](message)
         if hasattr(answer, "__await__"):
             answer = await answer
         return web.json_response(answer, status=self.status)
 
     def of(self, verb: str) -> list[Any]:
-        return [message for asked, message in self.asked if asked == verb]
+        return [message for requested, message in self.received if requested == verb]
 
 
 @pytest.fixture
@@ -121,12 +121,12 @@ profiles:
             assert await eventually(lambda number=number: node_of(client, f"fixed-{number}")) == "n2"  # type: ignore[misc]
         assert await node_of(client, "other") is None
 
-        async def told() -> set[str]:
+        async def reported() -> set[str]:
             events = (await client.list(core_v1.Event, "default")).items
             found = {e.source.component or "" for e in events if e.reason == "Scheduled" and e.source}
             return found if len(found) == 2 else set()
 
-        assert await eventually(told) == {"default-scheduler", "fixed"}
+        assert await eventually(reported) == {"default-scheduler", "fixed"}
 
 
 async def test_an_extender_filters_and_scores(tmp_path: Path, beside: Beside) -> None:
@@ -141,12 +141,12 @@ async def test_an_extender_filters_and_scores(tmp_path: Path, beside: Beside) ->
     async with scheduling(tmp_path, parse(HEAD + text)) as client:
         await client.create(pod("p"))
         assert await eventually(lambda: node_of(client, "p")) == "n2"
-        asked = beside.of("filter")[0]
-        assert (names(asked), asked["Pod"]["metadata"]["name"]) == ({"n0", "n1", "n2"}, "p")
+        requested = beside.of("filter")[0]
+        assert (names(requested), requested["Pod"]["metadata"]["name"]) == ({"n0", "n1", "n2"}, "p")
         assert names(beside.of("prioritize")[0]) == {"n1", "n2"}
 
 
-async def test_an_extender_that_refuses_all_nodes_is_quoted_and_asked_again(tmp_path: Path, beside: Beside) -> None:
+async def test_an_extender_that_rejects_all_nodes_is_named_and_called_again(tmp_path: Path, beside: Beside) -> None:
     open_now: list[bool] = []
 
     def judge(message: Any) -> Any:
@@ -158,8 +158,8 @@ async def test_an_extender_that_refuses_all_nodes_is_quoted_and_asked_again(tmp_
     text = f"extenders: [{{urlPrefix: {beside.url}, filterVerb: filter}}]"
     async with scheduling(tmp_path, parse(HEAD + text)) as client:
         await client.create(pod("p"))
-        said = await eventually(lambda: message_of(client, "p"))
-        assert said.startswith("0/3 nodes are available: 3 too cold.")
+        output = await eventually(lambda: message_of(client, "p"))
+        assert output.startswith("0/3 nodes are available: 3 too cold.")
         open_now.append(True)
         node = await client.get(core_v1.Node, "n0")
         node.metadata.labels["weather"] = "fair"
@@ -175,7 +175,7 @@ async def test_only_pods_with_its_resources_go_to_an_extender_that_manages_some(
     async with scheduling(tmp_path, parse(HEAD + text)) as client:
         await client.create(pod("plain"))
         await eventually(lambda: node_of(client, "plain"))
-        assert beside.asked == []
+        assert beside.received == []
         await client.create(pod("special", container={"resources": resources}))
         # No node has the resource, but it is the extender's to count.
         assert await eventually(lambda: node_of(client, "special"))
@@ -194,8 +194,8 @@ async def test_an_extender_that_fails_stops_scheduling_unless_it_may_be_ignored(
         if ignorable:
             assert await eventually(lambda: node_of(client, "p"))
             return
-        said = await eventually(lambda: message_of(client, "p"))
-        assert said == f"failed filter with extender at URL {beside.url}/filter, code 500"
+        output = await eventually(lambda: message_of(client, "p"))
+        assert output == f"failed filter with extender at URL {beside.url}/filter, code 500"
         beside.status, beside.answers = 200, {"filter": lambda m: {"Nodes": m["Nodes"]}}
         assert await eventually(lambda: node_of(client, "p"))
 
@@ -205,16 +205,16 @@ async def test_an_answer_of_an_extender_that_is_too_long_is_not_read(
 ) -> None:
     monkeypatch.setattr(extender, "ANSWER_LIMIT", 1000)
     (config,) = parse(f"{HEAD}extenders: [{{urlPrefix: {beside.url}, prioritizeVerb: score}}]").extenders
-    asked = Extender(config)
+    requested = Extender(config)
     beside.answers = {"score": lambda m: [{"Host": "n", "Score": 1}] + [{"Host": "x" * 100, "Score": 0}] * length}
     length, info = 5, PodInfo(pod("p"))
     try:
-        assert (await asked.prioritize(info, []))["n"] > 0
+        assert (await requested.prioritize(info, []))["n"] > 0
         length = 50
         with pytest.raises(extender.ExtenderError, match=r"extender at URL .*/score: the answer is longer than"):
-            await asked.prioritize(info, [])
+            await requested.prioritize(info, [])
     finally:
-        await asked.close()
+        await requested.close()
 
 
 async def test_an_extender_binds(tmp_path: Path, beside: Beside) -> None:
@@ -234,7 +234,7 @@ async def test_an_extender_binds(tmp_path: Path, beside: Beside) -> None:
         assert len(beside.of("bind")) == 1
 
 
-async def test_an_extender_has_a_say_in_who_is_preempted(tmp_path: Path, beside: Beside) -> None:
+async def test_an_extender_may_change_the_preemption_victims(tmp_path: Path, beside: Beside) -> None:
     """All three nodes are full; the extender agrees with the victims on one of them only."""
     chosen: list[str] = []
 
@@ -260,7 +260,7 @@ async def test_an_extender_has_a_say_in_who_is_preempted(tmp_path: Path, beside:
         assert len(beside.of("preempt")[0]["NodeNameToVictims"]) == 3
 
 
-async def test_a_plugin_from_elsewhere_permits_and_is_told_of_bindings(tmp_path: Path) -> None:
+async def test_an_external_plugin_runs_permit_and_postbind(tmp_path: Path) -> None:
     """The first leave is refused, the second given: the pod is placed by then, and what was kept is given back."""
 
     class Turnstile:

@@ -44,11 +44,11 @@ async def test_a_server_has_a_lease_and_those_that_ran_out_are_collected(tmp_pat
         assert all(f"[+]{step} ok\n" in text for step in start_steps.STEPS)
         one = await api.request("GET", "/livez/poststarthook/rbac/bootstrap-roles")
         assert (one.status, one.body) == (200, b"ok")
-        told = (await api.request("GET", "/version")).json
-        assert told["gitCommit"] and told["buildDate"].endswith("Z")
+        reported = (await api.request("GET", "/version")).json
+        assert reported["gitCommit"] and reported["buildDate"].endswith("Z")
         metrics = (await api.request("GET", "/metrics")).body.decode()
         assert 'kubernetes_feature_enabled{name="WatchList",stage="BETA"} 1.0' in metrics
-        assert f'git_commit="{told["gitCommit"]}"' in metrics
+        assert f'git_commit="{reported["gitCommit"]}"' in metrics
         assert b"kube-apiserver statusz" in (await api.request("GET", "/statusz")).body
 
 

@@ -38,7 +38,7 @@ async def test_concurrent_creates_never_share_an_address_or_a_port(tmp_path: Pat
         assert await address_names(api) == {spec["clusterIP"] for spec in made} | {"10.96.0.1"}
 
 
-async def test_a_deleted_services_address_and_port_can_be_asked_for_again(tmp_path: Path) -> None:
+async def test_a_deleted_services_address_and_port_can_be_requested_again(tmp_path: Path) -> None:
     wanted = {"clusterIP": "10.96.7.7", "type": "NodePort", "ports": [{"port": 80, "nodePort": 30077}]}
     async with api_server(tmp_path) as api:
         assert (await api.request("POST", SERVICES, service("a", **wanted))).status == 201

@@ -38,7 +38,7 @@ class Cluster:
         balancer = (await self.get(name)).status.load_balancer
         return [each.ip or "" for each in (balancer.ingress if balancer else ())]
 
-    async def told(self, name: str, reason: str) -> str:
+    async def reported(self, name: str, reason: str) -> str:
         events = (await self.client.list(core_v1.Event, "default")).items
         return next(
             (
@@ -57,7 +57,7 @@ class Cluster:
 
     async def event(self, name: str, reason: str, text: str) -> None:
         async def look() -> bool:
-            return text in await self.told(name, reason)
+            return text in await self.reported(name, reason)
 
         await eventually(look)
 

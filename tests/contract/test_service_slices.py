@@ -8,8 +8,8 @@ import pytest_asyncio
 
 from control.server.lookup import StoredObjects
 from control.service_backend import backend
-from control.storage import codec, partial
-from kube import remembering
+from control.storage import codec, lazy_json
+from kube import bounded_cache
 from kube.errors import StatusError
 from tests.support.control import ApiUnderTest, api_server
 
@@ -56,13 +56,13 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
         return call
 
-    for module, name in ((partial, "head"), (partial, "lazily"), (codec, "decode")):
+    for module, name in ((lazy_json, "partial_metadata"), (lazy_json, "lazy_dict"), (codec, "decode")):
         monkeypatch.setattr(module, name, noted(getattr(module, name)))
     return found
 
 
 async def test_only_a_services_own_slices_are_read(server: ApiUnderTest, read: list[str]) -> None:
-    remembering.forget_all()
+    bounded_cache.forget_all()
     read.clear()
     assert await backend(StoredObjects(server.api.registry), "default", "web", "80") == ("10.1.0.1", 80)
     assert set(read) <= {"web", "web-1"} and "web-1" in read

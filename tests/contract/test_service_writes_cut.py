@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 
 from control import service_repair
-from control.registry import creation, removal, updating
+from control.registry import creation, deletion, updating
 from control.registry.context import SERVER, Context
-from control.registry.core.service import ServiceStrategy
+from control.registry.core.service.strategy import ServiceStrategy
 from control.registry.creation import Allocation
-from control.registry.deletion import DeleteOptions
+from control.registry.deletion_plan import DeleteOptions
 from control.storage.store import Unavailable
 from kube.errors import StatusError
 from kube.resources import by_path
+from tests.support.cancelled_writes import check_allocations, settled
 from tests.support.control import ApiUnderTest, api_server
-from tests.support.cutting import check_allocations, settled
 
 SERVICES = by_path("", "v1", "services")
 ADDRESSES = by_path("networking.k8s.io", "v1", "ipaddresses")
@@ -73,7 +73,7 @@ async def test_a_write_cut_off_anywhere_leaves_addresses_and_ports_right(api: Ap
         cuts += await cut(updating.update(registry, Context(SERVER), SERVICES, "default", name, other_port), turns)
         await settled(api)
         check_allocations(api)
-        cuts += await cut(removal.delete(registry, Context(SERVER), SERVICES, "default", name, DeleteOptions()), turns)
+        cuts += await cut(deletion.delete(registry, Context(SERVER), SERVICES, "default", name, DeleteOptions()), turns)
         await settled(api)
         check_allocations(api)
     assert cuts > 20, "most writes were cut off in the middle"
@@ -112,7 +112,7 @@ async def test_a_lost_answer_of_the_store_is_settled_by_reading(
     await updating.update(registry, Context(SERVER), SERVICES, "default", "a", relabel)
     await settled(api)
     check_allocations(api)
-    _, gone, _ = await removal.delete(registry, Context(SERVER), SERVICES, "default", "a", DeleteOptions())
+    _, gone, _ = await deletion.delete(registry, Context(SERVER), SERVICES, "default", "a", DeleteOptions())
     assert gone
     await settled(api)
     check_allocations(api)
@@ -140,21 +140,52 @@ async def test_what_nobody_can_settle_keeps_its_address_until_the_comparison(
         await creation.create(registry, Context(SERVER), SERVICES, "default", service("b", "10.96.1.1", 30101))
     await strategy.allocator.repair(Allocation(registry, Context(SERVER)))
     assert "10.96.1.1" in {e.obj["metadata"]["name"] for e in registry.cached(ADDRESSES).list().entries}, "too young"
-    monkeypatch.setattr("control.registry.core.allocation.ORPHAN_AFTER", timedelta(seconds=-1))
+    monkeypatch.setattr("control.registry.core.service.allocator.ORPHAN_AFTER", timedelta(seconds=-1))
     await strategy.allocator.repair(Allocation(registry, Context(SERVER)))
     check_allocations(api)
     await creation.create(registry, Context(SERVER), SERVICES, "default", service("b", "10.96.1.1", 30100))
     check_allocations(api)
 
 
-async def test_a_missing_record_is_made_again_by_the_loop(api: ApiUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
-    registry = api.api.registry
+async def test_an_update_that_nobody_can_settle_keeps_its_port_until_the_comparison(
+    api: ApiUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry, store = api.api.registry, api.api.registry.store
+    strategy = registry.strategy(SERVICES)
+    assert isinstance(strategy, ServiceStrategy)
     await creation.create(registry, Context(SERVER), SERVICES, "default", service("a", "10.96.1.1", 30100))
-    await removal.delete(registry, Context(SERVER), ADDRESSES, "", "10.96.1.1", DeleteOptions(grace_period=0))
+    update = store.update
+
+    async def fails(key: str, *rest: Any) -> Any:
+        if "/services/specs/" in key:
+            raise Unavailable("disk full")
+        return await update(key, *rest)
+
+    async def other_port(old: dict[str, Any] | None) -> dict[str, Any]:
+        assert old is not None
+        old["spec"]["ports"][0]["nodePort"] = 30200
+        return old
+
+    monkeypatch.setattr(store, "update", fails)
+    with pytest.raises(StatusError, match="disk full"):
+        await updating.update(registry, Context(SERVER), SERVICES, "default", "a", other_port)
+    monkeypatch.setattr(store, "update", update)
+    with pytest.raises(StatusError, match="already allocated"):
+        await creation.create(registry, Context(SERVER), SERVICES, "default", service("b", "10.96.1.2", 30200))
+    await strategy.allocator.repair(Allocation(registry, Context(SERVER)))
+    check_allocations(api)
+    await creation.create(registry, Context(SERVER), SERVICES, "default", service("b", "10.96.1.2", 30200))
+    check_allocations(api)
+
+
+async def test_a_server_makes_a_missing_record_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(service_repair, "SECONDS", 0.05)
-    task = asyncio.create_task(service_repair.run(registry, api.api.clock))
-    async with asyncio.timeout(10):
-        while registry.peek(ADDRESSES, "", "10.96.1.1") is None:
-            await asyncio.sleep(0.01)
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
+    async with api_server(tmp_path) as api:
+        registry = api.api.registry
+        await creation.create(registry, Context(SERVER), SERVICES, "default", service("a", "10.96.1.1", 30100))
+        options = DeleteOptions(grace_period=0)
+        _, gone, _ = await deletion.delete(registry, Context(SERVER), ADDRESSES, "", "10.96.1.1", options)
+        assert gone
+        async with asyncio.timeout(10):
+            while registry.peek(ADDRESSES, "", "10.96.1.1") is None:
+                await asyncio.sleep(0.01)

@@ -64,12 +64,12 @@ async def test_a_claim_of_somebody_else_is_not_taken(client: Client) -> None:
     await client.create(others)
     await client.create(pod("b"))
 
-    async def told() -> list[str]:
+    async def reported() -> list[str]:
         events = (await client.list(core_v1.Event, "default")).items
         return [e.message or "" for e in events if e.reason == "FailedBinding" and e.involved_object.name == "b"]  # type: ignore[union-attr]
 
     why = 'ephemeral volume tmp: PVC "default/b-tmp" was not created for pod "default/b" (pod is not owner)'
-    assert await eventually(told) == [why]
+    assert await eventually(reported) == [why]
 
 
 async def test_a_range_is_ready_and_goes_only_when_nobody_has_an_address_of_it(
@@ -108,7 +108,7 @@ async def test_a_range_is_ready_and_goes_only_when_nobody_has_an_address_of_it(
     await eventually(gone, within=60)
 
 
-async def test_a_node_without_a_range_says_so_and_gets_the_next_that_is_given_back(tmp_path: Path) -> None:
+async def test_a_node_without_a_pod_range_gets_an_event_and_the_next_released_range(tmp_path: Path) -> None:
     async with api_server(tmp_path) as server:
         client = server.client()
         settings = manager.ControllerConfig(cluster_cidr="10.9.0.0/24", node_mask=25)
@@ -120,7 +120,7 @@ async def test_a_node_without_a_range_says_so_and_gets_the_next_that_is_given_ba
                 nodes = (await client.list(core_v1.Node)).items
                 return {node.metadata.name or "": node.spec.pod_cidr for node in nodes if node.spec.pod_cidr}
 
-            async def told() -> list[str]:
+            async def reported() -> list[str]:
                 events = (await client.list(core_v1.Event, "default")).items
                 return [event.message or "" for event in events if event.reason == "CIDRNotAvailable"]
 
@@ -130,7 +130,7 @@ async def test_a_node_without_a_range_says_so_and_gets_the_next_that_is_given_ba
             await eventually(two)
             lucky = await ranges()
             unlucky = next(name for name in ("a", "b", "c") if name not in lucky)
-            assert await eventually(told) == [f"Node {unlucky} status is now: CIDRNotAvailable"]
+            assert await eventually(reported) == [f"Node {unlucky} status is now: CIDRNotAvailable"]
             gone = sorted(lucky)[0]
             await client.delete(core_v1.Node, gone)
 

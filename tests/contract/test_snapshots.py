@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from typer.testing import CliRunner, Result
 
-from control.storage.snapshot import LEAP
+from control.storage.snapshot import REVISION_BUMP
 from control.storage.sqlite import SqliteStore
 from control.storage.store import Store
 from tests.support.etcd import etcd, needs_etcd, open_etcd
@@ -66,7 +66,7 @@ async def test_a_snapshot_is_saved_while_the_server_writes_and_restored_when_it_
     await wherry(installed, "snapshot", "restore", path, "--yes")
     store = await SqliteStore.open(database)
     assert len(await content(store)) == 10
-    assert await store.current_revision() > seen + LEAP
+    assert await store.current_revision() > seen + REVISION_BUMP
     await store.close()
     assert path in (await wherry(installed, "snapshot", "list")).stdout
 
@@ -98,7 +98,7 @@ async def test_one_command_moves_the_cluster_from_sqlite_to_etcd(installed: Sett
         assert not control_config(now).database.exists()
         moved = await open_etcd(cluster)
         assert await content(moved) == before
-        assert await moved.current_revision() > seen + LEAP
+        assert await moved.current_revision() > seen + REVISION_BUMP
         refused = await wherry(installed, *argv, code=1)
         assert "not stored in SQLite" in str(refused.exception)
         # From here on snapshots are etcd's.
@@ -109,7 +109,7 @@ async def test_one_command_moves_the_cluster_from_sqlite_to_etcd(installed: Sett
         await moved.close()
 
 
-async def test_an_etcd_that_does_not_answer_is_said_before_anything_is_started(installed: Settings) -> None:
+async def test_an_unreachable_etcd_is_reported_before_anything_is_started(installed: Settings) -> None:
     wanted = msgspec.structs.replace(installed, store="etcd", etcd_servers="http://127.0.0.1:9")
     with pytest.raises(WherryError, match=r"etcd: .*127\.0\.0\.1:9"):
         await storage.reach(wanted)

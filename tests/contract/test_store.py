@@ -51,7 +51,7 @@ async def test_a_missing_key_reads_as_none(store: Store) -> None:
     assert await store.get(PODS + "default/") is None
 
 
-async def test_creating_an_existing_key_tells_what_is_there(store: Store) -> None:
+async def test_creating_an_existing_key_returns_the_existing_value(store: Store) -> None:
     first = await store.create("/k", b"1")
     with pytest.raises(KeyExists) as caught:
         await store.create("/k", b"2")
@@ -75,7 +75,7 @@ async def test_an_update_at_another_revision_fails_and_shows_the_current_state(s
         assert caught.value.current == second
 
 
-async def test_updating_or_deleting_a_missing_key_says_so(store: Store) -> None:
+async def test_updating_or_deleting_a_missing_key_raises_not_found(store: Store) -> None:
     with pytest.raises(KeyNotFound):
         await store.update("/k", b"1", 1)
     with pytest.raises(KeyNotFound):
@@ -92,6 +92,20 @@ async def test_a_deletion_has_a_revision_and_returns_the_last_state(store: Store
     assert await store.get("/k") is None
     again = await store.create("/k", b"2")
     assert again.create_revision == again.revision > gone.revision
+
+
+async def test_keys_are_any_text(store: Store) -> None:
+    """Names of roles and of some other kinds may contain everything but "/" and "%"."""
+    keys = sorted(
+        ["/r/a", "/r/a\0", "/r/a\0b", "/r/\0", '/r/"', "/r/\\u0000", "/r/\u00e9", "/r/\U0001f6a2"], key=str.encode
+    )
+    for key in keys:
+        await store.create(key, key.encode())
+    for key in keys:
+        found = await store.get(key)
+        assert found is not None and found.value == key.encode()
+    listed = await store.list("/r/")
+    assert [(each.key, each.value) for each in listed.items] == [(key, key.encode()) for key in keys]
 
 
 async def test_values_are_any_bytes(store: Store) -> None:
@@ -168,6 +182,8 @@ async def test_pages_of_a_list_join_without_gap_and_count_the_rest(store: Store)
         page = await store.list(PODS, revision=first.revision, start_after=seen[-1], limit=10)
         assert page.revision == first.revision
     assert seen == keys
+    uncounted = await store.list(PODS, limit=10, counted=False)
+    assert uncounted.more and [item.key for item in uncounted.items] == [item.key for item in first.items]
 
 
 async def test_a_list_at_an_old_revision_shows_the_state_of_then(store: Store) -> None:
@@ -246,7 +262,7 @@ async def test_a_watch_resumed_anywhere_has_neither_gap_nor_duplicate(store: Sto
     assert all(follower.result() == whole for follower in followers)
 
 
-async def test_a_watch_gives_previous_states_where_asked(store: Store) -> None:
+async def test_a_watch_returns_previous_states_if_requested(store: Store) -> None:
     a = await store.create("/a", b"1")
     b = await store.update("/a", b"2", a.revision)
     async with aclosing(store.watch("/", 0, previous=True)) as watch:
@@ -255,17 +271,17 @@ async def test_a_watch_gives_previous_states_where_asked(store: Store) -> None:
         assert [e.previous for e in await take(watch, 1)] == [b]
 
 
-async def test_progress_tells_a_quiet_watch_how_far_it_is(store: Store) -> None:
+async def test_progress_reports_the_revision_to_an_idle_watch(store: Store) -> None:
     async with aclosing(store.watch("/quiet/", await store.current_revision())) as watch:
         item = await store.create("/loud/a", b"")
-        told = 0
+        reported = 0
         async with asyncio.timeout(30):
-            while told < item.revision:  # what it says first may be from when it was opened
+            while reported < item.revision:  # what it says first may be from when it was opened
                 watch.request_progress()
                 batch = await anext(watch)
                 assert not batch.events
-                told = batch.revision
-        assert told == item.revision
+                reported = batch.revision
+        assert reported == item.revision
 
 
 async def test_a_closed_watch_ends_its_iteration(store: Store) -> None:
@@ -295,6 +311,17 @@ async def test_compaction_forgets_the_past_and_keeps_the_present(store: Store) -
     assert [i.key for i in (await store.list("/")).items] == ["/a", "/c"]
     async with aclosing(store.watch("/", gone.revision)) as watch:
         assert [e.revision for e in await take(watch, 1)] == [c.revision]
+
+
+async def test_a_watch_from_just_before_a_compacted_deletion_is_refused(store: Store) -> None:
+    a = await store.create("/a", b"1")
+    gone = await store.delete("/a")
+    await store.create("/b", b"1")
+    await wait_for_compaction(store, gone.revision)
+    for previous in (False, True):
+        with pytest.raises(Compacted):
+            async with aclosing(store.watch("/", a.revision, previous=previous)) as watch:
+                await asyncio.wait_for(anext(watch), 30)
 
 
 async def test_compacting_backwards_or_into_the_future_is_refused(store: Store) -> None:

@@ -17,14 +17,11 @@ import pytest
 from control.registry.storing import storage_error
 from control.storage import codec
 from control.storage.cache import WatchCache
-from control.storage.etcd import restore, watch
-from control.storage.etcd.cluster import ANSWER_BYTES, Tls
+from control.storage.etcd import watch
+from control.storage.etcd.cluster import MAX_RESPONSE_BYTES, Tls
 from control.storage.etcd.compactor import COMPACT_KEY, EtcdCompactor
-from control.storage.etcd.messages import RangeResponse, StatusRequest, StatusResponse
+from control.storage.etcd.messages import RangeResponse, StatusRequest, StatusResponse, WatchResponse
 from control.storage.etcd.store import EtcdStore
-from control.storage.snapshot import LEAP
-from control.storage.snapshot import restore as restore_sqlite
-from control.storage.sqlite import SqliteStore
 from control.storage.store import Compacted, Item, KeyExists, NoSpace, RevisionConflict, Store, StoreError, Unavailable
 from kube.clock import FakeClock
 from tests.support.etcd import Etcd, etcd, needs_etcd, needs_etcdctl, open_etcd
@@ -148,7 +145,7 @@ async def test_writes_go_on_when_one_member_of_three_is_lost(tmp_path: Path) -> 
             await store.close()
 
 
-async def test_a_store_without_any_member_says_so_and_serves_again_when_one_is_back(
+async def test_a_store_without_any_member_reports_it_and_serves_again_when_one_is_back(
     cluster: Etcd, store: EtcdStore
 ) -> None:
     item = await store.create("/a", b"1")
@@ -160,7 +157,7 @@ async def test_a_store_without_any_member_says_so_and_serves_again_when_one_is_b
     assert await store.get("/a") == item
 
 
-async def test_an_etcd_that_asks_for_certificates_refuses_a_client_without_one(tmp_path: Path) -> None:
+async def test_an_etcd_that_requires_certificates_refuses_a_client_without_one(tmp_path: Path) -> None:
     async with etcd(tmp_path / "etcd", tls=True) as cluster:
         with pytest.raises(Unavailable):
             store = await EtcdStore.open(cluster.servers, Tls(cluster.ca_file))
@@ -269,7 +266,7 @@ async def test_a_page_of_large_objects_ends_before_it_is_too_large(
     assert [item.key for item in found] == keys
     everything = await store.list(PODS, revision=at)
     assert [item.key for item in everything.items] == keys and everything.revision == at and not everything.more
-    assert max(sizes) <= ANSWER_BYTES and sum(sizes) < 3 * 60 << 20
+    assert max(sizes) <= MAX_RESPONSE_BYTES and sum(sizes) < 3 * 60 << 20
     assert len((await store.list(PODS, at, keys[49], 7)).items) == 7
     assert await store.lifetimes(PODS) == {}
 
@@ -306,100 +303,33 @@ def test_a_server_on_sqlite_does_not_carry_grpc() -> None:
     assert done.stdout.strip() == "False"
 
 
-# -- snapshots and moving ---------------------------------------------------------------------------------------------
-async def fill(store: Store) -> dict[str, bytes]:
-    keep = {f"{PODS}default/p{i}": str(i).encode() for i in range(30)}
-    for key, value in keep.items():
-        await store.create(key, value)
-    await store.create(PODS + "default/gone", b"")
-    await store.delete(PODS + "default/gone")
-    await store.create("/registry/events/default/e", b"e", ttl=600)
-    return {**keep, "/registry/events/default/e": b"e"}
-
-
-async def content(store: Store) -> dict[str, bytes]:
-    return {item.key: item.value for item in (await store.list("/registry/")).items}
-
-
-async def test_a_restore_makes_etcd_what_it_was_and_revisions_go_on(store: EtcdStore, tmp_path: Path) -> None:
-    before = await fill(store)
-    await store.snapshot(tmp_path / "s.db")
-    assert (tmp_path / "s.db").stat().st_mode & 0o777 == 0o600
-    await store.delete(f"{PODS}default/p1")
-    changed = await store.get(f"{PODS}default/p2")
-    assert changed is not None
-    await store.update(changed.key, b"changed", changed.revision)
-    last = await store.create(PODS + "default/new", b"")
-    revision = await restore.restore(store, tmp_path / "s.db")
-    assert revision > last.revision
-    assert await content(store) == before
-    assert 0 < (await store.lifetimes("/registry/events/"))["/registry/events/default/e"] <= 660
-
-
-async def test_nothing_is_restored_under_a_running_server(
-    cluster: Etcd, store: EtcdStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await fill(store)
-    await store.snapshot(tmp_path / "s.db")
-    server = await store.create("/registry/masterleases/192.0.2.1", b"{}")
-    monkeypatch.setattr(restore, "FORGOTTEN_SECONDS", 1)
-    with pytest.raises(Unavailable, match=r"192\.0\.2\.1.*stop them first"):
-        await restore.restore(store, tmp_path / "s.db")
-    # One that has been stopped is forgotten, and what a snapshot says about servers does not come back.
-    await store.snapshot(tmp_path / "later.db")
-    await store.delete(server.key)
-    await restore.restore(store, tmp_path / "later.db")
-    assert await store.get(server.key) is None
-
-
-async def test_what_comes_from_sqlite_has_higher_revisions_in_etcd_than_it_ever_had(
-    cluster: Etcd, store: EtcdStore, tmp_path: Path
-) -> None:
-    embedded = await SqliteStore.open(tmp_path / "state.db")
-    before, seen = await fill(embedded), await embedded.current_revision()
-    await embedded.snapshot(tmp_path / "s.db")
-    await embedded.close()
-    await restore.restore(store, tmp_path / "s.db", empty=True)
-    moved = await open_etcd(cluster)
-    try:
-        assert await content(moved) == before
-        assert min(item.revision for item in (await moved.list("/registry/")).items) > seen + LEAP
-        with pytest.raises(Compacted):
-            await moved.list("/registry/", revision=seen)
-        with pytest.raises(Compacted):
-            async with aclosing(moved.watch("/registry/", seen)) as watch:
-                await asyncio.wait_for(anext(watch), 30)
-        item = await moved.get(f"{PODS}default/p1")
-        assert item is not None
-        after = await moved.update(item.key, b"x", item.revision)
-        async with aclosing(moved.watch("/registry/", item.revision)) as watch:
-            assert (await asyncio.wait_for(anext(watch), 30)).revision > item.revision
-        assert after.revision == await moved.current_revision()
-        with pytest.raises(Unavailable, match="already holds"):
-            await restore.restore(moved, tmp_path / "s.db", empty=True)
-    finally:
-        await moved.close()
-
-
-async def test_a_snapshot_of_etcd_can_be_restored_into_sqlite(store: EtcdStore, tmp_path: Path) -> None:
-    before = await fill(store)
-    await store.snapshot(tmp_path / "s.db")
-    restore_sqlite(tmp_path / "s.db", tmp_path / "state.db")
-    embedded = await SqliteStore.open(tmp_path / "state.db")
-    try:
-        assert await content(embedded) == before
-        assert await embedded.current_revision() > await store.current_revision()
-    finally:
-        await embedded.close()
-
-
 async def test_a_watch_that_meets_what_nobody_foresaw_raises_and_is_not_silent(
     store: EtcdStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     item = await store.create("/registry/a", b"1")
     async with aclosing(store.watch("/registry/", item.revision - 1)) as watch:
-        monkeypatch.setattr(watch, "_take", lambda answer: 1 // 0)
+        monkeypatch.setattr(watch, "_append", lambda answer: 1 // 0)
         with pytest.raises(Unavailable, match="cannot go on"):
+            await asyncio.wait_for(anext(watch), 10)
+
+
+@pytest.mark.parametrize("change", ["update", "delete"])
+async def test_a_replay_ends_if_the_states_before_its_changes_are_compacted_meanwhile(
+    store: EtcdStore, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    item = await store.create("/registry/a", b"1")
+    await (store.update(item.key, b"2", item.revision) if change == "update" else store.delete(item.key))
+    async with aclosing(store.watch("/registry/", item.revision, previous=True)) as watch:
+        append = watch._append
+
+        def without_previous(response: WatchResponse) -> None:
+            """etcd reads the states before when it sends; those that it cannot read are left out."""
+            for event in response.events:
+                event.ClearField("prev_kv")
+            append(response)
+
+        monkeypatch.setattr(watch, "_append", without_previous)
+        with pytest.raises(Compacted):
             await asyncio.wait_for(anext(watch), 10)
 
 
@@ -420,10 +350,10 @@ async def goes_on(store: EtcdStore, silent: socket.socket) -> None:
     try:
         history = History(store, await store.current_revision())
         await asyncio.sleep(0)
-        store.cluster.turn_from(0, "the test says so")  # the watch is opened at the silent one
+        store.cluster.fail_over(0, "the test says so")  # the watch is opened at the silent one
         async with asyncio.timeout(30):
             taken, _ = await asyncio.get_running_loop().sock_accept(silent)
-            store.cluster.turn_from(1, "the test says so")  # and is left again while it connects
+            store.cluster.fail_over(1, "the test says so")  # and is left again while it connects
             made = await store.create(PODS + "default/a", b"1")
             while made.revision not in history.revisions:
                 await asyncio.sleep(0.02)

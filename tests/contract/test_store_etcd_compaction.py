@@ -16,7 +16,7 @@ from pathlib import Path
 from control.storage import codec
 from control.storage.cache import WatchCache
 from control.storage.etcd.store import EtcdStore
-from control.storage.following import follow
+from control.storage.list_watch import list_and_watch
 from control.storage.resource_cache import ResourceCache
 from control.storage.store import KeyExists, KeyNotFound, RevisionConflict, StoreError, Unavailable
 from tests.support.etcd import Etcd, Member, etcd, needs_etcd, open_etcd
@@ -77,15 +77,15 @@ class Follower:
         self._cache, self._resource = cache, resource
 
     async def run(self) -> None:
-        async with contextlib.aclosing(follow(self._cache, self._resource)) as updates:
+        async with contextlib.aclosing(list_and_watch(self._cache, self._resource)) as updates:
             async for update in updates:
-                if update.whole:
+                if update.is_list:
                     self.state, self.wholes = {}, self.wholes + 1
-                for notice in update.notices:
-                    if notice.type == "DELETED":
-                        del self.state[notice.entry.key]
+                for watch_event in update.watch_events:
+                    if watch_event.type == "DELETED":
+                        del self.state[watch_event.entry.key]
                     else:
-                        self.state[notice.entry.key] = notice.entry.revision
+                        self.state[watch_event.entry.key] = watch_event.entry.revision
 
 
 async def compact(store: EtcdStore, stop: asyncio.Event, compactions: list[int]) -> None:

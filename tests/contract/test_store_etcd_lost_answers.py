@@ -122,7 +122,7 @@ async def test_a_create_of_what_is_there_is_refused_although_the_answer_is_lost(
     assert [event.value for event in await site.history("/a")] == [b"another's"]
 
 
-async def test_a_create_whose_outcome_history_no_longer_tells_is_unknown(site: Site) -> None:
+async def test_a_create_whose_revision_is_compacted_has_an_unknown_outcome(site: Site) -> None:
     creating = await site.loses_the_answer_to(site.lossy.create("/a", b"1"))
     await site.other.delete("/a")
     await site.other.create("/b", b"1")

@@ -70,11 +70,11 @@ async def test_reads_of_bad_blocks_fail_and_succeed_again(tmp_path: Path) -> Non
         await until_well(well)
         assert len((await store.list("/a/")).items) == NUMBER
         assert await store.get("/nowhere") is None
-        told = 0
+        reported = 0
         async with contextlib.aclosing(store.watch("/a/", 0)) as watch:
-            while told < NUMBER:  # in batches of some MiB
-                told += len((await anext(watch)).events)
-        assert told == NUMBER
+            while reported < NUMBER:  # in batches of some MiB
+                reported += len((await anext(watch)).events)
+        assert reported == NUMBER
         await store.close()
 
 
@@ -129,7 +129,7 @@ async def refusals(api: ApiUnderTest, disk: FailingReads, old: str) -> None:
     assert disk.failed
 
 
-async def test_the_api_says_so_and_is_not_ready(tmp_path: Path) -> None:
+async def test_the_api_returns_an_error_and_is_not_ready(tmp_path: Path) -> None:
     async with api_server(tmp_path) as api:
         old = (await api.request("GET", MAPS)).json["metadata"]["resourceVersion"]
         for number in range(NUMBER):

@@ -15,6 +15,7 @@ from agent.streaming import upgrade
 from control.server.subresources import backends
 from cri.client import Client
 from kube.api import core_v1
+from tests.support.handshakes import Slow
 from tests.support.https import authority, served
 
 
@@ -50,10 +51,14 @@ async def session(port: int) -> None:
 
 
 async def proxied(port: int) -> None:
-    _, writer = await backends._dial("https", "127.0.0.1", port)
+    _, writer = await backends._dial("https", "127.0.0.1", port, "default")
     writer.close()
 
 
 @pytest.mark.parametrize("reach", [hook, session, proxied])
-async def test_a_server_that_nobody_vouches_for_is_reached(port: int, reach: Callable[[int], Awaitable[None]]) -> None:
+async def test_a_server_that_nobody_vouches_for_is_reached(
+    port: int, reach: Callable[[int], Awaitable[None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handshakes = Slow(monkeypatch)
     await reach(port)
+    assert any(name.startswith("tls-client") for name in handshakes.threads)

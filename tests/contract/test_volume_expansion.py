@@ -42,7 +42,9 @@ async def grow(client: Client, name: str, size: str) -> None:
     await client.patch(Claim, name, "default", spec)
 
 
-async def test_a_claim_that_grows_is_told_who_has_to_act_and_a_folder_grows_at_once(tmp_path: Path) -> None:
+async def test_a_growing_claim_gets_a_condition_for_the_component_to_act_and_a_local_folder_grows_immediately(
+    tmp_path: Path,
+) -> None:
     async with api_server(tmp_path) as server:
         client = server.client()
         async with running(server.controllers()):
@@ -54,7 +56,7 @@ async def test_a_claim_that_grows_is_told_who_has_to_act_and_a_folder_grows_at_o
             assert volume.spec.capacity == {"storage": "2Gi"}
             await grow(client, "disk", "2Gi")
 
-            async def told() -> bool:
+            async def is_reported() -> bool:
                 events = (await client.list(core_v1.Event, "default")).items
                 return (
                     "disk",
@@ -63,5 +65,5 @@ async def test_a_claim_that_grows_is_told_who_has_to_act_and_a_folder_grows_at_o
                     "waiting for an external controller to expand this PVC",
                 ) in [(e.involved_object.name, e.type, e.reason, e.message) for e in events]
 
-            await eventually(told)
+            await eventually(is_reported)
             assert await has(client, "disk", "1Gi"), "it is not larger before its driver says so"

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from kube.json_object import Object
 from tests.support.control import ApiUnderTest, api_server
 from tests.support.webhook import Webhook, patching, webhook
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-Object = dict[str, Any]
 MAPS = "/api/v1/namespaces/default/configmaps"
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1"
 RULE = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps"], "operations": ["CREATE"]}
@@ -35,7 +35,7 @@ async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Web
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def hook(server: ApiUnderTest, running: Webhook) -> AsyncIterator[Webhook]:
-    running.asked.clear()
+    running.received.clear()
     running.answers.clear()
     running.sleep = 0.0
     yield running
@@ -75,13 +75,13 @@ async def test_a_mutating_webhook_changes_what_is_stored(server: ApiUnderTest, h
     made = await create(server, "mutated")
     assert made.status == 201 and made.json["data"] == {"a": "1", "b": "2"}
     assert (await server.request("GET", f"{MAPS}/mutated")).json["data"] == {"a": "1", "b": "2"}
-    [(_, asked)] = hook.asked
-    assert asked["operation"] == "CREATE" and asked["dryRun"] is False and asked["name"] == "mutated"
-    assert asked["kind"] == asked["requestKind"] == {"group": "", "version": "v1", "kind": "ConfigMap"}
-    assert asked["resource"] == {"group": "", "version": "v1", "resource": "configmaps"}
-    assert asked["object"]["data"] == {"a": "1"} and asked["oldObject"] is None
-    assert asked["userInfo"]["username"] == "kubernetes-admin" and asked["namespace"] == "default"
-    assert asked["options"]["kind"] == "CreateOptions"
+    [(_, requested)] = hook.received
+    assert requested["operation"] == "CREATE" and requested["dryRun"] is False and requested["name"] == "mutated"
+    assert requested["kind"] == requested["requestKind"] == {"group": "", "version": "v1", "kind": "ConfigMap"}
+    assert requested["resource"] == {"group": "", "version": "v1", "resource": "configmaps"}
+    assert requested["object"]["data"] == {"a": "1"} and requested["oldObject"] is None
+    assert requested["userInfo"]["username"] == "kubernetes-admin" and requested["namespace"] == "default"
+    assert requested["options"]["kind"] == "CreateOptions"
 
 
 async def test_what_webhooks_add_belongs_to_nobody_and_identity_stays(server: ApiUnderTest, hook: Webhook) -> None:
@@ -109,10 +109,10 @@ async def test_webhooks_see_what_those_before_them_made_and_ifneeded_ones_what_c
     )
     await create(server, "rounds")
     assert hook.paths() == ["/first", "/second", "/first"]
-    assert [request["object"]["data"] for _, request in hook.asked] == [{"a": "1"}, {"a": "1"}, {"a": "1", "b": "2"}]
+    assert [request["object"]["data"] for _, request in hook.received] == [{"a": "1"}, {"a": "1"}, {"a": "1", "b": "2"}]
 
 
-async def test_a_refusal_says_who_refused_and_why(server: ApiUnderTest, hook: Webhook) -> None:
+async def test_a_denial_names_the_webhook_and_the_reason(server: ApiUnderTest, hook: Webhook) -> None:
     status = {"code": 403, "reason": "Forbidden", "message": "not on Saturdays"}
     hook.answers["/v"] = lambda request: {"allowed": False, "status": status, "warnings": ["careful"]}
     hook.answers["/silent"] = lambda request: {"allowed": False}
@@ -184,7 +184,7 @@ async def test_failure_policy_decides_when_nobody_answers(server: ApiUnderTest, 
     assert 'Post "https://none.default.svc:443/?timeout=10s": services "none" not found' in failed.json["message"]
 
 
-async def test_the_audit_log_notes_what_was_gone_on_without_and_what_webhooks_say(
+async def test_the_audit_log_records_ignored_failures_and_webhook_annotations(
     server: ApiUnderTest, hook: Webhook
 ) -> None:
     gone = {"url": "https://127.0.0.1:1/x", "caBundle": hook.bundle}
@@ -233,19 +233,19 @@ async def test_a_webhook_for_another_version_sees_and_patches_that_version(serve
     made = await server.request("POST", path, body)
     assert made.status == 201 and made.json["apiVersion"] == "autoscaling/v1"
     assert made.json["spec"]["maxReplicas"] == 7 and made.json["spec"]["targetCPUUtilizationPercentage"] == 50
-    [(_, asked)] = hook.asked
-    assert (asked["kind"]["version"], asked["requestKind"]["version"]) == ("v2", "v1")
-    assert asked["object"]["apiVersion"] == "autoscaling/v2"
-    assert asked["object"]["spec"]["metrics"][0]["resource"]["target"]["averageUtilization"] == 50
-    hook.asked.clear()
+    [(_, requested)] = hook.received
+    assert (requested["kind"]["version"], requested["requestKind"]["version"]) == ("v2", "v1")
+    assert requested["object"]["apiVersion"] == "autoscaling/v2"
+    assert requested["object"]["spec"]["metrics"][0]["resource"]["target"]["averageUtilization"] == 50
+    hook.received.clear()
     await server.request("DELETE", f"{CONFIGURATIONS}/mutatingwebhookconfigurations/test")
     exact = {"clientConfig": hook.client("/m"), "rules": [rule], "matchPolicy": "Exact"}
     await configure(server, "Mutating", exact)
     body["metadata"] = {"name": "other"}
-    assert (await server.request("POST", path, body)).json["spec"]["maxReplicas"] == 3 and not hook.asked
+    assert (await server.request("POST", path, body)).json["spec"]["maxReplicas"] == 3 and not hook.received
 
 
-async def test_custom_resources_are_asked_about_too(server: ApiUnderTest, hook: Webhook) -> None:
+async def test_webhooks_are_called_for_custom_resources(server: ApiUnderTest, hook: Webhook) -> None:
     schema = {
         "type": "object",
         "properties": {"spec": {"type": "object", "properties": {"size": {"type": "integer"}}}},
@@ -278,8 +278,8 @@ async def test_custom_resources_are_asked_about_too(server: ApiUnderTest, hook: 
     boat = {"apiVersion": "example.com/v2", "kind": "Boat", "metadata": {"name": "ferry"}, "spec": {"size": 1}}
     stored = await server.request("POST", path, boat)
     assert stored.status == 201 and stored.json["spec"] == {"size": 2}, stored.body
-    [(_, asked)] = hook.asked
-    assert asked["object"]["apiVersion"] == "example.com/v1" and asked["requestKind"]["version"] == "v2"
+    [(_, requested)] = hook.received
+    assert requested["object"]["apiVersion"] == "example.com/v1" and requested["requestKind"]["version"] == "v2"
 
 
 async def test_a_slow_webhook_has_its_time_and_no_more(server: ApiUnderTest, hook: Webhook) -> None:
@@ -292,7 +292,7 @@ async def test_a_slow_webhook_has_its_time_and_no_more(server: ApiUnderTest, hoo
 
 
 @pytest.mark.parametrize(
-    ("hook_fields", "asked"),
+    ("hook_fields", "requested"),
     [
         ({}, True),
         ({"rules": [RULE | {"operations": ["UPDATE", "DELETE"]}]}, False),
@@ -308,13 +308,13 @@ async def test_a_slow_webhook_has_its_time_and_no_more(server: ApiUnderTest, hoo
         ({"namespaceSelector": {"matchExpressions": [{"key": "off", "operator": "Exists"}]}}, False),
     ],
 )
-async def test_rules_and_selectors_say_who_is_asked(
-    server: ApiUnderTest, hook: Webhook, hook_fields: Object, asked: bool
+async def test_rules_and_selectors_select_the_webhooks_to_call(
+    server: ApiUnderTest, hook: Webhook, hook_fields: Object, requested: bool
 ) -> None:
     hook.answers["/v"] = lambda request: {"allowed": True}
     await configure(server, "Validating", {"clientConfig": hook.client("/v")} | hook_fields)
     assert (await create(server, "selected", "?dryRun=All", labels={"team": "a"})).status == 201
-    assert bool(hook.asked) is asked
+    assert bool(hook.received) is requested
 
 
 async def test_deletions_show_the_old_object_and_can_be_refused(server: ApiUnderTest, hook: Webhook) -> None:
@@ -325,7 +325,7 @@ async def test_deletions_show_the_old_object_and_can_be_refused(server: ApiUnder
     )
     refused = await server.request("DELETE", f"{MAPS}/kept")
     assert refused.json["message"].endswith("denied the request: kept")
-    [(_, request)] = hook.asked
+    [(_, request)] = hook.received
     assert request["object"] is None and request["oldObject"]["metadata"]["name"] == "kept"
     assert (await server.request("GET", f"{MAPS}/kept")).status == 200
 

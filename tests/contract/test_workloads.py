@@ -252,10 +252,10 @@ async def test_a_stateful_set_comes_up_in_order_and_goes_down_from_the_top(clust
     await eventually(lambda: len(seen) >= 5)  # this watch may be behind the list
     assert seen == ["A0", "A1", "A2", "D2", "D1"]
 
-    async def told() -> bool:
+    async def is_reported() -> bool:
         return "create Pod db-0 in StatefulSet db successful" in await cluster.messages("SuccessfulCreate")
 
-    await eventually(told)
+    await eventually(is_reported)
 
 
 async def test_a_stateful_set_is_updated_from_the_top_and_keeps_its_names(cluster: Cluster) -> None:
@@ -283,14 +283,14 @@ async def test_a_stateful_set_is_updated_from_the_top_and_keeps_its_names(cluste
 
 
 async def test_a_stateful_set_makes_its_claims_and_keeps_them(cluster: Cluster) -> None:
-    wish = stateful(replicas=1)
-    wish["spec"]["volumeClaimTemplates"] = [
+    desired = stateful(replicas=1)
+    desired["spec"]["volumeClaimTemplates"] = [
         {
             "metadata": {"name": "data"},
             "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
         }
     ]
-    await cluster.apply(wish)
+    await cluster.apply(desired)
     claim = await eventually(lambda: cluster.client.get(core_v1.PersistentVolumeClaim, "data-db-0", "default"))
     assert claim.metadata.labels == {"app": "db"} and claim.metadata.owner_references == []
     await cluster.kubectl("delete", "sts/db", "--timeout=60s")

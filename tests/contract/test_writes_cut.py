@@ -20,15 +20,15 @@ from control.admission import quota as quotas
 from control.auth.user import UserInfo
 from control.controllers.quota_totals import Totals
 from kube.client import APPLY, JSON, MERGE
+from kube.json_object import Object
 from tests.support.api_objects import pod
+from tests.support.cancelled_writes import check_allocations, check_whole, cut, settled
 from tests.support.control import ADMIN, ApiUnderTest, api_server
 from tests.support.custom_resources import DEFINITIONS, GROUP, definition, install, obj
-from tests.support.cutting import check_allocations, check_whole, cut, settled
 
 CORE, NS = "/api/v1", "/api/v1/namespaces/cut"
 CUSTOM = f"/apis/{GROUP}/v1/namespaces/cut/crontabs"
 BUDGETS = "/apis/policy/v1/namespaces/cut/poddisruptionbudgets"
-Object = dict[str, Any]
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 

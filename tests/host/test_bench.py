@@ -57,7 +57,7 @@ def stubbed(folder: Path) -> tuple[list[str], dict[str, str]]:
         path.chmod(0o755)
     shutil.copy(ROOT / "scripts/bench", folder / "scripts/bench")
     (folder / "bench").mkdir()
-    for name in ("hostile", "store"):
+    for name in ("hostile", "soak", "store"):
         (folder / f"bench/{name}.py").touch()
     environment = {**os.environ, "VENV": str(folder / "venv"), "RECORD": str(folder / "record")}
     return [str(folder / "scripts/bench")], environment
@@ -71,6 +71,17 @@ def test_names_of_attacks_and_options_reach_the_benchmark(tmp_path: Path) -> Non
         "-m bench.store",
         "-m bench.hostile dns_silent_tcp low_large_json --seconds 2",
         "-m bench.cluster burst",
+    ]
+
+
+def test_options_after_the_soak_are_the_soaks(tmp_path: Path) -> None:
+    argv, environment = stubbed(tmp_path)
+    for more in (["soak", "--seconds", "3600"], ["soak", "store"]):
+        subprocess.run([*argv, *more], env=environment, check=True, timeout=60)
+    assert (tmp_path / "record").read_text().splitlines() == [
+        "-m bench.soak --seconds 3600",
+        "-m bench.soak",
+        "-m bench.store",
     ]
 
 

@@ -18,5 +18,5 @@ def test_systemd_understands_every_unit(tmp_path: Path) -> None:
         path.write_text(text)
         paths.append(str(path))
     result = subprocess.run(["systemd-analyze", "verify", "--man=no", *paths], capture_output=True, text=True)
-    said = [line for line in result.stderr.splitlines() if str(tmp_path) in line or "wherry" in line]
-    assert said == []
+    message = [line for line in result.stderr.splitlines() if str(tmp_path) in line or "wherry" in line]
+    assert message == []

@@ -64,7 +64,7 @@ class AgentProcess:
                 os.kill(self._process.pid, signal.SIGKILL)
 
     async def terminate(self, seconds: float) -> int | None:
-        """Tell the agent to stop; return its exit code, None where it has not ended after so many seconds."""
+        """Tell the agent to stop; return its exit code, None if it has not ended after so many seconds."""
         process = self._process
         assert process is not None
         process.terminate()

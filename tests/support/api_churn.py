@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from kube.client import key_of
+from kube.object_names import key_of
 from netproxy.slim_objects import SlimMeta, SlimNamespace
 from tests.support.memory_api import MemoryAPI
 from tests.support.policies import pod, random_policy

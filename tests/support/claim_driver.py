@@ -41,7 +41,7 @@ class ClaimDriver:
         self.prepared: Callable[[str], None] = lambda name: None
         """Called with the CDI name of what is made ready; a driver writes its specification then."""
         self.health: asyncio.Queue[Any] = asyncio.Queue()
-        """What the driver says next of its device: a status's number, with a message."""
+        """Next health reports of the driver: a status's number, with a message."""
         self._server: grpc.aio.Server | None = None
 
     async def _prepare(self, request: Any, context: Any) -> Any:
@@ -67,14 +67,14 @@ class ClaimDriver:
         while True:
             status, message = await self.health.get()
             device = health.DeviceIdentifier(pool_name="here", device_name="card-0")
-            told = health.DeviceHealth(
+            reported = health.DeviceHealth(
                 device=device,
                 health=status,
                 message=message,
                 last_updated_time=int(time.time()),
                 health_check_timeout_seconds=1_000_000,
             )
-            yield health.NodeWatchResourcesResponse(devices=[told])
+            yield health.NodeWatchResourcesResponse(devices=[reported])
 
     @contextlib.asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
@@ -104,7 +104,7 @@ class ClaimDriver:
         versions = (f"{self.version}.DRAPlugin", "v1alpha1.DRAResourceHealth")
         try:
             async with RegistrationSocket(registration, DRA, NAME, str(self.socket), versions) as socket:
-                assert await socket.told.get() == ""
+                assert await socket.registration_errors.get() == ""
                 yield
         finally:
             await server.stop(None)

@@ -50,17 +50,19 @@ class Cluster:
         self.kubeconfig = prefix / "etc/wherry/admin.kubeconfig"
 
     # -- commands -------------------------------------------------------------------------------------------------
-    def wherry(self, *arguments: str, check: bool = True, timeout: float = 180) -> subprocess.CompletedProcess[str]:
+    def wherry(
+        self, *arguments: str, check: bool = True, timeout: float = 180, env: dict[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
         root = str(Path(__file__).resolve().parents[2])
-        environment = {"PYTHONPATH": root, "COLUMNS": "200"}
+        environment = {"PYTHONPATH": root, "COLUMNS": "200", **(env or {})}
         command, *rest = arguments
         group = [command, rest.pop(0)] if command in GROUPS else [command]
         argv = [sys.executable, "-m", "wherry.main", *group, "--prefix", str(self.prefix), *rest]
         return self.host.run(*argv, check=check, timeout=timeout, env=environment)
 
-    def up(self, *options: str) -> str:
-        """Bring the cluster up and return what was printed."""
-        return self.wherry("up", *self.identity(), *options).stdout
+    def up(self, *options: str, env: dict[str, str] | None = None) -> str:
+        """Bring the cluster up and return what was printed; its daemons inherit the environment."""
+        return self.wherry("up", *self.identity(), *options, env=env).stdout
 
     def identity(self) -> list[str]:
         """The options that `up` and `join` take on this machine."""
@@ -152,13 +154,20 @@ def cluster(name: str, below: Path | None = None) -> Iterator[Cluster]:
     """Bring a cluster up and take it away again; `below` is a folder that was prepared for it."""
     with contextlib.ExitStack() as stack:
         folder = below or stack.enter_context(prefix(name))
-        made = Cluster(stack.enter_context(host(name)), folder)
-        try:
-            made.up()
-            made.load_usual()
-            yield made
-        finally:
-            made.remove()
+        machine = stack.enter_context(host(name))
+        yield stack.enter_context(cluster_on(machine, folder))
+
+
+@contextlib.contextmanager
+def cluster_on(machine: Host, folder: Path, *options: str, env: dict[str, str] | None = None) -> Iterator[Cluster]:
+    """Bring a cluster up on a machine and take it away again; the options and the environment are those of `up`."""
+    made = Cluster(machine, folder)
+    try:
+        made.up(*options, env=env)
+        made.load_usual()
+        yield made
+    finally:
+        made.remove()
 
 
 def eventually(look: Callable[[], T | None], what: str, seconds: float = 60, every: float = 0.1) -> T:

@@ -171,7 +171,7 @@ def start_containerd(
 
 
 def lacks_sys_resource() -> bool:
-    """Tell whether this host withholds CAP_SYS_RESOURCE, without which OOM scores cannot be lowered."""
+    """Return whether this host withholds CAP_SYS_RESOURCE, without which OOM scores cannot be lowered."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("CapEff:"):
             return not int(line.split()[1], 16) >> _CAP_SYS_RESOURCE & 1

@@ -62,7 +62,7 @@ class ApiUnderTest:
         self._sessions: dict[tuple[str, tuple[str, ...]], aiohttp.ClientSession] = {}
         self._clients: list[Client] = []
         self.permissions = Permissions(api.auth.authorizer)
-        """What the components of the cluster asked, and were refused."""
+        """Permissions that the cluster's components requested, and those that were denied."""
 
     # -- identities -----------------------------------------------------------------------------------------------
     def certificate(self, name: str, groups: tuple[str, ...] = ()) -> tuple[Path, Path]:
@@ -155,14 +155,14 @@ class ApiUnderTest:
         async with asyncio.timeout(30):
             while not all(level.uid for level in fairness.levels.values()):
                 await asyncio.sleep(0.02)  # those that are stored are about to take the place of the defaults
-        fairness.patience = 0
+        fairness.queue_timeout = 0
         for name in levels:
             fairness.levels[name].executing = fairness.seats
 
     def roomy(self, *levels: str) -> None:
         """Take back what `full` did."""
         fairness = self.api.pipeline.fairness
-        fairness.patience = 15
+        fairness.queue_timeout = 15
         for name in levels:
             fairness.levels[name].executing = 0
 
@@ -210,7 +210,7 @@ async def api_server(directory: Path, clock: Clock = SYSTEM, **changes: Any) -> 
     config = dataclasses.replace(config, **changes)
     async with ApiServer.open(config, clock) as api:
         under_test = ApiUnderTest(api, keys, directory)
-        beside = [asyncio.create_task(work, name=name) for name, work in api.companions()]
+        beside = [asyncio.create_task(work, name=name) for name, work in api.embedded_components()]
         try:
             yield under_test
             assert not under_test.permissions.refused, under_test.permissions.refused

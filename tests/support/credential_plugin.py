@@ -63,7 +63,7 @@ class CredentialPlugin:
         (self.folder / "answer").write_text("fail")
 
     @property
-    def asked(self) -> list[dict[str, Any]]:
+    def received(self) -> list[dict[str, Any]]:
         """The requests so far."""
         path = self.folder / "asked"
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []

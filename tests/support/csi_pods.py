@@ -65,7 +65,7 @@ async def driver_on(
         await node.client.create(msgspec.convert(body, storage_v1.CSIDriver))
     async with driver.serving(node.config.plugins_registry_dir) as registration:
         async with asyncio.timeout(30):
-            assert await registration.told.get() == ""
+            assert await registration.registration_errors.get() == ""
         task = asyncio.create_task(Sidecars(node.client, driver).run()) if sidecars else None
         try:
             yield driver

@@ -1,12 +1,16 @@
-"""Definitions and objects of custom resources, in few words, and waiting for a server to take them."""
+"""Definitions and objects of custom resources, servers for them, and functions that wait until a server serves them."""
 
 from __future__ import annotations
 
 import asyncio
 import copy
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 from typing import Any
 
-from tests.support.control import Answer, ApiUnderTest
+from tests.support.control import Answer, ApiUnderTest, api_server
+from tests.support.etcd import etcd
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 GROUP = "stable.example.com"
@@ -91,3 +95,14 @@ async def post(server: ApiUnderTest, path: str, body: Any, status: int = 201) ->
     assert answer.status == status, answer.body
     found: dict[str, Any] = answer.json
     return found
+
+
+@asynccontextmanager
+async def server_on(engine: str, directory: Path) -> AsyncIterator[ApiUnderTest]:
+    """Run an API server on a storage engine, "sqlite" or "etcd"."""
+    async with AsyncExitStack() as stack:
+        changes: dict[str, Any] = {}
+        if engine == "etcd":
+            cluster = await stack.enter_async_context(etcd(directory / "etcd"))
+            changes = {"store": "etcd", "etcd_servers": tuple(cluster.servers)}
+        yield await stack.enter_async_context(api_server(directory, **changes))

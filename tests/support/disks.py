@@ -35,7 +35,7 @@ class SmallDisk:
         descriptor = os.open(filler, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             for size in (MI, 64 * KI, 4 * KI, KI):
-                _write_until_full(descriptor, size)
+                _allocate_until_full(descriptor, size)
             os.fsync(descriptor)
             os.ftruncate(descriptor, max(os.fstat(descriptor).st_size - leave, 0))
         finally:
@@ -51,11 +51,11 @@ class SmallDisk:
         _command("mount", "-o", f"remount,{'ro' if on else 'rw'}", str(self.path))
 
 
-def _write_until_full(descriptor: int, size: int) -> None:
-    block = b"\0" * size
+def _allocate_until_full(descriptor: int, size: int) -> None:
+    """Allocate blocks without writing them, so that a thin image below stays thin."""
     with contextlib.suppress(OSError):
-        while os.write(descriptor, block) == size:
-            pass
+        while True:
+            os.posix_fallocate(descriptor, os.fstat(descriptor).st_size, size)
 
 
 @contextlib.contextmanager
@@ -98,17 +98,21 @@ class FailingDisk:
 
 
 @contextlib.contextmanager
-def failing_disk(folder: Path, size: int = 16 * MI) -> Iterator[FailingDisk]:
-    """Mount ext4 without a journal on a thin image, so that files' data alone can fail."""
-    with small_disk(folder / "backing", 2 * size) as backing:
-        image, path = backing.path / "image", folder / "failing"
-        path.mkdir()
+def failing_disk(
+    folder: Path, size: int = 16 * MI, *, path: Path | None = None, inodes: int = 1024
+) -> Iterator[FailingDisk]:
+    """Mount ext4 without a journal on a thin image, so that files' data alone can fail; at `path` or below the folder.
+
+    What is deleted is discarded, so that the image is thin again there.
+    """
+    with small_disk(folder / "backing", size + MI) as backing:
+        image, path = backing.path / "image", path or folder / "failing"
+        path.mkdir(parents=True, exist_ok=True)
         with open(image, "wb") as file:
             file.truncate(size)
-        _command(
-            "mkfs.ext4", "-q", "-b", "4096", "-O", "^has_journal,^metadata_csum", "-E", "lazy_itable_init=0", str(image)
-        )
-        with _looped(image) as device, _mounted(device, path):
+        features = ("-O", "^has_journal,^metadata_csum", "-E", "lazy_itable_init=0")
+        _command("mkfs.ext4", "-q", "-b", "4096", "-m", "0", "-N", str(inodes), *features, str(image))
+        with _looped(image) as device, _mounted(device, path, "-o", "discard"):
             yield FailingDisk(path, backing, image)
 
 
@@ -137,12 +141,14 @@ def _looped(image: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def _mounted(device: Path, path: Path) -> Iterator[None]:
-    _command("mount", "-t", "ext4", str(device), str(path))
+def _mounted(device: Path, path: Path, *options: str) -> Iterator[None]:
+    _command("mount", "-t", "ext4", *options, str(device), str(path))
     try:
         yield
     finally:
-        unmount(path)
+        # What is at the path may have been unmounted by others (`wherry reset`), or be mounted more than once.
+        while mounts.is_mount_point(path):
+            unmount(path)
 
 
 def unmount(path: Path) -> None:

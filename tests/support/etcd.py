@@ -42,7 +42,7 @@ class Member:
     directory: Path
     address: str = "127.0.0.1"
     enter: list[str] = field(default_factory=list)
-    """What puts the process into its machine."""
+    """Command that enters the machine's namespaces, put before the process's own."""
     argv: list[str] = field(default_factory=list)
     process: subprocess.Popen[bytes] | None = None
 
@@ -62,7 +62,15 @@ class Member:
 class Etcd:
     """A cluster of members."""
 
-    def __init__(self, directory: Path, members: int, tls: bool, machines: Sequence[Host] = ()) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        members: int,
+        tls: bool,
+        machines: Sequence[Host] = (),
+        ports: Sequence[tuple[int, int]] = (),
+    ) -> None:
+        """`ports`: of clients and of peers for each member, by default free ones of this process's loopback."""
         self.directory, self.tls = directory, tls
         directory.mkdir(parents=True, exist_ok=True)
         self.scheme = "https" if tls else "http"
@@ -71,8 +79,9 @@ class Etcd:
             places = enumerate(machines)
             self.members = [Member(f"m{i}", 2379, 2380, directory, host.address, host.enter) for i, host in places]
         else:
-            ports = reserve(2 * members)
-            self.members = [Member(f"m{i}", *ports[2 * i : 2 * i + 2], directory) for i in range(members)]
+            free = reserve(2 * members) if not ports else []
+            ports = ports or list(zip(free[::2], free[1::2], strict=True))
+            self.members = [Member(f"m{i}", *ports[i], directory) for i in range(members)]
         if tls:
             self._certificates()
         whole = ",".join(f"{m.name}=http://{m.address}:{m.peer_port}" for m in self.members)

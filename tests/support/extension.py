@@ -51,13 +51,13 @@ class Extension:
 
     def __init__(self, authority: pki.KeyPair, front_proxy_ca: Path) -> None:
         self.authority, self._front_proxy_ca = authority, front_proxy_ca
-        self.asked: list[tuple[str, str, dict[str, str]]] = []
+        self.received: list[tuple[str, str, dict[str, str]]] = []
         self.stored: dict[str, dict[str, Any]] = {}
         self.healthy = True
         self.port = 0
         self.changed = asyncio.Event()
         self.answers: dict[str, bytes] = {}
-        """What is answered by path in place of the true documents."""
+        """Responses by path that replace the true documents."""
         self.silent = False
         """True if documents are asked for in vain: `asked` collects the request, and no answer comes."""
 
@@ -83,7 +83,7 @@ class Extension:
         headers: dict[str, str] = {}
         for name in dict.fromkeys(request.headers):
             headers[name] = ",".join(request.headers.getall(name))
-        self.asked.append((request.method, request.path_qs, headers))
+        self.received.append((request.method, request.path_qs, headers))
         if self.silent:
             await asyncio.Event().wait()
         if request.path in self.answers:

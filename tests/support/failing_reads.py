@@ -16,7 +16,7 @@ from typing import Any
 
 _LIBRARY = "libsqlite3.so.0"
 _CALLS = (b"pread", b"pread64", b"read")
-"""Which of them SQLite reads with is a matter of how it was built."""
+"""C functions that SQLite may read with; it depends on its build."""
 _POSITIONED = ctypes.CFUNCTYPE(
     ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int64, use_errno=True
 )

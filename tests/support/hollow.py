@@ -14,11 +14,12 @@ from typing import Any
 import msgspec
 
 from kube.api import coordination_v1, core_v1, meta_v1
-from kube.client import STRATEGIC, Client, name_of, namespace_of
+from kube.client import STRATEGIC, Client
 from kube.clock import SYSTEM, Clock, format_micro_time, format_time
 from kube.controller import Controller
 from kube.errors import StatusError
 from kube.informer import Change, Informer
+from kube.object_names import name_of, namespace_of
 
 LEASES, RENEW_SECONDS = "kube-node-lease", 10.0
 

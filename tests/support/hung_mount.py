@@ -49,8 +49,8 @@ class HungMount:
         """Answer again, also what has been asked meanwhile."""
         self._answering.set()
 
-    def asked(self) -> bool:
-        """Tell whether somebody waits for an answer."""
+    def requested(self) -> bool:
+        """Return whether somebody waits for an answer."""
         return bool(select.select([self._fuse], [], [], 0)[0])
 
     def close(self) -> None:

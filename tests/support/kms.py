@@ -67,9 +67,9 @@ async def kms(directory: Path) -> AsyncIterator[Kms]:
     }
     handlers = {
         name: grpc.unary_unary_rpc_method_handler(
-            work, request_deserializer=asked.FromString, response_serializer=answer.SerializeToString
+            work, request_deserializer=requested.FromString, response_serializer=answer.SerializeToString
         )
-        for name, (work, asked, answer) in calls.items()
+        for name, (work, requested, answer) in calls.items()
     }
     server = grpc.aio.server()
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("v2.KeyManagementService", handlers),))

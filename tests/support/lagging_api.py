@@ -15,9 +15,8 @@ import msgspec
 from kube import resources
 from kube.client import Response
 from kube.errors import StatusError
+from kube.json_object import Object
 from tests.support.memory_api import MemoryAPI
-
-Object = dict[str, Any]
 
 
 class LaggingAPI(MemoryAPI):
@@ -37,7 +36,7 @@ class LaggingAPI(MemoryAPI):
         self._held.setdefault(resources.of(kind).path(), asyncio.Event()).set()
 
     def read(self, kind: type[Any], name: str, namespace: str = "") -> Any:
-        """Return an object as it is stored; None where there is none."""
+        """Return an object as it is stored; None if there is none."""
         stored = self.objects.get(resources.of(kind).path(), {}).get(f"{namespace}/{name}" if namespace else name)
         return msgspec.json.decode(stored, type=kind) if stored is not None else None
 

@@ -87,7 +87,7 @@ def bounded(lines: int = MOST_LINES) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_AS, limits)
 
 
-def judged(work: Callable[..., T], *given: Any) -> T:
+def judged(work: Callable[..., T], *given: Any, **named: Any) -> T:
     """Do the work within those bounds and return its answer."""
     with bounded():
-        return work(*given)
+        return work(*given, **named)

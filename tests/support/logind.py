@@ -31,12 +31,12 @@ class Login1(ServiceInterface):
         self.delay_max_usec = 5_000_000
         self.locks: list[int] = []
         """The ends by which the locks are seen to be given back."""
-        self.asked: list[tuple[str, ...]] = []
+        self.received: list[tuple[str, ...]] = []
         self.taken = asyncio.Event()
 
     @method()
     def Inhibit(self, what: "s", who: "s", why: "s", mode: "s") -> "h":  # type: ignore[name-defined] # noqa: F821
-        self.asked.append((what, who, why, mode))
+        self.received.append((what, who, why, mode))
         ours, theirs = os.pipe()
         self.locks.append(ours)
         self.taken.set()

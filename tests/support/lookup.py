@@ -6,14 +6,12 @@ import asyncio
 import copy
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable
-from typing import Any
 
 from control.admission.plugin import Attributes, Operation
 from control.auth.user import UserInfo
 from kube import errors, resources
+from kube.json_object import Object
 from kube.selectors import LabelSelector
-
-Object = dict[str, Any]
 
 
 class Objects:

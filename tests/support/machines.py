@@ -124,7 +124,7 @@ class Machines:
         self.first = machines[0]
         self.kubectl, self.get = self.first.kubectl, self.first.get
         self.token = self.ca_hash = ""
-        """What a machine joins with."""
+        """Credentials of joining: a token, and the hash of the CA."""
 
     def __getitem__(self, index: int) -> Machine:
         return self.all[index]
@@ -180,37 +180,44 @@ def machines(
 @contextlib.contextmanager
 def control_planes(name: str, directory: Path) -> Iterator[tuple[Machines, Etcd]]:
     """Make three machines that are all members of the control plane, each with a member of etcd and its own node."""
-    with bare_machines(name, (0, 0, 0)) as made:
-        etcd = Etcd(directory, 3, tls=True, machines=[machine.host for machine in made])
-        try:
-            for member in etcd.members:
-                member.start()
-            files = {"cafile": etcd.ca_file, "certfile": etcd.cert_file, "keyfile": etcd.key_file}
-            options = [f"--etcd-{name}={path}" for name, path in files.items()]
-            made.first.up("--store=etcd", f"--etcd-servers={','.join(etcd.servers)}", *options)
-            words = made.first.wherry("token", "create", "--control-plane").stdout.split()
-            join = words[words.index("join") :]
+    with contextlib.ExitStack() as stack:
+        found = stack.enter_context(hosts(name, (0, 0, 0)))
+        etcd = Etcd(directory, 3, tls=True, machines=found)
+        # After the machines' daemons: an API server whose etcd is gone is killed only after the 20 s that it has to stop.
+        stack.callback(etcd.stop)
+        made = stack.enter_context(_on(found))
+        for member in etcd.members:
+            member.start()
+        files = {"cafile": etcd.ca_file, "certfile": etcd.cert_file, "keyfile": etcd.key_file}
+        options = [f"--etcd-{name}={path}" for name, path in files.items()]
+        made.first.up("--store=etcd", f"--etcd-servers={','.join(etcd.servers)}", *options)
+        words = made.first.wherry("token", "create", "--control-plane").stdout.split()
+        join = words[words.index("join") :]
 
-            def bring_in(machine: Machine) -> None:
-                if machine is not made.first:
-                    machine.wherry(*join, *machine.identity())
-                machine.load_usual()
+        def bring_in(machine: Machine) -> None:
+            if machine is not made.first:
+                machine.wherry(*join, *machine.identity())
+            machine.load_usual()
 
-            at_once(bring_in, made.all)
-            yield made, etcd
-        finally:
-            etcd.stop()
+        at_once(bring_in, made.all)
+        yield made, etcd
 
 
 @contextlib.contextmanager
 def bare_machines(name: str, links: tuple[int, ...]) -> Iterator[Machines]:
     """Make machines without Wherry, and take them away with what was installed."""
-    with hosts(name, links) as found:
-        made = Machines([_machine(host, number) for number, host in enumerate(found, 1)])
-        try:
-            yield made
-        finally:
-            at_once(Machine.remove, made.all)
+    with hosts(name, links) as found, _on(found) as made:
+        yield made
+
+
+@contextlib.contextmanager
+def _on(found: list[Host]) -> Iterator[Machines]:
+    """Make folders for what is installed on machines, and remove it."""
+    made = Machines([_machine(host, number) for number, host in enumerate(found, 1)])
+    try:
+        yield made
+    finally:
+        at_once(Machine.remove, made.all)
 
 
 def at_once(work: Callable[[Machine], Any], some: Iterable[Machine]) -> None:

@@ -13,8 +13,9 @@ from typing import Any
 import msgspec
 
 from kube import resources, serialize
-from kube.client import Client, Response, key_of, metadata_of
+from kube.client import Client, Response
 from kube.errors import StatusError
+from kube.object_names import key_of, metadata_of
 
 
 class MemoryAPI:

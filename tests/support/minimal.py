@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from kube.json_object import Object
 from kube.resources import Resource
-
-Object = dict[str, Any]
 
 CONTAINERS = [{"name": "c", "image": "busybox"}]
 LABELS = {"app": "x"}

@@ -124,7 +124,7 @@ class TableTracer:
         return " . ".join(parts.get(part) or str(packet.port) for part in text.split(" . "))
 
     def in_set(self, name: str, key: str) -> bool:
-        """Tell whether a set holds a key; its last part may be a range there."""
+        """Return whether a set holds a key; its last part may be a range there."""
         *head, last = key.split(" . ")
         for held_set, held in self.contents.elements:
             *held_head, held_last = held.split(" . ")

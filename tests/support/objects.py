@@ -40,6 +40,8 @@ class Maker:
 
     def value(self, hint: Any, name: str, form: str, depth: int, owner: str) -> Any:
         origin = typing.get_origin(hint)
+        if owner == "JSONSchemaProps" and (name in SCHEMAS or (name == "dependencies" and origin is not dict)):
+            return self.anything(name, depth)
         if origin in (typing.Union, types.UnionType):
             members = [m for m in typing.get_args(hint) if m is not type(None)]
             if owner == "JSONSchemaProps" and float in members:
@@ -92,7 +94,7 @@ class Maker:
 
 
 def _plain(hint: Any) -> bool:
-    """Say whether a field is always there: required scalars, and the structs that a kind always has."""
+    """Return whether a field is always there: required scalars, and the structs that a kind always has."""
     return hint in (str, int, bool, float) or (isinstance(hint, type) and issubclass(hint, msgspec.Struct))
 
 

@@ -43,7 +43,7 @@ class Requests:
         self._valid = {(obj["apiVersion"], obj["kind"]): obj for obj in valid}
         """An object of a kind that the server takes."""
         self._wild = 0
-        """How many values in thirty are drawn regardless of the schema."""
+        """Values in thirty that are drawn regardless of the schema."""
         self.operations: list[tuple[str, str, dict[str, Any]]] = []
         for path, item in sorted(document["paths"].items()):
             for method in METHODS:

@@ -7,7 +7,7 @@ in both IP families, and as real packets between namespaces (tests/host/netproxy
 import msgspec
 
 from kube.api import core_v1
-from netproxy.settings import RuleSettings, StaticSettings
+from netproxy.settings import FixedChainSettings, RuleSettings
 from tests.support.packet_case import (
     BOTH,
     BOTH_SNAT,
@@ -254,7 +254,7 @@ CASES = [
 ]
 
 RULES = RuleSettings(local_cidrs=(PODS,), node_addresses=(NODE,))
-FIXED = StaticSettings(service_cidrs=("10.96.0.0/12",), cluster_cidrs=(PODS,))
+FIXED = FixedChainSettings(service_cidrs=("10.96.0.0/12",), cluster_cidrs=(PODS,))
 
 # Where one list of endpoints a virtual server makes a difference, as in upstream's IPVS mode.
 IPVS_OTHERWISE: dict[str, dict[Packet, Outcome]] = {

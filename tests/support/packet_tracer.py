@@ -82,7 +82,7 @@ class RuleTracer:
         return Outcome(verdict, frozenset(f"{state.packet.destination}:{state.packet.port}" for state in ends), snat)
 
     def in_set(self, name: str, how: str, packet: Packet) -> bool:
-        """Tell whether an ipset holds a packet's fields."""
+        """Return whether an ipset holds a packet's fields."""
         raise AssertionError(f"no set {name} is known")
 
     def _walk(self, packet: Packet) -> Iterator[_State]:
@@ -158,7 +158,7 @@ class _Rule:
     target: str
 
     def matches(self, state: _State, host: Host, tracer: "RuleTracer") -> bool | None:
-        """True, False, or None where chance decides (and everything else matches)."""
+        """True, False, or None if chance decides (and everything else matches)."""
         chance = False
         for negated, name, value in self.tests:
             if name == "--match-set":
@@ -260,14 +260,14 @@ def trace_model(
             if packet.destination in port.load_balancer_ips and port.source_ranges:
                 source = ipaddress.ip_address(packet.source)
                 if not any(source in ipaddress.ip_network(cidr, strict=False) for cidr in port.source_ranges):
-                    return Outcome(DROP if port.has_endpoints else REJECT)
+                    return Outcome(DROP if port.has_endpoints_anywhere else REJECT)
             short_cut = port.external_local and (from_pod or from_node)
             endpoints = port.endpoints if short_cut else port.external_endpoints
             snat = from_node if port.external_local else True
         else:
             continue
         if not endpoints:
-            return Outcome(DROP if port.has_endpoints else REJECT)
+            return Outcome(DROP if port.has_endpoints_anywhere else REJECT)
         return Outcome(ACCEPT, frozenset(f"{each.ip}:{each.port}" for each in endpoints), snat)
     untranslated = ipaddress.ip_address(packet.destination) in ipaddress.ip_network(service_range)
     if untranslated and not host.is_local(packet.destination):

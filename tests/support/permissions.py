@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from control.auth.authorizers import Link, UnionAuthorizer
-from control.auth.service_accounts import split_username
+from control.auth.service_account_names import split_username
 from control.auth.user import AuthzAttributes, Decision
 from control.controllers.identities import MANAGER, NAMESPACE, SCHEDULER
 
@@ -27,14 +27,16 @@ class Permissions:
     """Questions of controllers, the scheduler and the controller manager; `refused` are those that got a no."""
 
     def __init__(self, authorizer: UnionAuthorizer) -> None:
-        self.asked: set[Question] = set()
+        self.received: set[Question] = set()
         self.refused: set[Question] = set()
         links = authorizer.links
-        authorizer.replace([Link("", "asked", _Noting(self.asked)), *links, Link("", "refused", _Noting(self.refused))])
+        authorizer.replace(
+            [Link("", "asked", _Noting(self.received)), *links, Link("", "refused", _Noting(self.refused))]
+        )
 
     def allowed(self, who: str) -> set[tuple[str, str]]:
         """Return the verbs and targets that an account of kube-system was allowed."""
-        return {(q.verb, q.target) for q in self.asked - self.refused if q.who == who}
+        return {(q.verb, q.target) for q in self.received - self.refused if q.who == who}
 
 
 class _Noting:

@@ -19,14 +19,14 @@ class RegistrationSocket:
     def __init__(self, socket: Path, kind: str, name: str, endpoint: str = "", versions: Sequence[str] = ("1.0.0",)):
         self.socket = socket
         self.info = PluginInfo(type=kind, name=name, endpoint=endpoint, supported_versions=list(versions))
-        self.told: asyncio.Queue[str] = asyncio.Queue()
+        self.registration_errors: asyncio.Queue[str] = asyncio.Queue()
         self._server: grpc.aio.Server | None = None
 
     async def _info(self, request: Any, context: Any) -> PluginInfo:
         return self.info
 
     async def _notify(self, request: Any, context: Any) -> RegistrationStatusResponse:
-        self.told.put_nowait("" if request.plugin_registered else request.error)
+        self.registration_errors.put_nowait("" if request.plugin_registered else request.error)
         return RegistrationStatusResponse()
 
     async def __aenter__(self) -> RegistrationSocket:

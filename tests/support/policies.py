@@ -91,7 +91,7 @@ class PolicyTracer:
         *,
         hook: str = "forward",
     ) -> bool:
-        """Tell whether a packet passes the base chains of a hook; port 0 is of a protocol without ports."""
+        """Return whether a packet passes the base chains of a hook; port 0 is of a protocol without ports."""
         packet = {"saddr": source, "daddr": destination, "port": str(port), "protocol": protocol, "state": state}
         chains = [name for name, text in HOOKS.items() if f" hook {hook} " in text and name in self._contents.rules]
         assert chains, hook
@@ -121,9 +121,10 @@ class PolicyTracer:
         return ""
 
     def _match(self, rule: str, packet: dict[str, str]) -> str | None:
-        """Return what is left of a rule after its first match, None where that does not hold."""
+        """Return what is left of a rule after its first match, None if that does not hold."""
         for pattern, holds in (
             (r"ct state established,related", lambda _: packet["state"] in ("established", "related")),
+            (r"fib saddr type != local", lambda _: packet["saddr"] not in self._node),
             (r"fib saddr type local", lambda _: packet["saddr"] in self._node),
             (r'oifname "cni0"', lambda _: True),
             (r"fib daddr type \{ broadcast, multicast \}", lambda _: _reaches_all(packet["daddr"])),

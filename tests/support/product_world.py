@@ -14,18 +14,19 @@ from typing import Any
 
 import msgspec
 
-from control.decoding.shapes import ANY
 from kube import resources, serialize
 from kube.client import Response
 from kube.errors import StatusError, not_found
+from kube.json_object import Object
 from kube.resources import RESOURCES, Resource
+from kube.schema.fields import ANY
 from tests.support.large_objects import LargeField, item_of, large_fields
 from tests.support.memory_api import MemoryAPI
 from tests.support.minimal import minimal
 
-Object = dict[str, Any]
 NAMESPACE, LARGE = "default", "large"
-TIME = "2025-12-31T23:59:59Z"
+TIME, EARLIER = "2025-12-31T23:59:59Z", "2025-12-31T23:59:58Z"
+"""Creation of the large object, and of the small ones, which come first where objects are sorted by age."""
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SELECTORS = ("matchLabels", "matchExpressions", "selector", "values")
 _WORDS = {
@@ -55,27 +56,32 @@ def fields_by_part() -> dict[tuple[str, str], list[LargeField]]:
         own = [f for f in known if f.resource == resource]
         shared = [replace(f, resource=resource, path=(*way[:-1], *f.path)) for f in of_pods if way]
         for field in own + shared + [replace(f, resource=resource) for f in of_all]:
-            found.setdefault((resource.target, part_of(field)), {})[field.path] = field
+            for part in parts_of(field):
+                found.setdefault((resource.target, part), {})[field.path] = field
     return {key: list(fields.values()) for key, fields in found.items()}
 
 
-_WORKLOADS = ("Deployment", "ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet", "Job")
+_SCALED = ("Deployment", "ReplicaSet", "ReplicationController", "StatefulSet")
+_WORKLOADS = (*_SCALED, "DaemonSet", "Job")
 _TEMPLATES = dict.fromkeys(_WORKLOADS, ("spec", "template")) | {"CronJob": ("spec", "jobTemplate", "spec", "template")}
 
 
-def part_of(field: LargeField) -> str:
-    """Return which large fields are filled together.
+def parts_of(field: LargeField) -> tuple[str, ...]:
+    """Return with which other large fields one is filled at a time; with none if it cannot be large.
 
     An object that demands labels which nothing has, or that has owners, is passed over by many: those are "apart", other
-    selectors "selectors", and all else "spec". It is "" for fields that cannot be large.
+    selectors "selectors", and all else "spec". For each item of one list another may be copied: "together" are all but those
+    that delay a deletion.
     """
     if _SHORT.intersection(field.path):
-        return ""
+        return ()
     if "matchLabels" in field.path or field.path[-1] == "selector":
-        return "apart"
+        return "apart", "together"
     if any(step in SELECTORS for step in field.path):
-        return "selectors"
-    return "apart" if "metadata" in field.path and field.path[-1] != "labels" else "spec"
+        return "selectors", "together"
+    if "metadata" in field.path and field.path[-1] != "labels":
+        return ("spec", "apart", "together") if field.path[-1] == "annotations" else ("apart",)
+    return "spec", "together"
 
 
 def small(resource: Resource, number: int, version: str = "1") -> Any:
@@ -83,15 +89,29 @@ def small(resource: Resource, number: int, version: str = "1") -> Any:
     return _typed(resource, _named(resource, f"s{number}", str(number), version, {"n": str(number)}))
 
 
-def large(resource: Resource, fields: list[LargeField], count: int, version: str = "1") -> Any:
-    """Make the large object of a kind: `count` items in each of these fields."""
+def large(resource: Resource, fields: list[LargeField], count: int, version: str = "1", together: bool = False) -> Any:
+    """Make the large object of a kind: `count` items in each of these fields.
+
+    `together`: each item of a list has one item in its own lists, workloads have two pods, and a Service selects nothing, so
+    its Endpoints are mirrored.
+    """
     obj = _named(resource, LARGE, "large", version, {"app": "x"})
-    for field in fields:
+    for field in sorted(fields, key=lambda field: len(field.path)):
         _fill(obj, field, count)
+        if together and field.path.count("[]") == 1 and field.type.kind == "list":
+            _fill_others(obj, field)
     spec = obj.get("spec", {})
     if resource.kind in _WORKLOADS:  # a workload selects the pods that it makes
         selector = spec.get("selector", {})
         spec["template"]["metadata"]["labels"] |= selector.get("matchLabels", selector)
+        if resource.kind == "Deployment":  # a template that was copied from a ReplicaSet has this label
+            spec["template"]["metadata"]["labels"]["pod-template-hash"] = "x"
+    if together and resource.kind == "Service":
+        del spec["selector"]
+    if together and resource.kind in _SCALED:
+        spec["replicas"] = 2
+    if together and resource.kind == "StatefulSet":
+        spec["podManagementPolicy"] = "Parallel"
     return _typed(resource, obj)
 
 
@@ -105,7 +125,8 @@ def _named(resource: Resource, name: str, number: str, version: str, selected: d
     metadata = obj["metadata"]
     metadata["name"], metadata["uid"] = name, f"uid-{resource.target}-{name}"
     metadata["labels"] = {"app": "x", "n": number, "version": version}
-    metadata["generation"], metadata["creationTimestamp"] = int(version), TIME
+    metadata["generation"] = int(version)
+    metadata["creationTimestamp"] = TIME if name == LARGE else EARLIER
     _PARTS.get(resource.kind, lambda obj, name: None)(obj, name)
     if resource.kind == "Service":
         obj["spec"]["selector"] = selected
@@ -149,16 +170,28 @@ def _fill(obj: Object, field: LargeField, count: int) -> None:
     for step, after in zip(field.path, field.path[1:], strict=False):
         place = _inner(place, step, [] if after == "[]" else {})
     last = field.path[-1]
-    item = field.shape.item or ANY
+    item = field.type.item or ANY
     items = [_worded(item_of(item, number)) for number in range(count)]
     if last == "ownerReferences":
         for number, owner in enumerate(items):
             owner |= {"kind": "ConfigMap", "name": f"s{number}", "uid": f"uid-configmaps-s{number}"}
-    if field.shape.kind == "map":
+    if field.type.kind == "map":
         made: Any = {f"k{number}": value for number, value in enumerate(items)}
         _inner(place, last, {}).update(made)
     else:
         _inner(place, last, []).extend(items)
+
+
+def _fill_others(obj: Object, field: LargeField) -> None:
+    """Add one item to a list in each item but the first of the list around it."""
+    cut = field.path.index("[]")
+    place: Any = obj
+    for step in field.path[:cut]:
+        place = place.get("k" if step == "{}" else step, {})
+    for outer in place[1:]:
+        for step in field.path[cut + 1 : -1]:
+            outer = outer.setdefault("k" if step == "{}" else step, {})
+        outer.setdefault(field.path[-1], []).append(_worded(item_of(field.type.item or ANY, 0)))
 
 
 def _inner(place: Any, step: str, empty: Any) -> Any:

@@ -12,9 +12,8 @@ from typing import Any
 import yaml
 from aiohttp import web
 
+from kube.json_object import Object
 from tests.support import https
-
-Object = dict[str, Any]
 
 
 class Reviewer:
@@ -23,7 +22,7 @@ class Reviewer:
     def __init__(self, directory: Path, authority: bytes) -> None:
         self.directory, self._authority = directory, base64.b64encode(authority).decode()
         self.answers: dict[str, Callable[[Object], Object]] = {}
-        self.asked: list[tuple[str, Object]] = []
+        self.received: list[tuple[str, Object]] = []
         self.headers: list[Any] = []
         self.failures: list[int] = []
         """Status codes to be answered first, in order."""
@@ -34,7 +33,7 @@ class Reviewer:
 
     def at(self, path: str) -> list[Object]:
         """Return what was asked at a path."""
-        return [body for where, body in self.asked if where == path]
+        return [body for where, body in self.received if where == path]
 
     def kubeconfig(self, path: str, token: str = "t0ken") -> Path:
         """Write a kubeconfig for a path of this server, and return where it is."""
@@ -53,7 +52,7 @@ class Reviewer:
 
     async def serve(self, request: web.Request) -> web.Response:
         body = await request.json()
-        self.asked.append((request.path, body))
+        self.received.append((request.path, body))
         self.headers.append(request.headers)
         await self.held.wait()
         if self.failures:

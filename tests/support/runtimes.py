@@ -16,9 +16,9 @@ def version(program: str) -> tuple[int, int]:
     """Return a program's major and minor version; (0, 0) where it is not installed."""
     if shutil.which(program) is None:
         return 0, 0
-    said = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
-    found = re.search(r"\bv?(\d+)\.(\d+)\.\d+", said)
-    assert found, f"{program} --version says {said!r}"
+    message = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
+    found = re.search(r"\bv?(\d+)\.(\d+)\.\d+", message)
+    assert found, f"{program} --version says {message!r}"
     return int(found[1]), int(found[2])
 
 

@@ -7,14 +7,16 @@ from typing import Any
 
 from control.scheduler.configuration import SchedulerConfig
 from control.scheduler.main import Scheduler
-from control.scheduler.podinfo import QueuedPod
-from kube.client import key_of
+from control.scheduler.queued_pod import QueuedPod
 from kube.clock import FakeClock
 from kube.informer import Change
+from kube.object_names import key_of
 
 
 class Store:
     """Objects of an informer of one kind."""
+
+    synced = True
 
     def __init__(self) -> None:
         self._objects: dict[str, Any] = {}

@@ -85,10 +85,10 @@ def slice_of(
     )
 
 
-def node(name: str = "node-1", pod_cidr: str = "", ip: str = "", zone: str = "") -> core_v1.Node:
+def node(name: str = "node-1", pod_cidr: str = "", ip: str = "", zone: str = "", cidr6: str = "") -> core_v1.Node:
     return core_v1.Node(
         metadata=meta_v1.ObjectMeta(name=name, labels={"topology.kubernetes.io/zone": zone} if zone else {}),
-        spec=core_v1.NodeSpec(pod_cidr=pod_cidr or None, pod_cidrs=[pod_cidr] if pod_cidr else []),
+        spec=core_v1.NodeSpec(pod_cidr=pod_cidr or None, pod_cidrs=[each for each in (pod_cidr, cidr6) if each]),
         status=core_v1.NodeStatus(
             addresses=[core_v1.NodeAddress(type="InternalIP", address=ip)] if ip else [],
         ),

@@ -48,7 +48,7 @@ class RawClient:
 
     @property
     def open(self) -> bool:
-        """Say whether the server has left the connection open, as far as is known here."""
+        """Return whether the server has left the connection open, as far as is known here."""
         return not self.reader.at_eof() and self.reader.exception() is None
 
     def close(self) -> None:

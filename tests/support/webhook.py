@@ -8,13 +8,12 @@ import contextlib
 import json
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any
 
 from aiohttp import web
 
+from kube.json_object import Object
 from tests.support import https
 
-Object = dict[str, Any]
 Answer = Callable[[Object], Object]
 """From a review's request to its response, without the uid."""
 
@@ -25,7 +24,7 @@ class Webhook:
     def __init__(self, authority: bytes) -> None:
         self.bundle = base64.b64encode(authority).decode()
         self.answers: dict[str, Answer | bytes] = {}
-        self.asked: list[tuple[str, Object]] = []
+        self.received: list[tuple[str, Object]] = []
         self.versions: set[str] = set()
         """The apiVersions of the reviews that came."""
         self.sleep = 0.0
@@ -36,11 +35,11 @@ class Webhook:
         return {"url": f"https://127.0.0.1:{self.port}{path}", "caBundle": self.bundle}
 
     def paths(self) -> list[str]:
-        return [path for path, _ in self.asked]
+        return [path for path, _ in self.received]
 
     async def serve(self, request: web.Request) -> web.Response:
         review = await request.json()
-        self.asked.append((request.path, review["request"]))
+        self.received.append((request.path, review["request"]))
         self.versions.add(review["apiVersion"])
         if self.sleep:
             await asyncio.sleep(self.sleep)

@@ -125,8 +125,8 @@ def test_a_container_out_of_memory_ends_as_a_whole(tmp_path: Path) -> None:
     ended = pods()["greedy"]["status"]["containerStatuses"][0]["state"]["terminated"]
     # The reason is the runtime's: containerd 1.6 calls it an error where the cgroup has gone before it reads the event.
     assert (ended["exitCode"], ended["reason"] in ("OOMKilled", "Error")) == (137, True)
-    told = [line for line in inside(MACHINE, "dmesg").splitlines() if "due to memory.oom.group set" in line]
-    assert any(scope_of(pods()["greedy"]) in line for line in told), told
+    reported = [line for line in inside(MACHINE, "dmesg").splitlines() if "due to memory.oom.group set" in line]
+    assert any(scope_of(pods()["greedy"]) in line for line in reported), reported
 
 
 def test_a_resize_reaches_slice_and_container_which_runs_on(tmp_path: Path) -> None:
@@ -147,11 +147,11 @@ def test_a_resize_reaches_slice_and_container_which_runs_on(tmp_path: Path) -> N
     assert groups[slice_of(after)]["cpu.weight"] == "29"
 
 
-def test_an_agent_that_must_not_run_with_swap_says_so_and_containers_run_on() -> None:
+def test_an_agent_that_must_not_run_with_swap_exits_with_an_error_and_containers_keep_running() -> None:
     running = pods()["guaranteed"]["status"]["containerStatuses"][0]["containerID"]
     assert "failed" in configure(failSwapOn=True)
-    said = inside(MACHINE, "journalctl --unit=wherry-agent --lines=30 --output=cat --no-pager")
-    assert "running with swap on is not supported, please disable swap or set failSwapOn to false" in said
+    message = inside(MACHINE, "journalctl --unit=wherry-agent --lines=30 --output=cat --no-pager")
+    assert "running with swap on is not supported, please disable swap or set failSwapOn to false" in message
     assert running.removeprefix("containerd://") in "".join(cgroups())
 
 
@@ -237,8 +237,8 @@ def evicted(name: str, pressure: str, taint: str, resource: str, threshold: str)
     eventually(f"{name} is evicted", lambda: pods()[name]["status"].get("reason") == "Evicted")
     status = pods()[name]["status"]
     assert status["phase"] == "Failed"
-    said = f"The node was low on resource: {resource}. Threshold quantity: {threshold}, available: "
-    assert status["message"].startswith(said)
+    message = f"The node was low on resource: {resource}. Threshold quantity: {threshold}, available: "
+    assert status["message"].startswith(message)
     assert condition(pods()[name], "DisruptionTarget")["reason"] == "TerminationByKubelet"
     eventually(f"{pressure} has passed", lambda: condition(node(), pressure).get("status") == "False")
     others = {other: one["status"]["phase"] for other, one in pods().items()}
@@ -269,8 +269,8 @@ def spec_of_noting(name: str, seconds: int) -> dict[str, Any]:
 
 def test_logind_waits_for_the_agent_as_long_as_all_periods_together() -> None:
     manager = "org.freedesktop.login1 /org/freedesktop/login1 org.freedesktop.login1.Manager"
-    said = inside(MACHINE, f"busctl get-property {manager} InhibitDelayMaxUSec").split()
-    assert said == ["t", str(sum(seconds for _, seconds in PERIODS) * 1_000_000)]
+    message = inside(MACHINE, f"busctl get-property {manager} InhibitDelayMaxUSec").split()
+    assert message == ["t", str(sum(seconds for _, seconds in PERIODS) * 1_000_000)]
     assert "InhibitDelayMaxSec=350" in inside(MACHINE, "cat /etc/systemd/logind.conf.d/99-kubelet.conf")
     locks = inside(MACHINE, "systemd-inhibit --list --no-pager")
     assert any("kubelet" in line and "shutdown" in line and "delay" in line for line in locks.splitlines()), locks
@@ -305,11 +305,11 @@ def test_a_shutdown_waits_until_pods_have_ended_the_least_important_first(tmp_pa
     boot = inside(MACHINE, "cat /proc/sys/kernel/random/boot_id")
     inside(MACHINE, "systemctl reboot", check=False)
 
-    def told() -> bool:
+    def reported() -> bool:
         found = condition(node(), "Ready")
         return (found.get("status"), found.get("message")) == ("False", "node is shutting down")
 
-    eventually("the node says that it is shutting down", told)
+    eventually("the node says that it is shutting down", reported)
     create(tmp_path, pod("late", container()))
     eventually("a late pod is refused", lambda: pods().get("late", {}).get("status", {}).get("phase") == "Failed")
     eventually(

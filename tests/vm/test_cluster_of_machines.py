@@ -95,10 +95,10 @@ def answers(fetch: Callable[[], str], names: set[str]) -> bool:
     """Ask until every pod has answered; each answer has to be one of the names."""
     seen: set[str] = set()
     for _ in range(30):
-        said = fetch().strip()
-        if said:
-            assert said in names
-            seen.add(said)
+        message = fetch().strip()
+        if message:
+            assert message in names
+            seen.add(message)
         if seen == names:
             return True
     return False
@@ -124,8 +124,8 @@ def everybody_answers() -> None:
 
 
 def active(machine: str) -> bool:
-    said = inside(machine, f"systemctl is-active {' '.join(UNITS[machine])}", check=False).split()
-    return said == ["active"] * len(UNITS[machine])
+    message = inside(machine, f"systemctl is-active {' '.join(UNITS[machine])}", check=False).split()
+    return message == ["active"] * len(UNITS[machine])
 
 
 def test_every_machine_becomes_a_ready_node_with_an_address_of_its_own(machines: None) -> None:

@@ -21,5 +21,5 @@ def test_services_answer_through_virtual_servers() -> None:
     boot, inside = ROOT / "tests/vm/ipvs/boot", ROOT / "tests/vm/ipvs/inside.py"
     command = [str(boot), str(STATE / "ipvs"), "2500", sys.executable, str(inside)]
     done = subprocess.run(command, check=False, capture_output=True, text=True, errors="replace")
-    told = [line.strip() for line in done.stdout.splitlines() if line.startswith(("ok ", "FAILED "))]
-    assert told == [f"ok {name}" for name in CHECKS], f"{told}\n{done.stdout[-6000:]}\n{done.stderr[-2000:]}"
+    reported = [line.strip() for line in done.stdout.splitlines() if line.startswith(("ok ", "FAILED "))]
+    assert reported == [f"ok {name}" for name in CHECKS], f"{reported}\n{done.stdout[-6000:]}\n{done.stderr[-2000:]}"

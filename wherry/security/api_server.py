@@ -8,17 +8,17 @@ from pathlib import Path
 import yaml
 
 from wherry.security.facts import Facts
-from wherry.security.rows import Check, Found, failed, judge, not_here, passed
+from wherry.security.rows import Check, CheckResult, failed, judge, not_here, passed
 
 FILE = "/etc/wherry/apiserver.yaml"
 _BUILT_IN = "built in and not configurable"
 _OFF_WITHOUT_POLICY = "`/etc/wherry/audit-policy.yaml` enables the audit log: docs/security.md"
 
 
-def names_files(*flags: str) -> Callable[[Facts], Found]:
+def names_files(*flags: str) -> Callable[[Facts], CheckResult]:
     """Return a check that flags name existing files."""
 
-    def look(facts: Facts) -> Found:
+    def look(facts: Facts) -> CheckResult:
         for flag in flags:
             value = facts.flags.get(flag, "")
             if not value:
@@ -30,8 +30,8 @@ def names_files(*flags: str) -> Callable[[Facts], Found]:
     return look
 
 
-def _plugin(name: str, why: str = "") -> Callable[[Facts], Found]:
-    def look(facts: Facts) -> Found:
+def _plugin(name: str, why: str = "") -> Callable[[Facts], CheckResult]:
+    def look(facts: Facts) -> CheckResult:
         if name in facts.plugins:
             return passed()
         fix = f"add {name} to enable-admission-plugins in {FILE}"
@@ -40,8 +40,8 @@ def _plugin(name: str, why: str = "") -> Callable[[Facts], Found]:
     return look
 
 
-def _mode(name: str) -> Callable[[Facts], Found]:
-    def look(facts: Facts) -> Found:
+def _mode(name: str) -> Callable[[Facts], CheckResult]:
+    def look(facts: Facts) -> CheckResult:
         if name in facts.authorizers:
             return passed(", ".join(facts.authorizers))
         return failed(f"the authorizers are {', '.join(facts.authorizers)}", f"add {name} to authorization-mode")
@@ -49,10 +49,10 @@ def _mode(name: str) -> Callable[[Facts], Found]:
     return look
 
 
-def _at_least(flag: str, wanted: int) -> Callable[[Facts], Found]:
+def _at_least(flag: str, wanted: int) -> Callable[[Facts], CheckResult]:
     """Return a check that a number is at least the benchmark's."""
 
-    def look(facts: Facts) -> Found:
+    def look(facts: Facts) -> CheckResult:
         if not facts.flags.get("audit-policy-file"):
             return failed("there is no audit log", _OFF_WITHOUT_POLICY)
         value = int(facts.flags.get(flag) or 0)
@@ -61,7 +61,7 @@ def _at_least(flag: str, wanted: int) -> Callable[[Facts], Found]:
     return look
 
 
-def _anonymous(facts: Facts) -> Found:
+def _anonymous(facts: Facts) -> CheckResult:
     if facts.flags.get("anonymous-auth") == "true" or facts.probed.api_anonymous != 401:
         return failed(
             f"a request without credentials got {facts.probed.api_anonymous or 'no answer'} for /api",
@@ -70,57 +70,57 @@ def _anonymous(facts: Facts) -> Found:
     return passed("a request without credentials got 401")
 
 
-def _static_tokens(facts: Facts) -> Found:
+def _static_tokens(facts: Facts) -> CheckResult:
     if file := facts.flags.get("token-auth-file"):
         return failed(f"{file} has tokens that never expire", f"`rm {file}` and start again")
     return passed()
 
 
-def _always_allow(facts: Facts) -> Found:
+def _always_allow(facts: Facts) -> CheckResult:
     if "AlwaysAllow" in facts.authorizers or not facts.authorizers:
         return failed(f"the authorizers are {', '.join(facts.authorizers)}", "`authorization-mode: Node,RBAC`")
     return passed(", ".join(facts.authorizers))
 
 
-def _always_admit(facts: Facts) -> Found:
+def _always_admit(facts: Facts) -> CheckResult:
     if "AlwaysAdmit" in facts.plugins:
         return failed("enabled", f"remove AlwaysAdmit from enable-admission-plugins in {FILE}")
     return passed()
 
 
-def _profiling(facts: Facts) -> Found:
+def _profiling(facts: Facts) -> CheckResult:
     if facts.probed.api_profiling != 404:
         return failed(f"/debug/pprof/ answers {facts.probed.api_profiling}", "`profiling: false`")
     return passed("/debug/pprof/ does not exist")
 
 
-def _audit_log(facts: Facts) -> Found:
+def _audit_log(facts: Facts) -> CheckResult:
     if not facts.flags.get("audit-policy-file"):
         return failed("there is no audit policy, so nothing is logged", _OFF_WITHOUT_POLICY)
     return names_files("audit-log-path")(facts)
 
 
-def _request_timeout(facts: Facts) -> Found:
+def _request_timeout(facts: Facts) -> CheckResult:
     value = facts.flags.get("request-timeout", "")
     if value in ("1m0s", "1m", "60s"):
         return passed(value)
     return judge(f"it is {value}", f"`request-timeout: 60s` in {FILE}, unless links are slow")
 
 
-def _etcd(*flags: str) -> Callable[[Facts], Found]:
-    def look(facts: Facts) -> Found:
+def _etcd(*flags: str) -> Callable[[Facts], CheckResult]:
+    def look(facts: Facts) -> CheckResult:
         return not_here("the store is SQLite") if facts.settings.store == "sqlite" else names_files(*flags)(facts)
 
     return look
 
 
-def _encrypted(facts: Facts) -> Found:
+def _encrypted(facts: Facts) -> CheckResult:
     if facts.flags.get("encryption-provider-config"):
         return names_files("encryption-provider-config")(facts)
     return judge("secrets are stored as plain text", "`/etc/wherry/encryption.yaml`: docs/security.md")
 
 
-def _providers(facts: Facts) -> Found:
+def _providers(facts: Facts) -> CheckResult:
     file = facts.flags.get("encryption-provider-config")
     if not file:
         return judge("no encryption provider is configured", "`/etc/wherry/encryption.yaml`: docs/security.md")
@@ -134,7 +134,7 @@ def _providers(facts: Facts) -> Found:
     return failed("no entry covers secrets", f"add secrets to the resources of `{file}`")
 
 
-def _ciphers(facts: Facts) -> Found:
+def _ciphers(facts: Facts) -> CheckResult:
     if suite := facts.probed.api_weak_suite:
         return failed(f"it accepted {suite}", f"remove tls-cipher-suites from {FILE}")
     return passed("weak suites were rejected")

@@ -9,27 +9,27 @@ from pathlib import Path
 from control.auth.audit_policy import LEVELS, Policy, PolicyError
 from control.auth.user import AuthzAttributes, UserInfo
 from wherry.security.facts import Facts
-from wherry.security.rows import Check, Found, failed, judge, listed, passed
+from wherry.security.rows import Check, CheckResult, failed, judge, listed, passed
 
 _PROVIDER = "an identity provider: `/etc/wherry/authentication.yaml` (docs/security.md)"
 _SOMEBODY = UserInfo("somebody", groups=("system:authenticated",))
 
 
-def _people(facts: Facts) -> Found:
+def _people(facts: Facts) -> CheckResult:
     for flag in ("authentication-config", "oidc-issuer-url", "authentication-token-webhook-config-file"):
         if facts.flags.get(flag):
             return passed(f"configured: --{flag}")
     return judge("users can only use client certificates, which cannot be revoked", _PROVIDER)
 
 
-def _account_tokens(facts: Facts) -> Found:
+def _account_tokens(facts: Facts) -> CheckResult:
     kept = [f"{each['metadata']['namespace']}/{each['metadata']['name']}" for each in facts.of("TokenSecret")]
     if kept:
         return judge(f"tokens without expiry are stored: {listed(kept)}", "delete those that users authenticate with")
     return passed("no token without expiry is stored")
 
 
-def _bootstrap_tokens(facts: Facts) -> Found:
+def _bootstrap_tokens(facts: Facts) -> CheckResult:
     lasting = [each["metadata"]["name"] for each in facts.of("BootstrapToken") if not _text(each, "expiration")]
     if lasting:
         return judge(f"no expiry: {listed(lasting)}", "`wherry token delete` once all machines have joined")
@@ -49,13 +49,13 @@ def _policy(facts: Facts) -> Policy | None:
     return Policy.parse(Path(file).read_bytes()) if file else None
 
 
-def _minimal(facts: Facts) -> Found:
+def _minimal(facts: Facts) -> CheckResult:
     if _policy(facts) is None:
         return failed("there is no audit policy", "`/etc/wherry/audit-policy.yaml`: docs/security.md")
     return passed(facts.flags["audit-policy-file"])
 
 
-def _covers(facts: Facts) -> Found:
+def _covers(facts: Facts) -> CheckResult:
     """Evaluate the policy for the requests that the benchmark names."""
     try:
         policy = _policy(facts)
@@ -63,7 +63,7 @@ def _covers(facts: Facts) -> Found:
         return failed(str(error), "correct the file")
     if policy is None:
         return failed("there is no audit policy", "`/etc/wherry/audit-policy.yaml`: docs/security.md")
-    missing, told = [], []
+    missing, disclosed = [], []
     for resource, subresource, group, verb, most in (
         ("secrets", "", "", "get", "Metadata"),
         ("configmaps", "", "", "update", "Metadata"),
@@ -76,18 +76,18 @@ def _covers(facts: Facts) -> Found:
         ("services", "proxy", "", "get", "RequestResponse"),
     ):
         name = f"{resource}/{subresource}" if subresource else resource
-        asked = AuthzAttributes(
+        attributes = AuthzAttributes(
             _SOMEBODY, verb, group=group, resource=resource, subresource=subresource, namespace="default", name="x"
         )
-        verdict = policy.verdict(asked)
+        verdict = policy.verdict(attributes)
         if verdict is None:
             missing.append(f"{verb} {name}")
         elif LEVELS.index(verdict.level) > LEVELS.index(most):
-            told.append(name)
+            disclosed.append(name)
     if missing:
         return failed(f"not logged: {', '.join(missing)}", f"add rules to `{facts.flags['audit-policy-file']}`")
-    if told:
-        return failed(f"the log contains the contents of {', '.join(told)}", "level Metadata for them")
+    if disclosed:
+        return failed(f"the log contains the contents of {', '.join(disclosed)}", "level Metadata for them")
     return passed("secrets and config maps without contents; pods, exec, port-forward and proxies")
 
 

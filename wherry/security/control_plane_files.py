@@ -7,7 +7,7 @@ from pathlib import Path
 
 from wherry.security.facts import Facts
 from wherry.security.files import below, mode, owner
-from wherry.security.rows import Check, Found, not_here
+from wherry.security.rows import Check, CheckResult, not_here
 
 _ONE_PROCESS = "API server, scheduler and controllers run in one process, defined in one file"
 _NOT_OURS = "etcd is run by its administrator; without etcd the API server stores objects in SQLite"
@@ -44,7 +44,7 @@ def _keys(facts: Facts) -> Iterable[Path]:
     return below(facts.settings.layout.pki, "*.key")
 
 
-def _none(why: str) -> Found:
+def _none(why: str) -> CheckResult:
     return not_here(why)
 
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 from control.controllers.pod_gc import TERMINATED_THRESHOLD
 from wherry.security.api_server import names_files
 from wherry.security.facts import Facts
-from wherry.security.rows import Check, Found, failed, judge, passed
+from wherry.security.rows import Check, CheckResult, failed, judge, passed
 
 _ONE_PORT = "passes; it has no separate port"
 
 
-def _port_of_its_own(facts: Facts) -> Found:
+def _port_of_its_own(facts: Facts) -> CheckResult:
     more = [each for each in facts.sockets("control") if each.port != facts.settings.api_port and not each.on_loopback]
     if more:
         return failed(f"it listens on {more[0].address}:{more[0].port}", "bind it to 127.0.0.1")
     return passed(f"the process listens on :{facts.settings.api_port} only")
 
 
-def _finished_pods(facts: Facts) -> Found:
+def _finished_pods(facts: Facts) -> CheckResult:
     finished = sum(pod.get("status", {}).get("phase") in ("Succeeded", "Failed") for pod in facts.of("Pod"))
     # A look every 20 s removes what is beyond; a tenth more is a collector that does not work.
     if finished > TERMINATED_THRESHOLD * 1.1:
@@ -25,7 +25,7 @@ def _finished_pods(facts: Facts) -> Found:
     return passed(f"{TERMINATED_THRESHOLD} finished pods are kept; there are {finished}")
 
 
-def _identities(facts: Facts) -> Found:
+def _identities(facts: Facts) -> CheckResult:
     if not facts.audit_users:
         return judge("the audit log, which shows it, is empty or disabled", "enable it: docs/security.md")
     own = [user for user in facts.audit_users if user.startswith("system:serviceaccount:kube-system:")]
@@ -36,7 +36,7 @@ def _identities(facts: Facts) -> Found:
     )
 
 
-def _root_ca(facts: Facts) -> Found:
+def _root_ca(facts: Facts) -> CheckResult:
     wanted = (facts.settings.layout.pki / "ca.crt").read_text().strip()
     published = {
         each["metadata"]["namespace"]: (each.get("data") or {}).get("ca.crt", "").strip()
@@ -49,7 +49,7 @@ def _root_ca(facts: Facts) -> Found:
     return passed("kube-root-ca.crt is in every namespace" if len(published) > 1 else "")
 
 
-def _serving_rotation(facts: Facts) -> Found:
+def _serving_rotation(facts: Facts) -> CheckResult:
     signed = [
         request
         for request in facts.of("CertificateSigningRequest")

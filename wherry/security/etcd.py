@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from wherry.security.facts import EtcdPort, Facts
-from wherry.security.rows import Check, Found, failed, judge, not_here, passed
+from wherry.security.rows import Check, CheckResult, failed, judge, not_here, passed
 
 _SQLITE = "the store is SQLite, a file of the API server's"
 _YOURS = "N/A with SQLite; with etcd, which its administrator configures, the ports are probed"
 
 
-def _ports(which: str, wrong: Callable[[EtcdPort], bool], what: str, fix: str) -> Callable[[Facts], Found]:
-    def look(facts: Facts) -> Found:
+def _ports(which: str, wrong: Callable[[EtcdPort], bool], what: str, fix: str) -> Callable[[Facts], CheckResult]:
+    def look(facts: Facts) -> CheckResult:
         if facts.settings.store == "sqlite":
             return not_here(_SQLITE)
         ports = facts.etcd.clients if which == "client" else facts.etcd.peers
@@ -25,7 +25,7 @@ def _ports(which: str, wrong: Callable[[EtcdPort], bool], what: str, fix: str) -
     return look
 
 
-def _own_authority(facts: Facts) -> Found:
+def _own_authority(facts: Facts) -> CheckResult:
     if facts.settings.store == "sqlite":
         return not_here(_SQLITE)
     if facts.etcd.own_authority:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
+from kube.json_object import Object
 from wherry.settings import Settings
-
-Object = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +24,7 @@ class Listening:
 
 @dataclass(frozen=True, slots=True)
 class Probed:
-    """Responses of ports: HTTP statuses, 0 where nothing did, and names of cipher suites, "" where none was taken."""
+    """Responses of ports: HTTP statuses, 0 if nothing did, and names of cipher suites, "" where none was taken."""
 
     api_anonymous: int = 0
     api_profiling: int = 0
@@ -63,7 +61,7 @@ class Facts:
 
     settings: Settings
     daemon_files: tuple[Path, ...] = ()
-    """What says how the daemons are started: systemd's units, or the supervisor's plan."""
+    """Files that define how the daemons are started: systemd's units, or the supervisor's plan."""
     owners: tuple[int, ...] = (0,)
     """User IDs that may own what Wherry writes: root, and the control plane's account where there is one."""
     listening: tuple[Listening, ...] = ()

@@ -1,4 +1,4 @@
-"""Modes and owners of files, as checks ask for them."""
+"""Modes and owners of files, as checks request them."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from wherry.security.facts import Facts
-from wherry.security.rows import Found, failed, listed, not_here, passed
+from wherry.security.rows import CheckResult, failed, listed, not_here, passed
 
 Files = Callable[[Facts], Iterable[Path]]
 
 
-def mode(files: Files, most: int, missing: str = "") -> Callable[[Facts], Found]:
-    """Return a look at modes: bits beyond `most` fail. `missing` says why no file may be there; empty: one must be."""
+def mode(files: Files, most: int, missing: str = "") -> Callable[[Facts], CheckResult]:
+    """Return a check of modes: bits beyond `most` fail. `missing` is the reason why there may be no file, if it may."""
 
-    def look(facts: Facts) -> Found:
+    def look(facts: Facts) -> CheckResult:
         found = _there(files(facts))
         if not found:
             return _absent(files(facts), missing)
@@ -31,10 +31,10 @@ def mode(files: Files, most: int, missing: str = "") -> Callable[[Facts], Found]
     return look
 
 
-def owner(files: Files, missing: str = "") -> Callable[[Facts], Found]:
+def owner(files: Files, missing: str = "") -> Callable[[Facts], CheckResult]:
     """Return a look at owners: root, or the control plane's account where systemd runs it as one."""
 
-    def look(facts: Facts) -> Found:
+    def look(facts: Facts) -> CheckResult:
         found = _there(files(facts))
         if not found:
             return _absent(files(facts), missing)
@@ -57,14 +57,14 @@ def _there(paths: Iterable[Path]) -> list[Path]:
     return [path for path in paths if path.exists()]
 
 
-def _absent(paths: Iterable[Path], missing: str) -> Found:
+def _absent(paths: Iterable[Path], missing: str) -> CheckResult:
     if missing:
         return not_here(missing)
     return failed(f"there is no {next(iter(paths), 'such file')}", "`wherry up` writes it")
 
 
 def _shut(path: Path, facts: Facts, most: int) -> bool:
-    """Tell whether a folder of the installation keeps out those whom the file's own bits would let in."""
+    """Return whether a folder of the installation keeps out those whom the file's own bits would let in."""
     top = facts.settings.layout.prefix
     above = [each for each in path.parents if each.is_relative_to(top) and each != top]
     return most & 0o077 == 0 and any(not stat.S_IMODE(each.stat().st_mode) & 0o077 for each in above)

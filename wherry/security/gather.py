@@ -20,19 +20,21 @@ from agent.configuration_files import load as load_kubelet
 from agent.kubelet_configuration import ConfigError, shown
 from control.admission.plugins import OFF_BY_DEFAULT, PLUGINS
 from control.auth import authorization_configuration
+from kube import tls_settings
 from kube.client import Client
 from kube.errors import StatusError
+from kube.json_object import Object
 from wherry import cluster, daemons, units
 from wherry.errors import WherryError
 from wherry.security import ports
-from wherry.security.facts import Etcd, Facts, Listening, Object, Probed
-from wherry.settings import Settings
+from wherry.security.facts import Etcd, Facts, Listening, Probed
+from wherry.settings import USER, Settings
 
 FLAGZ = "application/json;g=config.k8s.io;v=v1beta1;as=Flagz"
 METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 PAGE = 500
 AUDIT_BYTES = 4 << 20
-"""How much of the audit log's end is read."""
+"""Bytes of the audit log's end that are read."""
 _RBAC, _HOOKS = "/apis/rbac.authorization.k8s.io/v1", "/apis/admissionregistration.k8s.io/v1"
 KINDS: dict[str, tuple[str, str, str]] = {
     "BootstrapToken": ("/api/v1/namespaces/kube-system/secrets", "type=bootstrap.kubernetes.io/token", ""),
@@ -76,7 +78,9 @@ async def facts(settings: Settings) -> Facts:
         try:
             return await _ask(client, found)
         except StatusError as error:
-            raise WherryError(f"the API server cannot be asked: {error.message}; `wherry status` says more") from error
+            raise WherryError(
+                f"the API server cannot be queried: {error.message}; `wherry status` says more"
+            ) from error
 
 
 async def _ask(client: Client, found: Facts) -> Facts:
@@ -131,7 +135,7 @@ def _daemon_files(settings: Settings, running: Iterable[str]) -> tuple[Path, ...
 def _owners(settings: Settings) -> tuple[int, ...]:
     if units.uses_systemd(settings):
         try:
-            return 0, pwd.getpwnam(units.USER).pw_uid
+            return 0, pwd.getpwnam(USER).pw_uid
         except KeyError:
             pass
     return (0,)
@@ -193,10 +197,10 @@ async def _etcd(settings: Settings) -> Etcd:
 
 
 async def _peers(settings: Settings, servers: list[str]) -> list[str]:
-    """Return the addresses by which the members of etcd reach one another, as one of them tells."""
+    """Return the peer addresses of etcd's members, as reported by one of them."""
     context: ssl.SSLContext | bool = True
     if urlsplit(servers[0]).scheme == "https":
-        context = ssl.create_default_context(cafile=settings.etcd_cafile or None)
+        context = tls_settings.verifying(cafile=settings.etcd_cafile or None)
         if settings.etcd_certfile:
             context.load_cert_chain(settings.etcd_certfile, settings.etcd_keyfile)
     timeout = aiohttp.ClientTimeout(total=ports.SECONDS)

@@ -8,7 +8,7 @@ from pathlib import Path
 from kube import duration
 from wherry.security.facts import Facts
 from wherry.security.files import below, mode, owner
-from wherry.security.rows import Check, Found, failed, judge, not_here, passed
+from wherry.security.rows import Check, CheckResult, failed, judge, not_here, passed
 
 DROP_IN = "a file in `/etc/wherry/kubelet.conf.d` (docs/agent.md)"
 
@@ -34,7 +34,7 @@ def _configuration(facts: Facts) -> Iterable[Path]:
     return [layout.kubelet_configuration, *below(layout.kubelet_drop_ins, "*.conf")]
 
 
-def _anonymous(facts: Facts) -> Found:
+def _anonymous(facts: Facts) -> CheckResult:
     on = facts.kubelet.get("authentication", {}).get("anonymous", {}).get("enabled")
     if on or facts.probed.kubelet_anonymous != 401:
         got = facts.probed.kubelet_anonymous or "no answer"
@@ -42,17 +42,17 @@ def _anonymous(facts: Facts) -> Found:
     return passed("a request without credentials got 401")
 
 
-def _authorization(facts: Facts) -> Found:
+def _authorization(facts: Facts) -> CheckResult:
     found = facts.kubelet.get("authorization", {}).get("mode", "")
     return passed(found) if found == "Webhook" else failed(f"it is {found}", f"mode: Webhook in {DROP_IN}")
 
 
-def _client_ca(facts: Facts) -> Found:
+def _client_ca(facts: Facts) -> CheckResult:
     file = next(iter(_authority(facts)))
     return passed(str(file)) if file.exists() else failed("no file is named", f"clientCAFile in {DROP_IN}")
 
 
-def _read_only(facts: Facts) -> Found:
+def _read_only(facts: Facts) -> CheckResult:
     known = (facts.kubelet.get("port"),)
     more = [each for each in facts.sockets("agent") if each.port not in known and not each.on_loopback]
     if more:
@@ -60,14 +60,14 @@ def _read_only(facts: Facts) -> Found:
     return passed("none; health is served on loopback")
 
 
-def _idle(facts: Facts) -> Found:
+def _idle(facts: Facts) -> CheckResult:
     found = facts.kubelet.get("streamingConnectionIdleTimeout", "4h")
     if duration.parse(found):
         return passed(found)
     return failed("0: connections never time out", f"streamingConnectionIdleTimeout: 4h in {DROP_IN}")
 
 
-def _host_name(facts: Facts) -> Found:
+def _host_name(facts: Facts) -> CheckResult:
     if facts.settings.node_name == facts.host_name:
         return passed(facts.host_name)
     return judge(
@@ -76,7 +76,7 @@ def _host_name(facts: Facts) -> Found:
     )
 
 
-def _certificate(facts: Facts) -> Found:
+def _certificate(facts: Facts) -> CheckResult:
     files = [facts.kubelet.get("tlsCertFile", ""), facts.kubelet.get("tlsPrivateKeyFile", "")]
     if all(files) and all(Path(file).exists() for file in files):
         return passed(", ".join(files))
@@ -85,13 +85,13 @@ def _certificate(facts: Facts) -> Found:
     return failed("self-signed", f"serverTLSBootstrap: true in {DROP_IN}")
 
 
-def _rotates(facts: Facts) -> Found:
+def _rotates(facts: Facts) -> CheckResult:
     if facts.kubelet.get("rotateCertificates"):
         return passed()
     return failed("disabled", f"rotateCertificates: true in {DROP_IN}")
 
 
-def _serving_rotates(facts: Facts) -> Found:
+def _serving_rotates(facts: Facts) -> CheckResult:
     if facts.kubelet.get("serverTLSBootstrap"):
         return passed("renewed through the cluster")
     if not facts.settings.is_worker and facts.kubelet.get("tlsCertFile"):
@@ -99,26 +99,26 @@ def _serving_rotates(facts: Facts) -> Found:
     return failed("it is not renewed", f"serverTLSBootstrap: true in {DROP_IN}")
 
 
-def _ciphers(facts: Facts) -> Found:
+def _ciphers(facts: Facts) -> CheckResult:
     if suite := facts.probed.kubelet_weak_suite:
         return failed(f"it accepted {suite}", f"remove tlsCipherSuites from {DROP_IN}")
     return passed("weak suites were rejected")
 
 
-def _processes(facts: Facts) -> Found:
+def _processes(facts: Facts) -> CheckResult:
     found = facts.kubelet.get("podPidsLimit", -1)
     if found > 0:
         return passed(str(found))
     return judge("a pod can start as many processes as the machine allows", f"podPidsLimit: 4096 in {DROP_IN}")
 
 
-def _seccomp(facts: Facts) -> Found:
+def _seccomp(facts: Facts) -> CheckResult:
     if facts.kubelet.get("seccompDefault"):
         return passed("RuntimeDefault where a pod names none")
     return failed("disabled", f"seccompDefault: true in {DROP_IN}")
 
 
-def _metrics(facts: Facts) -> Found:
+def _metrics(facts: Facts) -> CheckResult:
     port = facts.settings.proxy_metrics_port
     if not facts.settings.own_proxy:
         return judge("the proxy is not Wherry's", "metricsBindAddress: 127.0.0.1 in its configuration")
@@ -128,7 +128,7 @@ def _metrics(facts: Facts) -> Found:
     return passed(f"127.0.0.1:{port}")
 
 
-def _elsewhere(why: str) -> Callable[[Facts], Found]:
+def _elsewhere(why: str) -> Callable[[Facts], CheckResult]:
     return lambda facts: not_here(why)
 
 
@@ -136,7 +136,7 @@ _CHAINS = "the proxy manages its own chains"
 _EVENTS = "events are aggregated and counted; there is no rate limit that drops them"
 
 
-def _row(number: str, title: str, look: Callable[[Facts], Found], state: str = "passes") -> Check:
+def _row(number: str, title: str, look: Callable[[Facts], CheckResult], state: str = "passes") -> Check:
     return Check(number, title, look, state, for_worker=True)
 
 

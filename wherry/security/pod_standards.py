@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from wherry.security.facts import Facts, Object
+from kube.json_object import Object
+from wherry.security.facts import Facts
 from wherry.security.rbac import namespace
-from wherry.security.rows import Check, Found, judge, listed, not_here, passed
+from wherry.security.rows import Check, CheckResult, judge, listed, not_here, passed
 
 SYSTEM = ("kube-system", "kube-public", "kube-node-lease")
 ENFORCE = "pod-security.kubernetes.io/enforce"
@@ -31,7 +32,7 @@ def _context(container: Object) -> Object:
     return container.get("securityContext") or {}
 
 
-def _controlled(facts: Facts) -> Found:
+def _controlled(facts: Facts) -> CheckResult:
     hooks = facts.of("ValidatingWebhookConfiguration") + facts.of("ValidatingAdmissionPolicyBinding")
     if hooks:
         return passed(f"{len(hooks)} webhooks or policies beside Pod Security")
@@ -45,8 +46,8 @@ def _controlled(facts: Facts) -> Found:
     return judge(f"no Pod Security level: {listed(free)}", _LABEL)
 
 
-def _without(what: str, holds: Callable[[Object], bool]) -> Callable[[Facts], Found]:
-    def look(facts: Facts) -> Found:
+def _without(what: str, holds: Callable[[Object], bool]) -> Callable[[Facts], CheckResult]:
+    def look(facts: Facts) -> CheckResult:
         found = [f"{namespace(pod)}/{pod['metadata']['name']}" for pod in own_pods(facts) if holds(pod)]
         return judge(f"{what}: {listed(found)}", _LABEL) if found else passed("no pod does")
 

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from wherry.security.facts import Facts, Object
+from kube.json_object import Object
+from wherry.security.facts import Facts
 from wherry.security.pod_standards import containers, own_namespaces, own_pods
 from wherry.security.rbac import namespace
-from wherry.security.rows import Check, Found, failed, judge, listed, passed
+from wherry.security.rows import Check, CheckResult, failed, judge, listed, passed
 
 _YOURS = "depends on you"
 
 
-def _enforced(facts: Facts) -> Found:
+def _enforced(facts: Facts) -> CheckResult:
     daemon = "netproxy" if facts.settings.own_proxy else "dns"
     if not facts.sockets(daemon):
         return failed(f"wherry-{daemon}, which enforces them, is not running", "`wherry up`")
     return passed(f"wherry-{daemon} enforces them on every node")
 
 
-def _isolated(facts: Facts) -> Found:
+def _isolated(facts: Facts) -> CheckResult:
     have = {namespace(each) for each in facts.of("NetworkPolicy")}
     free = [name for each in own_namespaces(facts) if (name := each["metadata"]["name"]) not in have]
     if free:
@@ -29,7 +30,7 @@ def _named(pod: Object) -> str:
     return f"{namespace(pod)}/{pod['metadata']['name']}"
 
 
-def _secrets_as_files(facts: Facts) -> Found:
+def _secrets_as_files(facts: Facts) -> CheckResult:
     def shown(pod: Object) -> bool:
         for container in containers(pod):
             if any(source.get("secretRef") for source in container.get("envFrom") or []):
@@ -46,7 +47,7 @@ def _secrets_as_files(facts: Facts) -> Found:
     )
 
 
-def _external(facts: Facts) -> Found:
+def _external(facts: Facts) -> CheckResult:
     drivers = [each["metadata"]["name"] for each in facts.of("CSIDriver")]
     stores = [name for name in drivers if "secrets-store" in name]
     if stores:
@@ -54,20 +55,20 @@ def _external(facts: Facts) -> Found:
     return judge("secrets are stored in the cluster", "a KMS plugin (docs/security.md) or a secrets-store CSI driver")
 
 
-def _provenance(facts: Facts) -> Found:
+def _provenance(facts: Facts) -> CheckResult:
     if "ImagePolicyWebhook" in facts.plugins:
         return passed("ImagePolicyWebhook is on")
     return judge("images are not verified before they run", "ImagePolicyWebhook: docs/security.md")
 
 
-def _boundaries(facts: Facts) -> Found:
+def _boundaries(facts: Facts) -> CheckResult:
     names = [each["metadata"]["name"] for each in own_namespaces(facts) if each["metadata"]["name"] != "default"]
     if names:
         return passed(f"{len(names)} namespaces besides default")
     return judge("there is only the default namespace", "`kubectl create namespace NAME`")
 
 
-def _seccomp(facts: Facts) -> Found:
+def _seccomp(facts: Facts) -> CheckResult:
     def unconfined(pod: Object) -> bool:
         contexts = [pod["spec"].get("securityContext") or {}]
         contexts += [container.get("securityContext") or {} for container in containers(pod)]
@@ -79,7 +80,7 @@ def _seccomp(facts: Facts) -> Found:
     return passed("RuntimeDefault where a pod names none")
 
 
-def _contexts(facts: Facts) -> Found:
+def _contexts(facts: Facts) -> CheckResult:
     found = [
         _named(pod)
         for pod in own_pods(facts)
@@ -88,7 +89,7 @@ def _contexts(facts: Facts) -> Found:
     return judge(f"without: {listed(found)}", "a securityContext in them") if found else passed("every pod has one")
 
 
-def _default_namespace(facts: Facts) -> Found:
+def _default_namespace(facts: Facts) -> CheckResult:
     found = [f"pod {pod['metadata']['name']}" for pod in facts.of("Pod") if namespace(pod) == "default"]
     found += [
         f"service {each['metadata']['name']}"

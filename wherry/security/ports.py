@@ -1,10 +1,11 @@
-"""Ports from outside: what they answer to somebody without credentials, and which old cipher suites they take."""
+"""Probes of ports: responses to a client without credentials, and accepted weak cipher suites."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import ipaddress
+import itertools
 import ssl
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ from urllib.parse import urlsplit
 
 from cryptography import x509
 
-from kube import tls_settings
+from kube import peer_certificates, tls_settings
 from wherry.security.facts import EtcdPort, Listening
 
 SECONDS = 5.0
@@ -21,14 +22,15 @@ _WEAK = "ALL:COMPLEMENTOFALL:!" + ":!".join(tls_settings.STRONG.values()) + ":@S
 
 
 def anybody() -> ssl.SSLContext:
-    """Return settings of a client that shows nothing and, since it says nothing secret either, verifies nothing."""
+    """Return TLS settings of a client without credentials; it sends no secrets, so it does not verify the server."""
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    peer_certificates.limit_servers(context)
     return context
 
 
 async def status(host: str, port: int, path: str, context: ssl.SSLContext | None, headers: str = "") -> int:
-    """Return the HTTP status of a GET, 0 where nobody answers."""
+    """Return the HTTP status of a GET, 0 without a response."""
     with contextlib.suppress(OSError, ValueError, IndexError, asyncio.IncompleteReadError):
         async with asyncio.timeout(SECONDS):
             reader, writer = await asyncio.open_connection(host, port, ssl=context)
@@ -59,7 +61,7 @@ async def weak_suite(host: str, port: int) -> str:
 
 
 async def etcd_port(url: str, authority: str) -> EtcdPort:
-    """Look at one of etcd's ports as somebody without a certificate."""
+    """Probe one of etcd's ports without a client certificate."""
     parts = urlsplit(url)
     if parts.scheme != "https":
         return EtcdPort(url, encrypted=False, open_to_all=True)
@@ -76,7 +78,7 @@ async def etcd_port(url: str, authority: str) -> EtcdPort:
     trusted = False
     with contextlib.suppress(OSError):
         async with asyncio.timeout(SECONDS):
-            context = ssl.create_default_context(cafile=authority or None)
+            context = tls_settings.verifying(cafile=authority or None)
             _, writer = await asyncio.open_connection(host, port, ssl=context)
             writer.close()
             trusted = True
@@ -92,8 +94,8 @@ def listening(daemon: str, pid: int) -> list[Listening]:
                 inodes.add(str(handle.readlink()))
     found = []
     for table in ("tcp", "tcp6"):
-        with contextlib.suppress(OSError):
-            for line in Path(f"/proc/{pid}/net/{table}").read_text().splitlines()[1:]:
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/net/{table}") as lines:
+            for line in itertools.islice(lines, 1, None):
                 fields = line.split()
                 if fields[3] == _LISTEN and f"socket:[{fields[9]}]" in inodes:
                     address, _, port = fields[1].rpartition(":")

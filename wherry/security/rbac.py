@@ -1,7 +1,7 @@
 """Section 5.1: RBAC permissions, computed from the roles and bindings.
 
-Subjects of the system's own (users and groups `system:...`, accounts of kube-system) are what upstream's default roles are
-for; groups of everybody are not, and nor is system:masters as a subject of further bindings.
+Subjects of the system (users and groups `system:...`, accounts of kube-system) are exempt, because upstream's default roles are
+for them. Groups of all users are not exempt, nor is system:masters in further bindings.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from control.auth.rule_set import RuleSet
-from wherry.security.facts import Facts, Object
-from wherry.security.rows import Check, Found, judge, listed, passed
+from kube.json_object import Object
+from wherry.security.facts import Facts
+from wherry.security.rows import Check, CheckResult, judge, listed, passed
 
 EVERYBODY = ("system:authenticated", "system:unauthenticated", "system:serviceaccounts", "system:masters")
 DEFAULT = "kubernetes.io/bootstrapping"
@@ -54,8 +55,8 @@ def who_may(facts: Facts, wanted: tuple[Wanted, ...]) -> list[str]:
     return found
 
 
-def _few(what: str, *wanted: Wanted) -> Callable[[Facts], Found]:
-    def look(facts: Facts) -> Found:
+def _few(what: str, *wanted: Wanted) -> Callable[[Facts], CheckResult]:
+    def look(facts: Facts) -> CheckResult:
         if found := who_may(facts, wanted):
             return judge(f"{listed(found)} may {what}", "take the right from those who need it not")
         return passed(f"nobody but the system may {what}")
@@ -63,7 +64,7 @@ def _few(what: str, *wanted: Wanted) -> Callable[[Facts], Found]:
     return look
 
 
-def _cluster_admin(facts: Facts) -> Found:
+def _cluster_admin(facts: Facts) -> CheckResult:
     found = []
     for binding, _, role, _ in bindings(facts):
         if role == "cluster-admin":
@@ -74,7 +75,7 @@ def _cluster_admin(facts: Facts) -> Found:
     return passed("only system:masters has it")
 
 
-def _wildcards(facts: Facts) -> Found:
+def _wildcards(facts: Facts) -> CheckResult:
     wide = [
         role["metadata"]["name"]
         for role in [*facts.of("ClusterRole"), *facts.of("Role")]
@@ -86,7 +87,7 @@ def _wildcards(facts: Facts) -> Found:
     return passed("no role but upstream's default ones has *")
 
 
-def _default_accounts(facts: Facts) -> Found:
+def _default_accounts(facts: Facts) -> CheckResult:
     bound = [
         each
         for binding, *_ in bindings(facts)
@@ -113,7 +114,7 @@ def _default_accounts(facts: Facts) -> Found:
     return passed("no pod has the token of a default account")
 
 
-def _tokens(facts: Facts) -> Found:
+def _tokens(facts: Facts) -> CheckResult:
     """Find pods with the token of an account that no binding names: whatever it is for, it gives no right."""
     bound = {each for binding, *_ in bindings(facts) for each in subjects(binding)}
     idle = [
@@ -140,7 +141,7 @@ def _has_token(pod: Object) -> bool:
     return any("serviceAccountToken" in source for source in sources)
 
 
-def _masters(facts: Facts) -> Found:
+def _masters(facts: Facts) -> CheckResult:
     more = [
         binding["metadata"]["name"]
         for binding, _, role, _ in bindings(facts)

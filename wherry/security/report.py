@@ -8,13 +8,13 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from wherry.security.rows import Check, Found
+from wherry.security.rows import Check, CheckResult
 
 WIDTH = 80
 _INDENT = " " * 13
 _KEPT = "\u00a0"
 """Stands for a space that no line ends at, while text is wrapped."""
-Results = Sequence[tuple[Check, Found]]
+Results = Sequence[tuple[Check, CheckResult]]
 
 
 def lines(results: Results) -> Iterator[tuple[str, str]]:

@@ -12,7 +12,7 @@ Verdict = Literal["PASS", "FAIL", "WARN", "N/A"]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class CheckResult:
     """The result of one check. WARN needs human judgement; `fix` is one line with commands in backquotes."""
 
     verdict: Verdict
@@ -26,28 +26,28 @@ class Check:
 
     id: str
     title: str
-    look: Callable[[Facts], Found]
+    look: Callable[[Facts], CheckResult]
     state: str = "passes"
     """Result of an installation without custom settings; if it differs from the benchmark, the reason."""
     for_worker: bool = False
     """Also checked on machines without a control plane."""
 
 
-def passed(reason: str = "") -> Found:
-    return Found("PASS", reason)
+def passed(reason: str = "") -> CheckResult:
+    return CheckResult("PASS", reason)
 
 
-def failed(reason: str, fix: str) -> Found:
-    return Found("FAIL", reason, fix)
+def failed(reason: str, fix: str) -> CheckResult:
+    return CheckResult("FAIL", reason, fix)
 
 
-def judge(reason: str, fix: str) -> Found:
+def judge(reason: str, fix: str) -> CheckResult:
     """Return WARN: the result needs human judgement."""
-    return Found("WARN", reason, fix)
+    return CheckResult("WARN", reason, fix)
 
 
-def not_here(reason: str) -> Found:
-    return Found("N/A", reason)
+def not_here(reason: str) -> CheckResult:
+    return CheckResult("N/A", reason)
 
 
 def listed(names: Iterable[str], most: int = 3) -> str:

@@ -18,7 +18,7 @@ from wherry.security import (
     rbac,
 )
 from wherry.security.facts import Facts
-from wherry.security.rows import Check, Found, failed, not_here
+from wherry.security.rows import Check, CheckResult, failed, not_here
 
 CHECKS: tuple[Check, ...] = (
     *control_plane_files.CHECKS,
@@ -33,7 +33,7 @@ CHECKS: tuple[Check, ...] = (
 )
 
 
-def results(facts: Facts) -> Iterator[tuple[Check, Found]]:
+def results(facts: Facts) -> Iterator[tuple[Check, CheckResult]]:
     """Run all checks. On a worker only its own files and its kubelet are checked; it may not read the rest."""
     for check in CHECKS:
         if facts.settings.is_worker and not check.for_worker:

@@ -1,7 +1,8 @@
-"""The CredentialProviderConfig file (kubelet.config.k8s.io): the credential plugins and the images that each is for.
+"""The CredentialProviderConfig file (kubelet.config.k8s.io): credential plugins and their images.
 
-Decoded strictly and checked at start, as upstream does: a misconfigured plugin would otherwise show much later, as an image
-that cannot be pulled. --image-credential-provider-config may name a directory, whose files are read in their names' order.
+It is decoded strictly and checked at the start, as upstream: a misconfigured plugin would otherwise be noticed much later, by
+an image that cannot be pulled. --image-credential-provider-config may name a directory, whose files are read in the order of
+their names.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class EnvVar(_Base):
 
 
 class TokenAttributes(_Base):
-    """The pod's service account takes part: the plugin is given a token of it."""
+    """Settings of the token of the pod's service account that the plugin receives."""
 
     service_account_token_audience: str
     require_service_account: bool

@@ -8,7 +8,7 @@ from agent.config import AgentConfig
 from agent.images.credentials import configuration
 from agent.images.credentials.keyring import Keyring
 from agent.images.credentials.plugin import Plugin
-from agent.images.records import ImageRecords
+from agent.images.image_access import ImageAccess
 from agent.kubelet_configuration import ConfigError
 from agent.volumes.tokens import TokenCache
 from cri.client import Client as RuntimeClient
@@ -36,8 +36,8 @@ def keyring(config: AgentConfig, client: Client, clock: Clock) -> Keyring:
     return Keyring(config.root_dir, plugins, tokens.forget)
 
 
-async def load_finished_pulls(records: ImageRecords, runtime: RuntimeClient) -> None:
+async def load_finished_pulls(access: ImageAccess, runtime: RuntimeClient) -> None:
     """Complete the records of the last agent's finished pulls. Raise CRIError."""
     images = await runtime.images.list_images()
     names = [(image.id, [*image.repo_tags, *image.repo_digests]) for image in images]
-    await asyncio.to_thread(records.load_finished_pulls, names)
+    await asyncio.to_thread(access.load_finished_pulls, names)

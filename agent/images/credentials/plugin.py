@@ -85,7 +85,7 @@ class Plugin:
             return []
 
     async def _account(self, pod: core_v1.Pod) -> _Account | None:
-        """Return the pod's account with a token; None where it has none or lacks an annotation. Raise StatusError."""
+        """Return the pod's account with a token; None if it has none or lacks an annotation. Raise StatusError."""
         wanted, name = self.provider.token_attributes, pod.spec.service_account_name
         if wanted is None or not name:
             return None

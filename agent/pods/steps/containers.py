@@ -14,18 +14,18 @@ from agent.lifecycle import Kill, Kind, Start, container_hash, find_container, g
 from agent.pods import setup as pod_setup
 from agent.pods.context import PodContext
 from agent.pods.steps.probes import probe_containers
-from agent.pods.steps.records import reload_container, remove_container
+from agent.pods.steps.record_updates import reload_container, remove_container
 from agent.pods.steps.resize import record_actuated
 from agent.pods.steps.sandbox import sandbox_died
 from agent.pods.steps.termination import stop_container
 from agent.podspec.environment import ContainerConfigError
 from agent.podspec.security import AnyContainer
 from agent.podspec.userns import UserNamespaceError
-from agent.records import ContainerRecord, State
+from agent.runtime_records import ContainerRecord, SandboxRecord, State
 from agent.status.container import Waiting
 from agent.volumes.image import pulled
 from cri.errors import CRIError
-from cri.messages import PodSandboxConfig
+from cri.messages import ContainerConfig, PodSandboxConfig
 from kube.api import core_v1
 from kube.events import NORMAL, WARNING
 
@@ -36,43 +36,22 @@ _TYPES = {Kind.INIT: "init_container", Kind.MAIN: "container", Kind.EPHEMERAL: "
 
 
 async def start_container(ctx: PodContext, start: Start) -> bool:
-    """Start one container; True where it runs, otherwise its waiting reason says why not."""
+    """Start one container; True if it runs, otherwise its waiting reason is set."""
     state, deps = ctx.state, ctx.deps
-    found = find_container(state.resize.allocated, start.name)
-    sandbox = state.runtime.sandbox
+    pod, sandbox = state.resize.allocated, state.runtime.sandbox
+    found = find_container(pod, start.name)
     if found is None or sandbox is None:
         return False
     container, kind = found
-    pod = state.resize.allocated
     state.crash_loop.count(state.pod, start.name, state.runtime.latest(start.name))
     deps.metrics.started_containers.inc(_TYPES[kind])
     try:
-        await pod_setup.load_ids(deps, pod)
-        config = _sandbox_config(ctx)
-        if start.restart_count:  # for another size of the pod, maybe: what is above a container must not be smaller
-            await pod_setup.make_folders(deps, pod)
-        secrets = await pod_setup.pull_secrets(deps, pod)
-        path = pod_setup.field_path(kind, start.name)
-        image = await deps.images.ensure(pod, container, path, secrets, config)
-        mounted = await pulled(
-            deps.images, deps.node.runtime, pod, container, state.volumes.mounted or {}, path, secrets, config
-        )
-        made = await pod_setup.make_container_config(
-            deps,
-            pod,
-            container,
-            start,
-            image=image,
-            pod_ips=deps.node.host_ips if pod.spec.host_network else sandbox.ips,
-            mounted=mounted,
-            static=state.static,
-            target_id=_target(ctx, container),
-        )
+        made, config = await _make_config(ctx, start, container, kind, sandbox)
     except ImageError as error:
         ctx.reporter.event(WARNING, "Failed", f"Error: {error.reason}", start.name)
         deps.metrics.started_container_errors.inc(_TYPES[kind], error.reason)
         state.waiting[start.name] = Waiting(error.reason, error.message)
-        state.back_off.retry_at[start.name] = error.retry_at
+        state.step_back_off.retry_at[start.name] = error.retry_at
         return False
     except (ContainerConfigError, UserNamespaceError, OSError) as error:
         return _failed(ctx, start.name, "CreateContainerConfigError", str(error))
@@ -83,17 +62,7 @@ async def start_container(ctx: PodContext, start: Start) -> bool:
             return True
         return _failed(ctx, start.name, "CreateContainerError", error.message)
     # Recorded before it starts, so that the event of a quick exit finds it.
-    state.runtime = state.runtime.with_container(
-        ContainerRecord(
-            id=container_id,
-            name=start.name,
-            state=State.CREATED,
-            restart_count=start.restart_count,
-            sandbox_id=sandbox.id,
-            hash=container_hash(container),
-            created_at=deps.now(),
-        )
-    )
+    _record(ctx, start, container, container_id, sandbox.id)
     ctx.reporter.event(NORMAL, "Created", "Container created", start.name)
     try:
         await deps.runtime.start(container_id)
@@ -108,7 +77,7 @@ async def start_container(ctx: PodContext, start: Start) -> bool:
     await reload_container(ctx, container_id)
     state.waiting.pop(start.name, None)
     await record_actuated(ctx, container, container_id)
-    state.back_off.succeeded(start.name)
+    state.step_back_off.succeeded(start.name)
     if container.lifecycle is not None and container.lifecycle.post_start is not None:
         # The container is not reported as running, nor probed, before its hook has ended.
         with ctx.reporter.paused():
@@ -119,6 +88,53 @@ async def start_container(ctx: PodContext, start: Start) -> bool:
     return True
 
 
+async def _make_config(
+    ctx: PodContext, start: Start, container: AnyContainer, kind: Kind, sandbox: SandboxRecord
+) -> tuple[ContainerConfig, PodSandboxConfig]:
+    """Pull the image, and return the configurations of the container and its sandbox.
+
+    Raise ImageError, ContainerConfigError, UserNamespaceError, OSError.
+    """
+    state, deps = ctx.state, ctx.deps
+    pod = state.resize.allocated
+    await pod_setup.load_ids(deps, pod)
+    config = _sandbox_config(ctx)
+    if start.restart_count:  # for another size of the pod, maybe: what is above a container must not be smaller
+        await pod_setup.make_folders(deps, pod)
+    secrets = await pod_setup.pull_secrets(deps, pod)
+    path = pod_setup.field_path(kind, start.name)
+    image = await deps.images.ensure(pod, container, path, secrets, config)
+    mounted = await pulled(
+        deps.images, deps.node.runtime, pod, container, state.volumes.mounted or {}, path, secrets, config
+    )
+    made = await pod_setup.make_container_config(
+        deps,
+        pod,
+        container,
+        start,
+        image=image,
+        pod_ips=deps.node.host_ips if pod.spec.host_network else sandbox.ips,
+        mounted=mounted,
+        static=state.static,
+        target_id=_target(ctx, container),
+    )
+    return made, config
+
+
+def _record(ctx: PodContext, start: Start, container: AnyContainer, container_id: str, sandbox_id: str) -> None:
+    ctx.state.runtime = ctx.state.runtime.with_container(
+        ContainerRecord(
+            id=container_id,
+            name=start.name,
+            state=State.CREATED,
+            restart_count=start.restart_count,
+            sandbox_id=sandbox_id,
+            hash=container_hash(container),
+            created_at=ctx.deps.now(),
+        )
+    )
+
+
 def _failed(ctx: PodContext, name: str, reason: str, message: str) -> bool:
     state = ctx.state
     found = find_container(state.pod, name)
@@ -126,7 +142,7 @@ def _failed(ctx: PodContext, name: str, reason: str, message: str) -> bool:
         ctx.deps.metrics.started_container_errors.inc(_TYPES[found[1]], reason)
     ctx.reporter.event(WARNING, "Failed", f"Error: {message}", name)
     state.waiting[name] = Waiting(reason, message)
-    state.back_off.failed(name)
+    state.step_back_off.failed(name)
     return False
 
 
@@ -135,7 +151,7 @@ def _sandbox_config(ctx: PodContext) -> PodSandboxConfig:
     state, sandbox = ctx.state, ctx.state.runtime.sandbox
     attempt = sandbox.attempt if sandbox else 0
     if state.sandbox_config is None or state.sandbox_config[0] != attempt:
-        state.sandbox_config = (attempt, pod_setup.make_sandbox_config(ctx.deps, state.pod, attempt))
+        state.sandbox_config = (attempt, pod_setup.make_sandbox_config(ctx.deps, state.resize.allocated, attempt))
     return state.sandbox_config[1]
 
 

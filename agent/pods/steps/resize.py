@@ -1,87 +1,197 @@
-"""Resizes running containers in place, and records the actuated resources of each (KEP-1287).
+"""Resizes a pod and its running containers in place, and records the actuated sizes (KEP-1287, KEP-5419).
 
-They are recorded in a file (resource_state.py), because older runtimes do not report them and the next agent must know what
-still differs from the spec.
+A parent cgroup must not be smaller than its children: the pod's cgroup first gets the larger of its current and its new limits,
+then come the containers, then the pod gets its new limits. The sizes are recorded in a file (resource_state.py) after the last
+step: an agent that ends in between finds a difference and repeats all steps. Older runtimes do not report sizes.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 
 from agent.lifecycle import Resize, find_container, resize
+from agent.lifecycle.resize import Actuated, inherited
 from agent.pods import setup as pod_setup
+from agent.pods.allocation import Size
 from agent.pods.context import PodContext
+from agent.pods.state import RESIZE
+from agent.podspec.sandbox import pod_resources
 from agent.podspec.security import AnyContainer
-from cri.errors import CRIError
+from cri.errors import CRIError, UnimplementedError
+from cri.messages import LinuxContainerResources
 from kube.api import core_v1
 
 log = logging.getLogger(__name__)
 
 CHECKPOINT = "resources.json"
 """The file in the pod's directory in which earlier agents recorded them."""
+_UNIMPLEMENTED = "not implemented"
+"""Containerd 2.2 answers UpdatePodSandboxResources with it, and the code UNKNOWN."""
 
 
-async def actuate(ctx: PodContext, change: Resize) -> bool:
-    """Resize a running container to its spec; True where it has that size now."""
-    state, deps = ctx.state, ctx.deps
-    found = find_container(state.pod, change.name)
-    if found is None or state.back_off.waits(f"/resize/{change.name}"):
+async def actuate(ctx: PodContext, changes: Sequence[Resize]) -> bool:
+    """Resize running containers and the pod's cgroup to the allocated size; True if they have it now."""
+    state = ctx.state
+    actuated = state.resize.actuated
+    if actuated is None or not (changes or _pod_waits(ctx, actuated)) or state.step_back_off.waits(RESIZE):
         return False
-    pod, container = state.pod, found[0]
     try:
-        await _check_use(ctx, container, change.id)
-        # A parent must not be smaller than its child: the pod's cgroup first to grow, and last to shrink.
-        await pod_setup.make_folders(deps, pod)
-        resources = pod_setup.make_resources(deps, pod, container, static=state.static)
-        await deps.runtime.client.runtime.update_container_resources(change.id, resources)
-        await pod_setup.make_folders(deps, pod)
+        await _check_use(ctx, changes, actuated)
+        await _grow_pod(ctx)
+        for change in changes:
+            await _resize_container(ctx, change)
+        await _settle_pod(ctx)
     except (CRIError, OSError, resize.ResizeError) as error:
-        state.resize.error = str(error)
-        log.warning("pod %s: resizing %s: %s", state.uid, change.name, error)
-        state.back_off.failed(f"/resize/{change.name}")
+        _failed(ctx, str(error))
         return False
     state.resize.error = ""
-    state.back_off.retry_at.pop(f"/resize/{change.name}", None)
-    await record_actuated(ctx, container, change.id)
+    state.step_back_off.succeeded(RESIZE)
+    await _save(ctx)
     return True
 
 
-async def _check_use(ctx: PodContext, container: AnyContainer, container_id: str) -> None:
-    """Raise ResizeError where a container uses more memory than it is to have: the kernel would kill it."""
-    actuated = (ctx.state.resize.actuated or {}).get(container_id)
-    if isinstance(container, core_v1.Container) and resize.shrinks_memory(container, actuated):
-        memory = (await ctx.deps.runtime.client.runtime.container_stats(container_id)).memory
-        resize.check_use(container, actuated, memory.usage_bytes.value or memory.working_set_bytes.value)
+def _pod_waits(ctx: PodContext, actuated: Actuated) -> bool:
+    """Return whether the pod's own cgroup or its record is not that of its allocated size."""
+    state = ctx.state
+    differs = resize.pod_differs(state.resize.allocated, state.runtime, actuated.together)
+    return differs or state.resize.pod_unsettled
 
 
-async def record_actuated(ctx: PodContext, container: AnyContainer, container_id: str) -> None:
-    """Record a container's actuated resources for the next agent; most have none and need no record."""
+def _failed(ctx: PodContext, error: str) -> None:
+    state = ctx.state
+    log.warning("pod %s: resize: %s", state.uid, error)
+    state.resize.error = error
+    state.step_back_off.failed(RESIZE)
+    ctx.reporter.resize_events.failed(state.resize.allocated, error)
+
+
+async def _check_use(ctx: PodContext, changes: Sequence[Resize], actuated: Actuated) -> None:
+    """Raise ResizeError for a memory limit that is not above what is used, before anything is changed."""
+    deps, pod = ctx.deps, ctx.state.resize.allocated
+    limits: dict[str, tuple[int, int]] = {}
+    if deps.config.cgroups_per_qos:
+        wanted, path = pod_setup.pod_limits(deps, pod).memory, deps.cgroups.pod_path(pod)
+        current = (await asyncio.to_thread(deps.cgroups.fs.read, path)).memory
+        if wanted and (not current or wanted < current):
+            limits["pod"] = wanted, await asyncio.to_thread(deps.cgroups.fs.memory_used, path)
+    for change in changes:
+        found = find_container(pod, change.name)
+        size = inherited(found[0].resources if found else None, pod.spec.resources)
+        if resize.shrinks_memory(size, actuated.containers.get(change.id)):
+            memory = (await deps.runtime.client.runtime.container_stats(change.id)).memory
+            used = memory.usage_bytes.value or memory.working_set_bytes.value
+            limits[f'container "{change.name}"'] = resize.memory_limit(size), used
+    resize.check_use(limits)
+
+
+async def _grow_pod(ctx: PodContext) -> None:
+    """Give the pod's cgroup room for its allocated size, without taking any. Raise CRIError, OSError."""
+    deps, pod = ctx.deps, ctx.state.resize.allocated
+    ctx.state.resize.pod_unsettled = True
+    if deps.config.cgroups_per_qos:
+        await _notify_runtime(ctx)
+        wanted, path = pod_setup.pod_limits(deps, pod), deps.cgroups.pod_path(pod)
+        current = await asyncio.to_thread(deps.cgroups.fs.read, path)
+        await deps.cgroups.apply(path, wanted.covering(current), strict=True)
+
+
+async def _notify_runtime(ctx: PodContext) -> None:
+    """Tell the runtime the pod's new resources before its cgroup changes: a plugin of it may refuse them. Raise CRIError."""
+    deps, state = ctx.deps, ctx.state
+    config, pod = deps.config, state.resize.allocated
+    if state.runtime.sandbox is None:
+        return
+    resources = pod_resources(pod, cfs_quota=config.cpu_cfs_quota, period_us=int(config.cpu_cfs_period * 1e6))
+    try:
+        await deps.runtime.client.runtime.update_pod_sandbox_resources(
+            state.runtime.sandbox.id, overhead=LinuxContainerResources(), resources=resources
+        )
+    except CRIError as error:
+        if not isinstance(error, UnimplementedError) and _UNIMPLEMENTED not in error.message:
+            raise
+
+
+async def _resize_container(ctx: PodContext, change: Resize) -> None:
+    state, deps = ctx.state, ctx.deps
+    pod = state.resize.allocated
+    found = find_container(pod, change.name)
+    if found is not None:
+        resources = pod_setup.make_resources(deps, pod, found[0], static=state.static)
+        await deps.runtime.client.runtime.update_container_resources(change.id, resources)
+        _set_actuated(ctx, found[0], change.id)
+
+
+async def _settle_pod(ctx: PodContext) -> None:
+    """Give the pod's cgroup the limits of its allocated size; its containers have theirs. Raise OSError."""
+    deps, size, pod = ctx.deps, ctx.state.resize, ctx.state.resize.allocated
+    if deps.config.cgroups_per_qos:
+        await deps.cgroups.apply(deps.cgroups.pod_path(pod), pod_setup.pod_limits(deps, pod), strict=True)
+    _set_pod_actuated(ctx)
+    size.pod_unsettled = False
+
+
+def _set_pod_actuated(ctx: PodContext) -> None:
+    """Take the pod's allocated resources for those of its cgroup."""
+    size = ctx.state.resize
+    if size.actuated is not None:
+        size.actuated = replace(size.actuated, together=size.allocated.spec.resources)
+
+
+async def record_pod_actuated(ctx: PodContext) -> None:
+    """Record the size of a pod whose cgroup was made."""
+    _set_pod_actuated(ctx)
+    if ctx.state.resize.allocated.spec.resources is not None:
+        await _save(ctx)
+
+
+def _set_actuated(ctx: PodContext, container: AnyContainer, container_id: str) -> None:
     state = ctx.state
     if state.resize.actuated is None or not isinstance(container, core_v1.Container):
         return
     alive = {record.id for record in state.runtime.alive}
-    kept = {known: given for known, given in state.resize.actuated.items() if known in alive}
-    given = container.resources or core_v1.ResourceRequirements()
-    state.resize.actuated = {**kept, container_id: given}
+    kept = {known: given for known, given in state.resize.actuated.containers.items() if known in alive}
+    given = inherited(container.resources, state.resize.allocated.spec.resources)
+    state.resize.actuated = replace(state.resize.actuated, containers={**kept, container_id: given})
+
+
+async def record_actuated(ctx: PodContext, container: AnyContainer, container_id: str) -> None:
+    """Record the size of a container that was started; in a resize the others' are recorded when it is complete."""
+    _set_actuated(ctx, container, container_id)
+    await _save(ctx, container_id if ctx.state.resize.pod_unsettled else "")
+
+
+async def _save(ctx: PodContext, only: str = "") -> None:
+    """Record the actuated sizes, or only one container's, for the next agent; most pods have none and need no record."""
+    state, actuated = ctx.state, ctx.state.resize.actuated
+    if actuated is None:
+        return
+    states = ctx.deps.resources.actuated
+    before = states.of(state.uid) or Size({})
     names = {record.id: record.name for record in state.runtime.containers}
-    sizes = {names[known]: given for known, given in state.resize.actuated.items() if known in names}
-    actuated = ctx.deps.resources.actuated
-    actuated.put(state.uid, {**actuated.of(state.uid), **sizes}, state.resize.allocated.spec.resources)
-    await actuated.save()
+    sizes = {names[c]: given for c, given in actuated.containers.items() if c in names and only in ("", c)}
+    states.put(state.uid, Size({**before.containers, **sizes}, before.together if only else actuated.together))
+    await states.save()
 
 
-async def read_actuated(ctx: PodContext) -> dict[str, core_v1.ResourceRequirements]:
-    """Return the resources that the last agent actuated, by ID of the running containers."""
+async def read_actuated(ctx: PodContext) -> Actuated:
+    """Return the sizes that the last agent actuated."""
     state = ctx.state
-    if sizes := ctx.deps.resources.actuated.of(state.uid):
-        return {record.id: sizes[record.name] for record in state.runtime.alive if record.name in sizes}
+    if (size := ctx.deps.resources.actuated.of(state.uid)) is not None:
+        containers = {
+            record.id: inherited(size.containers[record.name], size.together)
+            for record in state.runtime.alive
+            if record.name in size.containers
+        }
+        return Actuated(containers, size.together)
     if not state.runtime.containers:
-        return {}
-    return await asyncio.to_thread(_load, ctx.deps.volumes.pod_dir(state.uid))
+        return Actuated({})
+    return Actuated(await asyncio.to_thread(_load, ctx.deps.volumes.pod_dir(state.uid)))
 
 
 def _load(folder: Path) -> dict[str, core_v1.ResourceRequirements]:

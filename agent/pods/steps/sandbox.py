@@ -1,6 +1,6 @@
-"""Creates a pod's sandbox before its containers, and replaces it where it died or no longer fits.
+"""Creates a pod's sandbox before its containers, and replaces it if it died or no longer matches the pod.
 
-Volumes are set up while the runtime creates the sandbox, because neither needs the other. Often the first sign of a dead
+Volumes are set up while the runtime creates the sandbox, because they are independent. Often the first sign of a dead
 sandbox is a container that cannot be started in it.
 """
 
@@ -14,10 +14,12 @@ from agent.managers.errors import DynamicResourceError
 from agent.pods import setup as pod_setup
 from agent.pods.context import PodContext
 from agent.pods.state import SANDBOX
-from agent.pods.steps.records import reload_container
+from agent.pods.steps.record_updates import reload_container
+from agent.pods.steps.resize import record_pod_actuated
 from agent.pods.steps.termination import stop_container
 from agent.pods.steps.volumes import set_up_volumes
 from agent.podspec.hosts import HostnameError
+from agent.podspec.sandbox import metadata_warning
 from agent.podspec.userns import UserNamespaceError
 from cri.errors import CRIError
 from kube.events import NORMAL, WARNING
@@ -51,9 +53,9 @@ async def stop_sandboxes(ctx: PodContext) -> None:
 
 
 async def create_sandbox(ctx: PodContext, attempt: int) -> bool:
-    """Create the pod's sandbox, while its volumes are set up; True where it is ready."""
+    """Create the pod's sandbox, while its volumes are set up; True if it is ready."""
     state, deps = ctx.state, ctx.deps
-    pod = state.pod
+    pod = state.resize.allocated
     try:
         handler = deps.runtime_handler(pod.spec.runtime_class_name) if pod.spec.runtime_class_name else ""
     except KeyError:
@@ -71,6 +73,8 @@ async def create_sandbox(ctx: PodContext, attempt: int) -> bool:
         return False
     for reason, text in pod_setup.dns_warnings(deps, pod):
         ctx.reporter.event(WARNING, reason, text)
+    if text := metadata_warning(pod, config):
+        ctx.reporter.event(WARNING, "PodMetadataTooLarge", text)
     volumes = asyncio.create_task(set_up_volumes(ctx), name=f"volumes of pod {state.uid}")
     try:
         await deps.managers.prepare(pod)
@@ -81,7 +85,7 @@ async def create_sandbox(ctx: PodContext, attempt: int) -> bool:
         deps.metrics.sandbox_seconds.observe(deps.clock.monotonic() - began, handler)
     except DynamicResourceError as error:
         ctx.reporter.event(WARNING, "FailedPrepareDynamicResources", f"Failed to prepare dynamic resources: {error}")
-        state.back_off.failed(SANDBOX)
+        state.step_back_off.failed(SANDBOX)
         return False
     except (CRIError, OSError) as error:
         text = error.grpc_text() if isinstance(error, CRIError) else str(error)
@@ -93,7 +97,9 @@ async def create_sandbox(ctx: PodContext, attempt: int) -> bool:
         return False
     else:
         state.runtime = state.runtime.with_sandbox(sandbox)
-        state.back_off.succeeded(SANDBOX)
+        await record_pod_actuated(ctx)
+        state.step_back_off.succeeded(SANDBOX)
+        _report_addresses(ctx)
         await volumes
         return True
     finally:
@@ -102,9 +108,17 @@ async def create_sandbox(ctx: PodContext, attempt: int) -> bool:
             await asyncio.gather(volumes, return_exceptions=True)
 
 
+def _report_addresses(ctx: PodContext) -> None:
+    """Report another address than the status has before a container runs: network policies and EndpointSlices go by it."""
+    last, sandbox = ctx.reporter.last_status, ctx.state.runtime.sandbox
+    known = [each.ip for each in last.pod_ips] if last is not None else []
+    if known and sandbox is not None and not ctx.state.pod.spec.host_network and list(sandbox.ips) != known:
+        ctx.reporter.publish()
+
+
 def _failed(ctx: PodContext, message: str) -> None:
     ctx.reporter.event(WARNING, "FailedCreatePodSandBox", message)
-    ctx.state.back_off.failed(SANDBOX)
+    ctx.state.step_back_off.failed(SANDBOX)
 
 
 async def sandbox_died(ctx: PodContext, sandbox_id: str, name: str) -> bool:
@@ -122,7 +136,7 @@ async def sandbox_died(ctx: PodContext, sandbox_id: str, name: str) -> bool:
         if record is None or not record.ready:
             known = state.runtime
             state.runtime = known.with_sandbox(record) if record else known.without_sandbox(sandbox_id)
-            state.crash_loop.reset(state.pod, name)
+            state.crash_loop.forget_restarts(state.pod, name)
             return True
         await ctx.deps.clock.sleep(_READ_SECONDS)
     return False

@@ -1,7 +1,7 @@
-"""Syncs a pod: plans (lifecycle.plan), executes the plan, and plans again until nothing more is to be done now.
+"""Syncs a pod: plans (lifecycle.plan), executes the plan, and plans again until there is no action left.
 
-The sync then requests the next one for when something may be due. Intermediate states show in the pod's status only where they
-last: the first plan's status reports that the agent has the pod (kubectl: ContainerCreating).
+The sync then schedules the next one for the time of the next possible action. Intermediate states are reported in the pod's
+status only if they last: the first plan's status reports that the agent has the pod (kubectl: ContainerCreating).
 """
 
 from __future__ import annotations
@@ -11,23 +11,25 @@ import contextlib
 from collections.abc import Collection
 from functools import partial
 
-from agent.lifecycle import End, Kill, Kind, Plan, Situation, grace_of, plan, removal_order, resize
+from msgspec.structs import replace
+
+from agent.lifecycle import End, Kill, Kind, Plan, Situation, grace_of, plan, removal_order
 from agent.pods import allocation, crash_loop
 from agent.pods.context import PodContext
 from agent.pods.steps.containers import start_container
 from agent.pods.steps.probes import probe_containers
-from agent.pods.steps.records import find_leftovers, remove_container
+from agent.pods.steps.record_updates import find_leftovers, remove_container
 from agent.pods.steps.resize import actuate, read_actuated
 from agent.pods.steps.sandbox import create_sandbox, stop_sandboxes
 from agent.pods.steps.termination import remove_sandbox, stop_container
 from agent.pods.steps.volumes import set_up_volumes
-from agent.records import ContainerRecord
+from agent.runtime_records import ContainerRecord
 from agent.status.phase import ENDED_PHASES
 from agent.status.pod import summed_phase
 from kube.events import NORMAL, WARNING
 
 _REPORT_SECONDS = 2.0
-"""How long to wait until the API has the last status of containers that are about to be removed."""
+"""Seconds to wait until the API has the last status of containers that are about to be removed."""
 
 
 async def sync(ctx: PodContext) -> None:
@@ -72,7 +74,7 @@ async def sync(ctx: PodContext) -> None:
         if generation != state.volumes.config_generation:
             # What failed meanwhile may have read the objects before their change: it does not wait for its back-off.
             state.volumes.refresh_at = 0.0
-            state.back_off.retry_at.clear()
+            state.step_back_off.retry_at.clear()
         for container_id in decided.remove:
             await remove_container(ctx, container_id)
         for sandbox_id in decided.remove_sandboxes:
@@ -82,7 +84,7 @@ async def sync(ctx: PodContext) -> None:
             ctx.wakeup.request_sync_at(monotonic + decided.wake_at - now if decided.wake_at is not None else None)
             # An earlier retry was considered, and waits for something else (a longer back-off).
             ctx.wakeup.request_sync_at(
-                min((at for at in state.back_off.retry_at.values() if at > monotonic), default=None)
+                min((at for at in state.step_back_off.retry_at.values() if at > monotonic), default=None)
             )
             ctx.wakeup.request_sync_at(state.volumes.refresh_at)
             await deps.resources.allocated.save()
@@ -90,24 +92,25 @@ async def sync(ctx: PodContext) -> None:
 
 
 def _situation(ctx: PodContext, now: float, monotonic: float) -> Situation:
-    state = ctx.state
+    state, pod = ctx.state, ctx.reporter.basis()
+    if state.resize.pending is not None:
+        pod = replace(pod, spec=state.resize.allocated.spec)
     return Situation(
-        pod=ctx.reporter.basis(),
+        pod=pod,
         runtime=state.runtime,
         now=now,
         outcomes=ctx.reporter.outcomes(),
         ready_at=partial(state.crash_loop.ready_at, state.pod),
-        retry_at={name: now + at - monotonic for name, at in state.back_off.retry_at.items()},
-        actuated=state.resize.actuated or {},
-        resize_pending=state.resize.pending is not None,
+        retry_at={name: now + at - monotonic for name, at in state.step_back_off.retry_at.items()},
+        actuated=state.resize.actuated.containers if state.resize.actuated is not None else {},
     )
 
 
 async def _assign_resources(ctx: PodContext) -> bool:
-    """Assign processors, memory and devices to the pod; False where it is rejected for want of them."""
+    """Assign processors, memory and devices to the pod; False if it is rejected for want of them."""
     state = ctx.state
     running = {record.name for record in state.runtime.alive}
-    refused = await ctx.deps.managers.admit(state.pod, running)
+    refused = await ctx.deps.managers.admit(state.resize.allocated, running)
     if refused is None:
         state.resources_assigned = True
         return True
@@ -120,15 +123,15 @@ async def _assign_resources(ctx: PodContext) -> bool:
 def _check_resize(ctx: PodContext) -> None:
     """Allocate the size of the spec unless the node cannot resize the pod now; record events of the resize."""
     pod, runtime, size = ctx.state.pod, ctx.state.runtime, ctx.state.resize
-    differs = resize.differs(pod, runtime, size.actuated) or allocation.differs(pod, size.allocated)
-    size.pending = ctx.pending_resize(pod) if differs else None
-    before = allocation.sizes(size.allocated), size.allocated.spec.resources
-    sizes = allocation.current_sizes(size.allocated, runtime, size.actuated) if size.pending is not None else {}
-    size.allocated = allocation.with_sizes(pod, sizes) if sizes else pod
-    allocated = allocation.sizes(size.allocated)
-    if (allocated, size.allocated.spec.resources) != before:
+    before = allocation.size_of(size.allocated)
+    waits = allocation.differs(pod, size.allocated)
+    size.pending = ctx.pending_resize(pod) if waits else None
+    size.allocated = allocation.with_size(pod, before) if size.pending is not None else pod
+    allocated = allocation.size_of(size.allocated)
+    if allocated != before:
         ctx.size_changed()
-    ctx.deps.resources.allocated.put(ctx.state.uid, allocated, size.allocated.spec.resources)
+    ctx.deps.resources.allocated.put(ctx.state.uid, allocated)
+    differs = waits or ctx.state.resizing
     settled = all((found := runtime.latest(c.name)) and found.running for c in pod.spec.containers)
     ctx.reporter.resize_events.record(pod, differs=differs, pending=size.pending, settled=settled)
 
@@ -145,7 +148,7 @@ def _report_back_off(ctx: PodContext, backing_off: Collection[str]) -> None:
 
 
 async def _execute(ctx: PodContext, plan: Plan) -> bool:
-    """Execute a plan; True where something was done, so that it is worth planning again."""
+    """Execute a plan; True if something was done, so that it is worth planning again."""
     if plan.stop_sandbox:
         await stop_sandboxes(ctx)
     if plan.new_sandbox is not None:
@@ -156,9 +159,9 @@ async def _execute(ctx: PodContext, plan: Plan) -> bool:
     done = False
     if plan.kill:
         await asyncio.gather(*(stop_container(ctx, kill, grace_of(ctx.state.pod, kill.grace)) for kill in plan.kill))
+        ctx.state.resize.pod_unsettled |= any(kill.for_resize for kill in plan.kill)
         done = True
-    for change in plan.resize:
-        done |= await actuate(ctx, change)
+    done |= await actuate(ctx, plan.resize)
     if not await set_up_volumes(ctx):
         return done
     for start in plan.start:
@@ -169,7 +172,7 @@ async def _execute(ctx: PodContext, plan: Plan) -> bool:
 
 
 async def _restart_all(ctx: PodContext, trigger: ContainerRecord) -> None:
-    """Remove every container but debug containers; the next plan starts the pod anew, in the sandbox that it has.
+    """Remove every container but debug containers; the next plan starts the pod again, in the sandbox that it has.
 
     As with upstream, no container gets a preStop hook or a grace period.
     """
@@ -180,7 +183,7 @@ async def _restart_all(ctx: PodContext, trigger: ContainerRecord) -> None:
     alive = [record for record in state.runtime.alive if record.name not in debug]
     message = "Container {0} will be restarted with all others, because {1} ended"
     kills = (Kill(r.id, r.name, message.format(r.name, trigger.name)) for r in alive)
-    await asyncio.gather(*(stop_container(ctx, kill, 0, False) for kill in kills))
+    await asyncio.gather(*(stop_container(ctx, kill, 0, hook=False) for kill in kills))
     ctx.reporter.publish()  # the API keeps the counts and how each has ended; a server that is away is not waited for
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_REPORT_SECONDS):

@@ -2,7 +2,7 @@
 
 Sidecars outlive the main containers and are stopped in reverse order of their start, all within the one grace period. The pod
 is deleted in the API only when its resources on the node are released, so that they are free for whatever replaces it; dead
-containers and logs are removed after that, because nobody waits for them.
+containers and logs are removed after that, because nothing depends on them.
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ import asyncio
 import logging
 from dataclasses import replace
 
+from agent import threads
 from agent.lifecycle import Kill, find_container, grace_of, termination_waves
 from agent.managers.errors import DynamicResourceError
 from agent.pods.context import PodContext
 from agent.pods.setup import unlink_logs
-from agent.pods.steps.records import find_leftovers, reload_container
+from agent.pods.steps.probes import probe_containers
+from agent.pods.steps.record_updates import find_leftovers, reload_container
 from agent.podspec.sandbox import log_directory
 from agent.volumes import walk
 from agent.volumes.cleanup import CleanupError
@@ -26,40 +28,40 @@ from kube.events import NORMAL, WARNING
 log = logging.getLogger(__name__)
 
 MINIMUM_GRACE = 2
-"""Seconds that a container has after its preStop hook used the grace period up."""
+"""Seconds that a container gets after its preStop hook has used the whole grace period."""
 RETRY_SECONDS = 1.0
 
 
 def grace_seconds(ctx: PodContext) -> int:
-    """Return the grace period in seconds that the pod's containers have."""
+    """Return the grace period of the pod's containers in seconds."""
     return grace_of(ctx.state.pod, ctx.state.termination.grace)
 
 
 async def terminate_pod(ctx: PodContext, grace: int) -> None:
-    """Stop everything, release the pod's resources, report that, and delete the pod in the API where it is being deleted."""
+    """Stop all containers, release the pod's resources, report it, and delete the pod in the API if it is being deleted."""
     state, deps = ctx.state, ctx.deps
     if not state.termination.finished:
-        state.termination.outcomes = ctx.reporter.outcomes()
-        deps.prober.stop(state.uid)
+        probe_containers(ctx)  # those of a pod that an earlier agent began to stop have none yet
+        deps.prober.end(state.uid)
         ctx.reporter.publish()
         await _stop_all(ctx, grace)
-        await _release(ctx)
+        deps.prober.stop(state.uid)
+        await _release_resources(ctx)
         state.termination.finished = True
-        state.termination.outcomes = {}
         state.waiting.clear()
         ctx.reporter.publish()
         deps.references.forget(state.uid)
-        await _clean_up(ctx)
-        ctx.released()
+        await _remove_volumes_and_cgroup(ctx)
+        ctx.resources_released()
     if state.deleted:
         if state.in_source and not state.static:
             await deps.writer.delete(state.pod)
-        await remove_remains(ctx)
+        await remove_sandboxes_and_logs(ctx)
         state.termination.removed = True
 
 
 async def _stop_all(ctx: PodContext, grace: int) -> None:
-    """Stop containers wave by wave, then the sandboxes; retry until the runtime has done it."""
+    """Stop the main containers, then sidecars, then the sandboxes; retry until the runtime has stopped them."""
     state, deps = ctx.state, ctx.deps
     deadline = deps.clock.monotonic() + grace
     while True:
@@ -78,8 +80,8 @@ async def _stop_all(ctx: PodContext, grace: int) -> None:
             await deps.clock.sleep(RETRY_SECONDS)
 
 
-async def _release(ctx: PodContext) -> None:
-    """Release processors, memory, devices and claims; wait for a claim's driver that is away, as upstream does."""
+async def _release_resources(ctx: PodContext) -> None:
+    """Release CPUs, memory, devices and claims; wait for a claim's driver if it is unavailable, as upstream does."""
     delay = RETRY_SECONDS
     while True:
         try:
@@ -101,8 +103,8 @@ async def _stop_sandbox(ctx: PodContext, sandbox_id: str) -> None:
         state.runtime = state.runtime.with_sandbox(replace(record, ready=False))
 
 
-async def stop_container(ctx: PodContext, kill: Kill, grace: int, hook: bool = True) -> None:
-    """Run the preStop hook, stop the container within the grace period, read how it exited. Raise CRIError."""
+async def stop_container(ctx: PodContext, kill: Kill, grace: int, *, hook: bool = True) -> None:
+    """Run the preStop hook, stop the container within the grace period, read its exit status. Raise CRIError."""
     deps = ctx.deps
     ctx.reporter.event(NORMAL, "Killing", kill.message or f"Stopping container {kill.name}", kill.name)
     found = find_container(ctx.state.pod, kill.name)
@@ -136,13 +138,13 @@ async def _pre_stop(
         log.info("pod %s: preStop hook of %s: %s", state.uid, container.name, error)
 
 
-async def _clean_up(ctx: PodContext) -> None:
+async def _remove_volumes_and_cgroup(ctx: PodContext) -> None:
     """Unmount volumes and remove the cgroup; retry while they are busy."""
     state, deps = ctx.state, ctx.deps
     delay = 0.05
     while True:
         try:
-            await deps.volumes.clean(state.uid)
+            await deps.volumes.clean(state.uid, threads.Owner.of(state.pod))
             break
         except (CleanupError, OSError) as error:
             log.warning("pod %s: cleaning volumes: %s", state.uid, error)
@@ -156,7 +158,7 @@ async def _clean_up(ctx: PodContext) -> None:
 
 
 async def remove_sandbox(ctx: PodContext, sandbox_id: str) -> None:
-    """Remove a dead sandbox with its containers; one that cannot be removed now is found again by the relist."""
+    """Remove a dead sandbox with its containers; if it cannot be removed now, the next relist finds it again."""
     state = ctx.state
     try:
         await ctx.deps.runtime.remove_sandbox(sandbox_id)
@@ -166,7 +168,7 @@ async def remove_sandbox(ctx: PodContext, sandbox_id: str) -> None:
     state.runtime = state.runtime.without_sandbox(sandbox_id)
 
 
-async def remove_remains(ctx: PodContext) -> None:
+async def remove_sandboxes_and_logs(ctx: PodContext) -> None:
     """Remove the pod's dead sandboxes, containers and logs."""
     state, deps = ctx.state, ctx.deps
     ids = {record.id for record in state.runtime.containers}

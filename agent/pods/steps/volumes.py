@@ -14,12 +14,12 @@ from kube.events import WARNING
 
 
 async def set_up_volumes(ctx: PodContext) -> bool:
-    """Set the volumes up, or refresh their contents when it is time; True where all are mounted."""
+    """Set the volumes up, or refresh their contents when it is time; True if all are mounted."""
     state, deps = ctx.state, ctx.deps
     now = deps.monotonic()
     if state.volumes.mounted is not None and (state.volumes.refresh_at is None or state.volumes.refresh_at > now):
         return True
-    if state.volumes.mounted is None and state.back_off.waits(VOLUMES):
+    if state.volumes.mounted is None and state.step_back_off.waits(VOLUMES):
         return False
     pod = state.pod
     state.volumes.refresh_at = None
@@ -30,7 +30,7 @@ async def set_up_volumes(ctx: PodContext) -> bool:
         state.volumes.mounted, refresh_at = await deps.volumes.mount(pod)
     except FolderError as error:
         ctx.reporter.event(WARNING, "Failed", f"error making pod data directories: {error}")
-        state.back_off.failed(VOLUMES)
+        state.step_back_off.failed(VOLUMES)
         return False
     except (MountsFailed, ReferencesError) as error:
         for failed in error.failed if isinstance(error, MountsFailed) else (error,):
@@ -39,9 +39,9 @@ async def set_up_volumes(ctx: PodContext) -> bool:
             # The containers keep what they have, as with upstream.
             state.volumes.refresh_at = now + 60.0
             return True
-        state.back_off.failed(VOLUMES)
+        state.step_back_off.failed(VOLUMES)
         return False
     if refresh_at is not None:
         state.volumes.refresh_at = deps.monotonic() + refresh_at - deps.now()
-    state.back_off.succeeded(VOLUMES)
+    state.step_back_off.succeeded(VOLUMES)
     return True

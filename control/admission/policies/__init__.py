@@ -1,1 +1,1 @@
-"""Admission policies: rules written in CEL that the server asks itself (ValidatingAdmissionPolicy and its kin)."""
+"""Admission policies in CEL (ValidatingAdmissionPolicy, MutatingAdmissionPolicy)."""

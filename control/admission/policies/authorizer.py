@@ -1,4 +1,4 @@
-"""The `authorizer` variable: expressions may ask what the requestor is allowed (apiserver/pkg/cel/library/authz.go)."""
+"""The `authorizer` variable: expressions may check permissions of the user (apiserver/pkg/cel/library/authz.go)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Answer:
     reason: str
 
 
-class Asking:
+class AuthorizerValue:
     """The value of `authorizer`."""
 
     def __init__(self, authorizer: Authorizer, user: UserInfo, request: AuthzAttributes) -> None:
@@ -58,15 +58,15 @@ def _check(check: Check, verb: str) -> Answer:
     return Answer(*check.authorizer.authorize(msgspec.structs.replace(check.attributes, verb=verb)))
 
 
-def _service_account(asking: Asking, namespace: str, name: str) -> Asking:
+def _service_account(value: AuthorizerValue, namespace: str, name: str) -> AuthorizerValue:
     groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated")
     user = UserInfo(f"system:serviceaccount:{namespace}:{name}", "", groups)
-    return Asking(asking.authorizer, user, asking._request)
+    return AuthorizerValue(value.authorizer, user, value._request)
 
 
 FUNCTIONS: Mapping[str, Any] = {
-    "path": lambda asking, path: asking.start(path=path),
-    "group": lambda asking, group: asking.start(group=group, version="*"),
+    "path": lambda value, path: value.start(path=path),
+    "group": lambda value, group: value.start(group=group, version="*"),
     "serviceAccount": _service_account,
     "resource": _changed("resource"),
     "subresource": _changed("subresource"),

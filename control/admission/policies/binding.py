@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Any
 
 from control import compiled_selectors
 from control.admission.lookup import Lookup
 from control.admission.matching import matching_version, selected
 from control.admission.plugin import Attributes
 from control.admission.policies.compiled import Policy, Prepared
+from kube.json_object import Object
 from kube.resources import Resource
 from kube.selectors import LabelSelector
-
-Object = dict[str, Any]
 
 
 class Misconfigured(Exception):
@@ -23,7 +21,7 @@ class Misconfigured(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Concern:
-    """A policy that concerns a request, the binding that says so, and one parameter object (None: it takes none)."""
+    """A policy that matches a request, the binding, and one parameter object (None: the policy takes none)."""
 
     policy: Policy
     binding: Object
@@ -62,7 +60,7 @@ async def concerns(
 
 
 async def _matched(
-    lookup: Lookup, owner: Object, field: str, attributes: Attributes, all_without: bool = False
+    lookup: Lookup, owner: Object, field: str, attributes: Attributes, *, all_without: bool = False
 ) -> Resource | None:
     """Return the version that the MatchResources of a policy or binding matches; `all_without` rules everything matches."""
     match = (owner.get("spec") or {}).get(field) or {}

@@ -1,7 +1,7 @@
 """A policy's expressions, compiled once for each of its generations.
 
-What does not compile is refused when the policy is written; a policy that another server stored may still hold such an
-expression, which then fails whenever it is asked.
+A policy with an expression that does not compile is rejected; a policy that another server stored may still contain one,
+which fails at each evaluation.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from control.admission.policies.environment import declarations
 from control.cel import CompileError, Declarations, Program
 from control.cel import compile as compile_cel
 from control.cel.types import DYN, STRING, Type, object_of
-
-Object = dict[str, Any]
+from kube.json_object import Object
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +38,7 @@ class Mutation:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """A policy made ready."""
+    """A compiled policy."""
 
     source: Object
     conditions: tuple[tuple[str, Compiled], ...]
@@ -63,7 +62,7 @@ class Policy:
 
 
 class _AnyFields(dict[str, tuple[str, Type]]):
-    """The fields of `Object`: whatever the object has, since its kind is not known beforehand."""
+    """The fields of `Object`: any, because the object's kind is not known in advance."""
 
     def get(self, name: str, default: Any = None) -> Any:
         return (name, DYN)
@@ -76,7 +75,7 @@ class _AnyFields(dict[str, tuple[str, Type]]):
 
 
 class _MutationTypes(dict[str, Type]):
-    """`Object`, `Object.spec` ... and `JSONPatch`: what the expressions of mutations build."""
+    """`Object`, `Object.spec` ... and `JSONPatch`: the types that expressions of mutations build."""
 
     def get(self, name: str, default: Any = None) -> Any:
         if name == "JSONPatch":
@@ -90,7 +89,7 @@ _JSON_PATCH = object_of({"op": STRING, "path": STRING, "from": STRING, "value": 
 
 
 def environment(spec: Object) -> tuple[Declarations, dict[str, Program], list[tuple[str, CompileError]]]:
-    """Return what a policy's expressions may refer to, its variables, and (path, problem) of those that do not compile."""
+    """Return the environment of a policy's expressions, its variables, and (path, problem) of those that do not compile."""
     params = spec.get("paramKind") is not None
     types = _MutationTypes() if "mutations" in spec else None
     known: dict[str, Type] = {}
@@ -100,12 +99,14 @@ def environment(spec: Object) -> tuple[Declarations, dict[str, Program], list[tu
         name = variable.get("name") or ""
         try:
             # A variable sees those before it, which are all that are known when it is compiled.
-            programs[name] = compile_cel(variable.get("expression") or "", declarations(params, known, types))
+            programs[name] = compile_cel(
+                variable.get("expression") or "", declarations(params=params, variables=known, types=types)
+            )
             known[name] = programs[name].result
         except CompileError as error:
             problems.append((f"spec.variables[{index}].expression", error))
             known[name] = DYN
-    return declarations(params, known, types), programs, problems
+    return declarations(params=params, variables=known, types=types), programs, problems
 
 
 def prepare(source: Object) -> Policy:
@@ -143,7 +144,7 @@ def _mutation(source: Object, made: Callable[[str | None], Compiled]) -> Mutatio
 
 
 class Prepared:
-    """Policies made ready, by UID and generation."""
+    """Cache of compiled policies, by UID and generation."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[int, Policy]] = {}

@@ -1,4 +1,4 @@
-"""Match conditions: expressions that say whether a webhook or a policy concerns a request at all.
+"""Match conditions: expressions that decide whether a webhook or a policy applies to a request.
 
 One that is false decides, whatever the others are; else an error of any of them is an error of the whole, which is the
 failure policy's affair (apiserver/pkg/admission/plugin/webhook/matchconditions).
@@ -12,7 +12,7 @@ from typing import Any
 from control.admission.policies.environment import declarations
 from control.cel import CompileError, Declarations, EvaluationError, Program
 from control.cel import compile as compile_cel
-from kube.remembering import remembered
+from kube.bounded_cache import bounded_cache
 
 
 class Unclear(Exception):
@@ -30,14 +30,14 @@ def prepare(expression: str, declared: Declarations) -> Compiled:
         return error
 
 
-@remembered(2048, longest=4096)
+@bounded_cache(2048, longest=4096)
 def of_webhook(expression: str) -> tuple[str, Compiled]:
     """Return a webhook's condition made ready, once for every webhook that has it."""
     return expression, prepare(expression, declarations())
 
 
 def met(conditions: Sequence[tuple[str, Compiled]], values: Mapping[str, Any]) -> bool:
-    """Tell whether all conditions (text and program) hold; raises Unclear."""
+    """Return whether all conditions (text and program) hold; raises Unclear."""
     problem = ""
     for text, program in conditions:
         try:

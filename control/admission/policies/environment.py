@@ -1,7 +1,7 @@
 """Variables of the expressions of policies and match conditions, and their values for one request.
 
 The object is `dyn`, as with upstream: one policy may concern many kinds. `request` has the fields of an AdmissionRequest
-but the objects; `variables` holds a policy's own variables, each evaluated when it is first asked for.
+but the objects; `variables` holds a policy's own variables, each evaluated when it is first requested.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from typing import Any, TypeVar
 from control import offload
 from control.admission.lookup import Lookup, find
 from control.admission.plugin import Attributes
-from control.admission.policies.authorizer import AUTHORIZER, FUNCTIONS, SIGNATURES, Asking
+from control.admission.policies.authorizer import AUTHORIZER, FUNCTIONS, SIGNATURES, AuthorizerValue
 from control.admission.request import describe
-from control.auth.authorizers import Remembering
+from control.auth.authorizers import RetryingAuthorizer
 from control.auth.user import Authorizer, AuthzAttributes
 from control.cel import Declarations, EvaluationError, Program
 from control.cel.signatures import read as read_signatures
 from control.cel.types import BOOL, DYN, STRING, Type, list_of, map_of, object_of
+from kube.json_object import Object
 from kube.resources import Resource
 
-Object = dict[str, Any]
 T = TypeVar("T")
 _KIND = object_of({"group": STRING, "version": STRING, "kind": STRING}, "kubernetes.GroupVersionKind")
 _RESOURCE = object_of({"group": STRING, "version": STRING, "resource": STRING}, "kubernetes.GroupVersionResource")
@@ -53,7 +53,7 @@ _PATCH_FUNCTIONS = {"jsonpatch.escapeKey": lambda key: key.replace("~", "~0").re
 
 
 def declarations(
-    params: bool = False, variables: Mapping[str, Type] | None = None, types: Mapping[str, Type] | None = None
+    *, params: bool = False, variables: Mapping[str, Type] | None = None, types: Mapping[str, Type] | None = None
 ) -> Declarations:
     """Return what may be referred to; `variables` None: there is no such variable (match conditions).
 
@@ -90,7 +90,7 @@ async def values(lookup: Lookup, authorizer: Authorizer, attributes: Attributes,
         "object": obj,
         "oldObject": old,
         "request": request,
-        "authorizer": Asking(Remembering(authorizer), attributes.user, asked),
+        "authorizer": AuthorizerValue(RetryingAuthorizer(authorizer), attributes.user, asked),
         "namespaceObject": namespace,
     }
 
@@ -100,12 +100,12 @@ async def settled(user: str, values: Mapping[str, Any], work: Callable[[], T]) -
 
     It is done again where an authorizer had to be waited for in the middle.
     """
-    authorizer: Remembering = values["authorizer"].authorizer
+    authorizer: RetryingAuthorizer = values["authorizer"].authorizer
     return await authorizer.settled(lambda: offload.evaluate(user, 0, work))
 
 
 class Lazy:
-    """The value of `variables`: programs by name, each evaluated once, and only if it is asked for."""
+    """The value of `variables`: programs by name, each evaluated once, and only if it is requested."""
 
     def __init__(self, programs: Mapping[str, Program], evaluate: Callable[[Program], Any]) -> None:
         self._programs, self._evaluate = programs, evaluate

@@ -10,7 +10,7 @@ from control.admission.policies.environment import Lazy
 from control.cel import CompileError, EvaluationError, Program
 
 BUDGET = 10_000_000
-"""What all expressions of a policy may cost for one request (RuntimeCELCostBudget)."""
+"""Cost limit of all expressions of a policy for one request (RuntimeCELCostBudget)."""
 _LONGEST_MESSAGE = 5 * 1024
 
 
@@ -22,7 +22,7 @@ class Evaluation:
         self._values = values | {"variables": Lazy(policy.variables, self._variable)}
 
     def concerns(self) -> bool:
-        """Tell whether the policy's match conditions are met; raises Unclear."""
+        """Return whether the policy's match conditions are met; raises Unclear."""
         return met(self._policy.conditions, self._values)
 
     def value(self, program: Compiled) -> Any:
@@ -39,7 +39,7 @@ class Evaluation:
         return self.value(program)
 
     def failure(self, rule: Rule) -> str:
-        """Return what to say of a rule that does not hold."""
+        """Return the message of a violated rule."""
         if rule.message is not None:
             try:
                 text = self.value(rule.message)

@@ -1,7 +1,7 @@
-"""MutatingAdmissionPolicy: expressions that build an apply configuration or a JSON patch, laid over the object one by one.
+"""MutatingAdmissionPolicy: expressions that build an apply configuration or a JSON patch, applied to the object one by one.
 
-Each mutation sees what those before it made. As with mutating webhooks, the chain is gone through once more where one changed
-the object; then only policies with reinvocationPolicy IfNeeded are asked again.
+Each mutation sees the result of those before it. As with mutating webhooks, the chain runs once more if one changed the
+object; then only policies with reinvocationPolicy IfNeeded are evaluated again.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from control.patch.apply.merge import merge
 from control.patch.json_patch import apply_json_patch
 from kube import errors
 from kube.errors import StatusError
+from kube.json_object import Object
 from kube.resources import Resource
 
-Object = dict[str, Any]
 POLICIES = "mutatingadmissionpolicies.admissionregistration.k8s.io"
 BINDINGS = "mutatingadmissionpolicybindings.admissionregistration.k8s.io"
 
@@ -58,7 +58,7 @@ class MutatingAdmissionPolicy(Plugin):
                 rounds.asked.add(uid)
 
     async def _carry_out(self, concern: Concern, attributes: Attributes) -> bool:
-        """Carry out a policy's mutations, all or none; tell whether they changed the object."""
+        """Apply a policy's mutations, all or none; return whether they changed the object."""
         assert attributes.obj is not None
         before = msgspec.json.encode(attributes.obj)
         try:

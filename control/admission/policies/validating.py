@@ -1,4 +1,4 @@
-"""ValidatingAdmissionPolicy: what does not fulfil the expressions is refused, warned of or recorded, as a binding says."""
+"""ValidatingAdmissionPolicy: violations of its expressions are denied, warned of or audited, as its binding specifies."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class ValidatingAdmissionPolicy(Plugin):
             raise _refusal(attributes, denied, reason)
 
     async def _failures(self, concern: Concern, attributes: Attributes) -> list[_Failure]:
-        """Return what a policy finds wrong; an expression that fails counts as its failurePolicy says."""
+        """Return the violations of a policy; for failing expressions its failurePolicy applies."""
         strict = concern.policy.spec.get("failurePolicy") != "Ignore"
         if concern.problem is not None:
             return [_Failure(f"failed to configure binding: {concern.problem}", "Invalid")] if strict else []

@@ -1,1 +1,1 @@
-"""Admission by others: mutating and validating webhooks, asked over HTTPS about what is going to be stored."""
+"""Mutating and validating admission webhooks, called over HTTPS."""

@@ -1,41 +1,37 @@
 """Calling a webhook: HTTPS to a URL or to a Service's endpoint, the certificate checked against the webhook's CA bundle.
 
 A Service is dialled at one of its endpoints, and its certificate must be for NAME.NAMESPACE.svc. Redirects are not followed,
-and answers are limited, since what is called is somebody else's program. TLS contexts are kept by CA bundle:
-making one costs a millisecond, a call not much more. Each webhook has its own number of calls under way, so that one that
-does not answer takes no time from the others (upstream: a client for each, apiserver/pkg/util/webhook/client.go).
+and answers are limited, since what is called is somebody else's program. Each webhook has its own number of calls under way, so
+that one that does not answer takes no time from the others (upstream: a client for each, apiserver/pkg/util/webhook/client.go).
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import functools
-import ssl
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 import msgspec
 
 from control import bounded_answer
 from control.admission.lookup import Objects
-from control.admission.webhooks.credentials import Credential, Credentials
+from control.admission.webhooks.contexts import Contexts
+from control.admission.webhooks.credentials import Credentials
 from control.node_dialer import check_address
 from control.service_backend import backend
-from kube import tls_settings
 from kube.errors import StatusError
+from kube.json_object import Object
 
 if TYPE_CHECKING:
     import aiohttp
 
-Object = dict[str, Any]
 ANSWER_LIMIT = 3 * 1024 * 1024
 CALLS = 100
 """Calls of one webhook that are under way at a time. Others wait, within their timeout."""
 
 
 class CallFailed(Exception):
-    """The webhook could not be asked, or did not answer in time."""
+    """The call of the webhook failed or timed out."""
 
 
 class Caller:
@@ -44,8 +40,9 @@ class Caller:
     def __init__(self, lookup: Objects, credentials: Credentials | None = None) -> None:
         self._lookup = lookup
         self._session: aiohttp.ClientSession | None = None
-        self._turns: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
+        self._slots: WeakValueDictionary[str, asyncio.Semaphore] = WeakValueDictionary()
         """By URL, for as long as a webhook is called."""
+        self._contexts = Contexts()
         self.credentials = credentials or Credentials()
 
     async def call(self, client: Object, body: Object, timeout: float) -> bytes:
@@ -58,10 +55,10 @@ class Caller:
             host = f"{service['name']}.{service['namespace']}.svc"
             port, path = service.get("port") or 443, service.get("path") or "/"
             shown = f"https://{host}:{port}{path if path.startswith('/') else '/' + path}"
-        turn = self._turns.setdefault(shown, asyncio.Semaphore(CALLS))
+        slot = self._slots.setdefault(shown, asyncio.Semaphore(CALLS))
         shown += ("&" if "?" in shown else "?") + f"timeout={int(timeout)}s"
         try:
-            async with asyncio.timeout(timeout), turn:
+            async with asyncio.timeout(timeout), slot:
                 return await self._post(shown, service, client.get("caBundle") or "", body)
         except TimeoutError as error:
             raise CallFailed(f'failed to call webhook: Post "{shown}": context deadline exceeded') from error
@@ -71,6 +68,8 @@ class Caller:
     async def _post(self, url: str, service: Object | None, bundle: str, body: Object) -> bytes:
         import aiohttp
         from yarl import URL
+
+        from kube.http_connector import owner
 
         target, name = URL(url), None
         if service:
@@ -83,11 +82,12 @@ class Caller:
         credential = self.credentials.of(f"{URL(url).host}:{URL(url).port}")
         if credential.authorization:
             headers["Authorization"] = credential.authorization
+        context = await self._contexts.get(bundle, credential, owner(name or target.host or ""))
         async with self._opened().post(
             target,
             data=msgspec.json.encode(body),
             headers=headers,
-            ssl=_context(bundle, credential),
+            ssl=context,
             server_hostname=name,
             timeout=aiohttp.ClientTimeout(total=None),
             allow_redirects=False,
@@ -100,23 +100,17 @@ class Caller:
     def _opened(self) -> aiohttp.ClientSession:
         import aiohttp
 
+        from kube.http_connector import Connector
+
         if self._session is None:
             self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=30),
+                connector=Connector(limit=0, keepalive_timeout=30),
                 headers={"User-Agent": "wherry-control"},
             )
         return self._session
 
     async def close(self) -> None:
+        self._contexts.close()
         if self._session is not None:
             await self._session.close()
             self._session = None
-
-
-@functools.lru_cache(maxsize=64)
-def _context(bundle: str, credential: Credential) -> ssl.SSLContext:
-    """Return a context that trusts a CA bundle (base64 of PEM), or the machine's authorities without one."""
-    data = base64.b64decode(bundle).decode("ascii") if bundle else None
-    context = tls_settings.verifying(cadata=data)
-    credential.show(context)
-    return context

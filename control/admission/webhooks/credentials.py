@@ -13,15 +13,14 @@ import tempfile
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from control.admission.configuration import of_kind
 from control.auth.fields import ConfigurationError, known
+from kube.json_object import Object
 from kube.tls_files import FromFiles
 
-Object = dict[str, Any]
 GROUP, KIND = "apiserver.config.k8s.io", "WebhookAdmissionConfiguration"
 
 
@@ -75,9 +74,9 @@ def load(documents: Iterable[Object]) -> Credentials:
     for document in documents:
         if not document:
             continue
-        told = of_kind(document, GROUP, KIND, ("v1", "v1alpha1"))
-        known(told, "", ("apiVersion", "kind", "kubeConfigFile"))
-        path = Path(str(told.get("kubeConfigFile") or ""))
+        settings = of_kind(document, GROUP, KIND, ("v1", "v1alpha1"))
+        known(settings, "", ("apiVersion", "kind", "kubeConfigFile"))
+        path = Path(str(settings.get("kubeConfigFile") or ""))
         try:
             file = yaml.safe_load(path.read_bytes())
             users = {user["name"]: _user(user.get("user") or {}, path.parent) for user in file.get("users") or ()}

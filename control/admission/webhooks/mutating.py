@@ -1,4 +1,4 @@
-"""MutatingAdmissionWebhook: webhooks are asked one after the other, each shown what those before it made of the object.
+"""MutatingAdmissionWebhook: webhooks are called one after another, each with the object as changed by the previous ones.
 
 Where one changed the object, the whole chain is gone through once more (`control.admission.chain`), so that the built-in
 plugins see it too; in that second round only webhooks with reinvocationPolicy IfNeeded are asked again, and only if the
@@ -7,39 +7,36 @@ object changed after they were asked (upstream's mutating/reinvocationcontext.go
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from control.admission.matching import Invocation, concerned, exempt
 from control.admission.plugin import Attributes, Plugin
 from control.admission.versions import keep_identity, shown_as, taken_back
-from control.admission.webhooks.asking import Asker
+from control.admission.webhooks.invoker import WebhookInvoker
 from control.admission.webhooks.review import BadAnswer
 from control.patch.json_patch import apply_json_patch
 from kube.errors import StatusError
 
-Object = dict[str, Any]
 CONFIGURATIONS = "mutatingwebhookconfigurations.admissionregistration.k8s.io"
 
 
 class MutatingAdmissionWebhook(Plugin):
     name = "MutatingAdmissionWebhook"
 
-    def __init__(self, asker: Asker) -> None:
-        self._asker = asker
+    def __init__(self, invoker: WebhookInvoker) -> None:
+        self._invoker = invoker
 
     async def admit(self, attributes: Attributes) -> None:
-        configurations = list(self._asker.lookup.list(CONFIGURATIONS))
+        configurations = list(self._invoker.lookup.list(CONFIGURATIONS))
         if not configurations or exempt(attributes):
             return
         rounds = attributes.reinvocation
         if rounds.second and attributes.obj != rounds.left_by_webhooks:
             rounds.require_those_asked()
-        for invocation in await concerned(self._asker.lookup, configurations, attributes):
+        for invocation in await concerned(self._invoker.lookup, configurations, attributes):
             if rounds.second and invocation.uid not in rounds.required:
                 continue
-            if not await self._asker.concerns(invocation, attributes):
+            if not await self._invoker.concerns(invocation, attributes):
                 continue
             changed = await self._ask(invocation, attributes)
             if changed:
@@ -50,8 +47,8 @@ class MutatingAdmissionWebhook(Plugin):
         rounds.left_by_webhooks = msgspec.json.decode(msgspec.json.encode(attributes.obj))
 
     async def _ask(self, invocation: Invocation, attributes: Attributes) -> bool:
-        """Ask one webhook and carry out its patch; tell whether that changed the object."""
-        verdict = await self._asker.ask(invocation, attributes, "mutating")
+        """Call one webhook and apply its patch; return whether that changed the object."""
+        verdict = await self._invoker.invoke(invocation, attributes, "mutating")
         if verdict is None or not verdict.patch or attributes.obj is None or attributes.operation == "CONNECT":
             return False
         on_path, version = attributes.resource, invocation.resource
@@ -60,7 +57,7 @@ class MutatingAdmissionWebhook(Plugin):
             made = await taken_back(apply_json_patch(shown, verdict.patch), on_path, version, attributes.obj)
         except (StatusError, msgspec.ValidationError) as error:
             why = "; ".join((str(error), *getattr(error, "__notes__", ())))
-            self._asker.failed(invocation, attributes, "mutating", BadAnswer(f"its patch cannot be applied: {why}"))
+            self._invoker.failed(invocation, attributes, "mutating", BadAnswer(f"its patch cannot be applied: {why}"))
             return False
         made = keep_identity(made, attributes.obj)
         if made == attributes.obj:

@@ -17,16 +17,34 @@ from control.admission.matching import Invocation
 from control.admission.plugin import Attributes
 from control.admission.request import describe
 from kube.errors import StatusError
+from kube.json_object import Object
 
-Object = dict[str, Any]
 _VERSIONS = ("v1", "v1beta1")
 
 
-class _Status(msgspec.Struct):
-    code: Annotated[int, msgspec.Meta(ge=-(2**31), lt=2**31)] | None = None
+_Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), lt=2**31)]
+
+
+class _Cause(msgspec.Struct, omit_defaults=True):
+    reason: str | None = None
+    message: str | None = None
+    field: str | None = None
+
+
+class _Details(msgspec.Struct, omit_defaults=True):
+    name: str | None = None
+    group: str | None = None
+    kind: str | None = None
+    uid: str | None = None
+    causes: list[_Cause] | None = None
+    retryAfterSeconds: _Int32 | None = None
+
+
+class _Status(msgspec.Struct, omit_defaults=True):
+    code: _Int32 | None = None
     message: str | None = None
     reason: str | None = None
-    details: Object | None = None
+    details: _Details | None = None
 
 
 class _Response(msgspec.Struct):
@@ -97,7 +115,7 @@ def read(answer: bytes, sent: Object) -> Verdict:
         raise BadAnswer(f"expected response.uid={sent['request']['uid']!r}, got {response.get('uid')!r}")
     return Verdict(
         bool(typed.allowed),
-        response.get("status") or {},
+        msgspec.to_builtins(typed.status) if typed.status is not None else {},
         _patch(response, version),
         tuple(text or "" for text in typed.warnings or ()),
         {key: value or "" for key, value in (typed.auditAnnotations or {}).items()},
@@ -125,13 +143,13 @@ def refusal(name: str, status: Object) -> StatusError:
     """Make the error of a request that a webhook denied: its own code and reason, at least 400."""
     code = status.get("code")
     message, reason = status.get("message"), status.get("reason")
-    told = f'admission webhook "{name}" denied the request'
+    text = f'admission webhook "{name}" denied the request'
     if message:
-        told += f": {message}"
+        text += f": {message}"
     elif reason:
-        told += f": {reason}"
+        text += f": {reason}"
     else:
-        told += " without explanation"
+        text += " without explanation"
     if not isinstance(code, int) or code < 400:
         code = 400
-    return StatusError(code, str(reason or ""), told, status.get("details"))
+    return StatusError(code, str(reason or ""), text, status.get("details"))

@@ -1,4 +1,4 @@
-"""ValidatingAdmissionWebhook: all webhooks that a request concerns are asked at once; the first refusal in order counts."""
+"""ValidatingAdmissionWebhook: matching webhooks are called concurrently; the first denial in their order is returned."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 from control.admission.matching import concerned, exempt
 from control.admission.plugin import Attributes, Plugin
-from control.admission.webhooks.asking import Asker
+from control.admission.webhooks.invoker import WebhookInvoker
 
 CONFIGURATIONS = "validatingwebhookconfigurations.admissionregistration.k8s.io"
 
@@ -14,17 +14,17 @@ CONFIGURATIONS = "validatingwebhookconfigurations.admissionregistration.k8s.io"
 class ValidatingAdmissionWebhook(Plugin):
     name = "ValidatingAdmissionWebhook"
 
-    def __init__(self, asker: Asker) -> None:
-        self._asker = asker
+    def __init__(self, invoker: WebhookInvoker) -> None:
+        self._invoker = invoker
 
     async def validate(self, attributes: Attributes) -> None:
-        configurations = list(self._asker.lookup.list(CONFIGURATIONS))
+        configurations = list(self._invoker.lookup.list(CONFIGURATIONS))
         if not configurations or exempt(attributes):
             return
-        found = await concerned(self._asker.lookup, configurations, attributes)
-        invocations = [invocation for invocation in found if await self._asker.concerns(invocation, attributes)]
+        found = await concerned(self._invoker.lookup, configurations, attributes)
+        invocations = [invocation for invocation in found if await self._invoker.concerns(invocation, attributes)]
         answers = await asyncio.gather(
-            *(self._asker.ask(invocation, attributes, "validating") for invocation in invocations),
+            *(self._invoker.invoke(invocation, attributes, "validating") for invocation in invocations),
             return_exceptions=True,
         )
         for answer in answers:

@@ -1,8 +1,8 @@
-"""An authorizer that is another program: a SubjectAccessReview is posted for what the match conditions concern.
+"""Webhook authorizer: posts a SubjectAccessReview for requests that fulfil the match conditions.
 
-An answer is kept by the question for `authorized_ttl` or `unauthorized_ttl`. That it cannot be asked counts as its
-failurePolicy says: Deny refuses, NoOpinion leaves it to the authorizers behind. Conditions are expressions over
-`request`, the review's spec; one that is false decides, an error of another counts as a failure
+A response is cached by the review for `authorized_ttl` or `unauthorized_ttl`. If the webhook fails, its failurePolicy
+applies: Deny refuses, NoOpinion leaves the decision to the next authorizers. Match conditions are expressions over
+`request`, the review's spec; if one is false the webhook is skipped, otherwise an error in one counts as a failure
 (apiserver/pkg/authorization/cel).
 """
 
@@ -11,25 +11,24 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 
 from control import inline, offload
-from control.auth.authorizers import Answer, Asking, Unanswered
+from control.auth.authorizers import Answer, AsyncAuthorizer, DecisionPending
 from control.auth.metrics import CONDITION_ERRORS, EVALUATIONS, EXCLUDED, FAIL_OPEN, WEBHOOK_SECONDS
 from control.auth.review_spec import shown_to_conditions, spec_of
 from control.auth.user import AuthzAttributes, Decision
-from control.auth.webhooks.answers import Answers
 from control.auth.webhooks.client import ReviewClient, ReviewFailed
+from control.auth.webhooks.response_cache import ResponseCache
 from control.cel import EvaluationError, Program
 from kube.clock import Clock
+from kube.json_object import Object
 
 log = logging.getLogger(__name__)
-Object = dict[str, Any]
 REMEMBERED = 8192
 LONGEST = 10_000
-"""Characters of what a requestor chooses, past which an answer is not kept: nobody shall fill the memory by it."""
+"""Maximum number of characters of a client's request up to which the response is cached, to limit memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,24 +43,24 @@ class Settings:
     conditions: tuple[Program, ...] = ()
 
 
-class WebhookAuthorizer(Asking):
-    """Answers from its cache, else raises Unanswered; `ask` asks the webhook."""
+class WebhookAuthorizer(AsyncAuthorizer):
+    """Answers from its cache, or raises DecisionPending; `ask` calls the webhook."""
 
     def __init__(self, client: ReviewClient, settings: Settings, clock: Clock) -> None:
         self._client, self.settings = client, settings
-        self._answers: Answers[Answer] = Answers(clock, REMEMBERED)
+        self._answers: ResponseCache[Answer] = ResponseCache(clock, REMEMBERED)
 
     def authorize(self, attributes: AuthzAttributes) -> Answer:
         spec = spec_of(attributes)
         try:
             instead = inline.limited(lambda: self._excused(spec)) if self.settings.conditions else None
         except inline.TooMuchHere:
-            raise Unanswered(attributes) from None
+            raise DecisionPending(attributes) from None
         if instead is not None:
             return instead
         found = self._answers.get(_key(spec))
         if found is None:
-            raise Unanswered(attributes)
+            raise DecisionPending(attributes)
         return found
 
     async def ask(self, attributes: AuthzAttributes) -> Answer:
@@ -86,7 +85,7 @@ class WebhookAuthorizer(Asking):
         except ReviewFailed as error:
             result = "timeout" if "TimeoutError" in str(error) else "error"
             self._count(result, start)
-            log.error("the authorization webhook %s cannot be asked: %s", name, error)
+            log.error("the authorization webhook %s failed: %s", name, error)
             return self._failed(result)
         self._count("success", start)
         answer = _answer(status)

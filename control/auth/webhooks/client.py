@@ -2,7 +2,7 @@
 
 A kubeconfig has the address and the credentials of both sides, as upstream: the cluster is the
 program, the user is this server. A review is posted to the very URL of the file. Answers that say "later" or "my
-fault" are asked for again, with a growing back-off (apiserver's DefaultRetryBackoffWithInitialDelay); a program that is
+fault" are requested again, with a growing back-off (apiserver's DefaultRetryBackoffWithInitialDelay); a program that is
 not there is not.
 """
 
@@ -11,30 +11,30 @@ from __future__ import annotations
 import asyncio
 import random
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from kube import kubeconfig
 from kube.clock import Clock
 from kube.errors import StatusError
+from kube.json_object import Object
 
 if TYPE_CHECKING:
     from kube.transport import HttpsTransport
 
-Object = dict[str, Any]
 FIRST_PAUSE, GROWTH, JITTER, TRIES = 0.5, 1.5, 0.2, 5
 TIMEOUT = 30.0
-"""Seconds that one try may take where nothing else is said."""
+"""Default timeout of one attempt, in seconds."""
 _AGAIN = frozenset({429, 500, 502, 503, 504})
 
 
 class ReviewFailed(Exception):
-    """The program could not be asked, or what it answered is no review."""
+    """The webhook failed, or its response is no review."""
 
 
 class ReviewClient:
-    """One program. Reads the kubeconfig when made (KubeconfigError, ssl.SSLError) and connects when first asked."""
+    """Client of one webhook. Reads the kubeconfig when created (KubeconfigError, ssl.SSLError), connects on demand."""
 
     def __init__(
         self,
@@ -42,12 +42,13 @@ class ReviewClient:
         clock: Clock,
         timeout: float = TIMEOUT,
         first_pause: float = FIRST_PAUSE,
-        patient: bool = False,
+        *,
+        retry_unreachable: bool = False,
     ) -> None:
         self.access = kubeconfig.load(path)
         self.access.ssl_context()
         self._clock, self._timeout, self._first_pause = clock, timeout, first_pause
-        self._patient = patient
+        self._retry_unreachable = retry_unreachable
         """True if a program that cannot be reached is retried too."""
         self._transport: HttpsTransport | None = None
 
@@ -62,7 +63,7 @@ class ReviewClient:
             try:
                 code, answer = await self._post(body)
             except ReviewFailed as error:
-                if not self._patient or not left:
+                if not self._retry_unreachable or not left:
                     raise
                 failure = error
             else:

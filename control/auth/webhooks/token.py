@@ -1,8 +1,7 @@
-"""Bearer tokens that another program knows (--authentication-token-webhook-config-file).
+"""Webhook token authentication (--authentication-token-webhook-config-file).
 
-It is asked with a TokenReview that names the audiences this server accepts. What it says, yes or no, is kept by the
-token's digest for `cache_ttl`; that it could not be asked is not kept. Requests with the same token at the same time
-ask once.
+The server posts a TokenReview with the audiences that it accepts. The result, positive or negative, is cached by the token's
+digest for `cache_ttl`; failures of the webhook are not cached. Concurrent requests with the same token share one review.
 """
 
 from __future__ import annotations
@@ -11,16 +10,15 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Sequence
-from typing import Any
 
 from control.auth.user import Credentials, UserInfo
-from control.auth.webhooks.answers import Answers
 from control.auth.webhooks.client import ReviewClient, ReviewFailed
+from control.auth.webhooks.response_cache import ResponseCache
 from kube.clock import Clock
 from kube.errors import StatusError, unauthorized
+from kube.json_object import Object
 
 log = logging.getLogger(__name__)
-Object = dict[str, Any]
 Verdict = tuple[UserInfo, list[str]]
 REMEMBERED = 4096
 VERSIONS = ("v1", "v1beta1")
@@ -35,30 +33,30 @@ class TokenWebhook:
         if version not in VERSIONS:
             raise ValueError(f'unsupported authentication webhook version "{version}", supported are v1 and v1beta1')
         self._client, self._audiences, self._version, self._ttl = client, tuple(audiences), version, cache_ttl
-        self._answers: Answers[tuple[Verdict | None, str]] = Answers(clock, REMEMBERED)
-        self._asking: dict[bytes, asyncio.Task[tuple[Verdict | None, str]]] = {}
+        self._answers: ResponseCache[tuple[Verdict | None, str]] = ResponseCache(clock, REMEMBERED)
+        self._requests: dict[bytes, asyncio.Task[tuple[Verdict | None, str]]] = {}
 
     async def authenticate(self, credentials: Credentials) -> UserInfo | None:
-        """Return the token's user; None where the webhook does not know it, 401 where it says why or cannot be asked."""
+        """Return the token's user; None if the webhook does not know it; raises 401 if it returns an error or fails."""
         if credentials.token is None:
             return None
         found = await self.review(credentials.token, self._audiences)
         return found[0] if found else None
 
     async def review(self, token: str, audiences: Sequence[str]) -> Verdict | None:
-        """Return the user of a token and those of `audiences` that it is for; None where it is not known."""
+        """Return the user of a token and those of `audiences` that it is for; None if it is not known."""
         key = hashlib.sha256("\0".join((token, *audiences)).encode()).digest()
         answer = self._answers.get(key)
         if answer is None:
-            task = self._asking.get(key)
+            task = self._requests.get(key)
             if task is None:
                 work = self._ask(key, token, list(audiences))
-                task = self._asking[key] = asyncio.create_task(work, name="token-webhook")
-                task.add_done_callback(lambda done: self._asking.pop(key, None))
+                task = self._requests[key] = asyncio.create_task(work, name="token-webhook")
+                task.add_done_callback(lambda done: self._requests.pop(key, None))
             try:
                 answer = await asyncio.shield(task)
             except ReviewFailed as error:
-                log.error("the token webhook cannot be asked: %s", error)
+                log.error("the token webhook failed: %s", error)
                 raise unauthorized() from error
         verdict, problem = answer
         if verdict is None and problem:
@@ -94,6 +92,6 @@ class TokenWebhook:
         return (found, shared), ""
 
     async def close(self) -> None:
-        for task in list(self._asking.values()):
+        for task in list(self._requests.values()):
             task.cancel()
         await self._client.close()

@@ -1,11 +1,11 @@
 """The attach/detach controller: a VolumeAttachment for each CSI volume on each node that needs it.
 
-It writes wishes: the driver's own controller attaches and says so in the VolumeAttachment. The controller reports
+It creates VolumeAttachments: the driver's own controller attaches the volume and reports it there. The controller reports
 attached volumes to the node in its status, which waits for that before it uses the volume. For detaching the order is
 what keeps data whole: out of the node's status.volumesAttached first, which is refused where its volumesInUse has it
 by then, then the VolumeAttachment goes. A node that comes to use the volume meanwhile sees that it is not attached.
 All state is in the API but for how long was waited. Informers may lag: before what cannot be undone the API server
-itself is asked (node_statuses.py, attaching.py).
+itself is asked (node_statuses.py, attachments.py).
 """
 
 from __future__ import annotations
@@ -14,18 +14,19 @@ import asyncio
 from collections.abc import Iterable, Mapping
 
 from control.controllers.attach_detach import plan
-from control.controllers.attach_detach.attaching import Attaching
+from control.controllers.attach_detach.attachment_events import AttachmentEvents
+from control.controllers.attach_detach.attachments import AttachmentCreator
 from control.controllers.attach_detach.node_statuses import BY_NODE, NodeStatuses
-from control.controllers.attach_detach.telling import Telling
 from control.controllers.context import Context
 from control.controllers.nodes.lifecycle import ON_NODE, by_node
 from control.controllers.pods import is_terminal
+from kube import cancellation
 from kube.api import core_v1, storage_v1
-from kube.client import name_of
 from kube.controller import Controller
 from kube.csi import attached_volume, is_attachment_name, unique_name
 from kube.errors import StatusError
 from kube.informer import Change
+from kube.object_names import name_of
 from kube.volume_binding import claim_names
 
 MANAGED = "volumes.kubernetes.io/controller-managed-attach-detach"
@@ -39,7 +40,9 @@ class AttachDetachController:
 
     def __init__(self, context: Context) -> None:
         self._client, self._clock = context.client, context.clock
-        self._telling = Telling(context.recorder("attachdetach-controller"), lambda v: self._pods_by_node([v]))
+        self._attachment_events = AttachmentEvents(
+            context.recorder("attachdetach-controller"), lambda v: self._pods_by_node([v])
+        )
         of = context.informers.of
         self._pods, self._nodes = of(core_v1.Pod), of(core_v1.Node)
         self._claims, self._volumes = of(core_v1.PersistentVolumeClaim), of(core_v1.PersistentVolume)
@@ -50,7 +53,7 @@ class AttachDetachController:
         self._attachments.add_index(_BY_VOLUME, lambda a: [_volume_of(a)])
         self._since: dict[tuple[str, str], float] = {}
         """Volume and node: when it was first found that a node should detach."""
-        self._statuses, self._attaching = NodeStatuses(context), Attaching(context.client)
+        self._statuses, self._attachment_creator = NodeStatuses(context), AttachmentCreator(context.client)
         self.volumes = Controller("attach and detach", self.reconcile, workers=4, clock=self._clock)
         self.nodes = Controller("attached volumes", self._statuses.reconcile, workers=2, clock=self._clock)
         self._pods.subscribe(self._pod_changed)
@@ -63,8 +66,8 @@ class AttachDetachController:
     async def run(self) -> None:
         """Work until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self.volumes.run(), name="attach and detach")
-            group.create_task(self.nodes.run(), name="attached volumes")
+            cancellation.start(group, self.volumes.run, "attach and detach")
+            cancellation.start(group, self.nodes.run, "attached volumes")
 
     @property
     def waiting(self) -> list[tuple[str, str]]:
@@ -90,7 +93,7 @@ class AttachDetachController:
         if change.type == "DELETED":
             self._statuses.stays(change.key)
         elif change.old is not None:
-            self._telling.result(change.old, new, self._volumes.get(volume))
+            self._attachment_events.report_result(change.old, new, self._volumes.get(volume))
         self._enqueue(volume)
         self.nodes.enqueue(new.spec.node_name)
 
@@ -132,7 +135,7 @@ class AttachDetachController:
         if volume is None or not self._attachable(volume):
             pods = {}
         if not pods and not attachments:
-            self._telling.forget(key)
+            self._attachment_events.forget(key)
             return None
         involved = {name: self._nodes.get(name) for name in (*pods, *attachments)}
         nodes = {name: node for name, node in involved.items() if node is not None}
@@ -155,9 +158,9 @@ class AttachDetachController:
             done &= await self._detach(attachments[node], forced=unique in _in_use(nodes.get(node)))
         for node in decision.attach:
             assert volume is not None, "only a volume that is there is wanted"
-            done &= await self._attaching.attach(volume, node, shared=plan.is_shared(volume))
+            done &= await self._attachment_creator.attach(volume, node, shared=plan.is_shared(volume))
         if volume is not None:
-            self._telling.taken(volume, decision.taken, pods)
+            self._attachment_events.report_multi_attach(volume, decision.taken, pods)
         # What the API server knows and our copy does not may be over before a broken watch is back: no change would be seen.
         return decision.again if done else min(decision.again or RETRY_SECONDS, RETRY_SECONDS)
 
@@ -186,7 +189,7 @@ class AttachDetachController:
         return found
 
     async def _detach(self, attachment: storage_v1.VolumeAttachment, *, forced: bool) -> bool:
-        """Detach a volume; return False where the node uses it, which our copy does not show yet."""
+        """Detach a volume; return False if the node uses it, which our copy does not show yet."""
         name = name_of(attachment)
         if not await self._statuses.leave(attachment, forced=forced):
             return False

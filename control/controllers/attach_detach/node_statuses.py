@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from control.controllers.context import Context
 from kube.api import core_v1, storage_v1
-from kube.client import Client, name_of
+from kube.client import Client
 from kube.csi import attached_volume, unique_name
 from kube.errors import StatusError
 from kube.locks import Locks
+from kube.object_names import name_of
 
 BY_NODE = "attached-to"
 
@@ -27,7 +28,7 @@ class NodeStatuses:
         self._attachments.add_index(BY_NODE, lambda a: [a.spec.node_name])
         self._locks = Locks()
         self._leaving: set[str] = set()
-        """Attachments that are no longer told to their node."""
+        """Attachments that are no longer listed in the status of their node."""
 
     async def reconcile(self, name: str) -> None:
         """Have a node's status list what is attached to it."""

@@ -1,9 +1,9 @@
-"""Plans the nodes that a volume is attached to and detached from. Pure.
+"""Plans the nodes that a volume is attached to and detached from. Pure functions.
 
-A volume is wanted on each node that has a pod with it that has not ended. It is detached from a node that does not want it once
-the node says that it is not in use there. A node that is out of service is not waited for; one that is not ready, or whose
-object was deleted while its machine may run on, for six minutes (pkg/controller/volume/attachdetach:
-maxWaitForUnmountDuration). A volume for one node only is not attached to a second before the first has detached it.
+A volume is attached to each node with a pod that uses it and has not terminated. It is detached from other nodes when their
+status no longer lists it in volumesInUse. The plan does not wait for a node that is out of service, and six minutes for one
+that is not ready or whose object was deleted while its machine may be running (pkg/controller/volume/attachdetach:
+maxWaitForUnmountDuration). A volume for a single node is attached to a second one only after it is detached from the first.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def decide(
 
 
 def _seconds_to_wait(name: str, node: core_v1.Node | None, waited: float) -> float | None:
-    """Return for how long not to detach yet: 0 for now, None until the node says something."""
+    """Return the seconds until a detach: 0 for now, None to wait for the node's status."""
     if node is None:
         return max(0.0, FORCE_SECONDS - waited)
     if name not in node.status.volumes_in_use:
@@ -83,13 +83,13 @@ def is_ready(node: core_v1.Node) -> bool:
 
 
 def is_shared(volume: core_v1.PersistentVolume) -> bool:
-    """Tell whether several nodes may have a volume at a time."""
+    """Return whether several nodes may have a volume at a time."""
     modes = volume.spec.access_modes
     return not modes or bool(SHARED.intersection(modes))
 
 
 def multi_attach_message(volume: str, pod: core_v1.Pod, others: Sequence[core_v1.Pod]) -> str:
-    """Say to a pod's owner who has the volume; names of other namespaces' pods are not told."""
+    """Return the message that names the pods with the volume, without names of pods in other namespaces."""
     text = f'Multi-Attach error for volume "{volume}" '
     own = sorted(o.metadata.name or "" for o in others if o.metadata.namespace == pod.metadata.namespace)
     elsewhere = len(others) - len(own)

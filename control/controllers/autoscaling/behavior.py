@@ -1,7 +1,7 @@
-"""From a wished number of replicas to the allowed one: stabilization windows, rate policies, minimum and maximum.
+"""Limits a recommended number of replicas: stabilization windows, scaling policies, minimum and maximum.
 
-An autoscaler without `behavior` may double (or reach four) at once and goes down to the highest wish of the last five
-minutes; one with it follows its rules. Recommendations and changes are recorded here, in memory, as upstream does.
+An autoscaler without `behavior` may double (or reach four) immediately, and scales down to the highest recommendation of the
+last five minutes; one with it follows its policies. Recommendations and changes are recorded here, in memory, as upstream does.
 Upstream: pkg/controller/podautoscaler/horizontal.go.
 """
 
@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from kube.api import autoscaling_v2
 
 DOWN_WINDOW = 300.0
-"""Seconds over which wishes to scale down are held back (--horizontal-pod-autoscaler-downscale-stabilization)."""
+"""Stabilization window for scaling down, in seconds (--horizontal-pod-autoscaler-downscale-stabilization)."""
 Rules = autoscaling_v2.HPAScalingRules
 Behavior = autoscaling_v2.HorizontalPodAutoscalerBehavior
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The number, and what the condition says of it."""
+    """The number of replicas, with the reason and message of the condition."""
 
     replicas: int
     reason: str
@@ -30,9 +30,9 @@ class Verdict:
 
 @dataclass(slots=True)
 class History:
-    """One autoscaler's past: wishes (when, replicas) and changes (when, by how many). Times are monotonic seconds."""
+    """Recommendations (time, replicas) and changes (time, number) of one autoscaler. Times are monotonic seconds."""
 
-    wishes: list[tuple[float, int]] = field(default_factory=list)
+    recommendations: list[tuple[float, int]] = field(default_factory=list)
     ups: list[tuple[float, int]] = field(default_factory=list)
     downs: list[tuple[float, int]] = field(default_factory=list)
 
@@ -50,12 +50,17 @@ class History:
 
 
 def stabilized(
-    history: History, behavior: Behavior | None, current: int, wish: int, now: float, window: float = DOWN_WINDOW
+    history: History,
+    behavior: Behavior | None,
+    current: int,
+    recommendation: int,
+    now: float,
+    window: float = DOWN_WINDOW,
 ) -> Verdict:
-    """Hold a wish against those of the windows before, and note it; reason is ReadyForNewScale where nothing holds it."""
+    """Stabilize a recommendation by those of the windows, and record it; ReadyForNewScale means that it is unchanged."""
     if behavior is None:
         up_window, down_window = 0.0, window
-        highest = max([wish, *(r for t, r in history.wishes if t >= now - window)])
+        highest = max([recommendation, *(r for t, r in history.recommendations if t >= now - window)])
         result = Verdict(
             highest,
             "ScaleDownStabilized",
@@ -65,10 +70,10 @@ def stabilized(
         up_window = float((behavior.scale_up or Rules()).stabilization_window_seconds or 0)
         given = (behavior.scale_down or Rules()).stabilization_window_seconds
         down_window = window if given is None else float(given)
-        lowest = min([wish, *(r for t, r in history.wishes if t > now - up_window)])
-        highest = max([wish, *(r for t, r in history.wishes if t > now - down_window)])
+        lowest = min([recommendation, *(r for t, r in history.recommendations if t > now - up_window)])
+        highest = max([recommendation, *(r for t, r in history.recommendations if t > now - down_window)])
         replicas = min(max(current, lowest), highest)
-        if wish >= current:
+        if recommendation >= current:
             result = Verdict(
                 replicas,
                 "ScaleUpStabilized",
@@ -81,10 +86,10 @@ def stabilized(
                 "recent recommendations were higher than current one, applying the highest recent recommendation",
             )
     oldest = now - max(up_window, down_window)
-    history.wishes = [(t, r) for t, r in history.wishes if t >= oldest]
-    history.wishes.append((now, wish))
-    if result.replicas == wish:
-        return Verdict(wish, "ReadyForNewScale", "recommended size matches current size")
+    history.recommendations = [(t, r) for t, r in history.recommendations if t >= oldest]
+    history.recommendations.append((now, recommendation))
+    if result.replicas == recommendation:
+        return Verdict(recommendation, "ReadyForNewScale", "recommended size matches current size")
     return result
 
 
@@ -96,25 +101,25 @@ _DOWN_LIMIT = ("ScaleDownLimit", "the desired replica count is decreasing faster
 
 
 def limited(
-    history: History, behavior: Behavior | None, current: int, wish: int, least: int, most: int, now: float
+    history: History, behavior: Behavior | None, current: int, recommendation: int, least: int, most: int, now: float
 ) -> Verdict:
-    """Keep a wish within minimum, maximum and the rate at which replicas may change."""
+    """Limit a recommendation to minimum, maximum and the rate at which replicas may change."""
     if behavior is None:
         limit = max(2 * current, 4)
-        if wish < least:
+        if recommendation < least:
             return Verdict(least, *_TOO_FEW)
-        if wish > min(most, limit):
+        if recommendation > min(most, limit):
             return Verdict(min(most, limit), *(_UP_LIMIT if most > limit else _TOO_MANY))
-        return Verdict(wish, *_WITHIN)
-    if wish > current:
+        return Verdict(recommendation, *_WITHIN)
+    if recommendation > current:
         limit = max(current, _up_limit(behavior.scale_up or Rules(), history, current, now))
-        if wish > min(most, limit):
+        if recommendation > min(most, limit):
             return Verdict(min(most, limit), *(_UP_LIMIT if most > limit else _TOO_MANY))
-    elif wish < current:
+    elif recommendation < current:
         limit = min(current, _down_limit(behavior.scale_down or Rules(), history, current, now))
-        if wish < max(least, limit):
+        if recommendation < max(least, limit):
             return Verdict(max(least, limit), *(_DOWN_LIMIT if least < limit else _TOO_FEW))
-    return Verdict(wish, *_WITHIN)
+    return Verdict(recommendation, *_WITHIN)
 
 
 def _up_limit(rules: Rules, history: History, current: int, now: float) -> int:

@@ -1,4 +1,4 @@
-"""One metric of an autoscaler: ask for it, compare it with its target, say how many replicas it takes and what was seen.
+"""Evaluation of one metric of an autoscaler: reads it, compares it with its target, returns replicas and the current value.
 
 Resource and container metrics aim at a share of the requests or at an amount a pod; pods metrics at an amount a pod;
 object and external metrics at a total, or at an amount for each replica. Names, reasons and messages are upstream's
@@ -8,13 +8,14 @@ object and external metrics at a total, or at an amount for each replica. Names,
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 
 from control.controllers.autoscaling import replicas as rules
-from control.controllers.autoscaling.measuring import Metrics
+from control.controllers.autoscaling.metrics_client import ListedUsage, MetricsClient
 from control.controllers.autoscaling.replicas import MetricsError, Proposal, Startup, Tolerances
+from control.controllers.autoscaling.selector_limit import check_metric
 from control.controllers.autoscaling.target import Targets, UnknownKind
 from kube.api import autoscaling_v2, core_v1
 from kube.errors import StatusError
@@ -34,11 +35,12 @@ class Situation:
     tolerances: Tolerances
     startup: Startup
     now: datetime
+    listed: ListedUsage = field(default_factory=ListedUsage)
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A metric's wish; `name` is what events call it."""
+    """A metric's recommendation; `name` is what events call it."""
 
     replicas: int
     name: str
@@ -56,11 +58,11 @@ class MetricFailed(Exception):
 class Calculator:
     """Answers for one metric at a time."""
 
-    def __init__(self, metrics: Metrics, targets: Targets) -> None:
+    def __init__(self, metrics: MetricsClient, targets: Targets) -> None:
         self._metrics, self._targets = metrics, targets
 
     async def outcome(self, metric: autoscaling_v2.MetricSpec, at: Situation) -> Outcome:
-        """Return a metric's wish; raises MetricFailed."""
+        """Return a metric's recommendation; raises MetricFailed."""
         ways = {
             "Resource": (self._resource, "FailedGetResourceMetric"),
             "ContainerResource": (self._container, "FailedGetContainerResourceMetric"),
@@ -73,6 +75,7 @@ class Calculator:
             message = f'unknown metric source type "{metric.type}"'
             raise MetricFailed("InvalidMetricSourceType", message, message)
         try:
+            check_metric(metric)
             return await way(metric, at)
         except MetricsError as error:
             raise MetricFailed(reason, str(error), f"{_failed(metric)}: {error}") from error
@@ -109,7 +112,7 @@ class Calculator:
         what = "usage" if target.average_value is not None else "utilization"
         try:
             try:
-                found = await self._metrics.resource(resource, at.namespace, at.selector, container)
+                found = await self._metrics.resource(resource, at.namespace, at.selector, container, at.listed)
             except MetricsError as error:
                 raise MetricsError(f"unable to get metrics for resource {resource}: {error}") from error
             common = (at.pods, found, resource, at.tolerances, at.startup, at.now)
@@ -188,7 +191,7 @@ class Calculator:
 
 
 def _failed(metric: autoscaling_v2.MetricSpec) -> str:
-    """Return how upstream begins to say that a metric could not be obtained."""
+    """Return the beginning of upstream's message for a metric that could not be read."""
     if metric.resource is not None:
         return f"failed to get {metric.resource.name} resource metric value"
     if metric.container_resource is not None:

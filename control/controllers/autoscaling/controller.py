@@ -7,29 +7,31 @@ Upstream: pkg/controller/podautoscaler/horizontal.go.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from dataclasses import dataclass, field
 from typing import NoReturn
 
 import msgspec
 
-from control import offload
 from control.controllers.autoscaling import behavior as shaping
 from control.controllers.autoscaling.calculate import Calculator, MetricFailed, Situation
-from control.controllers.autoscaling.measuring import Metrics
+from control.controllers.autoscaling.metrics_client import MetricsClient
 from control.controllers.autoscaling.replicas import Startup, Tolerances
+from control.controllers.autoscaling.scale_selectors import ScaleSelectors
+from control.controllers.autoscaling.selector_limit import problem_of_target, shortened
 from control.controllers.autoscaling.status import Outlook
 from control.controllers.autoscaling.target import Targets, UnknownKind
 from control.controllers.context import Context
-from control.controllers.selecting import SelectorIndex
-from control.controllers.turns import Turn, selects
+from control.controllers.step_counter import StepCounter, selects
 from kube.api import autoscaling_v1, autoscaling_v2, core_v1
 from kube.clock import format_time
 from kube.controller import Controller
 from kube.errors import StatusError
-from kube.informer import Change, by_namespace
+from kube.indexer import by_namespace
+from kube.informer import Change
 from kube.quantity import parse
-from kube.selectors import LabelSelector, SelectorError, parse_labels
+from kube.selectors import SelectorError
 
 log = logging.getLogger(__name__)
 Autoscaler = autoscaling_v2.HorizontalPodAutoscaler
@@ -59,11 +61,9 @@ class AutoscalingController:
         self._pods = context.informers.of(core_v1.Pod)
         self._pods.add_index("namespace", by_namespace)
         self._targets = Targets(context.client, context.clock)
-        self._calculator = Calculator(Metrics(context.client, context.clock), self._targets)
+        self._calculator = Calculator(MetricsClient(context.client, context.clock), self._targets)
         self._histories: dict[str, shaping.History] = {}
-        self._written: dict[str, str] = {}
-        """The selectors of the scales, by the autoscaler's key."""
-        self._selectors = SelectorIndex()
+        self._selectors = ScaleSelectors()
         self.controller = Controller("horizontalpodautoscaler", self.reconcile, workers=5, clock=context.clock)
         self._autoscalers.subscribe(self._changed)
 
@@ -73,11 +73,13 @@ class AutoscalingController:
 
     def _changed(self, change: Change[Autoscaler]) -> None:
         if change.type == "DELETED":
-            self._histories.pop(change.key, None)
-            self._written.pop(change.key, None)
-            self._selectors.drop(change.key)
+            self._forget(change.key)
         elif change.old is None or change.old.spec != change.new.spec:
             self.controller.enqueue(change.key)
+
+    def _forget(self, key: str) -> None:
+        self._histories.pop(key, None)
+        self._selectors.drop(key)
 
     # -- reconciling ------------------------------------------------------------------------------------------------
     async def reconcile(self, key: str) -> float | None:
@@ -90,6 +92,9 @@ class AutoscalingController:
             await self._scale(key, autoscaler, outlook)
         except (StatusError, UnknownKind, _Failed) as error:
             log.info("autoscaler %s: %s", key, error)
+        finally:
+            if self._autoscalers.get(key) is None:  # it was deleted meanwhile
+                self._forget(key)
         status = outlook.status()
         if status != autoscaler.status:
             try:
@@ -107,30 +112,30 @@ class AutoscalingController:
             scale = await self._targets.scale(resource, namespace, reference.name)
         except (StatusError, UnknownKind) as error:
             self._recorder.event(autoscaler, "Warning", "FailedGetScale", str(error))
-            outlook.set("AbleToScale", False, "FailedGetScale", f"{_UNABLE_TO_GET}: {error}")
+            outlook.set("AbleToScale", value=False, reason="FailedGetScale", message=f"{_UNABLE_TO_GET}: {error}")
             raise
-        outlook.set("AbleToScale", True, "SucceededGetScale", _ABLE_TO_GET)
+        outlook.set("AbleToScale", value=True, reason="SucceededGetScale", message=_ABLE_TO_GET)
         current, least = scale.spec.replicas or 0, 1 if spec.min_replicas is None else spec.min_replicas
         history = self._histories.get(key)
         if history is None:
-            history = self._histories[key] = shaping.History(wishes=[(self._clock.monotonic(), current)])
+            history = self._histories[key] = shaping.History(recommendations=[(self._clock.monotonic(), current)])
         outlook.current = current
         wanted, reason = current, ""
         if current == 0 and least != 0:
             outlook.desired = 0
-            outlook.set("ScalingActive", False, "ScalingDisabled", _DISABLED)
+            outlook.set("ScalingActive", value=False, reason="ScalingDisabled", message=_DISABLED)
             return
         if current > spec.max_replicas:
             wanted, reason = spec.max_replicas, "Current number of replicas above Spec.MaxReplicas"
         elif current < least:
             wanted, reason = least, "Current number of replicas below Spec.MinReplicas"
         else:
-            wish, metric = await self._wish(key, autoscaler, scale, outlook)
-            if wish > current:
+            recommendation, metric = await self._recommendation(key, autoscaler, scale, outlook)
+            if recommendation > current:
                 reason = f"{metric} above target"
-            elif wish < current:
+            elif recommendation < current:
                 reason = "All metrics below target"
-            wanted = self._shaped(history, autoscaler, current, wish, least, outlook)
+            wanted = self._shaped(history, autoscaler, current, recommendation, least, outlook)
         if wanted == current:
             outlook.desired = current
             return
@@ -139,9 +144,9 @@ class AutoscalingController:
         except StatusError as error:
             text = f"New size: {wanted}; reason: {reason}; error: {error}"
             self._recorder.event(autoscaler, "Warning", "FailedRescale", text)
-            outlook.set("AbleToScale", False, "FailedUpdateScale", f"{_UNABLE_TO_UPDATE}: {error}")
+            outlook.set("AbleToScale", value=False, reason="FailedUpdateScale", message=f"{_UNABLE_TO_UPDATE}: {error}")
             raise
-        outlook.set("AbleToScale", True, "SucceededRescale", f"{_UPDATED} {wanted}")
+        outlook.set("AbleToScale", value=True, reason="SucceededRescale", message=f"{_UPDATED} {wanted}")
         self._recorder.event(autoscaler, "Normal", "SuccessfulRescale", f"New size: {wanted}; reason: {reason}")
         history.changed(spec.behavior, current, wanted, self._clock.monotonic())
         outlook.desired = wanted
@@ -152,28 +157,29 @@ class AutoscalingController:
         history: shaping.History,
         autoscaler: Autoscaler,
         current: int,
-        wish: int,
+        recommendation: int,
         least: int,
         outlook: Outlook,
     ) -> int:
         rules, now = autoscaler.spec.behavior, self._clock.monotonic()
-        calm = shaping.stabilized(history, rules, current, wish, now, self._settings.downscale_stabilization)
-        outlook.set("AbleToScale", True, calm.reason, calm.message)
+        calm = shaping.stabilized(history, rules, current, recommendation, now, self._settings.downscale_stabilization)
+        outlook.set("AbleToScale", value=True, reason=calm.reason, message=calm.message)
         most = autoscaler.spec.max_replicas
         final = shaping.limited(history, rules, current, calm.replicas, least, most, now)
-        outlook.set("ScalingLimited", final.replicas != calm.replicas, final.reason, final.message)
+        outlook.set("ScalingLimited", value=final.replicas != calm.replicas, reason=final.reason, message=final.message)
         return final.replicas
 
     # -- metrics ----------------------------------------------------------------------------------------------------
-    async def _wish(
+    async def _recommendation(
         self, key: str, autoscaler: Autoscaler, scale: autoscaling_v1.Scale, outlook: Outlook
     ) -> tuple[int, str]:
-        """Return the largest wish of all metrics, and which one it is of; raises _Failed where none can be trusted."""
+        """Return the largest recommendation of all metrics, and its metric; raises _Failed if there is no valid one."""
         outlook.metrics = []
         situation = await self._situation(key, autoscaler, scale, outlook)
         metrics = autoscaler.spec.metrics
-        wish, name, failures = 0, "", []
+        recommendation, name, failures = 0, "", []
         for metric in metrics:
+            await asyncio.sleep(0)  # requests within the process suspend nothing
             try:
                 outcome = await self._calculator.outcome(metric, situation)
             except MetricFailed as failure:
@@ -182,18 +188,18 @@ class AutoscalingController:
                 outlook.metrics.append(autoscaling_v2.MetricStatus(type=""))
                 continue
             outlook.metrics.append(outcome.status)
-            if wish == 0 or outcome.replicas > wish:
-                wish, name = outcome.replicas, outcome.name
-        if failures and (len(failures) >= len(metrics) or wish < situation.spec_replicas):
+            if recommendation == 0 or outcome.replicas > recommendation:
+                recommendation, name = outcome.replicas, outcome.name
+        if failures and (len(failures) >= len(metrics) or recommendation < situation.spec_replicas):
             first = failures[0]
             detail = f"the HPA was unable to compute the replica count: {first.detail}"
-            outlook.set("ScalingActive", False, first.reason, detail)
+            outlook.set("ScalingActive", value=False, reason=first.reason, message=detail)
             text = f"invalid metrics ({len(failures)} invalid out of {len(metrics)}), first error is: {first}"
             self._recorder.event(autoscaler, "Warning", "FailedComputeMetricsReplicas", text)
             raise _Failed(text)
         found = f"the HPA was able to successfully calculate a replica count from {name}"
-        outlook.set("ScalingActive", True, "ValidMetricFound", found)
-        return wish, name
+        outlook.set("ScalingActive", value=True, reason="ValidMetricFound", message=found)
+        return recommendation, name
 
     async def _situation(
         self, key: str, autoscaler: Autoscaler, scale: autoscaling_v1.Scale, outlook: Outlook
@@ -201,19 +207,21 @@ class AutoscalingController:
         namespace, text = autoscaler.metadata.namespace or "", scale.status.selector or ""
         if not text:
             self._invalid(autoscaler, outlook, "SelectorRequired", "selector is required", _NO_SELECTOR)
+        if why := problem_of_target(text):
+            self._invalid(autoscaler, outlook, "InvalidSelector", why, why)
         try:
-            selector = await self._selector(key, namespace, text)
+            selector = await self._selectors.of(key, namespace, text)
         except SelectorError as error:
             why = f"couldn't convert selector into a corresponding internal selector object: {error}"
             self._invalid(autoscaler, outlook, "InvalidSelector", why, why)
-        turn, pods = Turn(), list[core_v1.Pod]()
+        counter, pods = StepCounter(), list[core_v1.Pod]()
         for pod in self._pods.by_index("namespace", namespace):
-            if await selects(selector, pod.metadata.labels, turn):
+            if await selects(selector, pod.metadata.labels, counter):
                 pods.append(pod)
-        others = await self._measuring(namespace, pods, turn)
+        others = await self._autoscalers_of(namespace, pods, counter)
         if len(others) > 1:
             names = " ".join(sorted(others))
-            why = f"pods by selector {text} are controlled by multiple HPAs: [{names}]"
+            why = f"pods by selector {shortened(text)} are controlled by multiple HPAs: [{names}]"
             self._invalid(autoscaler, outlook, "AmbiguousSelector", why, why)
         return Situation(
             namespace,
@@ -226,26 +234,15 @@ class AutoscalingController:
             self._clock.now(),
         )
 
-    async def _selector(self, key: str, namespace: str, text: str) -> LabelSelector:
-        """Return the compiled selector of an autoscaler's scale, which is kept while it stays the same."""
-        known = self._selectors.get(key)
-        if known is not None and self._written.get(key) == text:
-            return known
-        selector = await offload.run(namespace, len(text), _compiled, text)
-        if self._autoscalers.get(key) is not None:
-            self._written[key] = text
-            self._selectors.put(key, namespace, selector)
-        return selector
-
-    async def _measuring(self, namespace: str, pods: list[core_v1.Pod], turn: Turn) -> set[str]:
+    async def _autoscalers_of(self, namespace: str, pods: list[core_v1.Pod], counter: StepCounter) -> set[str]:
         """Return the autoscalers that measure any of these pods, at most two of them."""
         found: set[str] = set()
         for pod in pods:
             labels = pod.metadata.labels
-            await turn.took()
+            await counter.count()
             for other in self._selectors.candidates(namespace, labels):
                 selector = self._selectors.get(other)
-                if selector is not None and await selects(selector, labels, turn):
+                if selector is not None and await selects(selector, labels, counter):
                     found.add(other)
                 if len(found) > 1:
                     return found
@@ -255,7 +252,7 @@ class AutoscalingController:
         """Report that the pods to measure cannot be determined; raises _Failed."""
         self._recorder.event(autoscaler, "Warning", reason, message)
         shown = "InvalidSelector" if reason == "SelectorRequired" else reason
-        outlook.set("ScalingActive", False, shown, condition)
+        outlook.set("ScalingActive", value=False, reason=shown, message=condition)
         self._recorder.event(autoscaler, "Warning", "FailedComputeMetricsReplicas", message)
         raise _Failed(message)
 
@@ -267,12 +264,6 @@ class AutoscalingController:
             return self._settings.tolerance if given is None else float(parse(given))
 
         return Tolerances(of(rules.scale_down), of(rules.scale_up))
-
-
-def _compiled(text: str) -> LabelSelector:
-    selector = parse_labels(text)
-    selector.prepare()
-    return selector
 
 
 _UNABLE_TO_GET = "the HPA controller was unable to get the target's current scale"

@@ -20,7 +20,7 @@ from kube.quantity import milli
 
 
 class MetricsError(Exception):
-    """Why there is no number; the message is upstream's."""
+    """Failure to compute a number of replicas; the message is upstream's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Tolerances:
 
 @dataclass(frozen=True, slots=True)
 class Startup:
-    """For how many seconds a young pod's CPU says nothing."""
+    """Seconds after a pod's start during which its CPU usage is ignored."""
 
     cpu_initialization: float = 300.0
     initial_readiness: float = 30.0
@@ -104,7 +104,7 @@ def _starting(pod: core_v1.Pod, metric: PodMetric, startup: Startup, now: dateti
 
 
 def requests_of(pods: Iterable[core_v1.Pod], resource: str, container: str = "") -> dict[str, int]:
-    """Return what each pod (or the one container of it) requests, in thousandths; raises MetricsError where one does not."""
+    """Return what each pod (or the one container of it) requests, in thousandths; raises MetricsError if one does not."""
     found = {}
     for pod in pods:
         whole = pod.spec.resources.requests.get(resource) if pod.spec.resources is not None else None

@@ -27,7 +27,7 @@ class Outlook:
         self.scaled = old.last_scale_time
         self.metrics = list(old.current_metrics)
 
-    def set(self, type: Condition, value: bool, reason: str, message: str) -> None:
+    def set(self, type: Condition, *, value: bool, reason: str, message: str) -> None:
         """Say how things stand in one respect."""
         state, old = "True" if value else "False", self._conditions.get(type)
         since = old.last_transition_time if old is not None and old.status == state else self._now

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from control.controllers.discovery import Served, served
+from control.controllers.discovery import DiscoveredResource, served
 from kube import serialize
 from kube.api import autoscaling_v1, autoscaling_v2
 from kube.client import Client
@@ -16,7 +16,7 @@ from kube.errors import StatusError
 from kube.resources import RESOURCES
 
 AGAIN_SECONDS = 10.0
-"""Discovery is not asked more often than this for kinds that nobody serves."""
+"""Minimum interval of discovery requests for kinds that are not served, in seconds."""
 
 
 class UnknownKind(Exception):
@@ -28,15 +28,15 @@ class Targets:
 
     def __init__(self, client: Client, clock: Clock) -> None:
         self._client, self._clock = client, clock
-        self._served: list[Served] = []
+        self._served: list[DiscoveredResource] = []
         self._asked = float("-inf")
 
-    async def resource(self, reference: autoscaling_v2.CrossVersionObjectReference) -> Served:
+    async def resource(self, reference: autoscaling_v2.CrossVersionObjectReference) -> DiscoveredResource:
         """Return the resource that a reference's group and kind mean; raises UnknownKind, StatusError."""
         group, _, version = (reference.api_version or "").rpartition("/")
         for built_in in RESOURCES:
             if (built_in.group, built_in.kind) == (group, reference.kind) and built_in.version in (version, ""):
-                return Served(
+                return DiscoveredResource(
                     group,
                     built_in.version,
                     built_in.plural,
@@ -53,10 +53,10 @@ class Targets:
             raise UnknownKind(f'no matches for kind "{reference.kind}" in group "{group}"')
         return found
 
-    def _known(self, group: str, kind: str) -> Served | None:
+    def _known(self, group: str, kind: str) -> DiscoveredResource | None:
         return next((one for one in self._served if (one.group, one.kind) == (group, kind)), None)
 
-    async def scale(self, resource: Served, namespace: str, name: str) -> autoscaling_v1.Scale:
+    async def scale(self, resource: DiscoveredResource, namespace: str, name: str) -> autoscaling_v1.Scale:
         """Return the Scale of an object in a namespace; raises StatusError, for resources without namespaces too.
 
         Who may write an autoscaler, or pods, in a namespace reaches nothing outside it.
@@ -66,8 +66,10 @@ class Targets:
         data = await self._client.call("GET", resource.path(namespace, name) + "/scale")
         return serialize.decode(data, autoscaling_v1.Scale)
 
-    async def rescale(self, resource: Served, namespace: str, scale: autoscaling_v1.Scale, replicas: int) -> None:
-        """Set an object's replicas if nobody changed it since its Scale was read; raises StatusError."""
+    async def rescale(
+        self, resource: DiscoveredResource, namespace: str, scale: autoscaling_v1.Scale, replicas: int
+    ) -> None:
+        """Set an object's replicas if it is unchanged since its Scale was read; raises StatusError."""
         spec = msgspec.structs.replace(scale.spec, replicas=replicas)
         changed = msgspec.structs.replace(scale, spec=spec, api_version="autoscaling/v1", kind="Scale")
         path = resource.path(namespace, scale.metadata.name or "") + "/scale"

@@ -1,6 +1,6 @@
 """CSR approving: a node's requests for certificates of its own need no person.
 
-A client certificate's request must be exactly what a kubelet (or its proxy) asks for, and the requestor allowed to make
+A client certificate's request must be exactly what a kubelet (or its proxy) requests, and the requestor allowed to make
 it, which the API server is asked (SubjectAccessReview; upstream: pkg/controller/certificates/approver/sarapprove.go). A
 serving certificate must name the node alone (serving.py). Whoever joins chooses a name, which must not be one of Services.
 """

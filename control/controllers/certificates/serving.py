@@ -15,16 +15,16 @@ from control.auth.certificates import KUBELET_SERVING, decode_request, refusal
 from control.auth.node import NODE_PREFIX
 from control.auth.x509 import subject_user
 from kube.api import certificates_v1, core_v1
-from kube.client import key_of
 from kube.ip_addresses import reached
 from kube.node_names import reserved
+from kube.object_names import key_of
 
 ADDRESSES = ("InternalIP", "ExternalIP")
 HOST_NAMES = ("Hostname", "InternalDNS", "ExternalDNS")
 
 
 def requesting_node(csr: certificates_v1.CertificateSigningRequest) -> str:
-    """Return the node that asks for a serving certificate of its own, "" where it is not such a request."""
+    """Return the node that requests a serving certificate of its own, "" where it is not such a request."""
     if csr.spec.signer_name != KUBELET_SERVING:
         return ""
     try:
@@ -81,7 +81,7 @@ def doubt(
 
 
 def addresses(node: core_v1.Node, types: Collection[str] = ADDRESSES) -> set[str]:
-    """Return the addresses of some types that a node says it has."""
+    """Return the addresses of some types in a node's status."""
     return {a.address for a in node.status.addresses if a.type in types}
 
 

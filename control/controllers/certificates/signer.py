@@ -1,4 +1,4 @@
-"""CSR signing: approved requests to the built-in signers get their certificate from the cluster's CA.
+"""Signs approved CertificateSigningRequests of the built-in signers with the cluster's CA.
 
 Upstream: pkg/controller/certificates/signer.
 """
@@ -37,7 +37,7 @@ class CertificateSigner:
         await self.controller.run()
 
     async def reconcile(self, key: str) -> None:
-        """Sign one approved request, or say why it cannot be."""
+        """Sign one approved request, or set the condition Failed."""
         csr = self._requests.get(key)
         if csr is None or csr.status.certificate or csr.spec.signer_name not in SIGNERS:
             return

@@ -13,11 +13,11 @@ from control.controllers.overlay import Overlay
 from control.controllers.ownership import by_controller_or_orphan, controller_of
 from control.controllers.pod_control import namespace_terminating
 from kube.api import batch_v1, core_v1
-from kube.client import name_of, namespace_of
 from kube.clock import format_time
 from kube.controller import Controller
 from kube.errors import StatusError
 from kube.informer import Change
+from kube.object_names import name_of, namespace_of
 
 
 class CronJobController:
@@ -66,16 +66,16 @@ class CronJobController:
     async def _start(self, cron: batch_v1.CronJob, todo: CronPlan) -> None:
         if todo.start is None:
             return
-        wish = job_of(cron, todo.start)
+        desired = job_of(cron, todo.start)
         try:
-            job = await self._client.create(wish)
+            job = await self._client.create(desired)
         except StatusError as error:
             if namespace_terminating(error):
                 return
             if not error.already_exists:
                 self._recorder.event(cron, "Warning", "FailedCreate", f"Error creating job: {error}")
                 raise
-            job = await self._client.get(batch_v1.Job, name_of(wish), namespace_of(wish))
+            job = await self._client.get(batch_v1.Job, name_of(desired), namespace_of(desired))
             if _owner(job) != cron.metadata.uid:
                 return  # somebody else's job has the name of this run
         else:

@@ -15,8 +15,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from control.controllers.cronjob.schedule import Schedule, parse
 from control.controllers.ownership import controller_reference
 from kube.api import batch_v1, core_v1, meta_v1
-from kube.client import name_of, namespace_of
 from kube.clock import after, parse_time
+from kube.object_names import name_of, namespace_of
 
 SCHEDULED = "batch.kubernetes.io/cronjob-scheduled-timestamp"
 MANY_MISSED = 100

@@ -1,8 +1,8 @@
-"""Cron schedules: five fields or a named one, and the moments that they mean in a time zone.
+"""Cron schedules: five fields or a name such as @daily, and their times in a time zone.
 
-Where both the day of the month and the day of the week are given, either will do; a field with a star (but not with a step)
-gives way. A time that daylight saving skips does not occur that day, one that it repeats occurs twice. (The behaviour is that
-of robfig/cron, which upstream uses.)
+If both the day of the month and the day of the week are given, a match of either suffices; a field with a star (but not with
+a step) is ignored. A time that daylight saving skips does not occur that day, one that it repeats occurs twice. (The
+behaviour is that of robfig/cron, which upstream uses.)
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Schedule:
     every: float = 0.0
 
     def after(self, moment: datetime, zone: tzinfo = UTC) -> datetime | None:
-        """Return the first moment later than the given one, in UTC; None where none comes within five years."""
+        """Return the first moment later than the given one, in UTC; None if none comes within five years."""
         return next(self.upcoming(moment, zone), None)
 
     def upcoming(self, moment: datetime, zone: tzinfo = UTC) -> Iterator[datetime]:

@@ -10,7 +10,7 @@ import msgspec
 
 from control.controllers import history
 from control.controllers import pods as pod_rules
-from control.controllers.at_once import for_each
+from control.controllers.concurrent_requests import for_each
 from control.controllers.context import Context
 from control.controllers.daemonset.failing import Failures
 from control.controllers.daemonset.placement import Placement, pod_spec
@@ -19,13 +19,13 @@ from control.controllers.expectations import Expectations
 from control.controllers.overlay import Overlay
 from control.controllers.ownership import by_controller_or_orphan, claim, claimable, controller_of, lost_by
 from control.controllers.pod_control import PodControl, namespace_terminating, pod_from_template, slow_start
-from control.controllers.selecting import Selecting
-from control.controllers.turns import Turn
+from control.controllers.selector_index import CompiledSelectorIndex
+from control.controllers.step_counter import StepCounter
 from kube.api import apps_v1, core_v1
-from kube.client import key_of, name_of
 from kube.controller import Controller
 from kube.errors import StatusError
 from kube.informer import Change
+from kube.object_names import key_of, name_of
 
 BURST = 250
 
@@ -37,7 +37,7 @@ class DaemonSetController:
         self._client, self._clock = context.client, context.clock
         self._recorder = context.recorder("daemonset-controller")
         self._sets = context.informers.of(apps_v1.DaemonSet)
-        self._selecting = Selecting(self._sets)
+        self._selectors = CompiledSelectorIndex(self._sets)
         self._revisions = context.informers.of(apps_v1.ControllerRevision)
         self._pods = context.informers.of(core_v1.Pod)
         self._nodes = context.informers.of(core_v1.Node)
@@ -72,7 +72,7 @@ class DaemonSetController:
         reference = controller_of(pod)
         if reference is None:
             if change.type != "DELETED":
-                self._selecting.each(pod.metadata.namespace or "", pod.metadata.labels, self.controller.enqueue)
+                self._selectors.each(pod.metadata.namespace or "", pod.metadata.labels, self.controller.enqueue)
             return
         if reference.kind != "DaemonSet":
             return
@@ -93,11 +93,11 @@ class DaemonSetController:
 
     # -- reconciling ------------------------------------------------------------------------------------------------
     async def reconcile(self, key: str) -> float | None:
-        """Bring one DaemonSet's pods, revisions and status to what its spec says."""
+        """Reconcile the pods, revisions and status of one DaemonSet."""
         ds = self._sets.get(key)
         if ds is None:
             return None
-        selector = await self._selecting.of(ds)
+        selector = await self._selectors.of(ds)
         if selector.empty:
             message = "This daemon set is selecting all pods. A non-empty selector is required."
             self._recorder.event(ds, "Warning", "SelectingAll", message)
@@ -115,7 +115,13 @@ class DaemonSetController:
         failures = self._failures.setdefault(ds.metadata.uid or "", Failures()).at(ds.metadata.generation or 0)
         monotonic = self._clock.monotonic()
         todo = plan(
-            ds, pods, verdicts, revision, settled, self._clock.now(), lambda node: failures.wait(node, monotonic)
+            ds,
+            pods,
+            verdicts,
+            revision,
+            settled=settled,
+            now=self._clock.now(),
+            wait=lambda node: failures.wait(node, monotonic),
         )
         for pod, node in todo.failed:
             if pod.status.phase == "Failed":
@@ -133,10 +139,10 @@ class DaemonSetController:
 
     async def _verdicts(self, ds: apps_v1.DaemonSet) -> dict[str, tuple[bool, bool]]:
         """Return of each node whether it should have a pod, and whether one that is there may stay."""
-        placement, turn, found = self._placement(ds), Turn(), {}
+        placement, counter, found = self._placement(ds), StepCounter(), {}
         for node in self._nodes.list():
             found[name_of(node)] = placement.belongs(node)
-            await turn.took(placement.steps)
+            await counter.count(placement.steps)
         return found
 
     def _placement(self, ds: apps_v1.DaemonSet) -> Placement:
@@ -158,26 +164,23 @@ class DaemonSetController:
             else:
                 message = f"Found succeeded daemon pod {key_of(pod)} on node {node}, will try to delete it"
                 self._recorder.event(ds, "Normal", "SucceededDaemonPod", message)
-        failure: StatusError | None = None
         wanted, doomed = todo.create[:BURST], todo.delete[:BURST]
-        if doomed or wanted:
-            self._expectations.expect(key, len(wanted), [pod.metadata.uid or "" for pod in doomed])
-        if doomed:
+        if not wanted and not doomed:
+            return None
+
+        async def one(number: int) -> None:
+            try:
+                await self._control.create(_pod(ds, wanted[number], revision), ds)
+            except StatusError as error:
+                self._expectations.creation_observed(key)
+                if not namespace_terminating(error):
+                    raise
+
+        with self._expectations.requesting(key, len(wanted), [pod.metadata.uid or "" for pod in doomed]):
             failure = await for_each(doomed, lambda pod: self._delete(key, ds, pod))
-        if wanted:
-
-            async def one(number: int) -> None:
-                try:
-                    await self._control.create(_pod(ds, wanted[number], revision), ds)
-                except StatusError as error:
-                    self._expectations.creation_observed(key)
-                    if not namespace_terminating(error):
-                        raise
-
             tried, refused = await slow_start(len(wanted), one)
-            self._expectations.creation_observed(key, len(wanted) - tried)
-            failure = refused or failure
-        return failure
+        self._expectations.creation_observed(key, len(wanted) - tried)
+        return refused or failure
 
     async def _delete(self, key: str, ds: apps_v1.DaemonSet, pod: core_v1.Pod) -> None:
         try:

@@ -1,7 +1,7 @@
 """Failed daemon pods are replaced later and later: a node whose kubelet refuses the pod would else get one after the other.
 
 The first is replaced at once, the next after a second, twice as long each time up to a quarter of an hour; another template
-begins anew, as does a node on which nothing failed for twice the longest time.
+begins again, as does a node on which nothing failed for twice the longest time.
 Upstream: failedPodsBackoff of the daemon set controller.
 """
 
@@ -22,7 +22,7 @@ class Failures:
     """Node -> (how long it has to wait, since when)."""
 
     def at(self, generation: int) -> Failures:
-        """Begin anew where the spec has changed."""
+        """Begin again where the spec has changed."""
         if generation != self.generation:
             self.generation = generation
             self._nodes.clear()

@@ -25,12 +25,16 @@ _TOLERATED = (
 def tolerations_of(spec: core_v1.PodSpec) -> list[core_v1.Toleration]:
     """Return the tolerations of a template's pods, with those that all daemons have."""
     wanted = list(_TOLERATED) + ([("network-unavailable", NO_SCHEDULE)] if spec.host_network else [])
-    tolerations = list(spec.tolerations)
-    for key, effect in wanted:
-        more = core_v1.Toleration(key=_NODE + key, operator="Exists", effect=effect)
-        if more not in tolerations:
-            tolerations.append(more)
-    return tolerations
+    given = {
+        (t.key, t.effect)
+        for t in spec.tolerations
+        if t.operator == "Exists" and t.value is None and t.toleration_seconds is None
+    }
+    missing = [(_NODE + key, effect) for key, effect in wanted if (_NODE + key, effect) not in given]
+    return [
+        *spec.tolerations,
+        *(core_v1.Toleration(key=key, operator="Exists", effect=effect) for key, effect in missing),
+    ]
 
 
 def pod_spec(spec: core_v1.PodSpec, node: str) -> core_v1.PodSpec:

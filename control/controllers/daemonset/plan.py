@@ -45,6 +45,7 @@ def plan(
     pods: Sequence[core_v1.Pod],
     verdicts: Mapping[str, tuple[bool, bool]],
     revision: str,
+    *,
     settled: bool,
     now: datetime,
     wait: Callable[[str], float] = lambda node: 0.0,
@@ -62,7 +63,18 @@ def plan(
     surge, unavailable = _limits(ds, len(wanted))
     if settled and ds.metadata.deletion_timestamp is None:
         for name, (should, stays) in verdicts.items():
-            _manage(ds, name, should, stays, by_node.get(name, []), revision, surge, result, now, wait)
+            _manage(
+                ds,
+                name,
+                should=should,
+                stays=stays,
+                here=by_node.get(name, []),
+                revision=revision,
+                surge=surge,
+                result=result,
+                now=now,
+                wait=wait,
+            )
         for pod in by_node.get("", []):
             result.delete.append(pod)
         strategy = ds.spec.update_strategy
@@ -97,6 +109,7 @@ def _available(ds: apps_v1.DaemonSet, pod: core_v1.Pod, now: datetime) -> bool:
 def _manage(
     ds: apps_v1.DaemonSet,
     node: str,
+    *,
     should: bool,
     stays: bool,
     here: list[core_v1.Pod],

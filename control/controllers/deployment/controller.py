@@ -11,11 +11,11 @@ import msgspec
 from control.controllers import pods as pod_rules
 from control.controllers.context import Context
 from control.controllers.ownership import by_controller_or_orphan, claim, claimable, controller_of, controller_uid
-from control.controllers.selecting import Selecting
+from control.controllers.selector_index import CompiledSelectorIndex
 from kube.api import apps_v1, core_v1
-from kube.client import key_of
 from kube.controller import Controller
 from kube.informer import Change
+from kube.object_names import key_of
 
 from . import revisions, rolling, status
 from .rollout import Rollout
@@ -30,7 +30,7 @@ class DeploymentController:
         self._deployments = context.informers.of(apps_v1.Deployment)
         self._sets = context.informers.of(apps_v1.ReplicaSet)
         self._pods = context.informers.of(core_v1.Pod)
-        self._selecting = Selecting(self._deployments)
+        self._selectors = CompiledSelectorIndex(self._deployments)
         self._sets.add_index("claim", by_controller_or_orphan)
         self._pods.add_index("claim", by_controller_or_orphan)
         self.controller = Controller("deployment", self.reconcile, workers=5, clock=self._clock)
@@ -50,7 +50,7 @@ class DeploymentController:
         if controller_of(rs) is not None:
             self._enqueue_owner_of(rs)
         elif change.type != "DELETED":
-            self._selecting.each(rs.metadata.namespace or "", rs.metadata.labels, self.controller.enqueue)
+            self._selectors.each(rs.metadata.namespace or "", rs.metadata.labels, self.controller.enqueue)
 
     def _pod_changed(self, change: Change[core_v1.Pod]) -> None:
         """Recreate waits for the last old pod to go."""
@@ -81,12 +81,13 @@ class DeploymentController:
         deployment = self._deployments.get(key)
         if deployment is None:
             return None
-        selector = await self._selecting.of(deployment)
+        selector = await self._selectors.of(deployment)
         if selector.empty:
             await self._selects_all(deployment)
             return None
         sets = await claim(self._client, deployment, claimable(self._sets, deployment), selector)
-        rollout = Rollout(self._client, self._recorder, deployment, sets, self._clock.now())
+        new = await revisions.new_set(deployment, sets)
+        rollout = Rollout(self._client, self._recorder, deployment, sets, new, self._clock.now())
         if deployment.metadata.deletion_timestamp is not None:
             await rollout.write(status.count(deployment, rollout.sets, rollout.new, self._clock.now()))
             return None
@@ -135,11 +136,8 @@ class DeploymentController:
             await rollout.clean_up()
 
     def _old_pods_run(self, rollout: Rollout) -> bool:
-        return any(
-            not pod_rules.is_terminal(pod)
-            for rs in rollout.old
-            for pod in self._pods.by_index("claim", rs.metadata.uid or "")
-        )
+        pods = (pod for rs in rollout.old for pod in self._pods.by_index("claim", rs.metadata.uid or ""))
+        return rolling.old_pods_run(rollout.old, pods)
 
     async def _selects_all(self, deployment: apps_v1.Deployment) -> None:
         message = "This deployment is selecting all pods. A non-empty selector is required."

@@ -1,8 +1,8 @@
 """Revisions of a Deployment: which ReplicaSet is new, which are old, and the annotations that hold the history.
 
-A ReplicaSet is the new one where its template is the Deployment's (the oldest such, should there be several). Revision
-numbers, and the desired and greatest counts that distinguish a scaling from a rollout, live in annotations of the
-ReplicaSets, where `kubectl rollout history` reads them. Upstream: pkg/controller/deployment/util/deployment_util.go.
+The new ReplicaSet is the one with the Deployment's template (the oldest if there are several). Revision numbers, and the
+desired and maximum replica counts that distinguish a scaling from a rollout, are in annotations of the ReplicaSets, where
+`kubectl rollout history` reads them. Upstream: pkg/controller/deployment/util/deployment_util.go.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from control.controllers.rounding import scaled
+from control.controllers.step_counter import ENTRIES_PER_STEP, StepCounter
 from kube.api import apps_v1
 
-from .template import same_template
+from .template import same_as, without_hash
 
 REVISION = "deployment.kubernetes.io/revision"
 REVISION_HISTORY = "deployment.kubernetes.io/revision-history"
@@ -67,10 +68,14 @@ def max_unavailable(deployment: apps_v1.Deployment) -> int:
     return min(fenceposts(deployment)[1], wanted(deployment))
 
 
-def new_set(deployment: apps_v1.Deployment, sets: Sequence[apps_v1.ReplicaSet]) -> apps_v1.ReplicaSet | None:
+async def new_set(deployment: apps_v1.Deployment, sets: Sequence[apps_v1.ReplicaSet]) -> apps_v1.ReplicaSet | None:
     """Return the ReplicaSet that has the Deployment's template."""
+    bare, counter = without_hash(deployment.spec.template), StepCounter()
     for rs in sorted(sets, key=created):
-        if rs.spec.template is not None and same_template(rs.spec.template, deployment.spec.template):
+        if rs.spec.template is None:
+            continue
+        await counter.count(1 + len(rs.spec.template.metadata.labels) // ENTRIES_PER_STEP)
+        if same_as(bare, rs.spec.template):
             return rs
     return None
 
@@ -81,7 +86,7 @@ def created(rs: apps_v1.ReplicaSet) -> tuple[str, str]:
 
 
 def revision(obj: apps_v1.ReplicaSet | apps_v1.Deployment) -> int:
-    """Return the annotated revision; 0 where there is none."""
+    """Return the annotated revision; 0 if there is none."""
     return _number(obj.metadata.annotations.get(REVISION)) or 0
 
 

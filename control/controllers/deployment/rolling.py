@@ -2,15 +2,17 @@
 
 Pure functions from the Deployment and its sets to new sizes. A rolling update never has more than replicas + maxSurge
 pods and never fewer available than replicas - maxUnavailable; old pods that are not healthy go first, since they cost
-no availability. Upstream: pkg/controller/deployment/{rolling,recreate,sync}.go.
+no availability. The pods that a ReplicaSet deletes are chosen by its controller (replicaset.py, pod_deletion_order.py).
+Upstream: pkg/controller/deployment/{rolling,recreate,sync}.go.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from kube.api import apps_v1
+from control.controllers import pods as pod_rules
+from kube.api import apps_v1, core_v1
 
 from . import revisions
 from .revisions import created, desired_annotation, max_annotation, max_surge, max_unavailable, wanted
@@ -84,8 +86,16 @@ def stop_old(old: Sets) -> list[Resize]:
     return [Resize(rs, 0) for rs in active(old)]
 
 
+def old_pods_run(old: Sets, pods: Iterable[core_v1.Pod]) -> bool:
+    """Return whether old sets have pods that run, by the pods or by the sets' own status (upstream: oldPodsRunning).
+
+    The two come by different watches: with pods alone, a status could report new pods beside old ones.
+    """
+    return any(rs.status.replicas for rs in old) or any(not pod_rules.is_terminal(pod) for pod in pods)
+
+
 def is_scaling(deployment: apps_v1.Deployment, sets: Sets) -> bool:
-    """True where the Deployment's size changed since its sets were last sized, apart from any rollout."""
+    """True if the Deployment's size changed since its sets were last sized, apart from any rollout."""
     return any(
         desired is not None and desired != wanted(deployment)
         for desired in (desired_annotation(rs) for rs in active(sets))

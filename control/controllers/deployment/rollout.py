@@ -1,7 +1,7 @@
-"""One reconcile of one Deployment: a working copy of it, its ReplicaSets, and the writes that move them on.
+"""One reconciliation of a Deployment: a working copy of it, its ReplicaSets, and the writes.
 
 The working copy collects annotations and conditions, and is written once at the end, if anything differs. Sizes come
-from rolling.py, the status from status.py; what is here is only reading, writing and telling.
+from rolling.py, the status from status.py; this module only reads, writes and emits events.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ import msgspec
 from control.controllers.ownership import controller_reference, controller_uid
 from control.controllers.pod_control import namespace_terminating
 from kube.api import apps_v1, core_v1, meta_v1
-from kube.client import Client, name_of, namespace_of
+from kube.client import Client
 from kube.errors import StatusError
 from kube.events import EventRecorder
+from kube.object_names import name_of, namespace_of
 
 from . import revisions, rolling, status
 from .revisions import REVISION, wanted
@@ -32,12 +33,13 @@ class Rollout:
         recorder: EventRecorder,
         deployment: apps_v1.Deployment,
         sets: Sequence[apps_v1.ReplicaSet],
+        new: apps_v1.ReplicaSet | None,
         now: datetime,
     ) -> None:
         self._client, self._recorder, self._now = client, recorder, now
         self._seen = deployment
         self.deployment = deployment
-        self.new = revisions.new_set(deployment, sets)
+        self.new = new
         self.old = [rs for rs in sets if rs is not self.new]
 
     @property
@@ -87,16 +89,16 @@ class Rollout:
             self._note("FoundNewReplicaSet", f'Found new replica set "{name_of(self.new)}"')
 
     async def _create_new(self, number: int) -> None:
-        wish = await self._new_set(number)
+        desired = await self._new_set(number)
         try:
-            self.new = await self._client.create(wish)
+            self.new = await self._client.create(desired)
         except StatusError as error:
             if error.already_exists:
-                self.new = await self._ours(wish)
+                self.new = await self._ours(desired)
                 self._set_revision(str(number))
                 return
             if not namespace_terminating(error):
-                message = f'Failed to create new replica set "{name_of(wish)}": {error}'
+                message = f'Failed to create new replica set "{name_of(desired)}": {error}'
                 self._note("ReplicaSetCreateError", message, "False")
                 self._recorder.event(self.deployment, "Warning", "ReplicaSetCreateError", message)
                 await self.write(self.deployment.status)
@@ -130,9 +132,9 @@ class Rollout:
             ),
         )
 
-    async def _ours(self, wish: apps_v1.ReplicaSet) -> apps_v1.ReplicaSet:
+    async def _ours(self, desired: apps_v1.ReplicaSet) -> apps_v1.ReplicaSet:
         """Take the set that has the name already, where it is ours; else count a collision and try another hash."""
-        found = await self._client.get(apps_v1.ReplicaSet, name_of(wish), namespace_of(wish))
+        found = await self._client.get(apps_v1.ReplicaSet, name_of(desired), namespace_of(desired))
         template = found.spec.template or core_v1.PodTemplateSpec()
         if controller_uid(found) == self.deployment.metadata.uid and same_template(
             template, self.deployment.spec.template
@@ -140,11 +142,11 @@ class Rollout:
             return found
         collisions = (self.deployment.status.collision_count or 0) + 1
         await self.write(msgspec.structs.replace(self.deployment.status, collision_count=collisions))
-        raise StatusError(409, "Conflict", f"hash collision of replica set {name_of(wish)}")
+        raise StatusError(409, "Conflict", f"hash collision of replica set {name_of(desired)}")
 
     # -- sizes ------------------------------------------------------------------------------------------------------
     async def resize(self, changes: Sequence[rolling.Resize]) -> bool:
-        """Apply new sizes in order; True where one differed from what it was."""
+        """Apply new sizes in order; True if one differed from what it was."""
         scaled = False
         for change in changes:
             scaled |= await self._resize(change)

@@ -117,7 +117,7 @@ def rollout(
 
 
 def complete(deployment: apps_v1.Deployment, status: Status) -> bool:
-    """True where every wanted pod is of the new template and available, and no old one is left."""
+    """True if every wanted pod is of the new template and available, and no old one is left."""
     size = wanted(deployment)
     return (
         (status.updated_replicas or 0) == size
@@ -154,7 +154,7 @@ def deadline_in(deployment: apps_v1.Deployment, current: Condition, now: datetim
 
 
 def check_stuck_in(deployment: apps_v1.Deployment, status: Status, now: datetime) -> float | None:
-    """Return the seconds after which to look whether the rollout is stuck; None where there is no need."""
+    """Return the seconds after which to look whether the rollout is stuck; None if there is no need."""
     current = find(status.conditions, "Progressing")
     if not has_deadline(deployment) or current is None:
         return None
@@ -164,7 +164,7 @@ def check_stuck_in(deployment: apps_v1.Deployment, status: Status, now: datetime
 
 
 def paused(deployment: apps_v1.Deployment, now: datetime) -> list[Condition] | None:
-    """Return the conditions with the pause or its end in Progressing; None where nothing is to be said."""
+    """Return the conditions with the pause or its end in Progressing; None if nothing is to be said."""
     if not has_deadline(deployment):
         return None
     current = find(deployment.status.conditions, "Progressing")

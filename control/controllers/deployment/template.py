@@ -15,17 +15,17 @@ from kube.api import core_v1
 
 HASH_LABEL = "pod-template-hash"
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
-BYTES_A_TURN = 4096
+BYTES_PER_YIELD = 4096
 _encoder = msgspec.json.Encoder(order="sorted")
 
 
 async def fnv32a(data: bytes) -> int:
-    """Return the FNV-1a hash of 32 bits. A template of 1.5 MB takes 0.1 s, during which others go on."""
+    """Return the FNV-1a hash of 32 bits. A template of 1.5 MB takes 0.1 s, during which others continue."""
     value = 2166136261
-    for start in range(0, len(data), BYTES_A_TURN):
+    for start in range(0, len(data), BYTES_PER_YIELD):
         if start:
             await asyncio.sleep(0)
-        for byte in data[start : start + BYTES_A_TURN]:
+        for byte in data[start : start + BYTES_PER_YIELD]:
             value = ((value ^ byte) * 16777619) & 0xFFFFFFFF
     return value
 
@@ -45,10 +45,16 @@ async def template_hash(template: core_v1.PodTemplateSpec, collision_count: int 
 
 def same_template(a: core_v1.PodTemplateSpec, b: core_v1.PodTemplateSpec) -> bool:
     """Compare two templates, leaving the hash label aside."""
-    return _without_hash(a) == _without_hash(b)
+    return same_as(without_hash(a), b)
 
 
-def _without_hash(template: core_v1.PodTemplateSpec) -> core_v1.PodTemplateSpec:
+def same_as(bare: core_v1.PodTemplateSpec, template: core_v1.PodTemplateSpec) -> bool:
+    """Compare a template without the hash label with one that may have it. Only the latter's labels are copied, if at all."""
+    labels = template.metadata.labels
+    return len(labels) - (HASH_LABEL in labels) == len(bare.metadata.labels) and bare == without_hash(template)
+
+
+def without_hash(template: core_v1.PodTemplateSpec) -> core_v1.PodTemplateSpec:
     labels = template.metadata.labels
     if HASH_LABEL not in labels:
         return template

@@ -2,7 +2,7 @@
 
 Both go by one label pair first (the rarest of a selector's first pairs), so a change costs the same however many Services and
 pods a namespace has. A selector and a pod's labels may both be of 1 MiB: such comparisons yield to the event loop
-(selecting.py), and a pod of many labels is not indexed by each of them.
+(selector_index.py), and a pod of many labels is not indexed by each of them.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 
-from control.controllers.selecting import MOST_DEMANDED, Selecting
-from control.controllers.turns import Turn, selects
+from control.controllers.selector_index import MOST_DEMANDED, CompiledSelectorIndex
+from control.controllers.step_counter import StepCounter, selects
 from kube.api import core_v1
 from kube.informer import Change, Informer
+from kube.ip_addresses import canonical
 
 PAIR = "label-pair"
 """Name of the pods index by namespace and label."""
@@ -27,29 +28,29 @@ def by_label_pair(pod: core_v1.Pod) -> Iterable[str]:
     return [f"{namespace}/{key}={value}" for key, value in labels.items()] if len(labels) <= MANY else [f"{namespace}/"]
 
 
-def selecting_services(services: Informer[core_v1.Service]) -> Selecting[core_v1.Service]:
+def selecting_services(services: Informer[core_v1.Service]) -> CompiledSelectorIndex[core_v1.Service]:
     """Return the selectors of Services; one without a selector selects nothing."""
-    return Selecting(services, lambda service: service.spec.selector or None)
+    return CompiledSelectorIndex(services, lambda service: service.spec.selector or None)
 
 
 async def pods_of(
-    service: core_v1.Service, pods: Informer[core_v1.Pod], selecting: Selecting[core_v1.Service]
+    service: core_v1.Service, pods: Informer[core_v1.Pod], selecting: CompiledSelectorIndex[core_v1.Service]
 ) -> list[core_v1.Pod]:
     """Return the pods that a Service's selector matches; the informer has the index above."""
     folder = f"{service.metadata.namespace}/"
     pairs = [f"{folder}{key}={value}" for key, value in islice(service.spec.selector.items(), MOST_DEMANDED)]
     if not pairs:
         return []
-    selector, turn, found = await selecting.of(service), Turn(), list[core_v1.Pod]()
+    selector, counter, found = await selecting.of(service), StepCounter(), list[core_v1.Pod]()
     rarest = min(pairs, key=lambda pair: pods.count(PAIR, pair))
     for pod in (*pods.by_index(PAIR, rarest), *pods.by_index(PAIR, folder)):
-        if await selects(selector, pod.metadata.labels, turn):
+        if await selects(selector, pod.metadata.labels, counter):
             found.append(pod)
     return found
 
 
 def follow_pods(
-    pods: Informer[core_v1.Pod], services: Selecting[core_v1.Service], enqueue: Callable[[str], None]
+    pods: Informer[core_v1.Pod], services: CompiledSelectorIndex[core_v1.Service], enqueue: Callable[[str], None]
 ) -> None:
     """Call `enqueue` with every Service whose endpoints a pod's change may touch."""
 
@@ -83,15 +84,17 @@ def is_ready(pod: core_v1.Pod) -> bool:
     return any(c.type == "Ready" and c.status == "True" for c in pod.status.conditions)
 
 
-def is_backend(pod: core_v1.Pod, include_terminating: bool) -> bool:
-    """True where a pod can be an endpoint: it has an address, has not finished, and maybe is not going away."""
+def is_backend(pod: core_v1.Pod, *, include_terminating: bool) -> bool:
+    """True if a pod can be an endpoint: it has an address, has not finished, and maybe is not going away."""
     if pod.status.phase in ("Succeeded", "Failed") or not addresses(pod):
         return False
     return include_terminating or pod.metadata.deletion_timestamp is None
 
 
 def addresses(pod: core_v1.Pod) -> list[str]:
-    return [found.ip for found in pod.status.pod_ips] or ([pod.status.pod_ip] if pod.status.pod_ip else [])
+    """Return a pod's addresses in their canonical form, which slices require."""
+    found = [each.ip for each in pod.status.pod_ips] or ([pod.status.pod_ip] if pod.status.pod_ip else [])
+    return [canonical(ip) for ip in found]
 
 
 def named_ports(pod: core_v1.Pod) -> dict[tuple[str, str], int]:
@@ -106,12 +109,12 @@ def named_ports(pod: core_v1.Pod) -> dict[tuple[str, str], int]:
 
 
 def by_name(port: core_v1.ServicePort) -> bool:
-    """True where a Service's port leads to a port that the pods give a name."""
+    """True if a Service's port leads to a port that the pods give a name."""
     return isinstance(port.target_port, str) and port.target_port != ""
 
 
 def find_port(named: Mapping[tuple[str, str], int], port: core_v1.ServicePort) -> int | None:
-    """Return the number of the pod's port that a Service's port leads to; None where the pod does not name it."""
+    """Return the number of the pod's port that a Service's port leads to; None if the pod does not name it."""
     if by_name(port):
         return named.get(name_wanted(port))
     return port.target_port if isinstance(port.target_port, int) and port.target_port else port.port
@@ -123,7 +126,7 @@ def name_wanted(port: core_v1.ServicePort) -> tuple[str, str]:
 
 
 def hostname_of(pod: core_v1.Pod, service: core_v1.Service) -> str | None:
-    """Return the DNS name that a pod has under a headless Service, where it asks for one."""
+    """Return the DNS name that a pod has under a headless Service, where it requests one."""
     asks = pod.spec.hostname and pod.spec.subdomain == service.metadata.name
     return pod.spec.hostname if asks else None
 

@@ -1,6 +1,6 @@
-"""Endpoints: the older form of the same facts, one object a Service, for clients that still read it.
+"""Endpoints: the deprecated form of EndpointSlices, one object for each Service, for clients that still read it.
 
-Addresses with the same ports share a subset; more than 1 000 addresses are cut off, as upstream does.
+Addresses with the same ports share a subset; more than 1 000 addresses are truncated, as upstream.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from control.controllers.batch_delay import BatchDelay
 from control.controllers.context import Context
 from control.controllers.endpoints.backends import (
     PAIR,
@@ -27,12 +28,11 @@ from control.controllers.endpoints.slice_plan import HEADLESS
 from control.controllers.endpoints.target_ports import Ports, TargetPorts
 from control.controllers.endpoints.trigger_time import ANNOTATION, TriggerTimes
 from control.controllers.overlay import Overlay
-from control.controllers.pace import Pace
 from control.controllers.pod_control import namespace_terminating
 from kube.api import core_v1, meta_v1
-from kube.client import name_of, namespace_of
 from kube.controller import Controller
 from kube.errors import StatusError
+from kube.object_names import name_of, namespace_of
 
 MANAGED_BY, MANAGER = "endpoints.kubernetes.io/managed-by", "endpoint-controller"
 OVER_CAPACITY = "endpoints.kubernetes.io/over-capacity"
@@ -108,40 +108,42 @@ class EndpointsController:
         self._services = context.informers.of(core_v1.Service)
         self._pods = context.informers.of(core_v1.Pod)
         self._endpoints = context.informers.of(core_v1.Endpoints)
-        self._selecting = selecting_services(self._services)
+        self._service_selectors = selecting_services(self._services)
         self._pods.add_index(PAIR, by_label_pair)
         self._latest = Overlay(self._endpoints, context.clock)
         self._trigger_times = TriggerTimes()
-        self._pace = Pace()
+        self._batch_delay = BatchDelay()
         self.controller = Controller("endpoints", self.reconcile, workers=2, clock=context.clock)
         self._services.subscribe(lambda change: self.controller.enqueue(change.key))
         follow_pods(
             self._pods,
-            self._selecting,
-            lambda key: self.controller.enqueue_after(key, self._pace.wait(key)),
+            self._service_selectors,
+            lambda key: self.controller.enqueue_after(key, self._batch_delay.wait(key)),
         )
-        self._endpoints.subscribe(lambda change: self.controller.enqueue_after(change.key, self._pace.wait(change.key)))
+        self._endpoints.subscribe(
+            lambda change: self.controller.enqueue_after(change.key, self._batch_delay.wait(change.key))
+        )
 
     async def run(self) -> None:
         """Work until cancelled."""
         await self.controller.run()
 
     async def reconcile(self, key: str) -> None:
-        """Write the Endpoints of one Service; those of a Service without selector are somebody else's."""
+        """Write the Endpoints of one Service; those of a Service without selector are managed by others."""
         service, existing = self._services.get(key), self._latest.get(key)
         if service is None:
             self._trigger_times.forget(key)
-            self._pace.forget(key)
+            self._batch_delay.forget(key)
             if existing is not None and existing.metadata.labels.get(MANAGED_BY) == MANAGER:
                 await self._delete(existing)
             return
         if service.spec.type == "ExternalName" or not service.spec.selector:
             return
-        pods = await pods_of(service, self._pods, self._selecting)
+        pods = await pods_of(service, self._pods, self._service_selectors)
         ports = TargetPorts(service)
         await ports.read(pods)
         existing = self._latest.get(key)
-        self._pace.saw(key, len(pods) + len(service.spec.ports))
+        self._batch_delay.record(key, len(pods) + len(service.spec.ports))
         trigger_time = self._trigger_times.next(key, service, pods)
         wanted = _wanted(service, subsets_of(service, pods, ports), existing, trigger_time)
         if existing is not None and _same(existing, wanted):

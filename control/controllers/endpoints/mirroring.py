@@ -1,4 +1,4 @@
-"""EndpointSlice mirroring: Endpoints that somebody wrote by hand, as slices, which is what proxies read.
+"""EndpointSlice mirroring: copies manually written Endpoints to EndpointSlices, which proxies read.
 
 For Services without selector only; Endpoints that the endpoints controller manages have slices already, and a label keeps
 others out (skip-mirror). Upstream: pkg/controller/endpointslicemirroring.
@@ -6,32 +6,27 @@ others out (skip-mirror). Upstream: pkg/controller/endpointslicemirroring.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-
-import msgspec
+from collections.abc import Iterable
 
 from control.controllers.context import Context
 from control.controllers.endpoints.endpoints import MANAGED_BY as ENDPOINTS_MANAGED_BY
 from control.controllers.endpoints.endpoints import MANAGER as ENDPOINTS_MANAGER
+from control.controllers.endpoints.mirrored_slices import MANAGER, MOST_PER_SUBSET, Slice, plan, slices_of
 from control.controllers.endpoints.slice_plan import MANAGED_BY, SERVICE_NAME
 from control.controllers.overlay import Overlay
-from control.controllers.ownership import controller_reference
 from control.controllers.pod_control import namespace_terminating
-from kube.api import core_v1, discovery_v1, meta_v1
-from kube.client import name_of, namespace_of
+from kube.api import core_v1
 from kube.controller import Controller
 from kube.errors import StatusError
 from kube.informer import Change
+from kube.object_names import name_of, namespace_of
 
-MANAGER = "endpointslicemirroring-controller.k8s.io"
 SKIP = "endpointslice.kubernetes.io/skip-mirror"
 LEADER = "control-plane.alpha.kubernetes.io/leader"
-LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
-MOST_PER_SUBSET = 1000
+_INVALID = "Skipped %d invalid IP addresses when mirroring to EndpointSlices"
+_TOO_MANY = "A max of %d addresses can be mirrored to EndpointSlices per Endpoints subset. %d addresses were skipped"
 MIRRORED = "mirrored-endpoints"
 """Name of the slices index by Endpoints."""
-Slice = discovery_v1.EndpointSlice
 
 
 def by_mirrored(found: Slice) -> Iterable[str]:
@@ -43,7 +38,7 @@ def by_mirrored(found: Slice) -> Iterable[str]:
 
 
 def is_mirrored(endpoints: core_v1.Endpoints | None, service: core_v1.Service | None) -> bool:
-    """True where Endpoints have to be mirrored."""
+    """True if Endpoints have to be mirrored."""
     if endpoints is None or service is None or service.spec.selector:
         return False
     metadata = endpoints.metadata
@@ -53,97 +48,6 @@ def is_mirrored(endpoints: core_v1.Endpoints | None, service: core_v1.Service | 
         and LEADER not in metadata.annotations
         and metadata.deletion_timestamp is None
     )
-
-
-def slices_of(endpoints: core_v1.Endpoints) -> list[Slice]:
-    """Return the slices that mirror Endpoints: one for each subset and address family that has addresses."""
-    made: list[Slice] = []
-    for subset in endpoints.subsets:
-        ports = [
-            discovery_v1.EndpointPort(
-                name=port.name or "", port=port.port, protocol=port.protocol or "TCP", app_protocol=port.app_protocol
-            )
-            for port in subset.ports
-        ]
-        for family in ("IPv4", "IPv6"):
-            listed = [(a, True) for a in subset.addresses] + [(a, False) for a in subset.not_ready_addresses]
-            found = [
-                discovery_v1.Endpoint(
-                    addresses=[address.ip],
-                    conditions=discovery_v1.EndpointConditions(ready=ready),
-                    hostname=address.hostname,
-                    node_name=address.node_name,
-                    target_ref=address.target_ref,
-                )
-                for address, ready in listed
-                if (":" in address.ip) == (family == "IPv6")
-            ]
-            if found:
-                made.append(_slice(endpoints, family, found[:MOST_PER_SUBSET], ports))
-    return made
-
-
-def _slice(
-    endpoints: core_v1.Endpoints,
-    family: str,
-    found: list[discovery_v1.Endpoint],
-    ports: list[discovery_v1.EndpointPort],
-) -> Slice:
-    name = name_of(endpoints)
-    kept = {k: v for k, v in endpoints.metadata.annotations.items() if k != LAST_APPLIED}
-    return Slice(
-        metadata=meta_v1.ObjectMeta(
-            generate_name=f"{name}-",
-            namespace=namespace_of(endpoints),
-            labels={**endpoints.metadata.labels, SERVICE_NAME: name, MANAGED_BY: MANAGER},
-            annotations=kept,
-            owner_references=[controller_reference(endpoints)],
-        ),
-        address_type=family,
-        endpoints=found,
-        ports=ports,
-    )
-
-
-def plan(wanted: Sequence[Slice], existing: Sequence[Slice]) -> tuple[list[Slice], list[Slice], list[Slice]]:
-    """Return (create, update, delete): slices keep their names as far as families match, those of the same ports first."""
-    update = []
-    kept, left = _paired(wanted, existing, _shape)
-    renewed, left = _paired([wish for wish, same in kept if same is None], left, lambda found: found.address_type)
-    for wish, same in [*kept, *renewed]:
-        if same is not None:
-            changed = _in_place_of(same, wish)
-            if changed != same:
-                update.append(changed)
-    create = [wish for wish, same in renewed if same is None]
-    return create, update, left
-
-
-def _paired(
-    wanted: Sequence[Slice], existing: Sequence[Slice], kind: Callable[[Slice], object]
-) -> tuple[list[tuple[Slice, Slice | None]], list[Slice]]:
-    """Give each wanted slice the first that exists of its kind; return the pairs and the slices that are left."""
-    places: dict[object, deque[int]] = {}
-    for place, found in enumerate(existing):
-        places.setdefault(kind(found), deque()).append(place)
-    pairs, taken = list[tuple[Slice, Slice | None]](), set[int]()
-    for wish in wanted:
-        free = places.get(kind(wish))
-        if free:
-            taken.add(free[0])
-        pairs.append((wish, existing[free.popleft()] if free else None))
-    return pairs, [found for place, found in enumerate(existing) if place not in taken]
-
-
-def _shape(found: Slice) -> tuple[object, ...]:
-    return found.address_type, *((p.name, p.port, p.protocol, p.app_protocol) for p in found.ports)
-
-
-def _in_place_of(same: Slice, wish: Slice) -> Slice:
-    metadata = msgspec.structs.replace(
-        same.metadata, labels=wish.metadata.labels, annotations=wish.metadata.annotations
-    )
-    return msgspec.structs.replace(wish, metadata=metadata, api_version=same.api_version, kind=same.kind)
 
 
 class EndpointSliceMirroringController:
@@ -175,8 +79,16 @@ class EndpointSliceMirroringController:
         endpoints, service = self._endpoints.get(key), self._services.get(key)
         existing = self._latest.current(self._slices.by_index(MIRRORED, key), f"{key}-")
         existing = [found for found in existing if key in by_mirrored(found)]
-        wanted = slices_of(endpoints) if endpoints is not None and is_mirrored(endpoints, service) else []
-        create, update, delete = plan(wanted, existing)
+        wanted = list[Slice]()
+        if endpoints is not None and is_mirrored(endpoints, service):
+            wanted, skipped, invalid = await slices_of(endpoints)
+            if invalid:
+                self._recorder.event(endpoints, "Warning", "InvalidIPAddress", _INVALID % invalid)
+            if skipped:
+                self._recorder.event(
+                    endpoints, "Warning", "TooManyAddressesToMirror", _TOO_MANY % (MOST_PER_SUBSET, skipped)
+                )
+        create, update, delete = await plan(wanted, existing)
         try:
             for found in create:
                 self._latest.wrote(await self._client.create(found))

@@ -95,19 +95,19 @@ def endpoint_of(service: core_v1.Service, pod: core_v1.Pod, ips: list[str], node
         node_name=pod.spec.node_name,
         target_ref=target_of(pod),
         zone=zone,
-        hints=_hints(service, ready, pod.spec.node_name, zone),
+        hints=_hints(service, ready=ready, node=pod.spec.node_name, zone=zone),
     )
 
 
 def _hints(
-    service: core_v1.Service, ready: bool, node: str | None, zone: str | None
+    service: core_v1.Service, *, ready: bool, node: str | None, zone: str | None
 ) -> discovery_v1.EndpointHints | None:
     """Return where an endpoint's traffic should come from, for Services that ask to keep it near."""
-    wish = service.spec.traffic_distribution
-    if not ready or wish not in ("PreferClose", "PreferSameZone", "PreferSameNode"):
+    distribution = service.spec.traffic_distribution
+    if not ready or distribution not in ("PreferClose", "PreferSameZone", "PreferSameNode"):
         return None
     zones = [discovery_v1.ForZone(name=zone)] if zone else []
-    nodes = [discovery_v1.ForNode(name=node)] if node and wish == "PreferSameNode" else []
+    nodes = [discovery_v1.ForNode(name=node)] if node and distribution == "PreferSameNode" else []
     return discovery_v1.EndpointHints(for_zones=zones, for_nodes=nodes) if zones or nodes else None
 
 

@@ -8,20 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from control.controllers.at_once import for_each
+from control.controllers.batch_delay import BatchDelay
+from control.controllers.concurrent_requests import for_each
 from control.controllers.context import Context
 from control.controllers.endpoints.backends import PAIR, by_label_pair, follow_pods, pods_of, selecting_services
 from control.controllers.endpoints.slice_plan import MANAGED_BY, MANAGER, SERVICE_NAME, ZONE, plan
 from control.controllers.endpoints.target_ports import TargetPorts
 from control.controllers.endpoints.trigger_time import TriggerTimes
 from control.controllers.overlay import Overlay
-from control.controllers.pace import Pace
 from control.controllers.pod_control import namespace_terminating
 from kube.api import core_v1, discovery_v1
-from kube.client import key_of, name_of, namespace_of
 from kube.controller import Controller
 from kube.errors import StatusError
 from kube.informer import Change
+from kube.object_names import key_of, name_of, namespace_of
 
 SERVICE = "managed-service"
 """Name of the slices index by Service."""
@@ -45,18 +45,18 @@ class EndpointSliceController:
         self._pods = context.informers.of(core_v1.Pod)
         self._nodes = context.informers.of(core_v1.Node)
         self._slices = context.informers.of(discovery_v1.EndpointSlice)
-        self._selecting = selecting_services(self._services)
+        self._service_selectors = selecting_services(self._services)
         self._pods.add_index(PAIR, by_label_pair)
         self._slices.add_index(SERVICE, by_managed_service)
         self._latest = Overlay(self._slices, context.clock)
         self._trigger_times = TriggerTimes()
-        self._pace = Pace()
+        self._batch_delay = BatchDelay()
         self.controller = Controller("endpointslice", self.reconcile, workers=5, clock=context.clock)
         self._services.subscribe(lambda change: self.controller.enqueue(change.key))
         follow_pods(
             self._pods,
-            self._selecting,
-            lambda key: self.controller.enqueue_after(key, self._pace.wait(key)),
+            self._service_selectors,
+            lambda key: self.controller.enqueue_after(key, self._batch_delay.wait(key)),
         )
         self._nodes.subscribe(self._node_changed)
         self._slices.subscribe(self._slice_changed)
@@ -73,26 +73,26 @@ class EndpointSliceController:
                 self.controller.enqueue(key_of(service))
 
     def _slice_changed(self, change: Change[discovery_v1.EndpointSlice]) -> None:
-        """A slice that somebody else changed or deleted is put right."""
+        """Reconcile a slice that another client changed or deleted."""
         for found in (change.old, change.new):
             for key in by_managed_service(found) if found is not None else ():
-                self.controller.enqueue_after(key, self._pace.wait(key))
+                self.controller.enqueue_after(key, self._batch_delay.wait(key))
 
     async def reconcile(self, key: str) -> None:
         """Write the slices of one Service."""
         service = self._services.get(key)
         if service is None or service.spec.type == "ExternalName" or not service.spec.selector:
             self._trigger_times.forget(key)
-            self._pace.forget(key)
+            self._batch_delay.forget(key)
             return  # what there is stays, as upstream leaves it: the slices of a Service that is gone go with their owner
         if service.metadata.deletion_timestamp is not None:
             return
-        pods = await pods_of(service, self._pods, self._selecting)
+        pods = await pods_of(service, self._pods, self._service_selectors)
         ports = TargetPorts(service)
         await ports.read(pods)
         existing = self._latest.current(self._slices.by_index(SERVICE, key), f"{key}-")
         existing = [found for found in existing if key in by_managed_service(found)]
-        self._pace.saw(key, len(pods) + len(service.spec.ports))
+        self._batch_delay.record(key, len(pods) + len(service.spec.ports))
         trigger_time = self._trigger_times.next(key, service, pods)
         nodes = {name: node for pod in pods if (name := pod.spec.node_name) and (node := self._nodes.get(name))}
         changes = plan(service, pods, nodes, existing, trigger_time, ports)

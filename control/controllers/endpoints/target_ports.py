@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from control.controllers.endpoints.backends import by_name, find_port, name_wanted, named_ports
-from control.controllers.turns import Turn
+from control.controllers.step_counter import StepCounter
 from kube.api import core_v1
 
 Ports = tuple[tuple[str, str, int, str | None], ...]
@@ -26,14 +26,14 @@ class TargetPorts:
         self._of_pods: dict[int, Ports] = {}
 
     async def read(self, pods: Iterable[core_v1.Pod]) -> None:
-        """Find the ports of pods, which are asked for afterwards, and let others go on meanwhile."""
-        turn = Turn()
+        """Find the ports of pods, which are requested afterwards, and let others continue meanwhile."""
+        counter = StepCounter()
         for pod in pods:
             before = len(self._known)
             self._of_pods[id(pod)] = self.of(pod)
             new = len(self._known) - before
             named = sum(len(c.ports) for c in pod.spec.containers) if self._wanted else 0
-            await turn.took(1 + named + new * len(self._ports))
+            await counter.count(1 + named + new * len(self._ports))
 
     def of(self, pod: core_v1.Pod) -> Ports:
         """Return the ports of a pod that the Service leads to, in a stable order."""

@@ -1,4 +1,4 @@
-"""When did the change happen that an endpoint write answers? The annotation from which programming latency is measured.
+"""Trigger time of endpoints: the annotation from which network programming latency is measured.
 
 It is the earliest of the moments that are new since the last write: a Service's creation, a pod's Ready transition.
 Upstream: endpointslice/trigger_time_tracker.go.

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from control.controllers.discovery import Served
+from control.controllers.discovery import DiscoveredResource
 from kube import serialize
 from kube.client import Client, ListResult, WatchEvent, lines
 from kube.errors import StatusError
@@ -60,7 +60,7 @@ class _List(msgspec.Struct):
 class MetadataClient(Client):
     """A client whose list and watch bring the metadata of one resource."""
 
-    def __init__(self, client: Client, resource: Served) -> None:
+    def __init__(self, client: Client, resource: DiscoveredResource) -> None:
         super().__init__(client.transport)
         self._resource = resource
 

@@ -1,4 +1,4 @@
-"""Back-off of a Job before it replaces a failed pod: for all pods together, or for each index. Pure.
+"""Back-off before a Job's failed pod is replaced: for all pods together, or for each index. Pure.
 
 Upstream: pkg/controller/job/backoff_utils.go.
 """
@@ -18,7 +18,7 @@ FIRST_BACKOFF, LAST_BACKOFF = 10.0, 600.0
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Failures since the last success, and when the latest was."""
+    """Number of failures since the last success, and the time of the latest one."""
 
     failures: int = 0
     last: datetime | None = None
@@ -44,7 +44,7 @@ def backoff_after(backoff: Backoff, job: batch_v1.Job, counted: Tally, now: date
 
 
 def index_waits(job: batch_v1.Job, pods: Sequence[core_v1.Pod], now: datetime) -> dict[int, float]:
-    """Return the seconds that indexes with limits of their own are still to wait after their last failure."""
+    """Return the remaining back-off of each index in seconds, for Jobs with a limit for each index."""
     waits = {}
     for index, pod in latest_failures(job, pods).items():
         failures, _ = failures_after(job, pod)

@@ -1,49 +1,63 @@
 """Jobs: run pods until enough have succeeded.
 
-`plan` decides; this applies it in the order that counting needs: status first, then finalizers, then pods.
+`plan` decides; this module applies the plan in the order that correct counting requires: status first, then finalizers, then
+pods.
 Upstream: pkg/controller/job/job_controller.go.
 """
 
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Sequence
+from datetime import datetime
 
 import msgspec
 
-from control.controllers.at_once import for_each
+from control import offload
+from control.controllers.concurrent_requests import for_each
 from control.controllers.context import Context
 from control.controllers.expectations import Expectations
 from control.controllers.job import tally
 from control.controllers.job.backoff import Backoff, backoff_after
-from control.controllers.job.plan import JobPlan, plan, same_status
+from control.controllers.job.plan import JobPlan, SucceededEarly, plan, same_status
+from control.controllers.job.policies import EarlySuccess
 from control.controllers.overlay import Overlay
 from control.controllers.ownership import by_controller_or_orphan, claim, claimable, controller_of, lost_by
 from control.controllers.pod_control import PodControl, namespace_terminating, pod_from_template, slow_start
-from control.controllers.selecting import Selecting
+from control.controllers.selector_index import CompiledSelectorIndex
+from kube import cancellation
 from kube.api import batch_v1, core_v1
-from kube.client import STRATEGIC, key_of, name_of, namespace_of
+from kube.client import STRATEGIC
 from kube.controller import Controller
 from kube.errors import StatusError
 from kube.informer import Change
+from kube.object_names import key_of, name_of, namespace_of
 
 MANAGER = "kubernetes.io/job-controller"
 
 
+PLANNED_AT_ONCE = 200
+"""Pods of a Job up to which it is planned on the event loop: a few milliseconds. A thread plans one of more."""
+TEXT_AT_ONCE = 4096
+"""Characters of sets of indexes up to which a Job is planned on the event loop: 1000 indexes, a millisecond."""
+
+
 class JobController:
-    """Follows Jobs and pods."""
+    """Watches Jobs and pods."""
 
     def __init__(self, context: Context) -> None:
         self._client, self._clock = context.client, context.clock
         self._recorder = context.recorder("job-controller")
         self._jobs = context.informers.of(batch_v1.Job)
         self._pods = context.informers.of(core_v1.Pod)
-        self._selecting = Selecting(self._jobs)
+        self._selectors = CompiledSelectorIndex(self._jobs)
         self._pods.add_index("claim", by_controller_or_orphan)
         self._latest = Overlay(self._jobs, context.clock)
         self._expectations = Expectations(self._clock)
         self._control = PodControl(self._client, self._recorder)
         self._backoffs: dict[str, Backoff] = {}
+        self._early = EarlySuccess()
         self.controller = Controller("job", self.reconcile, workers=5, clock=self._clock)
         self.orphans = Controller("job orphans", self.release_orphan, workers=2, clock=self._clock)
         self._jobs.subscribe(self._job_changed)
@@ -52,14 +66,15 @@ class JobController:
     async def run(self) -> None:
         """Work until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self.controller.run(), name="job controller")
-            group.create_task(self.orphans.run(), name="job orphans")
+            cancellation.start(group, self.controller.run, "job controller")
+            cancellation.start(group, self.orphans.run, "job orphans")
 
     # -- events -----------------------------------------------------------------------------------------------------
     def _job_changed(self, change: Change[batch_v1.Job]) -> None:
         if change.type == "DELETED":
             self._expectations.forget(change.new.metadata.uid or "")
             self._backoffs.pop(change.new.metadata.uid or "", None)
+            self._early.forget(change.new.metadata.uid or "")
             for pod in self._pods.by_index("claim", change.new.metadata.uid or ""):
                 self.orphans.enqueue(key_of(pod))
         self.controller.enqueue(change.key)
@@ -70,7 +85,7 @@ class JobController:
             self.controller.enqueue(lost)
         reference = controller_of(pod)
         if reference is None and change.type != "DELETED":
-            self._selecting.each(pod.metadata.namespace or "", pod.metadata.labels, self.controller.enqueue)
+            self._selectors.each(pod.metadata.namespace or "", pod.metadata.labels, self.controller.enqueue)
         if reference is None or reference.kind != "Job":
             if tally.FINALIZER in pod.metadata.finalizers and change.type != "DELETED":
                 self.orphans.enqueue(change.key)
@@ -89,7 +104,7 @@ class JobController:
 
     async def _takers(self, pod: core_v1.Pod) -> list[batch_v1.Job]:
         """Return the Jobs that may adopt a pod without a controller."""
-        keys = await self._selecting.matching(pod.metadata.namespace or "", pod.metadata.labels)
+        keys = await self._selectors.matching(pod.metadata.namespace or "", pod.metadata.labels)
         found = [job for key in keys if (job := self._jobs.get(key)) is not None]
         return [
             job
@@ -99,19 +114,31 @@ class JobController:
 
     # -- reconciling ------------------------------------------------------------------------------------------------
     async def reconcile(self, key: str) -> float | None:
-        """Move one Job on."""
+        """Reconcile one Job."""
         job = self._latest.get(key)
         if job is None or (job.spec.managed_by or MANAGER) != MANAGER:
             return None
-        selector = await self._selecting.of(job)
         uid = job.metadata.uid or ""
-        settled = self._expectations.satisfied(
-            uid
-        )  # before the pods are read: those created meanwhile are not among them
+        try:
+            return await self._reconcile(job, uid)
+        finally:
+            if (latest := self._jobs.get(key)) is None or latest.metadata.uid != uid:
+                self._expectations.forget(uid)  # the Job was deleted meanwhile
+                self._early.forget(uid)
+                self._backoffs.pop(uid, None)
+
+    async def _reconcile(self, job: batch_v1.Job, uid: str) -> float | None:
+        selector = await self._selectors.of(job)
+        # Before the pods are read: those created meanwhile are not among them.
+        settled = self._expectations.satisfied(uid)
         pods = await claim(self._client, job, claimable(self._pods, job), selector, (tally.FINALIZER,))
-        now = self._clock.now()
-        backoff = backoff_after(self._backoffs.get(uid, Backoff()), job, tally.tally(job, pods), now)
-        todo = plan(job, pods, settled, backoff, now)
+        early = functools.partial(self._early.message, uid, job.metadata.generation or 0)
+        known = self._backoffs.get(uid, Backoff())
+        work = functools.partial(
+            _decided, job, pods, settled=settled, backoff=known, now=self._clock.now(), early=early
+        )
+        large = len(pods) > PLANNED_AT_ONCE or tally.text_length(job) > TEXT_AT_ONCE
+        backoff, todo = await offload.complete(namespace_of(job), work) if large else work()
         if not same_status(job.status, todo.status):
             job = await self._client.update_status(msgspec.structs.replace(job, status=todo.status))
             self._latest.wrote(job)
@@ -119,8 +146,6 @@ class JobController:
         for type_, reason, message in todo.events:
             self._recorder.event(job, type_, reason, message)
         failure = await for_each(todo.untrack, self._untrack) or await self._apply(job, todo, pods)
-        if (known := self._jobs.get(key)) is None or known.metadata.uid != uid:
-            self._expectations.forget(uid)  # the Job was deleted meanwhile
         if failure is not None:
             raise failure
         return todo.again
@@ -128,9 +153,11 @@ class JobController:
     async def _apply(self, job: batch_v1.Job, todo: JobPlan, pods: Sequence[core_v1.Pod]) -> StatusError | None:
         uid = job.metadata.uid or ""
         if todo.delete:
-            self._expectations.expect(uid, deletions=[pod.metadata.uid or "" for pod in todo.delete])
             free = {pod.metadata.uid for pod in todo.untrack}
-            failure = await for_each(todo.delete, lambda pod: self._delete(job, pod, pod.metadata.uid not in free))
+            with self._expectations.requesting(uid, deletions=[pod.metadata.uid or "" for pod in todo.delete]):
+                failure = await for_each(
+                    todo.delete, lambda pod: self._delete(job, pod, tracked=pod.metadata.uid not in free)
+                )
             if failure is not None:
                 return failure
         if todo.create:
@@ -139,7 +166,6 @@ class JobController:
 
     async def _create(self, job: batch_v1.Job, wanted: list[int], pods: Sequence[core_v1.Pod]) -> StatusError | None:
         uid = job.metadata.uid or ""
-        self._expectations.expect(uid, len(wanted))
         failed = tally.latest_failures(job, pods)
 
         async def one(number: int) -> None:
@@ -151,12 +177,13 @@ class JobController:
                 if not namespace_terminating(error):
                     raise
 
-        tried, failure = await slow_start(len(wanted), one)
+        with self._expectations.requesting(uid, len(wanted)):
+            tried, failure = await slow_start(len(wanted), one)
         self._expectations.creation_observed(uid, len(wanted) - tried)
         return failure
 
-    async def _delete(self, job: batch_v1.Job, pod: core_v1.Pod, tracked: bool) -> None:
-        """Release a pod and delete it: one that we delete has not failed (upstream: deleteJobPods)."""
+    async def _delete(self, job: batch_v1.Job, pod: core_v1.Pod, *, tracked: bool) -> None:
+        """Remove the finalizer of a pod and delete it; a deleted pod does not count as failed (upstream: deleteJobPods)."""
         try:
             if tracked and tally.FINALIZER in pod.metadata.finalizers:
                 await self._untrack(pod)
@@ -167,7 +194,7 @@ class JobController:
                 raise
 
     async def _untrack(self, pod: core_v1.Pod) -> None:
-        """Take the tracking finalizer off a pod."""
+        """Remove the tracking finalizer from a pod."""
         patch = {"metadata": {"uid": pod.metadata.uid, "$deleteFromPrimitiveList/finalizers": [tally.FINALIZER]}}
         try:
             await self._client.patch(core_v1.Pod, name_of(pod), namespace_of(pod), patch, type=STRATEGIC)
@@ -176,7 +203,7 @@ class JobController:
                 raise
 
     async def release_orphan(self, key: str) -> None:
-        """Release a pod whose Job is gone."""
+        """Remove the finalizer of a pod whose Job was deleted."""
         pod = self._pods.get(key)
         if pod is None or tally.FINALIZER not in pod.metadata.finalizers:
             return
@@ -198,7 +225,7 @@ class JobController:
 
 
 def pod_of(job: batch_v1.Job, index: int, last: core_v1.Pod | None = None) -> core_v1.Pod:
-    """Make one of a Job's pods; `index` is -1 where the Job has no indexes, `last` the index's failed pod, if any."""
+    """Create one of a Job's pods; `index` is -1 if the Job has no indexes, `last` the index's failed pod, if any."""
     if index < 0:
         pod = pod_from_template(job.spec.template, job)
         pod.metadata.finalizers = [*pod.metadata.finalizers, tally.FINALIZER]
@@ -228,3 +255,17 @@ def _with_index(container: core_v1.Container) -> core_v1.Container:
     field = core_v1.ObjectFieldSelector(field_path=f"metadata.labels['{tally.INDEX}']")
     variable = core_v1.EnvVar(name="JOB_COMPLETION_INDEX", value_from=core_v1.EnvVarSource(field_ref=field))
     return msgspec.structs.replace(container, env=[*container.env, variable])
+
+
+def _decided(
+    job: batch_v1.Job,
+    pods: Sequence[core_v1.Pod],
+    *,
+    settled: bool,
+    backoff: Backoff,
+    now: datetime,
+    early: SucceededEarly,
+) -> tuple[Backoff, JobPlan]:
+    """Return a Job's back-off after its failures, and what to do."""
+    backoff = backoff_after(backoff, job, tally.tally(job, pods), now)
+    return backoff, plan(job, pods, settled=settled, backoff=backoff, now=now, succeeded_early=early)

@@ -6,7 +6,7 @@ none is left and all are counted, the end (Complete or Failed). Upstream: pkg/co
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
@@ -31,6 +31,9 @@ from kube.clock import after, format_time, parse_time
 Condition = batch_v1.JobCondition
 Verdict = tuple[str, str, str]
 """(condition type, reason, message): SuccessCriteriaMet or FailureTarget."""
+
+SucceededEarly = Callable[[batch_v1.SuccessPolicy | None, indexes.Indexes, int], str]
+"""Evaluates a success policy (policies.succeeded_early), or returns a stored result."""
 
 BURST = 500
 """Most creations or deletions in one plan (upstream: MaxPodCreateDeletePerSync)."""
@@ -57,7 +60,15 @@ def finished(job: batch_v1.Job) -> bool:
     return has(job, "Complete") or has(job, "Failed")
 
 
-def plan(job: batch_v1.Job, pods: Sequence[core_v1.Pod], settled: bool, backoff: Backoff, now: datetime) -> JobPlan:
+def plan(
+    job: batch_v1.Job,
+    pods: Sequence[core_v1.Pod],
+    *,
+    settled: bool,
+    backoff: Backoff,
+    now: datetime,
+    succeeded_early: SucceededEarly = policies.succeeded_early,
+) -> JobPlan:
     """Compare a Job with its pods; `settled`: no creation or deletion is under way."""
     if finished(job):
         return JobPlan(job.status, untrack=[pod for pod in pods if FINALIZER in pod.metadata.finalizers])
@@ -65,7 +76,7 @@ def plan(job: batch_v1.Job, pods: Sequence[core_v1.Pod], settled: bool, backoff:
     active = [pod for pod in pods if pod_rules.is_active(pod)]
     terminating = [pod for pod in pods if pod_rules.is_terminating(pod)]
     result = JobPlan(job.status, untrack=counted.untrack, tally=counted)
-    verdict = _verdict(job, counted, active, now)
+    verdict = _verdict(job, counted, active, now, succeeded_early)
     if verdict is not None:
         counted = tally(job, pods, ending=verdict[0])
         result.untrack, result.tally = counted.untrack, counted
@@ -109,7 +120,13 @@ def plan(job: batch_v1.Job, pods: Sequence[core_v1.Pod], settled: bool, backoff:
     return result
 
 
-def _verdict(job: batch_v1.Job, counted: Tally, active: Sequence[core_v1.Pod], now: datetime) -> Verdict | None:
+def _verdict(
+    job: batch_v1.Job,
+    counted: Tally,
+    active: Sequence[core_v1.Pod],
+    now: datetime,
+    succeeded_early: SucceededEarly,
+) -> Verdict | None:
     """Return how the Job has ended, if it has."""
     for known in job.status.conditions:
         if known.type in ("FailureTarget", "SuccessCriteriaMet") and known.status == "True":
@@ -119,7 +136,7 @@ def _verdict(job: batch_v1.Job, counted: Tally, active: Sequence[core_v1.Pod], n
         return ("FailureTarget", *failure)
     completions = job.spec.completions
     if is_indexed(job):
-        early = policies.succeeded_early(job.spec.success_policy, counted.completed, completions or 0)
+        early = succeeded_early(job.spec.success_policy, counted.completed, completions or 0)
         if early:
             return "SuccessCriteriaMet", "SuccessPolicy", early
     if completions is None:

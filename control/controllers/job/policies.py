@@ -49,7 +49,9 @@ def _matching_exit(
 
 
 def succeeded_early(policy: batch_v1.SuccessPolicy | None, done: indexes.Indexes, completions: int) -> str:
-    """Return the message of the rule by which a Job has succeeded; "" where none says so."""
+    """Return the message of the success policy rule that a Job meets; "" if it meets none."""
+    if not done.intervals:
+        return ""
     for number, rule in enumerate(policy.rules if policy else ()):
         named = indexes.parse(rule.succeeded_indexes, completions) if rule.succeeded_indexes else None
         hits = len(done & named) if named is not None else len(done)
@@ -57,6 +59,35 @@ def succeeded_early(policy: batch_v1.SuccessPolicy | None, done: indexes.Indexes
         if needed and hits >= needed:
             return f"Matched rules at index {number}"
     return ""
+
+
+class EarlySuccess:
+    """Results of `succeeded_early` by the UID of the Job: rules of a megabyte are not read again until something changes."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[int, indexes.Indexes, int, str]] = {}
+
+    def message(
+        self,
+        uid: str,
+        generation: int,
+        policy: batch_v1.SuccessPolicy | None,
+        done: indexes.Indexes,
+        completions: int,
+    ) -> str:
+        """Return the message of the success policy rule that a Job meets; "" if it meets none."""
+        if policy is None:
+            return ""
+        known = self._known.get(uid)
+        if known is not None and known[:3] == (generation, done, completions):
+            return known[3]
+        found = succeeded_early(policy, done, completions)
+        self._known[uid] = generation, done, completions, found
+        return found
+
+    def forget(self, uid: str) -> None:
+        """Forget a Job that was deleted."""
+        self._known.pop(uid, None)
 
 
 def restarts(pods: Sequence[core_v1.Pod]) -> int:

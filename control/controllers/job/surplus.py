@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from control.controllers import pods as pod_rules
 from control.controllers.job.tally import Tally, index_of, is_indexed
+from control.controllers.pod_deletion_order import deletion_order, same_node_ranks
 from kube.api import batch_v1, core_v1
 
 
@@ -20,8 +20,8 @@ def surplus(
     more = len(active) - wanted - len(useless)
     if more > 0:
         known = {pod.metadata.uid for pod in useless}
-        ranks = pod_rules.same_node_ranks(active, active)
-        ordered = pod_rules.deletion_order(active, ranks, now)
+        ranks = same_node_ranks(active, active)
+        ordered = deletion_order(active, ranks, now)
         useless += [pod for pod in ordered if pod.metadata.uid not in known][:more]
     return useless
 
@@ -39,5 +39,5 @@ def _useless(job: batch_v1.Job, counted: Tally, active: list[core_v1.Pod], now: 
             by_index.setdefault(index, []).append(pod)
     for same in by_index.values():
         if len(same) > 1:
-            found += pod_rules.deletion_order(same, pod_rules.same_node_ranks(same, same), now)[:-1]
+            found += deletion_order(same, same_node_ranks(same, same), now)[:-1]
     return found

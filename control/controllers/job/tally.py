@@ -56,7 +56,7 @@ def is_indexed(job: batch_v1.Job) -> bool:
 
 
 def replaces_only_failed(job: batch_v1.Job) -> bool:
-    """True where a pod is replaced when it has failed, and not already when it is being deleted."""
+    """True if a pod is replaced when it has failed, and not already when it is being deleted."""
     return job.spec.pod_replacement_policy == "Failed" or job.spec.pod_failure_policy is not None
 
 
@@ -71,6 +71,13 @@ def is_failed(job: batch_v1.Job, pod: core_v1.Pod) -> bool:
     if replaces_only_failed(job):
         return False
     return pod.metadata.deletion_timestamp is not None and pod.status.phase != "Succeeded"
+
+
+def text_length(job: batch_v1.Job) -> int:
+    """Return the number of characters of the sets of indexes in a Job, all of which may be parsed to plan it."""
+    rules = job.spec.success_policy.rules if job.spec.success_policy else []
+    texts = [job.status.completed_indexes, job.status.failed_indexes, *(rule.succeeded_indexes for rule in rules)]
+    return sum(len(text or "") for text in texts)
 
 
 def tally(job: batch_v1.Job, pods: Sequence[core_v1.Pod], ending: str = "") -> Tally:
@@ -182,8 +189,8 @@ def finished_at(pod: core_v1.Pod) -> datetime | None:
 def ended_at(pod: core_v1.Pod) -> datetime | None:
     """Return when a failed pod ended, as nearly as it is known: one that never ran has no containers that ended."""
     ready = next((c for c in pod.status.conditions if c.type == "Ready" and c.status == "False"), None)
-    told = (ready.last_transition_time if ready is not None else None, pod.metadata.creation_timestamp)
-    return finished_at(pod) or next((parse_time(time) for time in told if time), None)
+    times = (ready.last_transition_time if ready is not None else None, pod.metadata.creation_timestamp)
+    return finished_at(pod) or next((parse_time(time) for time in times if time), None)
 
 
 def _generation(pod: core_v1.Pod) -> tuple[int, str]:

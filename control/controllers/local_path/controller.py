@@ -12,10 +12,10 @@ import msgspec
 from control.controllers.context import Context
 from control.controllers.local_path import plan
 from kube.api import core_v1, storage_v1
-from kube.client import key_of, name_of
 from kube.controller import Controller
 from kube.errors import StatusError
 from kube.informer import Change
+from kube.object_names import key_of, name_of
 from kube.volume_binding import PROVISIONER, SELECTED_NODE, class_of
 
 
@@ -40,7 +40,7 @@ class LocalPathProvisioner:
         await self.controller.run()
 
     async def _ensure_class(self) -> None:
-        """Give a cluster that has no class at all its first; where there are some, somebody has chosen."""
+        """Create a StorageClass if the cluster has none."""
         if self._classes.list():
             return
         try:

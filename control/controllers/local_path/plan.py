@@ -9,17 +9,17 @@ PROVISIONER = "wherry/local-path"
 CLASS = "local-path"
 DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 FINALIZER = "wherry/local-path"
-"""Keeps a volume's object until its folder is gone."""
+"""Finalizer of a PersistentVolume until its folder is removed."""
 _HOST = "kubernetes.io/hostname"
 _MODES = ("ReadWriteOnce", "ReadWriteOncePod")
 
 
 class CannotProvision(Exception):
-    """The claim asks for something that a folder on a node is not, or its node has no place for it."""
+    """The claim needs a feature that a folder does not have, or its node has no folder for volumes."""
 
 
 def storage_class() -> storage_v1.StorageClass:
-    """Return the class that claims get that name none."""
+    """Return the StorageClass for claims without a class."""
     return storage_v1.StorageClass(
         metadata=meta_v1.ObjectMeta(name=CLASS, annotations={DEFAULT_CLASS: "true"}),
         provisioner=PROVISIONER,
@@ -43,6 +43,8 @@ def volume_for(
         raise CannotProvision(f"a volume on one node cannot be {wrong[0]}: {' and '.join(_MODES)} are possible")
     if claim.spec.selector is not None:
         raise CannotProvision("a new volume cannot be chosen by labels: claim.spec.selector is not supported")
+    if claim.spec.volume_attributes_class_name:
+        raise CannotProvision("a folder has no attributes: claim.spec.volumeAttributesClassName is not supported")
     folder = node.metadata.annotations.get(LOCAL_PATH_FOLDER)
     if not folder:
         raise CannotProvision(f"node {node.metadata.name} does not say where it keeps volumes ({LOCAL_PATH_FOLDER})")
@@ -84,7 +86,7 @@ def host_of(volume: core_v1.PersistentVolume) -> str:
 
 
 def serves(node: core_v1.Node, volume: core_v1.PersistentVolume) -> bool:
-    """Tell whether a volume's folder is on a node."""
+    """Return whether a volume's folder is on a node."""
     return host_of(volume) == (node.metadata.labels.get(_HOST) or node.metadata.name)
 
 
@@ -93,5 +95,5 @@ def is_ours(volume: core_v1.PersistentVolume) -> bool:
 
 
 def is_done_with(volume: core_v1.PersistentVolume) -> bool:
-    """Tell whether a volume's claim is gone and its data is to go too."""
+    """Return whether a volume's claim was deleted and its data must be removed."""
     return volume.status.phase == "Released" and volume.spec.persistent_volume_reclaim_policy == "Delete"

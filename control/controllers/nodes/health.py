@@ -1,7 +1,8 @@
-"""A node's health: from heartbeats to conditions, and from conditions to taints. Pure.
+"""Node conditions from heartbeats, and taints from conditions. Pure.
 
-A kubelet lives as long as its Lease is renewed (or its Ready condition is refreshed). When neither has happened for the
-grace period, its conditions become Unknown; conditions become taints, and taints keep pods away or drive them out.
+A kubelet sends heartbeats by renewing its Lease or the heartbeat time of its Ready condition. lifecycle.py decides when
+they have been missing for too long; the node's conditions become Unknown then. Taints are derived from conditions; they
+prevent the scheduling of pods (NoSchedule) or evict them (NoExecute).
 Upstream: pkg/controller/nodelifecycle/node_lifecycle_controller.go.
 """
 
@@ -24,7 +25,7 @@ _TAINT_OF: dict[tuple[str, str], str] = {
     ("NetworkUnavailable", "True"): "node.kubernetes.io/network-unavailable",
 }
 UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
-_WATCHED = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure")
+_KUBELET_CONDITIONS = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure")
 _MANAGED_NO_SCHEDULE = {*_TAINT_OF.values(), UNSCHEDULABLE}
 _MANAGED_NO_EXECUTE = {NOT_READY, UNREACHABLE}
 
@@ -34,17 +35,17 @@ def condition(node: core_v1.Node, type_: str) -> core_v1.NodeCondition | None:
 
 
 def readiness(node: core_v1.Node) -> str:
-    """Return the status of the Ready condition; Unknown where there is none."""
+    """Return the status of the Ready condition; Unknown if there is none."""
     found = condition(node, "Ready")
     return found.status if found else "Unknown"
 
 
 def unknown_conditions(node: core_v1.Node, now: datetime) -> list[core_v1.NodeCondition] | None:
-    """Return the conditions of a node that has not been heard of; None where they say so already."""
+    """Return the conditions of a node without heartbeats; None if they are Unknown already."""
     stamp = format_time(now)
     conditions = list(node.status.conditions)
     changed = False
-    for type_ in _WATCHED:
+    for type_ in _KUBELET_CONDITIONS:
         old = condition(node, type_)
         if old is None:
             conditions.append(
@@ -71,7 +72,7 @@ def unknown_conditions(node: core_v1.Node, now: datetime) -> list[core_v1.NodeCo
 
 
 def no_schedule_keys(node: core_v1.Node) -> set[str]:
-    """Return the keys of the NoSchedule taints that a node's state calls for."""
+    """Return the keys of the NoSchedule taints for a node's state."""
     keys = {key for c in node.status.conditions if (key := _TAINT_OF.get((c.type, c.status))) is not None}
     if node.spec.unschedulable:
         keys.add(UNSCHEDULABLE)
@@ -79,26 +80,27 @@ def no_schedule_keys(node: core_v1.Node) -> set[str]:
 
 
 def no_execute_key(node: core_v1.Node) -> str | None:
-    """Return the key of the NoExecute taint that a node's state calls for."""
-    return _TAINT_OF.get(("Ready", readiness(node)))
+    """Return the key of the NoExecute taint for a node's state; None for a node that is ready or without a status."""
+    found = condition(node, "Ready")
+    return _TAINT_OF.get(("Ready", found.status)) if found else None
 
 
-def taints(node: core_v1.Node, no_execute: str | None, now: datetime) -> list[core_v1.Taint] | None:
-    """Return the node's taints as its state (and the wish for eviction) wants them; None where they are so already."""
-    wanted_schedule = no_schedule_keys(node)
-    wanted_execute = {no_execute} if no_execute else set()
+def desired_taints(node: core_v1.Node, no_execute: str | None, now: datetime) -> list[core_v1.Taint] | None:
+    """Return the desired taints of a node, `no_execute` among them; None if the node has them already."""
+    no_schedule = no_schedule_keys(node)
+    no_execute_keys = {no_execute} if no_execute else set()
     kept: list[core_v1.Taint] = []
     for taint in node.spec.taints:
         if taint.effect == "NoSchedule" and taint.key in _MANAGED_NO_SCHEDULE:
-            if taint.key not in wanted_schedule:
+            if taint.key not in no_schedule:
                 continue
-            wanted_schedule.discard(taint.key)
+            no_schedule.discard(taint.key)
         elif taint.effect == "NoExecute" and taint.key in _MANAGED_NO_EXECUTE:
-            if taint.key not in wanted_execute:
+            if taint.key not in no_execute_keys:
                 continue
-            wanted_execute.discard(taint.key)
+            no_execute_keys.discard(taint.key)
         kept.append(taint)
     stamp = format_time(now)
-    added = [core_v1.Taint(key=key, effect="NoSchedule", time_added=stamp) for key in sorted(wanted_schedule)]
-    added += [core_v1.Taint(key=key, effect="NoExecute", time_added=stamp) for key in sorted(wanted_execute)]
+    added = [core_v1.Taint(key=key, effect="NoSchedule", time_added=stamp) for key in sorted(no_schedule)]
+    added += [core_v1.Taint(key=key, effect="NoExecute", time_added=stamp) for key in sorted(no_execute_keys)]
     return kept + added if added or len(kept) != len(node.spec.taints) else None

@@ -1,7 +1,7 @@
-"""Node lifecycle: notice nodes that fall silent, say so in their conditions, taint them, and unready their pods.
+"""Node lifecycle: sets conditions and taints of nodes that stop sending heartbeats, and marks their pods as not ready.
 
-A silent node is found by a timer per node that every heartbeat pushes on, not by polling. Heartbeats are judged by when
-they were seen here, so clocks of nodes do not matter.
+Each node has a timer, which every heartbeat postpones; there is no polling. The time since a heartbeat counts from when it
+was received here, so clocks of nodes do not matter.
 """
 
 from __future__ import annotations
@@ -13,16 +13,18 @@ from dataclasses import dataclass
 import msgspec
 
 from control.controllers import pods as pod_rules
-from control.controllers.at_once import for_each
+from control.controllers.concurrent_requests import for_each
 from control.controllers.context import Context
 from control.controllers.nodes import health, zones
-from control.controllers.nodes.attendance import PULSE, Attendance
+from control.controllers.nodes.suspension import CHECK_SECONDS, SuspensionDetector
+from kube import cancellation
 from kube.api import coordination_v1, core_v1
-from kube.client import STRATEGIC, name_of, namespace_of
+from kube.client import STRATEGIC
 from kube.clock import format_time
 from kube.controller import Controller
 from kube.errors import StatusError
 from kube.informer import Change
+from kube.object_names import name_of, namespace_of
 
 LEASES = "kube-node-lease"
 log = logging.getLogger(__name__)
@@ -37,24 +39,28 @@ def by_node(pod: core_v1.Pod) -> tuple[str, ...]:
 
 
 @dataclass(slots=True)
-class _Heard:
-    """When a node was last heard of, by the monotonic clock here, and from what."""
+class _Heartbeats:
+    """Newest heartbeats of a node, and the monotonic time at which the last of them was received here."""
 
-    at: float
-    renewed: str = ""
-    heartbeat: str = ""
+    received_at: float
+    renew_time: str = ""
+    """Of its Lease."""
+    heartbeat_time: str = ""
+    """Of its Ready condition."""
 
 
 class NodeLifecycleController:
-    """Follows nodes, their leases, and pods."""
+    """Watches nodes, their leases, and pods."""
 
-    def __init__(self, context: Context, settings: zones.LifecycleSettings = zones.USUAL) -> None:
+    def __init__(self, context: Context, settings: zones.LifecycleSettings = zones.DEFAULTS) -> None:
         self._client, self._clock, self._settings = context.client, context.clock, settings
         self._recorder = context.recorder("node-controller")
-        self._heard: dict[str, _Heard] = {}
-        self._attendance: Attendance | None = None
+        self._heartbeats: dict[str, _Heartbeats] = {}
+        self._suspension: SuspensionDetector | None = None
         self._queues: dict[str, zones.ZoneQueue] = {}
-        self._members = zones.Members(settings)
+        self._zone_states = zones.ZoneStates(settings)
+        self._full_disruption = False
+        """True while no node is ready."""
         self._nodes = context.informers.of(core_v1.Node)
         self._pods = context.informers.of(core_v1.Pod)
         self._pods.add_index(ON_NODE, by_node)
@@ -66,30 +72,33 @@ class NodeLifecycleController:
     async def run(self) -> None:
         """Work until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._stay_awake(), name="node lifecycle: stay awake")
-            group.create_task(self.controller.run(), name="node lifecycle: judge")
+            cancellation.start(group, self._detect_suspension, "node lifecycle: detect suspension")
+            cancellation.start(group, self.controller.run, "node lifecycle: reconcile")
 
-    async def _stay_awake(self) -> None:
-        self._attendance = Attendance()
+    async def _detect_suspension(self) -> None:
+        self._suspension = SuspensionDetector()
         while True:
-            self._forgive_absence()
-            await self._clock.sleep(PULSE)
+            self._extend_deadlines()
+            await self._clock.sleep(CHECK_SECONDS)
 
-    def _forgive_absence(self) -> None:
-        """Give the nodes as much longer to be heard of as this process stood still."""
+    def _extend_deadlines(self) -> None:
+        """Extend the grace periods of the nodes by the time for which this process was suspended."""
         now = self._clock.monotonic()
-        if self._attendance is not None and (lost := self._attendance.lost(now)):
-            log.warning("was away for %.0f s; nodes have as much longer to be heard of", lost)
-            for heard in self._heard.values():
-                heard.at = min(now, heard.at + lost)
+        if self._suspension is not None and (suspended := self._suspension.suspended(now)):
+            log.warning(
+                "this process was suspended for %.0f s: nodes have as much more time for their heartbeats", suspended
+            )
+            for heartbeats in self._heartbeats.values():
+                heartbeats.received_at = min(now, heartbeats.received_at + suspended)
 
-    # -- hearing ----------------------------------------------------------------------------------------------------
+    # -- heartbeats -------------------------------------------------------------------------------------------------
     def _node_changed(self, change: Change[core_v1.Node]) -> None:
         name, node = change.key, change.new
         if change.type == "DELETED":
-            self._heard.pop(name, None)
-            self._members.gone(name)
+            self._heartbeats.pop(name, None)
+            self._zone_states.remove_node(name)
             self._queue(node).remove(name)
+            self.controller.enqueue(name)  # for the other nodes of the zone
             self._recorder.event(
                 node, "Normal", "RemovingNode", f"Node {name} event: Removing Node {name} from Controller"
             )
@@ -99,68 +108,117 @@ class NodeLifecycleController:
                 node, "Normal", "RegisteredNode", f"Node {name} event: Registered Node {name} in Controller"
             )
         ready = health.condition(node, "Ready")
-        zone = zones.zone_of(node.metadata.labels)
-        self._members.saw(name, zone, health.readiness(node) == "True")
-        if change.old is not None and zones.zone_of(change.old.metadata.labels) != zone:
+        self._update_zone(node)
+        if change.old is not None and self._queue(change.old) is not self._queue(node):
             self._queue(change.old).remove(name)
-        self._hear(name, heartbeat=(ready.last_heartbeat_time or "") if ready else "")
+        self._record_heartbeat(name, heartbeat_time=(ready.last_heartbeat_time or "") if ready else "")
         self.controller.enqueue(name)
+
+    def _update_zone(self, node: core_v1.Node) -> None:
+        labels = node.metadata.labels
+        if zones.EXCLUDED in labels:
+            self._zone_states.remove_node(name_of(node))
+        else:
+            self._zone_states.set_node(name_of(node), zones.zone_of(labels), ready=health.readiness(node) == "True")
 
     def _lease_changed(self, change: Change[coordination_v1.Lease]) -> None:
         if change.type != "DELETED":
-            self._hear(change.new.metadata.name or "", renewed=change.new.spec.renew_time or "")
+            self._record_heartbeat(change.new.metadata.name or "", renew_time=change.new.spec.renew_time or "")
 
-    def _hear(self, name: str, *, renewed: str = "", heartbeat: str = "") -> None:
+    def _record_heartbeat(self, name: str, *, renew_time: str = "", heartbeat_time: str = "") -> None:
         now = self._clock.monotonic()
-        heard = self._heard.setdefault(name, _Heard(now))
-        if renewed and renewed != heard.renewed:
-            heard.at, heard.renewed = now, renewed
-        if heartbeat and heartbeat != heard.heartbeat:
-            heard.at, heard.heartbeat = now, heartbeat
+        last = self._heartbeats.setdefault(name, _Heartbeats(now))
+        if renew_time and renew_time != last.renew_time:
+            last.received_at, last.renew_time = now, renew_time
+        if heartbeat_time and heartbeat_time != last.heartbeat_time:
+            last.received_at, last.heartbeat_time = now, heartbeat_time
 
     # -- reconciling ------------------------------------------------------------------------------------------------
-    async def reconcile(self, key: str) -> float | None:
-        """Judge one node; return the seconds until it has to be judged again."""
+    async def reconcile(self, key: str) -> None:
+        """Set the conditions and taints of one node, and enqueue it for the time of its next check."""
+        self._handle_disruption()
         node = self._nodes.get(key)
         if node is None:
-            return None
+            return
         was_ready = health.readiness(node)
-        self._forgive_absence()
-        silent = self._clock.monotonic() - self._heard[key].at
-        grace = self._settings.grace if node.status.conditions else self._settings.startup_grace
-        if silent >= grace:
+        self._extend_deadlines()
+        elapsed = self._clock.monotonic() - self._heartbeats[key].received_at
+        reported = health.condition(node, "Ready") is not None
+        grace = self._settings.monitor_grace_period if reported else self._settings.startup_grace_period
+        if elapsed >= grace:
             conditions = health.unknown_conditions(node, self._clock.now())
             if conditions is not None:
-                status = msgspec.structs.replace(node.status, conditions=conditions)
+                status, known = msgspec.structs.replace(node.status, conditions=conditions), node
                 node = await self._client.update_status(msgspec.structs.replace(node, status=status))
+                if (
+                    self._nodes.get(key) is known
+                ):  # the informer does not have the update yet, and this may be the last node that was ready
+                    self._update_zone(node)
+                    self._handle_disruption()
                 if was_ready == "True":
                     self._recorder.event(node, "Normal", "NodeNotReady", f"Node {key} status is now: NodeNotReady")
-        wait = await self._taint(
-            node
-        )  # before the pods: a status that is refused must not keep a dead node without taints
-        if health.readiness(node) != "True":
-            await self._unready_pods(key)
-        again = [grace if silent >= grace else grace - silent]
-        return min([*again, wait] if wait else again)
+        wait = await self._taint(node)
+        next_check = grace if elapsed >= grace else grace - elapsed
+        # Before the pods: the taints must not depend on updates of pod statuses, which may be rejected.
+        self.controller.enqueue_after(key, min(next_check, wait) if wait else next_check)
+        ready = health.condition(node, "Ready")
+        if ready is not None and ready.status != "True":
+            await self._mark_pods_not_ready(key)
+
+    def _handle_disruption(self) -> None:
+        """Adapt the rate limits to the zones' states, and enter or leave full disruption (upstream: handleDisruption).
+
+        While no node is ready, `_taint` removes the taints that evict pods. When the first node is ready again, the grace
+        periods of the others restart, and the first of them is tainted after a delay.
+        """
+        changed = self._zone_states.take_changed()
+        if not changed:
+            return
+        now = self._clock.monotonic()
+        if self._full_disruption != self._zone_states.full_disruption:
+            self._full_disruption = self._zone_states.full_disruption
+            changed.update(self._queues)
+            if self._full_disruption:
+                log.info("no node is ready: evictions from nodes that are not ready stop")
+            else:
+                log.info("some nodes are ready again: evictions from nodes that are not ready resume")
+                for heartbeats in self._heartbeats.values():
+                    heartbeats.received_at = now
+            for name in self._heartbeats:
+                self.controller.enqueue(name)
+        for zone in changed:
+            queue = self._queue_of(zone)
+            if queue.set_rate(self._zone_states.eviction_rate(zone), now):
+                for name in queue:
+                    self.controller.enqueue(name)
 
     def _queue(self, node: core_v1.Node) -> zones.ZoneQueue:
-        return self._queues.setdefault(zones.zone_of(node.metadata.labels), zones.ZoneQueue())
+        return self._queue_of(zones.zone_of(node.metadata.labels))
+
+    def _queue_of(self, zone: str) -> zones.ZoneQueue:
+        queue = self._queues.get(zone)
+        if queue is None:
+            queue = self._queues[zone] = zones.ZoneQueue(self._settings.eviction_rate)
+        return queue
 
     async def _taint(self, node: core_v1.Node) -> float:
-        """Write the taints that the node's state calls for; return the seconds until a NoExecute one may follow."""
+        """Write the taints for the node's state; return the seconds until a NoExecute taint may be added, 0 without delay."""
         name, queue, wait = name_of(node), self._queue(node), 0.0
         wanted = health.no_execute_key(node)
         present = {t.key for t in node.spec.taints if t.effect == "NoExecute"}
         if wanted is None:
             queue.remove(name)
+        elif self._full_disruption:
+            queue.add(name)
+            wanted = None
         elif not present & {health.NOT_READY, health.UNREACHABLE}:
             queue.add(name)
-            wait = queue.take(name, self._members.rate(zones.zone_of(node.metadata.labels)), self._clock.monotonic())
+            wait = queue.try_take(name, self._clock.monotonic())
             if wait:
                 wanted = None
         else:
             queue.remove(name)
-        taints = health.taints(node, wanted, self._clock.now())
+        taints = health.desired_taints(node, wanted, self._clock.now())
         if taints is not None:
             patch = {
                 "metadata": {"resourceVersion": node.metadata.resource_version},
@@ -169,16 +227,16 @@ class NodeLifecycleController:
             await self._client.patch(core_v1.Node, name, "", patch)
         return wait
 
-    async def _unready_pods(self, node: str) -> None:
-        """A node that is not ready serves nothing: its pods leave their Services."""
+    async def _mark_pods_not_ready(self, node: str) -> None:
+        """Set the Ready conditions of a node's pods to False, which removes them from the endpoints of their Services."""
         now = format_time(self._clock.now())
         conditions = ((pod, pod_rules.condition(pod, "Ready")) for pod in self._pods.by_index(ON_NODE, node))
         ready = [pod for pod, condition in conditions if condition is not None and condition.status == "True"]
-        failure = await for_each(ready, lambda pod: self._unready(pod, now))
+        failure = await for_each(ready, lambda pod: self._mark_pod_not_ready(pod, now))
         if failure is not None:
             raise failure
 
-    async def _unready(self, pod: core_v1.Pod, now: str) -> None:
+    async def _mark_pod_not_ready(self, pod: core_v1.Pod, now: str) -> None:
         ready = {
             "type": "Ready",
             "status": "False",

@@ -12,15 +12,18 @@ from typing import Any
 import msgspec
 
 from control.controllers.context import Context
+from control.controllers.persistent_volumes.claim_status import bound_status, lost_status
 from control.controllers.persistent_volumes.default_class import default_class
+from control.controllers.persistent_volumes.first_consumers import unplaced, waits_for
 from control.controllers.persistent_volumes.matching import find_match
-from control.controllers.persistent_volumes.waiting import unplaced, waits_for
+from control.controllers.persistent_volumes.unbinding import is_superfluous, unbound
+from kube import cancellation
 from kube.api import core_v1, storage_v1
-from kube.client import key_of, name_of
 from kube.clock import format_time
 from kube.controller import Controller
 from kube.errors import StatusError
 from kube.informer import Change
+from kube.object_names import key_of, name_of
 from kube.volume_binding import (
     BIND_COMPLETED,
     BOUND_BY_CONTROLLER,
@@ -62,8 +65,8 @@ class PersistentVolumeController:
     async def run(self) -> None:
         """Work until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self.claims.run(), name="claim binder")
-            group.create_task(self.volumes.run(), name="volume binder")
+            cancellation.start(group, self.claims.run, "claim binder")
+            cancellation.start(group, self.volumes.run, "volume binder")
 
     # -- events -----------------------------------------------------------------------------------------------------
     def _claim_changed(self, change: Change[core_v1.PersistentVolumeClaim]) -> None:
@@ -91,11 +94,12 @@ class PersistentVolumeController:
         if claim is None:
             return None
         named = self._volumes.get(claim.spec.volume_name) if claim.spec.volume_name else None
-        if is_bound(claim):
-            if named is None or not meant_for(named, claim):
-                await self._lose(claim, named)
-            else:
+        if BIND_COMPLETED in claim.metadata.annotations:
+            # A volume without a claim may be an old state of the cache: bind it again.
+            if named is not None and (named.spec.claim_ref is None or meant_for(named, claim)):
                 await self._bind(claim, named)
+            else:
+                await self._lose(claim, named)
             return None
         if claim.metadata.deletion_timestamp is not None:
             return None
@@ -133,7 +137,7 @@ class PersistentVolumeController:
     async def _ask_provisioner(
         self, claim: core_v1.PersistentVolumeClaim, storage_class: storage_v1.StorageClass | None
     ) -> None:
-        """No volume fits: leave the claim to its class's provisioner, or say that there is none."""
+        """No volume fits: leave the claim to its class's provisioner, or emit an event if there is none."""
         if storage_class is None or storage_class.provisioner == NO_PROVISIONER:
             text = "no persistent volumes available for this claim and no storage class is set"
             if class_of(claim):
@@ -164,7 +168,7 @@ class PersistentVolumeController:
         """Write what is missing of a binding, in order."""
         ref = volume.spec.claim_ref
         if ref is None or ref.uid != claim.metadata.uid:
-            wish = core_v1.ObjectReference(
+            claim_ref = core_v1.ObjectReference(
                 api_version="v1",
                 kind="PersistentVolumeClaim",
                 namespace=claim.metadata.namespace,
@@ -173,7 +177,7 @@ class PersistentVolumeController:
                 resource_version=claim.metadata.resource_version,
             )
             metadata = volume.metadata if ref is not None else _annotated(volume.metadata, BOUND_BY_CONTROLLER)
-            spec = msgspec.structs.replace(volume.spec, claim_ref=wish)
+            spec = msgspec.structs.replace(volume.spec, claim_ref=claim_ref)
             volume = await self._client.update(msgspec.structs.replace(volume, metadata=metadata, spec=spec))
         await self._set_phase(volume, "Bound")
         if claim.spec.volume_name != volume.metadata.name or BIND_COMPLETED not in claim.metadata.annotations:
@@ -182,26 +186,23 @@ class PersistentVolumeController:
                 metadata = _annotated(metadata, BOUND_BY_CONTROLLER)
             spec_ = msgspec.structs.replace(claim.spec, volume_name=volume.metadata.name)
             claim = await self._client.update(msgspec.structs.replace(claim, metadata=metadata, spec=spec_))
-        status = msgspec.structs.replace(
-            claim.status, phase="Bound", access_modes=volume.spec.access_modes, capacity=volume.spec.capacity
-        )
-        if claim.status.phase != "Bound":
+        if (status := bound_status(claim.status, volume)) != claim.status:
             await self._client.update_status(msgspec.structs.replace(claim, status=status))
 
     async def _lose(self, claim: core_v1.PersistentVolumeClaim, volume: core_v1.PersistentVolume | None) -> None:
         if claim.status.phase == "Lost":
             return
-        reason, text = "ClaimLost", "Bound claim has lost its PersistentVolume. Data on the volume is lost!"
+        what = "its PersistentVolume" if claim.spec.volume_name else "reference to PersistentVolume"
+        reason, text = "ClaimLost", f"Bound claim has lost {what}. Data on the volume is lost!"
         if volume is not None:
-            reason = "ClaimMisbound"
-            text = "Bound claim has lost reference to PersistentVolume. Data on the volume is lost! Cluster is misconfigured."
-        status = msgspec.structs.replace(claim.status, phase="Lost", access_modes=[], capacity={})
+            reason, text = "ClaimMisbound", "Two claims are bound to the same volume, this one is bound incorrectly"
+        status = lost_status(claim.status)
         await self._client.update_status(msgspec.structs.replace(claim, status=status))
         self._recorder.event(claim, "Warning", reason, text)
 
     # -- volumes ----------------------------------------------------------------------------------------------------
     async def reconcile_volume(self, key: str) -> None:
-        """Bring one volume's phase to what its claim says."""
+        """Reconcile the phase of one volume with its claim."""
         volume = self._volumes.get(key)
         if volume is None:
             return
@@ -224,15 +225,15 @@ class PersistentVolumeController:
             if other_mode(volume, claim):
                 self._tell_of_modes(volume, claim)
             self.claims.enqueue(key_of(claim))
-        elif BOUND_BY_CONTROLLER in volume.metadata.annotations:
-            # The claim went elsewhere before this binding was finished.
-            annotations = {k: v for k, v in volume.metadata.annotations.items() if k != BOUND_BY_CONTROLLER}
-            metadata = msgspec.structs.replace(volume.metadata, annotations=annotations)
-            spec = msgspec.structs.replace(volume.spec, claim_ref=None)
-            await self._client.update(msgspec.structs.replace(volume, metadata=metadata, spec=spec))
+        elif is_superfluous(volume):
+            if volume.status.phase != "Failed":
+                await self._set_phase(volume, "Released")
+            await self._reclaim(volume)
+        else:
+            await self._client.update(unbound(volume))
 
     def _tell_of_modes(self, volume: core_v1.PersistentVolume, claim: core_v1.PersistentVolumeClaim) -> None:
-        """A volume was made for a claim and will not do for it: both say so, and wait."""
+        """A volume was created for a claim and does not fit it: events report it, and both wait."""
         why = "due to incompatible volumeMode."
         text = f'Cannot bind PersistentVolume to requested PersistentVolumeClaim "{name_of(claim)}" {why}'
         self._recorder.event(volume, "Warning", "VolumeMismatch", text)

@@ -9,6 +9,6 @@ from kube.api import storage_v1
 
 
 def default_class(classes: Iterable[storage_v1.StorageClass]) -> str | None:
-    """Return the name of the default class, None where there is none."""
+    """Return the name of the default class, None if there is none."""
     found = (c.metadata for c in classes if marked(c.metadata.annotations, STORAGE_MARKS))
     return newest((meta.creation_timestamp or "", meta.name or "") for meta in found)

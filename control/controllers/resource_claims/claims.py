@@ -1,4 +1,4 @@
-"""ResourceClaims: made from templates for the pods that want them, and freed when nobody uses them any more.
+"""ResourceClaims: created from templates for pods, and deallocated when no pod uses them.
 
 A pod's claims are recorded in its status, where scheduler and kubelet find them. A claim stays reserved for a pod until
 the pod has ended; with the last one the devices are given back, and a claim that was made for a pod goes. Pods that
@@ -7,20 +7,21 @@ somebody put on a node without the scheduler get their reservation here. Upstrea
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import msgspec
 
 from control.controllers.context import Context
 from control.controllers.ownership import controller_of
-from control.controllers.resource_claims.making import POD_CLAIM, claim_from, is_done
+from control.controllers.resource_claims.generated_claims import POD_CLAIM, claim_from, is_done
 from kube import errors
 from kube.api import core_v1, resource_v1
-from kube.client import STRATEGIC, key_of, name_of, namespace_of
+from kube.client import STRATEGIC
 from kube.controller import Controller
 from kube.errors import StatusError
 from kube.informer import Change
-from kube.pod_claims import ClaimError, can_be_reserved, claim_name, is_owner, is_reserved_for
+from kube.object_names import key_of, name_of, namespace_of
+from kube.pod_claims import ClaimError, can_be_reserved, claim_name, is_owner, is_reserved_for, made_claims
 
 FINALIZER = "resource.kubernetes.io/delete-protection"
 _OF_POD, _USERS, _MADE_FROM = "made for pod", "claims of pods", "templates of pods' claims"
@@ -34,10 +35,10 @@ def _maker(claim: resource_v1.ResourceClaim) -> Iterable[str]:
 
 def _claims(pod: core_v1.Pod) -> list[str]:
     """Return the keys of the claims that a pod uses, as far as they are known."""
-    found = []
+    found, made = [], made_claims(pod)
     for entry in pod.spec.resource_claims:
         try:
-            name, _ = claim_name(pod, entry)
+            name, _ = claim_name(pod, entry, made)
         except ClaimError:
             continue
         if name:
@@ -117,9 +118,15 @@ class ResourceClaimController:
         if pod is None or pod.metadata.deletion_timestamp is not None or is_done(pod):
             return
         new: dict[str, str] = {}
+        reported = made_claims(pod)
+        known = {
+            claim.metadata.annotations.get(POD_CLAIM): claim
+            for claim in self._claims.by_index(_OF_POD, pod.metadata.uid or "")
+            if claim.metadata.deletion_timestamp is None
+        }
         for entry in pod.spec.resource_claims:
             try:
-                made = await self._make(pod, entry)
+                made = await self._make(pod, entry, reported, known)
             except StatusError as error:
                 text = f"PodResourceClaim {entry.name}: {error}"
                 self._recorder.event(pod, "Warning", "FailedResourceClaimCreation", text)
@@ -134,24 +141,30 @@ class ResourceClaimController:
         if pod.spec.node_name:
             await self._reserve(pod)
 
-    async def _make(self, pod: core_v1.Pod, entry: core_v1.PodResourceClaim) -> str:
-        """Return the name of a claim that the pod's status does not have yet; "" where there is nothing to do."""
+    async def _make(
+        self,
+        pod: core_v1.Pod,
+        entry: core_v1.PodResourceClaim,
+        reported: Mapping[str, str | None],
+        known: Mapping[str | None, resource_v1.ResourceClaim],
+    ) -> str:
+        """Return the name of a claim that the pod's status does not have yet; "" where there is nothing to do.
+
+        `reported` are the claims in the pod's status, `known` those that are there, both by entry.
+        """
         if entry.resource_claim_template_name is None:
             return ""
         made = self._made.setdefault(pod.metadata.uid or "", {})
-        for status in pod.status.resource_claim_statuses:
-            if status.name == entry.name:
-                if status.resource_claim_name is None or self._owned(pod, status.resource_claim_name):
+        if entry.name in reported:
+            name = reported[entry.name]
+            if name is None or self._owned(pod, name):
+                return ""
+            if made.get(entry.name) == name:
+                if self._claims.get(f"{namespace_of(pod)}/{name}") or await self._live(namespace_of(pod), name):
                     return ""
-                if made.get(entry.name) == status.resource_claim_name:
-                    known = self._claims.get(f"{namespace_of(pod)}/{status.resource_claim_name}")
-                    live = known or await self._live(namespace_of(pod), status.resource_claim_name)
-                    if live is not None:
-                        return ""
-                    del made[entry.name]
-        for claim in self._claims.by_index(_OF_POD, pod.metadata.uid or ""):
-            if claim.metadata.annotations.get(POD_CLAIM) == entry.name and claim.metadata.deletion_timestamp is None:
-                return name_of(claim)
+                del made[entry.name]
+        if entry.name in known:
+            return name_of(known[entry.name])
         if entry.name in made:
             return made[entry.name]
         template = self._templates.get(f"{namespace_of(pod)}/{entry.resource_claim_template_name}")

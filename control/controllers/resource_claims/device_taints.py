@@ -7,14 +7,14 @@ Upstream: pkg/controller/devicetainteviction.
 from __future__ import annotations
 
 from control.controllers.context import Context
-from control.controllers.disrupting import disrupt
-from control.controllers.resource_claims.making import is_done
+from control.controllers.pod_disruption import disrupt
+from control.controllers.resource_claims.generated_claims import is_done
 from kube.api import core_v1, resource_v1
-from kube.client import key_of, namespace_of
 from kube.clock import after, parse_time
 from kube.controller import Controller
 from kube.device_taints import NO_EXECUTE, tolerates
 from kube.informer import Change
+from kube.object_names import key_of, namespace_of
 
 _DEVICES, _DEVICE = "devices", "device"
 Result = resource_v1.DeviceRequestAllocationResult

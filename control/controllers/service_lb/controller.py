@@ -22,12 +22,12 @@ from control.controllers.service_lb.ports import (
     node_ports_of,
     ports_of,
 )
-from control.controllers.turns import Turn
+from control.controllers.step_counter import StepCounter
 from kube.api import core_v1, discovery_v1
-from kube.client import key_of, name_of, namespace_of
 from kube.controller import Controller
 from kube.errors import StatusError
 from kube.informer import Change
+from kube.object_names import key_of, name_of, namespace_of
 from kube.port_ranges import PortRanges
 
 log = logging.getLogger(__name__)
@@ -154,14 +154,14 @@ class ServiceLoadBalancerController:
 
     async def _claim(self, key: str, service: core_v1.Service, *, again: bool = False) -> None:
         """Claim a Service's ports; `again` where it had them before this process began, so that no pod takes them from it."""
-        ports, turn = ports_of(service), Turn()
+        ports, counter = ports_of(service), StepCounter()
         pods, behind = dict[Port, list[str]](), dict[str, bool]()
         for port in () if again else ports:
             pods[port] = []
             for pod in self._pods.by_index(HOST_PORT, f"{port[0]}/{port[1]}"):
                 user = key_of(pod)
                 if user not in behind:
-                    await turn.took(1 + (len(service.spec.selector) >> 2))
+                    await counter.count(1 + (len(service.spec.selector) >> 2))
                     behind[user] = _selects(service, pod)
                 if not behind[user]:
                     pods[port].append(user)
@@ -191,7 +191,7 @@ class ServiceLoadBalancerController:
         elif not given:
             self._told.pop(key, None)
             self._recorder.event(service, "Normal", "EnsuringLoadBalancer", "Ensuring load balancer")
-            await self._set_finalizer(service, True)
+            await self._set_finalizer(service, wanted=True)
         await self._write(service, addresses)
         if addresses and not given:
             self._recorder.event(service, "Normal", "EnsuredLoadBalancer", "Ensured load balancer")
@@ -199,7 +199,7 @@ class ServiceLoadBalancerController:
             self._recorder.event(service, "Normal", "UpdatedLoadBalancer", "Updated load balancer with new hosts")
 
     def _tell(self, service: core_v1.Service, reason: str, message: str) -> None:
-        """Say why a Service waits, once for each reason."""
+        """Return why a Service waits, once for each reason."""
         key = key_of(service)
         if self._told.get(key) != message:
             self._told[key] = message
@@ -209,7 +209,7 @@ class ServiceLoadBalancerController:
         self._recorder.event(service, "Normal", "DeletingLoadBalancer", "Deleting load balancer")
         if service.metadata.deletion_timestamp is None:
             service = await self._write(service, [])
-        await self._set_finalizer(service, False)
+        await self._set_finalizer(service, wanted=False)
         self._recorder.event(service, "Normal", "DeletedLoadBalancer", "Deleted load balancer")
 
     async def _write(self, service: core_v1.Service, addresses: list[str]) -> core_v1.Service:
@@ -220,7 +220,7 @@ class ServiceLoadBalancerController:
         ingress = [{"ip": address, "ipMode": "VIP"} for address in addresses] or None
         return await self._patch(service, {"status": {"loadBalancer": {"ingress": ingress}}})
 
-    async def _set_finalizer(self, service: core_v1.Service, wanted: bool) -> None:
+    async def _set_finalizer(self, service: core_v1.Service, *, wanted: bool) -> None:
         metadata = service.metadata
         if (FINALIZER in metadata.finalizers) == wanted:
             return
@@ -240,7 +240,7 @@ class ServiceLoadBalancerController:
 
 
 def _selects(service: core_v1.Service, pod: core_v1.Pod) -> bool:
-    """Tell whether a pod is behind a Service: its host port may then be the Service's too."""
+    """Return whether a pod is behind a Service: its host port may then be the Service's too."""
     wanted, labels = service.spec.selector, pod.metadata.labels
     same = service.metadata.namespace == pod.metadata.namespace
     return same and bool(wanted) and wanted.items() <= labels.items()

@@ -18,17 +18,17 @@ FINALIZER = "service.kubernetes.io/load-balancer-cleanup"
 
 
 class NoLoadBalancer(Exception):
-    """A Service cannot be given an address; the message says why."""
+    """A Service cannot get an address; the message is the reason."""
 
 
 def wanted(service: core_v1.Service) -> bool:
-    """Tell whether a Service wants a load balancer of us: one with a class belongs to somebody else's controller."""
+    """Return whether this controller serves a Service: one with a loadBalancerClass belongs to another controller."""
     spec = service.spec
     return spec.type == "LoadBalancer" and not spec.load_balancer_class
 
 
 def serves(node: core_v1.Node) -> bool:
-    """Tell whether traffic from outside may be sent to a node."""
+    """Return whether traffic from outside may be sent to a node."""
     metadata = node.metadata
     return EXCLUDED not in metadata.labels and metadata.deletion_timestamp is None and readiness(node) == "True"
 
@@ -55,7 +55,7 @@ def nodes_with_endpoints(slices: Iterable[discovery_v1.EndpointSlice]) -> set[st
 def balancer_addresses(
     service: core_v1.Service, nodes: Iterable[core_v1.Node], slices: Iterable[discovery_v1.EndpointSlice]
 ) -> list[str]:
-    """Return the addresses for a Service, in the order of its families; NoLoadBalancer where its wish cannot be met."""
+    """Return the addresses for a Service, in the order of its families; NoLoadBalancer if its request cannot be met."""
     spec = service.spec
     able = [node for node in nodes if serves(node)]
     if spec.external_traffic_policy == "Local":
@@ -80,7 +80,7 @@ def given(service: core_v1.Service) -> list[str]:
 
 
 def ours(service: core_v1.Service, nodes: Iterable[core_v1.Node]) -> bool:
-    """Tell whether we gave a Service its addresses: no other load balancer gives those of nodes."""
+    """Return whether we gave a Service its addresses: no other load balancer gives those of nodes."""
     if FINALIZER not in service.metadata.finalizers:
         return False
     known: Collection[str] = {address for node in nodes for address in addresses_of(node)}

@@ -1,7 +1,7 @@
 """Assigns ports of the nodes' addresses to Services: first come, first served.
 
 All nodes' addresses serve all load balancers, so a port and protocol can belong to one Service, whichever nodes serve it at
-the moment. Anybody who may make a Service asks for a port of every machine, so only a range is given out: no ports of the
+the moment. Anybody who may make a Service requests a port of every machine, so only a range is given out: no ports of the
 system's own services but HTTP's, none that node ports and outgoing connections are taken from. Ports on which the nodes'
 daemons listen belong to nobody, and host ports of pods and node ports of Services are left to them. What else listens on a
 node, that node's proxy looks for (netproxy/listeners.py).

@@ -9,23 +9,25 @@ import msgspec
 
 from control.controllers import history
 from control.controllers import pods as pod_rules
-from control.controllers.at_once import for_each
+from control.controllers.concurrent_requests import for_each
 from control.controllers.context import Context
 from control.controllers.expectations import Expectations
 from control.controllers.overlay import KEPT_SECONDS, Overlay
 from control.controllers.ownership import by_controller_or_orphan, claim, claimable, controller_of, lost_by
 from control.controllers.pod_control import namespace_terminating
-from control.controllers.selecting import Selecting
+from control.controllers.selector_index import CompiledSelectorIndex
 from control.controllers.statefulset import identity
+from control.controllers.statefulset.claim_owners import wanted_owners
 from control.controllers.statefulset.plan import StatefulPlan, plan
+from control.controllers.step_counter import ENTRIES_PER_STEP, REQUEST_STEPS, StepCounter
 from kube.api import apps_v1, core_v1
-from kube.client import key_of, name_of, namespace_of
 from kube.controller import Controller
 from kube.errors import StatusError
 from kube.informer import Change
+from kube.object_names import key_of, name_of, namespace_of
 
-_CLAIMS = "claims"
-"""Name of the index of sets by how their pods' claims begin."""
+_CLAIMS, _LEAVING = "claims", "leaving claims"
+"""Names of the indexes of sets, and of claims that are about to go, by how the claims' keys begin."""
 
 
 class StatefulSetController:
@@ -35,11 +37,12 @@ class StatefulSetController:
         self._client, self._clock = context.client, context.clock
         self._recorder = context.recorder("statefulset-controller")
         self._sets = context.informers.of(apps_v1.StatefulSet)
-        self._selecting = Selecting(self._sets)
+        self._selectors = CompiledSelectorIndex(self._sets)
         self._revisions = context.informers.of(apps_v1.ControllerRevision)
         self._pods = context.informers.of(core_v1.Pod)
         self._claims = context.informers.of(core_v1.PersistentVolumeClaim)
         self._latest_claims = Overlay(self._claims, context.clock)
+        self._claims.add_index(_LEAVING, identity.leaving_prefixes)
         self._sets.add_index(_CLAIMS, identity.claim_prefixes)
         self._pods.add_index("claim", by_controller_or_orphan)
         self._revisions.add_index("claim", by_controller_or_orphan)
@@ -67,7 +70,7 @@ class StatefulSetController:
         reference = controller_of(pod)
         if reference is None:
             if change.type != "DELETED":
-                self._selecting.each(pod.metadata.namespace or "", pod.metadata.labels, self.controller.enqueue)
+                self._selectors.each(pod.metadata.namespace or "", pod.metadata.labels, self.controller.enqueue)
             return
         if reference.kind != "StatefulSet":
             return
@@ -92,7 +95,7 @@ class StatefulSetController:
         sts = self._sets.get(key)
         if sts is None:
             return None
-        selector = await self._selecting.of(sts)
+        selector = await self._selectors.of(sts)
         settled = self._expectations.satisfied(
             key
         )  # before the pods are looked at: those made meanwhile are not among them
@@ -109,7 +112,7 @@ class StatefulSetController:
         update = name_of(past.current)
         current = sts.status.current_revision or update
         current = current if current in revisions else update
-        todo = plan(sts, pods, current, update, self._clock.now(), lambda ordinal: self._is_held(sts, ordinal))
+        todo = plan(sts, pods, current, update, self._clock.now(), self._held(sts))
         todo.status.collision_count = past.collision_count
         failure: StatusError | None = None
         if settled:
@@ -140,15 +143,20 @@ class StatefulSetController:
             else:
                 message = f"StatefulSet {key} is recreating terminated Pod {name_of(pod)}"
                 self._recorder.event(sts, "Normal", "RecreatingTerminatedPod", message)
-        self._expectations.expect(key, len(todo.create), [pod.metadata.uid or "" for pod in todo.delete])
-        deletion = await for_each(todo.delete, lambda pod: self._delete(key, sts, pod))
-        creation = await for_each(todo.create, lambda new: self._create(key, sts, new[0], revisions[new[1]]))
+        templates = {name: history.template_of(revisions[name]) for name in {name for _, name in todo.create}}
+
+        async def one(new: tuple[int, str]) -> None:
+            await self._create(key, sts, new[0], templates[new[1]], new[1])
+
+        with self._expectations.requesting(key, len(todo.create), [pod.metadata.uid or "" for pod in todo.delete]):
+            deletion = await for_each(todo.delete, lambda pod: self._delete(key, sts, pod))
+            creation = await for_each(todo.create, one)
         return deletion or creation
 
     async def _create(
-        self, key: str, sts: apps_v1.StatefulSet, ordinal: int, revision: apps_v1.ControllerRevision
+        self, key: str, sts: apps_v1.StatefulSet, ordinal: int, template: core_v1.PodTemplateSpec, revision: str
     ) -> None:
-        pod = identity.pod_of(sts, ordinal, revision)
+        pod = identity.pod_of(sts, ordinal, template, revision)
         what = f"create Pod {name_of(pod)} in StatefulSet {name_of(sts)}"
         try:
             await self._make_claims(sts, ordinal, name_of(pod))
@@ -162,13 +170,18 @@ class StatefulSetController:
             raise
         self._recorder.event(sts, "Normal", "SuccessfulCreate", f"{what} successful")
 
-    def _is_held(self, sts: apps_v1.StatefulSet, ordinal: int) -> bool:
-        """True where a claim of a pod that is to be made is about to go."""
-        for template in sts.spec.volume_claim_templates:
-            found = self._latest_claims.get(f"{namespace_of(sts)}/{identity.claim_name(sts, template, ordinal)}")
-            if found is not None and identity.is_leaving(found, f"{name_of(sts)}-{ordinal}"):
-                return True
-        return False
+    def _held(self, sts: apps_v1.StatefulSet) -> set[int]:
+        """Return the ordinals whose pods, where they are to be made, have a claim that is about to go."""
+        prefixes = frozenset(identity.claim_prefixes(sts))
+        cached = [each for prefix in prefixes for each in self._claims.by_index(_LEAVING, prefix)]
+        found = set()
+        for each in self._latest_claims.current(cached, f"{namespace_of(sts)}/"):
+            key = key_of(each)
+            prefix = identity.claim_prefix(key)
+            ordinal = key[len(prefix) :]
+            if prefix in prefixes and identity.is_leaving(each, f"{name_of(sts)}-{ordinal}"):
+                found.add(int(ordinal))
+        return found
 
     async def _make_lost_claims(self, sts: apps_v1.StatefulSet, todo: StatefulPlan) -> StatusError | None:
         """Make claims that went while their pods had not begun (upstream: createMissingPersistentVolumeClaims)."""
@@ -180,13 +193,17 @@ class StatefulSetController:
         return None
 
     async def _make_claims(self, sts: apps_v1.StatefulSet, ordinal: int, pod: str) -> None:
-        for wish in identity.claims_of(sts, ordinal):
-            if self._latest_claims.get(key_of(wish)) is not None:
+        counter = StepCounter()
+        for template, key in identity.claim_keys(sts, ordinal):
+            await counter.count()
+            if self._latest_claims.get(key) is not None:
                 continue
-            wish.metadata.owner_references = identity.wanted_owners(sts, wish, None, False)
-            what = f"create Claim {name_of(wish)} Pod {pod} in StatefulSet {name_of(sts)}"
+            await counter.count(REQUEST_STEPS)
+            desired = identity.claim_of(sts, template, ordinal)
+            desired.metadata.owner_references = wanted_owners(sts, desired, None, condemned=False)
+            what = f"create Claim {name_of(desired)} Pod {pod} in StatefulSet {name_of(sts)}"
             try:
-                await self._client.create(wish)
+                await self._client.create(desired)
             except StatusError as error:
                 if error.already_exists:
                     continue
@@ -212,15 +229,17 @@ class StatefulSetController:
         """Write the owners of claims as the retention policy wants them."""
         if not sts.spec.volume_claim_templates:
             return
-        condemned = {pod.metadata.uid for pod in todo.condemned}
+        condemned, counter = {pod.metadata.uid for pod in todo.condemned}, StepCounter()
         for pod in pods:
-            ordinal = identity.ordinal_of(sts, pod)
-            for wish in identity.claims_of(sts, ordinal or 0):
-                found = self._latest_claims.get(key_of(wish))
+            for _, key in identity.claim_keys(sts, identity.ordinal_of(sts, pod) or 0):
+                await counter.count()
+                found = self._latest_claims.get(key)
                 if found is None:
                     continue
-                owners = identity.wanted_owners(sts, found, pod, pod.metadata.uid in condemned)
+                await counter.count(len(found.metadata.owner_references) // ENTRIES_PER_STEP)
+                owners = wanted_owners(sts, found, pod, condemned=pod.metadata.uid in condemned)
                 if owners != found.metadata.owner_references:
+                    await counter.count(REQUEST_STEPS)
                     metadata = msgspec.structs.replace(found.metadata, owner_references=owners)
                     written = await self._client.update(msgspec.structs.replace(found, metadata=metadata))
                     self._latest_claims.wrote(written)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 import msgspec
 
 from control.controllers import history
-from control.controllers.ownership import controller_uid
 from control.controllers.pod_control import pod_from_template
 from kube.api import apps_v1, core_v1, meta_v1
-from kube.client import name_of, namespace_of
+from kube.object_names import key_of, name_of, namespace_of
 
 NAME_LABEL, INDEX_LABEL = "statefulset.kubernetes.io/pod-name", "apps.kubernetes.io/pod-index"
 _NAME = re.compile(r"(.*)-(\d+)")
@@ -21,7 +21,7 @@ def first_ordinal(sts: apps_v1.StatefulSet) -> int:
 
 
 def ordinal_of(sts: apps_v1.StatefulSet, pod: core_v1.Pod) -> int | None:
-    """Return the ordinal in a pod's name; None where the pod is not named after the set."""
+    """Return the ordinal in a pod's name; None if the pod is not named after the set."""
     match = _NAME.fullmatch(name_of(pod))
     return int(match.group(2)) if match and match.group(1) == sts.metadata.name else None
 
@@ -42,11 +42,17 @@ def claim_prefix(key: str) -> str:
     return prefix if ordinal.isdigit() else ""
 
 
+def leaving_prefixes(claim: core_v1.PersistentVolumeClaim) -> list[str]:
+    """Index function: how the key of a claim begins that may keep a pod from being made."""
+    owned = any(owner.kind == "Pod" for owner in claim.metadata.owner_references)
+    return [claim_prefix(key_of(claim))] if owned or claim.metadata.deletion_timestamp is not None else []
+
+
 def is_leaving(claim: core_v1.PersistentVolumeClaim, pod_name: str) -> bool:
-    """True where a pod that is not made yet cannot have a claim: it is deleted, or goes with an earlier pod of that name.
+    """True if a pod that is not made yet cannot have a claim: it is deleted, or goes with an earlier pod of that name.
 
     Upstream: PodClaimIsStale. What belongs to a pod that is gone is deleted by the garbage collector whatever the set's
-    policy is now, so the policy is not asked for.
+    policy is now, so the policy is not requested.
     """
     owners = claim.metadata.owner_references
     return claim.metadata.deletion_timestamp is not None or any(
@@ -54,30 +60,37 @@ def is_leaving(claim: core_v1.PersistentVolumeClaim, pod_name: str) -> bool:
     )
 
 
-def claims_of(sts: apps_v1.StatefulSet, ordinal: int) -> list[core_v1.PersistentVolumeClaim]:
-    """Return the claims that the pod of an ordinal uses, as they are to be made."""
-    labels = dict(sts.spec.selector.match_labels) if sts.spec.selector else {}
-    return [
-        core_v1.PersistentVolumeClaim(
-            metadata=meta_v1.ObjectMeta(
-                name=claim_name(sts, template, ordinal),
-                namespace=sts.metadata.namespace,
-                labels={**template.metadata.labels, **labels},
-                annotations=dict(template.metadata.annotations),
-            ),
-            spec=template.spec,
-        )
-        for template in sts.spec.volume_claim_templates
-    ]
+def claim_keys(sts: apps_v1.StatefulSet, ordinal: int) -> Iterator[tuple[core_v1.PersistentVolumeClaim, str]]:
+    """Yield the claim templates, each with the key of the claim that the pod of an ordinal uses."""
+    for template in sts.spec.volume_claim_templates:
+        yield template, f"{namespace_of(sts)}/{claim_name(sts, template, ordinal)}"
 
 
-def pod_of(sts: apps_v1.StatefulSet, ordinal: int, revision: apps_v1.ControllerRevision) -> core_v1.Pod:
-    """Make the pod of an ordinal in a revision."""
+def claim_of(
+    sts: apps_v1.StatefulSet, template: core_v1.PersistentVolumeClaim, ordinal: int
+) -> core_v1.PersistentVolumeClaim:
+    """Return the claim of a template for the pod of an ordinal. It shares maps with the set, which are not to be changed."""
+    labels = sts.spec.selector.match_labels if sts.spec.selector else {}
+    if template.metadata.labels:
+        labels = {**template.metadata.labels, **labels}
+    return core_v1.PersistentVolumeClaim(
+        metadata=meta_v1.ObjectMeta(
+            name=claim_name(sts, template, ordinal),
+            namespace=sts.metadata.namespace,
+            labels=labels,
+            annotations=template.metadata.annotations,
+        ),
+        spec=template.spec,
+    )
+
+
+def pod_of(sts: apps_v1.StatefulSet, ordinal: int, template: core_v1.PodTemplateSpec, revision: str) -> core_v1.Pod:
+    """Make the pod of an ordinal from the template of the revision that has a name."""
     name = f"{name_of(sts)}-{ordinal}"
-    pod = pod_from_template(history.template_of(revision), sts, name=name)
+    pod = pod_from_template(template, sts, name=name)
     pod.metadata.labels[NAME_LABEL] = name
     pod.metadata.labels[INDEX_LABEL] = str(ordinal)
-    pod.metadata.labels[history.HASH_LABEL] = name_of(revision)
+    pod.metadata.labels[history.HASH_LABEL] = revision
     claims = {
         template.metadata.name: core_v1.Volume(
             name=template.metadata.name or "",
@@ -97,33 +110,3 @@ def pod_of(sts: apps_v1.StatefulSet, ordinal: int, revision: apps_v1.ControllerR
 def revision_of(pod: core_v1.Pod) -> str:
     """Return the name of the revision that a pod was made from."""
     return pod.metadata.labels.get(history.HASH_LABEL, "")
-
-
-def wanted_owners(
-    sts: apps_v1.StatefulSet, claim: core_v1.PersistentVolumeClaim, pod: core_v1.Pod | None, condemned: bool
-) -> list[meta_v1.OwnerReference]:
-    """Return a claim's owners as the retention policy wants them: the set, the pod that is going, or neither."""
-    policy = sts.spec.persistent_volume_claim_retention_policy
-    deleted = (policy.when_deleted if policy else None) or "Retain"
-    scaled = (policy.when_scaled if policy else None) or "Retain"
-    ours = {sts.metadata.uid, pod.metadata.uid if pod is not None else None}
-    owners = [ref for ref in claim.metadata.owner_references if ref.uid not in ours]
-    if controller_uid(claim) and controller_uid(claim) not in ours:
-        return claim.metadata.owner_references  # somebody else's
-    if scaled == "Delete" and condemned and pod is not None:
-        owners.append(
-            meta_v1.OwnerReference(
-                api_version="v1", kind="Pod", name=name_of(pod), uid=pod.metadata.uid or "", controller=True
-            )
-        )
-    elif deleted == "Delete":
-        owners.append(
-            meta_v1.OwnerReference(
-                api_version="apps/v1",
-                kind="StatefulSet",
-                name=name_of(sts),
-                uid=sts.metadata.uid or "",
-                controller=True,
-            )
-        )
-    return owners

@@ -8,7 +8,7 @@ Upstream: pkg/controller/statefulset/stateful_set_control.go.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import islice
@@ -42,11 +42,11 @@ def plan(
     current: str,
     update: str,
     now: datetime,
-    held: Callable[[int], bool] = lambda ordinal: False,
+    held: Set[int] = frozenset(),
 ) -> StatefulPlan:
     """Compare a StatefulSet with its pods; `current` and `update` are names of revisions.
 
-    `held` says for a missing ordinal whether its pod must wait for claims that are about to go.
+    `held` has the ordinals whose pods, where they are missing, must wait for claims that are about to go.
     """
     first, size = first_ordinal(sts), 1 if sts.spec.replicas is None else sts.spec.replicas
     wanted = range(first, first + size)
@@ -63,7 +63,7 @@ def plan(
     missing, ended, done = fill(sts, present, wanted, held, now)
     result.create = [(ordinal, _revision_for(sts, ordinal, current, update)) for ordinal in missing]
     result.failed, result.delete = ended, list(ended)
-    if done and _shrink(sts, by_ordinal, ordered, result, now):
+    if done and _shrink(sts, by_ordinal, ordered=ordered, result=result, now=now):
         _update(sts, present, wanted, update, result, now)
     return result
 
@@ -104,21 +104,21 @@ def _revision_for(sts: apps_v1.StatefulSet, ordinal: int, current: str, update: 
 
 
 Filled = tuple[list[int], list[core_v1.Pod], bool]
-"""(ordinals of pods to make, ended pods to delete, True where nothing has to be waited for)."""
+"""(ordinals of pods to make, ended pods to delete, True if nothing has to be waited for)."""
 
 
 def _fill_in_order(
     sts: apps_v1.StatefulSet,
     present: Mapping[int, core_v1.Pod],
     wanted: range,
-    held: Callable[[int], bool],
+    held: Set[int],
     now: datetime,
 ) -> Filled:
     """Go up to the first ordinal that is not available."""
     for ordinal in wanted:
         pod = present.get(ordinal)
         if pod is None:
-            return [] if held(ordinal) else [ordinal], [], False
+            return [] if ordinal in held else [ordinal], [], False
         if _ended(pod):
             return [], [pod], False
         if pod.metadata.deletion_timestamp is not None or not _available(sts, pod, now):
@@ -130,12 +130,12 @@ def _fill_at_once(
     sts: apps_v1.StatefulSet,
     present: Mapping[int, core_v1.Pod],
     wanted: range,
-    held: Callable[[int], bool],
+    held: Set[int],
     now: datetime,
 ) -> Filled:
-    """Take the lowest ordinals, as many as a plan may hold; the next plan goes on. Those held back stop no others."""
+    """Take the lowest ordinals, as many as a plan may hold; the next plan continues. Those held back stop no others."""
     ended = [pod for pod in present.values() if _ended(pod)][:BURST]
-    missing = (ordinal for ordinal in wanted if ordinal not in present and not held(ordinal))
+    missing = (ordinal for ordinal in wanted if ordinal not in present and ordinal not in held)
     due = list(islice(missing, BURST - len(ended)))
     return due, ended, not ended and not due
 
@@ -143,11 +143,12 @@ def _fill_at_once(
 def _shrink(
     sts: apps_v1.StatefulSet,
     by_ordinal: dict[int, core_v1.Pod],
+    *,
     ordered: bool,
     result: StatefulPlan,
     now: datetime,
 ) -> bool:
-    """Delete what is too many, from the top; False where that has to be waited for."""
+    """Delete what is too many, from the top; False if that has to be waited for."""
     if not ordered:
         result.delete += [pod for pod in result.condemned if pod.metadata.deletion_timestamp is None][:BURST]
         return not result.condemned

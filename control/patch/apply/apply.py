@@ -1,4 +1,4 @@
-"""Server-side apply: a configuration says what its manager wants, and the manager owns exactly that.
+"""Server-side apply: sets the fields of the applied configuration; its manager owns exactly these.
 
 The configuration is laid over the live object. Fields that the manager applied before and leaves out now are removed,
 unless somebody else owns them. Changing what others own is a conflict, or with `force` takes it over. Rules:
@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
 
 import msgspec
 
+from control.decoding.decode import load_json
 from control.patch.apply.compare import compare, fields_of, with_named
 from control.patch.apply.conflicts import ApplyConflict
-from control.patch.apply.fieldset import Set, difference, intersection, ordered, union
+from control.patch.apply.fieldset import Set, difference, intersection, ordered, united
 from control.patch.apply.items import ItemWithoutKey
-from control.patch.apply.managers import Key, Manager, decode, encode
+from control.patch.apply.managers import Key, Manager, check_number, decode, encode
 from control.patch.apply.merge import merge, remove
 from control.patch.apply.track import conflicts_of
 from control.patch.apply.typed import check, refuse
@@ -26,8 +26,8 @@ from control.patch.json_patch import same
 from control.patch.schema import Node
 from kube.clock import format_time
 from kube.errors import bad_request
+from kube.json_object import Object
 
-Object = dict[str, Any]
 LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 KUBECTL = "kubectl"
 BEFORE_FIRST_APPLY = "before-first-apply"
@@ -37,6 +37,7 @@ def apply(
     live: Object | None,
     applied: Object,
     manager: str,
+    *,
     force: bool,
     schema: Node,
     now: datetime,
@@ -45,8 +46,8 @@ def apply(
 ) -> Object:
     """Return the object that results from an apply, managedFields included.
 
-    Raises ApplyConflict (409) unless forced, and StatusError 400 for a configuration that carries managedFields. `skip`
-    names top-level fields that this endpoint resets and nobody comes to own through it.
+    Raises ApplyConflict (409) unless forced, StatusError 400 for a configuration that carries managedFields, 422 for one
+    manager too many. `skip` names top-level fields that this endpoint resets and nobody comes to own through it.
     """
     if (applied.get("metadata") or {}).get("managedFields"):
         raise bad_request("metadata.managedFields must be nil")
@@ -57,18 +58,31 @@ def apply(
         if live is not None and not managers:
             managers = _before_first_apply(base, schema, skip, now)
         try:
-            result, managers = _apply(base, applied, managers, manager, force, schema, now, subresource, skip)
+            result, managers = _apply(
+                base,
+                applied,
+                managers,
+                manager,
+                force=force,
+                schema=schema,
+                now=now,
+                subresource=subresource,
+                skip=skip,
+            )
         except ApplyConflict as conflict:
             if manager != KUBECTL:
                 raise
             _refuse_but_for(conflict, _client_side_applied(base, schema))
-            result, managers = _apply(base, applied, managers, manager, True, schema, now, subresource, skip)
+            result, managers = _apply(
+                base, applied, managers, manager, force=True, schema=schema, now=now, subresource=subresource, skip=skip
+            )
     except ItemWithoutKey as error:
         raise refuse(applied, [str(error)]) from error
     if manager == KUBECTL and base.get("metadata", {}).get("annotations", {}).get(LAST_APPLIED):
         result = _with_last_applied(result, applied)
     metadata = {key: value for key, value in result.get("metadata", {}).items() if key != "managedFields"}
     metadata["managedFields"] = encode(managers)
+    check_number(result, metadata["managedFields"], (live or {}).get("metadata", {}).get("managedFields") or [])
     return {**result, "metadata": metadata}
 
 
@@ -77,6 +91,7 @@ def _apply(
     applied: Object,
     managers: dict[Key, Manager],
     name: str,
+    *,
     force: bool,
     schema: Node,
     now: datetime,
@@ -109,20 +124,19 @@ def _apply(
 
 
 def _identified(obj: Object) -> Object:
-    """Return an object with its version left out, which says nothing about what it is."""
+    """Return an object without its apiVersion, which does not identify it."""
     metadata = {key: value for key, value in obj.get("metadata", {}).items() if key != "resourceVersion"}
     return {**obj, "metadata": metadata}
 
 
 def _prune(schema: Node, merged: Object, last: Set, owned: Iterable[Set]) -> Object:
-    """Remove what the manager applied last time and nobody wants now."""
+    """Remove fields that the manager applied last time and that have no owner now."""
     doomed = with_named(schema, last)
     pruned = remove(schema, merged, doomed)
     everything = with_named(schema, fields_of(schema, merged))
     # Containers go with their last field, so look what went along that somebody owns or that nobody ever applied.
-    kept: Set | None = with_named(schema, fields_of(schema, pruned))
-    for fields in owned:
-        kept = union(kept, with_named(schema, fields or None))
+    named = [fields_of(schema, pruned), *(fields or None for fields in owned)]
+    kept = united([found for fields in named if (found := with_named(schema, fields)) is not None])
     pruned = remove(schema, merged, difference(everything, kept))
     dangling = difference(everything, with_named(schema, fields_of(schema, pruned)))
     result: Object = remove(schema, merged, intersection(dangling, doomed))
@@ -149,8 +163,8 @@ def _client_side_applied(base: Object, schema: Node) -> Set | None:
     if not text:
         return None
     try:
-        config = msgspec.json.decode(text)
-    except msgspec.DecodeError:
+        config = load_json(text.encode())
+    except ValueError:
         return None
     if not isinstance(config, dict):
         return None

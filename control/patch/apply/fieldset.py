@@ -17,7 +17,7 @@ LEAF: Set = {}
 
 
 def is_member(node: Set) -> bool:
-    """Tell whether the path that leads to a node is in the set itself."""
+    """Return whether the path that leads to a node is in the set itself."""
     return not node or HERE in node
 
 
@@ -78,12 +78,15 @@ def intersection(a: Set | None, b: Set | None) -> Set | None:
 
 
 def contains(a: Set | None, b: Set | None) -> bool:
-    """Tell whether everything in `b` is in `a`."""
+    """Return whether everything in `b` is in `a`."""
     if b is None:
         return True
     if a is None or (is_member(b) and not is_member(a)):
         return False
-    return all(step == HERE or contains(a.get(step), part) for step, part in b.items())
+    for step, part in b.items():
+        if step != HERE and not contains(a.get(step), part):
+            return False
+    return True
 
 
 def ordered(node: Set) -> Set:
@@ -92,6 +95,23 @@ def ordered(node: Set) -> Set:
         ((step, part),) = node.items()
         return {step: ordered(part)} if part else node
     return {step: ordered(part) if (part := node[step]) else part for step in sorted(node)}
+
+
+def united(sets: list[Set]) -> Set | None:
+    """Unite sets two by two: each union copies what it unites."""
+    while len(sets) > 1:
+        pairs = zip(sets[::2], sets[1::2], strict=False)
+        sets = [union(a, b) or {} for a, b in pairs] + (sets[-1:] if len(sets) % 2 else [])
+    return sets[0] if sets else None
+
+
+def count(node: Set | None) -> int:
+    """Return the number of members below a root."""
+    number = 0
+    for step, part in (node or {}).items():
+        if step != HERE:
+            number += is_member(part) + (count(part) if part else 0)
+    return number
 
 
 def paths(node: Set | None, prefix: str = "") -> list[str]:

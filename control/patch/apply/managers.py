@@ -1,21 +1,24 @@
-"""Managers as metadata.managedFields lists them: who, by which operation, through which subresource, owns which fields."""
+"""Field managers, decoded from metadata.managedFields: name, operation, subresource and owned fields."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from control.patch.apply.fieldset import Set, ordered, union
+from control.patch.apply.fieldset import Set, ordered, united
+from kube import errors
 
 Operation = Literal["Apply", "Update"]
 MAX_UPDATE_MANAGERS = 10
+MAX_MANAGERS = 1000
+"""Entries of an object. Upstream limits those of updates only, but each apply costs work in proportion to all of them."""
 ANCIENT = "ancient-changes"
 Key = tuple[str, str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Manager:
-    """One entry. `fields` is shared with the object it was read from: never change it."""
+    """One entry. `fields` is shared with the object it was read from: it must not be changed."""
 
     name: str
     operation: str
@@ -26,13 +29,13 @@ class Manager:
 
     @property
     def key(self) -> Key:
-        """Identity of a manager: for appliers the version they used last does not count."""
+        """Identity of a manager: for appliers without the version."""
         version = "" if self.operation == "Apply" else self.api_version
         return self.name, self.operation, version, self.subresource
 
 
 def decode(entries: Any) -> dict[Key, Manager] | None:
-    """Read managedFields; None when they are not in a form this server can use."""
+    """Decode managedFields; None if this server does not support their form."""
     managers: dict[Key, Manager] = {}
     if not isinstance(entries, list):
         return None if entries else managers
@@ -55,7 +58,7 @@ def decode(entries: Any) -> dict[Key, Manager] | None:
 
 
 def encode(managers: dict[Key, Manager]) -> list[dict[str, Any]]:
-    """Write managedFields in upstream's order: appliers first, then by time and name. Managers of nothing are left out."""
+    """Write managedFields in upstream's order: appliers first, then by time and name. Managers without fields are omitted."""
     capped = _cap([manager for manager in managers.values() if manager.fields])
     capped.sort(key=lambda m: (m.operation, m.time, m.name, m.api_version, m.subresource))
     return [_entry(manager) for manager in capped]
@@ -97,19 +100,20 @@ def _cap(managers: list[Manager]) -> list[Manager]:
     for version, bucket in folded.items():
         if len(bucket) > 1:
             gone.update(manager.key for manager in bucket)
-            fields = _united([manager.fields for manager in bucket])
+            fields = united([manager.fields for manager in bucket])
             buckets.append(Manager(ANCIENT, "Update", version, ordered(fields or {}), bucket[-1].time))
     return [manager for manager in managers if manager.key not in gone] + buckets
 
 
-def _united(sets: list[Set]) -> Set | None:
-    """Unite sets two by two: each union copies what it unites."""
-    while len(sets) > 1:
-        pairs = zip(sets[::2], sets[1::2], strict=False)
-        sets = [union(a, b) or {} for a, b in pairs] + (sets[-1:] if len(sets) % 2 else [])
-    return sets[0] if sets else None
+def check_number(obj: dict[str, Any], entries: list[Any], before: list[Any]) -> None:
+    """Raise 422 for a write that lists more than MAX_MANAGERS managers; an object that already does may keep as many."""
+    if len(entries) <= MAX_MANAGERS or len(entries) <= len(before):
+        return
+    group = obj.get("apiVersion", "").rpartition("/")[0]
+    error = errors.too_many("metadata.managedFields", len(entries), MAX_MANAGERS)
+    raise errors.invalid(group, obj.get("kind", ""), obj.get("metadata", {}).get("name", ""), [error])
 
 
 def with_fields(manager: Manager, fields: Set) -> Manager:
-    """Return a manager that owns these fields instead."""
+    """Return the manager with these fields instead."""
     return replace(manager, fields=ordered(fields))

@@ -1,4 +1,4 @@
-"""Laying an applied configuration over the live object, and taking out of an object what a set of fields names."""
+"""Merges an applied configuration into the live object, and removes a set of fields from an object."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from control.patch.schema import DEDUCED, Node, Shape
 
 
 def merge(node: Node, live: Any, config: Any) -> Any:
-    """Return the live value with the configuration's fields in it."""
+    """Return the live value merged with the configuration's fields."""
     shape = node.shape
     if isinstance(live, dict) and isinstance(config, dict) and shape in (Shape.STRUCT, Shape.MAP, Shape.DEDUCED):
         merged = dict(live)
@@ -30,7 +30,7 @@ def _child(node: Node, key: str) -> Node:
 
 
 def _merge_items(node: Node, live: list[Any], config: list[Any]) -> list[Any]:
-    """Merge items by identity. The configuration's order rules; items it does not have stay before what followed them."""
+    """Merge items by identity, in the configuration's order; other items stay before the item that followed them."""
     item = node.item or DEDUCED
     have, want = index(node, live), index(node, config)
     order = list(want)
@@ -65,7 +65,7 @@ def _merge_items(node: Node, live: list[Any], config: list[Any]) -> list[Any]:
 
 
 def remove(node: Node, value: Any, doomed: Set | None) -> Any:
-    """Return a value without the fields and items in a set; what becomes empty stays as an empty container."""
+    """Return a value without the fields and items in a set; containers that become empty are kept."""
     if not doomed:
         return value
     shape = node.shape

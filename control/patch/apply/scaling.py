@@ -1,8 +1,8 @@
-"""Ownership of a workload's replicas, converted to its Scale: applying a Scale is applying one field of the workload.
+"""Field ownership of a workload's replicas, converted between the workload and its Scale.
 
-Whoever owns the workload's replicas owns those of the Scale while it is applied; what comes of it is carried back: who lost
-them keeps the rest of what they own, and who took them owns them in the workload, through the scale subresource. Upstream:
-apimachinery's pkg/util/managedfields (ScaleHandler).
+Applying a Scale applies one field of the workload. While it is applied, the managers of the workload's replicas own the
+replicas of the Scale. The result is converted back: a manager that lost the field keeps its other fields, and the new owner
+owns it in the workload through the scale subresource. Upstream: apimachinery's pkg/util/managedfields (ScaleHandler).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Bookkeeping of updates: whoever changes a field owns it from then on, and nobody else does.
+"""Field ownership after updates: the manager that changes a field becomes its only owner.
 
 This runs on every create, update and patch that is not an apply. Most writes change a few fields of the status that their
-writer already owns, so the work is proportional to the difference: equal parts are passed over, and the sets of managers
-that the difference does not touch are taken over as they are.
+manager already owns, so the work is proportional to the difference: equal parts are skipped, and the field sets of managers
+that the difference does not concern are kept unchanged.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from control.patch.apply.compare import compare
 from control.patch.apply.fieldset import Set, contains, difference, intersection, ordered, union
 from control.patch.apply.items import ItemWithoutKey
-from control.patch.apply.managers import Key, Manager, decode, encode
+from control.patch.apply.managers import Key, Manager, check_number, decode, encode
 from control.patch.schema import Node
 from kube.clock import format_time
 
@@ -33,25 +33,34 @@ def track_update(
 ) -> ManagedFields:
     """Return the managedFields of `new` after `manager` made it out of `old` (None: created it).
 
-    `skip` names top-level fields that this endpoint resets (`status` of a resource with that subresource).
+    `skip` names top-level fields that this endpoint resets (`status` of a resource with that subresource). Raises 422 if
+    `new` lists too many managers.
     """
     before = _entries(old)
-    offered = before if subresource and old is not None else _entries(new)
-    if offered == _RESET and offered is not before:
-        return []
-    managers = decode(offered) if offered else None
-    entries = offered
+    managers, entries = _managers(old, new, before, subresource)
+    if managers is not None:
+        try:
+            changed, removed = compare(schema, old or {}, new, skip)
+        except ItemWithoutKey:  # the fields are not known: the entries stay
+            changed = removed = None
+        if changed is not None or removed is not None:
+            key: Key = (manager, "Update", new.get("apiVersion", ""), subresource)
+            entries = encode(_updated(managers, changed, removed, key, now))
+    check_number(new, entries, before)
+    return entries
+
+
+def _managers(
+    old: dict[str, Any] | None, new: dict[str, Any], before: ManagedFields, subresource: str
+) -> tuple[dict[Key, Manager] | None, ManagedFields]:
+    """Return the managers before this write, and their entries; None if the object is not tracked."""
+    entries = before if subresource and old is not None else _entries(new)
+    if entries == _RESET and entries is not before:
+        return None, []
+    managers = decode(entries) if entries else None
     if not managers:
         managers, entries = decode(before) or {}, before
-    if not managers and old is not None:
-        return []  # nobody ever tracked this object
-    try:
-        changed, removed = compare(schema, old or {}, new, skip)
-    except ItemWithoutKey:
-        return entries
-    if changed is None and removed is None:
-        return entries
-    return encode(_updated(managers, changed, removed, manager, subresource, new.get("apiVersion", ""), now))
+    return (managers, entries) if managers or old is None else (None, [])
 
 
 def _entries(obj: dict[str, Any] | None) -> ManagedFields:
@@ -62,23 +71,21 @@ def _updated(
     managers: dict[Key, Manager],
     changed: Set | None,
     removed: Set | None,
-    name: str,
-    subresource: str,
-    api_version: str,
+    key: Key,
     now: datetime,
 ) -> dict[Key, Manager]:
-    key: Key = (name, "Update", api_version, subresource)
+    name, operation, api_version, subresource = key
     result: dict[Key, Manager] = {}
-    for other in managers.values():
+    for other_key, other in managers.items():
         fields: Set | None = other.fields
         if removed is not None:
             fields = difference(fields, removed)
-        if changed is not None and other.key != key:
+        if changed is not None and other_key != key:
             fields = difference(fields, changed)
         if fields is other.fields:
-            result[other.key] = other
+            result[other_key] = other
         elif fields is not None:
-            result[other.key] = replace(other, fields=fields)
+            result[other_key] = replace(other, fields=fields)
     if changed is not None:
         mine = result.get(key)
         time = format_time(now)
@@ -86,7 +93,7 @@ def _updated(
             result[key] = replace(mine, time=time)
         else:
             fields = ordered(union(mine.fields if mine else None, changed) or {})
-            result[key] = Manager(name, "Update", api_version, fields, time, subresource)
+            result[key] = Manager(name, operation, api_version, fields, time, subresource)
     return result
 
 

@@ -16,8 +16,8 @@ from control.patch.apply.fieldset import shown
 from control.patch.apply.items import ItemWithoutKey, step
 from control.patch.schema import Node, Shape
 from kube.errors import StatusError
+from kube.json_object import Object
 
-Object = dict[str, Any]
 _TOKEN = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
 
 

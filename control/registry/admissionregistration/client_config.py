@@ -1,13 +1,13 @@
-"""Checks of where a webhook is reached: a URL, or a Service of the cluster."""
+"""Validates the clientConfig of a webhook: a URL, or a Service of the cluster."""
 
 from __future__ import annotations
 
 import re
 
 from control.registry.checks import Errors, each
-from control.registry.strategy import Object
 from kube import names, urls
 from kube.errors import invalid_value, required
+from kube.json_object import Object
 
 _FORM = "; desired format: https://host[/path]"
 _PORT = re.compile(r"(?:[^@]*@)?(?:\[[^]]*\]|[^:]*)(:\d*[^\d].*)")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 from control.admission.policies.compiled import environment
 from control.admission.policies.environment import declarations
@@ -11,8 +10,8 @@ from control.cel import CompileError, Declarations
 from control.cel import compile as compile_cel
 from kube import names
 from kube.errors import FieldError, duplicate, invalid_value, not_supported, required, too_many
+from kube.json_object import Object
 
-Object = dict[str, Any]
 _OBJECT = ("object", "dyn", "map")
 _REASONS = ("Forbidden", "Invalid", "RequestEntityTooLarge", "Unauthorized")
 _MOST_CONDITIONS = 64

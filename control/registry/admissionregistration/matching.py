@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from control.registry.admissionregistration.rules import validate_rules
 from control.registry.checks import Errors, each, label_selector, one_of, repeated
-from control.registry.strategy import Object
 from kube import names
 from kube.errors import duplicate, forbidden_field, invalid_value, required
+from kube.json_object import Object
 
 
 def validate_match(match: Object | None, path: str) -> Errors:
-    """Check match constraints or a binding's resources; absent ones of a binding match what the policy matches."""
+    """Check match constraints or a binding's resources; a binding without any matches like its policy."""
     if match is None:
         return []
     errors = one_of(match.get("matchPolicy"), ("Equivalent", "Exact"), f"{path}.matchPolicy")
@@ -37,7 +37,7 @@ def _resource_names(given: list[str], path: str) -> Errors:
 
 
 def validate_param_kind(kind: Object | None, path: str) -> Errors:
-    """Check which kind a policy's parameters are of."""
+    """Check the kind of a policy's parameters."""
     if kind is None:
         return []
     errors: Errors = []
@@ -64,7 +64,7 @@ def validate_param_kind(kind: Object | None, path: str) -> Errors:
 
 
 def validate_param_ref(reference: Object | None, path: str) -> Errors:
-    """Check how a binding finds its parameters: by a name or by a selector."""
+    """Check a binding's reference to its parameters: a name or a selector."""
     if reference is None:
         return []
     errors: Errors = []

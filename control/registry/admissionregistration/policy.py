@@ -5,12 +5,13 @@ from __future__ import annotations
 from control.registry.admissionregistration.expressions import expressions
 from control.registry.admissionregistration.matching import validate_match, validate_param_kind, validate_param_ref
 from control.registry.admissionregistration.webhook import default_rules
-from control.registry.cells import AGE, NAME, UNSET, Column, Field, count, selector_text
 from control.registry.checks import one_of, repeated, required_name
 from control.registry.defaults import default_absent, default_empty
-from control.registry.strategy import Object, Strategy
+from control.registry.strategy import Strategy
+from control.registry.table_cells import AGE, NAME, UNSET, Column, Field, count, selector_text
 from kube import names
 from kube.errors import FieldError, duplicate, invalid_value, required
+from kube.json_object import Object
 
 
 def _default_match(match: Object | None) -> None:

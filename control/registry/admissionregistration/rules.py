@@ -1,10 +1,10 @@
-"""Checks of rules that say which requests a webhook or a policy is asked about."""
+"""Checks of rules that select the requests for a webhook or a policy."""
 
 from __future__ import annotations
 
 from control.registry.checks import Errors
-from control.registry.strategy import Object
 from kube.errors import invalid_value, not_supported, required
+from kube.json_object import Object
 
 _OPERATIONS = ("*", "CONNECT", "CREATE", "DELETE", "UPDATE")
 _ALONE = {"operations": "operations", "apiGroups": "API groups", "apiVersions": "API versions"}

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from control.registry.admissionregistration.client_config import validate_client
 from control.registry.admissionregistration.expressions import match_conditions
 from control.registry.admissionregistration.rules import validate_rules
-from control.registry.cells import AGE, NAME, Column, count
 from control.registry.checks import each, label_selector, repeated
 from control.registry.defaults import default_absent
-from control.registry.strategy import Object, Strategy
+from control.registry.strategy import Strategy
+from control.registry.table_cells import AGE, NAME, Column, count
 from kube import names
 from kube.errors import FieldError, duplicate, invalid_value, not_supported, required
+from kube.json_object import Object
 
 _ACCEPTED = {"v1", "v1beta1"}
 """Versions of AdmissionReview that the server speaks."""
@@ -66,7 +67,7 @@ class Leniency:
         )
 
 
-def _versions(versions: list[str], path: str, lenient: bool) -> list[FieldError]:
+def _versions(versions: list[str], path: str, *, lenient: bool) -> list[FieldError]:
     """Check the versions of AdmissionReview that a webhook accepts."""
     if not versions:
         return [required(path, "must specify one of v1, v1beta1")]
@@ -106,7 +107,7 @@ def _validate_webhook(webhook: Object, path: str, lenient: Leniency) -> list[Fie
     if not lenient.match_conditions:
         errors += match_conditions(webhook.get("matchConditions"), f"{path}.matchConditions")
     versions = webhook.get("admissionReviewVersions") or []
-    return errors + _versions(versions, f"{path}.admissionReviewVersions", lenient.review_versions)
+    return errors + _versions(versions, f"{path}.admissionReviewVersions", lenient=lenient.review_versions)
 
 
 class WebhookConfigurationStrategy(Strategy):

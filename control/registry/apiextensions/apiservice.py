@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import base64
 
-from control.registry.cells import AGE, NAME, Column, Field, name_of
 from control.registry.checks import each
 from control.registry.defaults import default_absent
 from control.registry.naming import path_segment
-from control.registry.strategy import OBJECT_META, Object, Strategy
+from control.registry.strategy import OBJECT_META, Strategy
+from control.registry.table_cells import AGE, NAME, Column, Field, name_of
 from kube import names
 from kube.errors import FieldError, invalid_value, required
+from kube.json_object import Object
 
 
 def _service(service: Object | None) -> str:
@@ -38,9 +39,9 @@ class APIServiceStrategy(Strategy):
     allow_unconditional_update = False
     has_generation = False
 
-    def name_errors(self, name: str, prefix: bool = False) -> list[str]:
+    def name_errors(self, name: str, *, prefix: bool = False) -> list[str]:
         """Any name, as that of the core group ends with a dot (`v1.`)."""
-        return path_segment(name, prefix)
+        return path_segment(name, prefix=prefix)
 
     def default(self, obj: Object) -> None:
         default_absent((obj.get("spec") or {}).get("service"), ("port", 443))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from control.registry.apiextensions.marking import mark
+from control.registry.apiextensions.cleanup_finalizer import add_finalizer
 from control.registry.apiextensions.validation import validate_change, validate_definition, validate_status
-from control.registry.cells import CREATED_AT, NAME
 from control.registry.defaults import default_absent, default_empty
-from control.registry.strategy import Object, Strategy
+from control.registry.strategy import Strategy
+from control.registry.table_cells import CREATED_AT, NAME
 from kube.errors import FieldError
+from kube.json_object import Object
 
 
 class CustomResourceDefinitionStrategy(Strategy):
@@ -38,7 +39,7 @@ class CustomResourceDefinitionStrategy(Strategy):
         obj["status"] = {**status, "storedVersions": list(stored)}
 
     def prepare_delete(self, obj: Object, now: datetime) -> None:
-        mark(obj, now)
+        add_finalizer(obj, now)
 
     def validate(self, obj: Object) -> list[FieldError]:
         return validate_definition(obj)

@@ -10,8 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from kube.clock import format_time
-
-Object = dict[str, Any]
+from kube.json_object import Object
 
 
 def set_condition(status: Object, new: Object, now: datetime) -> None:

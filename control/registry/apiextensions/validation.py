@@ -11,9 +11,9 @@ from typing import Any
 
 from control.registry.changes import IMMUTABLE
 from control.registry.checks import Errors, each, one_of, required_name, unique
-from control.registry.strategy import Object
 from kube import names
 from kube.errors import forbidden_field, invalid_value, required
+from kube.json_object import Object
 
 _VERSION = re.compile("[a-z]([-a-z0-9]*[a-z0-9])?")
 PROTECTED = (".k8s.io", ".kubernetes.io")

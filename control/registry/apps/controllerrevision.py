@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from control.registry.cells import AGE, NAME, NONE, Column, Field
 from control.registry.changes import IMMUTABLE
-from control.registry.strategy import Object, Strategy
+from control.registry.strategy import Strategy
+from control.registry.table_cells import AGE, NAME, NONE, Column, Field
 from kube.errors import FieldError, invalid_value, required
+from kube.json_object import Object
 
 
 def _controller(owners: list[Object] | None) -> str:

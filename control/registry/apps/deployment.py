@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from control.registry.apps.workload import validate_selected_template, validate_selector
-from control.registry.cells import (
+from control.registry.checks import at_most_all, int_or_percent, non_negative_fields, scaled_zero
+from control.registry.core.pod.defaults import default_template
+from control.registry.core.pod.warnings import name_warnings, template_warnings
+from control.registry.defaults import default_absent, default_empty
+from control.registry.strategy import Strategy
+from control.registry.table_cells import (
     AGE,
     CONTAINERS,
     IMAGES,
@@ -13,12 +18,8 @@ from control.registry.cells import (
     Column,
     Field,
 )
-from control.registry.checks import at_most_all, int_or_percent, non_negative_fields, scaled_zero
-from control.registry.core.pod_defaults import default_template
-from control.registry.core.pod_warnings import name_warnings, template_warnings
-from control.registry.defaults import default_absent, default_empty
-from control.registry.strategy import Object, Strategy
 from kube.errors import FieldError, forbidden_field, invalid_value, not_supported, required
+from kube.json_object import Object
 
 _STATUS_COUNTS = ("observedGeneration", "replicas", "updatedReplicas", "readyReplicas", "availableReplicas")
 

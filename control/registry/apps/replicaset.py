@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from control.registry.apps.workload import validate_selected_template, validate_selector
-from control.registry.cells import (
+from control.registry.checks import non_negative_fields
+from control.registry.core.pod.defaults import default_template
+from control.registry.core.pod.warnings import name_warnings, template_warnings
+from control.registry.defaults import default_absent
+from control.registry.strategy import Strategy
+from control.registry.table_cells import (
     AGE,
     CONTAINERS,
     IMAGES,
@@ -14,12 +19,8 @@ from control.registry.cells import (
     Column,
     Field,
 )
-from control.registry.checks import non_negative_fields
-from control.registry.core.pod_defaults import default_template
-from control.registry.core.pod_warnings import name_warnings, template_warnings
-from control.registry.defaults import default_absent
-from control.registry.strategy import Object, Strategy
 from kube.errors import FieldError, invalid_value
+from kube.json_object import Object
 
 
 class ReplicasStrategy(Strategy):

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 from control.registry.apps.replicaset import ReplicasStrategy
 from control.registry.apps.workload import validate_selected_template
-from control.registry.cells import SELECTOR, Field, labels_text
 from control.registry.checks import non_negative_fields
-from control.registry.core.pod_defaults import default_template
+from control.registry.core.pod.defaults import default_template
 from control.registry.defaults import default_absent
-from control.registry.strategy import Object
+from control.registry.table_cells import SELECTOR, Field, labels_text
 from kube.errors import FieldError, required
+from kube.json_object import Object
 
 
 class ReplicationControllerStrategy(ReplicasStrategy):

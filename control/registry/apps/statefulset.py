@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from control.registry.apps.workload import validate_selected_template, validate_selector
-from control.registry.cells import (
+from control.registry.changes import same
+from control.registry.checks import at_most_all, int_or_percent, non_negative, non_negative_fields, scaled_zero
+from control.registry.core.claim_spec import claim_warnings, default_claim
+from control.registry.core.pod.defaults import default_template
+from control.registry.core.pod.warnings import template_warnings
+from control.registry.defaults import default_absent, default_empty
+from control.registry.naming import label
+from control.registry.strategy import Strategy
+from control.registry.table_cells import (
     AGE,
     CONTAINERS,
     IMAGES,
     NAME,
     READY,
 )
-from control.registry.changes import same
-from control.registry.checks import at_most_all, int_or_percent, non_negative, non_negative_fields, scaled_zero
-from control.registry.core.claim_spec import claim_warnings, default_claim
-from control.registry.core.pod_defaults import default_template
-from control.registry.core.pod_warnings import template_warnings
-from control.registry.defaults import default_absent, default_empty
-from control.registry.naming import label
-from control.registry.strategy import Object, Strategy
-from kube.errors import FieldError, forbidden_field, invalid_value, not_supported, required
+from kube.errors import FieldError, forbidden_field, invalid_value, not_supported, required, too_many
+from kube.json_object import Object
 
 _UPDATABLE = (
     "replicas",
@@ -29,6 +30,8 @@ _UPDATABLE = (
     "persistentVolumeClaimRetentionPolicy",
     "minReadySeconds",
 )
+_MOST_CLAIM_TEMPLATES = 256
+"""Claims of a pod, each an object for each replica; upstream has no limit."""
 _FROZEN = "updates to statefulset spec for fields other than {} and {} are forbidden".format(
     ", ".join(f"'{key}'" for key in _UPDATABLE[:-1]), f"'{_UPDATABLE[-1]}'"
 )
@@ -106,6 +109,9 @@ class StatefulSetStrategy(Strategy):
         if (spec.get("ordinals") or {}).get("start") is not None:
             errors += non_negative(spec["ordinals"]["start"], "spec.ordinals.start")
         errors += validate_selector(spec, "spec", "statefulset")
+        templates = len(spec.get("volumeClaimTemplates") or ())
+        if templates > _MOST_CLAIM_TEMPLATES:
+            return [*errors, too_many("spec.volumeClaimTemplates", templates, _MOST_CLAIM_TEMPLATES)]
         return errors + validate_selected_template(_with_claims(spec), "spec", "StatefulSet")
 
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
@@ -132,9 +138,9 @@ class StatefulSetStrategy(Strategy):
             errors.append(invalid_value("status.collisionCount", status.get("collisionCount") or 0, detail))
         return errors
 
-    def name_errors(self, name: str, prefix: bool = False) -> list[str]:
+    def name_errors(self, name: str, *, prefix: bool = False) -> list[str]:
         """A label, as names of pods and their hosts come from it."""
-        return label(name, prefix)
+        return label(name, prefix=prefix)
 
     def warnings(self, obj: Object, old: Object | None) -> list[str]:
         template, was = (((o or {}).get("spec") or {}).get("template") for o in (obj, old))

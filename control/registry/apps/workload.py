@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from control.registry.checks import Errors, is_empty, label_selector, selects
-from control.registry.core.podspec import validate_template
-from control.registry.strategy import Object
+from control.registry.core.pod.spec import validate_template
 from kube.errors import forbidden_field, invalid_value, not_supported, required
+from kube.json_object import Object
 
 MISMATCH = "`selector` does not match template `labels`"
 

@@ -2,7 +2,7 @@
 
 In v1 only the CPU target has a field. Everything else travels in annotations, in the shapes that upstream's v1 types have
 (pkg/apis/autoscaling/v1/conversion.go): metrics and what they measured under v1's own field names, conditions as they
-are, the behavior under the names that Go gives to fields without tags. An annotation that cannot be read means nothing.
+are, the behavior under the names that Go gives to fields without tags (annotations.py reads them).
 """
 
 from __future__ import annotations
@@ -11,7 +11,11 @@ from typing import Any
 
 import msgspec
 
-Object = dict[str, Any]
+from control.registry.autoscaling.annotations import check_values, json_object, typed_list, typed_object
+from kube.api.autoscaling_v2 import HorizontalPodAutoscalerSpec as Spec
+from kube.api.autoscaling_v2 import HorizontalPodAutoscalerStatus as Status
+from kube.json_object import Object
+
 _ALPHA = "autoscaling.alpha.kubernetes.io/"
 METRICS, CURRENT = _ALPHA + "metrics", _ALPHA + "current-metrics"
 CONDITIONS, BEHAVIOR = _ALPHA + "conditions", _ALPHA + "behavior"
@@ -69,21 +73,22 @@ def to_v2(obj: Object) -> Object:
     spec, status = dict(obj.get("spec") or {}), dict(obj.get("status") or {})
     metadata = dict(obj.get("metadata") or {})
     annotations = dict(metadata.get("annotations") or {})
-    noted = {key: _read(annotations.pop(key, None)) for key in (METRICS, CURRENT, CONDITIONS, BEHAVIOR)}
+    noted = {key: annotations.pop(key, None) for key in (METRICS, CURRENT, CONDITIONS, BEHAVIOR)}
+    check_values([text for text in noted.values() if text])
     if annotations:
         metadata["annotations"] = annotations
     else:
         metadata.pop("annotations", None)
-    metrics = [_metric_to_v2(metric, "target") for metric in _list(noted[METRICS])]
+    metrics = typed_list(noted[METRICS], Spec, "metrics", lambda metric: _metric_to_v2(metric, "target"))
     target = spec.pop("targetCPUUtilizationPercentage", None)
     if target is not None:
         wanted = {"type": "Utilization", "averageUtilization": target}
         metrics.insert(0, {"type": "Resource", "resource": {"name": "cpu", "target": wanted}})
     if metrics:
         spec["metrics"] = metrics
-    if isinstance(noted[BEHAVIOR], dict):
-        spec["behavior"] = _renamed(noted[BEHAVIOR], str.lower)
-    measured = [_metric_to_v2(metric, "current") for metric in _list(noted[CURRENT])]
+    if behavior := typed_object(noted[BEHAVIOR], Spec, "behavior", lambda value: _renamed(value, str.lower)):
+        spec["behavior"] = behavior
+    measured = typed_list(noted[CURRENT], Status, "currentMetrics", lambda metric: _metric_to_v2(metric, "current"))
     percent = status.pop("currentCPUUtilizationPercentage", None)
     if percent is not None and not any(_cpu_percent(metric, "current") is not None for metric in measured):
         measured.insert(
@@ -91,7 +96,7 @@ def to_v2(obj: Object) -> Object:
         )
     if measured:
         status["currentMetrics"] = measured
-    if conditions := _list(noted[CONDITIONS]):
+    if conditions := typed_list(noted[CONDITIONS], Status, "conditions", lambda condition: condition):
         status["conditions"] = conditions
     return {**obj, "apiVersion": "autoscaling/v2", "metadata": metadata, "spec": spec, "status": status}
 
@@ -115,11 +120,20 @@ def _metric_to_v1(metric: Object, part: str) -> Object:
 
 
 def _begun(metric: Object) -> tuple[str, str, Object | None, Object]:
-    """Return a metric's type, its part's name, that part (None where it lacks it), and what both versions call alike."""
-    kind = metric.get("type", "")
+    """Return a metric's type, its part's name, that part (None if it lacks it), and what both versions call alike.
+
+    Raises ValueError for one that is no object, or whose type or part has another type.
+    """
+    kind = json_object(metric).get("type")
+    if kind is None:
+        kind = ""
+    if not isinstance(kind, str):
+        raise ValueError("the type is no text")
     key = _KEYS.get(kind, "")
     source = metric.get(key)
-    return kind, key, source, {name: source[name] for name in ("name", "container") if name in source} if source else {}
+    if source is None:
+        return kind, key, None, {}
+    return kind, key, source, {name: source[name] for name in ("name", "container") if name in json_object(source)}
 
 
 def _metric_to_v2(metric: Object, part: str) -> Object:
@@ -127,7 +141,8 @@ def _metric_to_v2(metric: Object, part: str) -> Object:
     if source is None:
         return dict(metric)
     if kind == "Object":
-        shown["describedObject"] = source.get("target") or {}
+        described = source.get("target")
+        shown["describedObject"] = {} if described is None else described
     if kind in _SELECTORS:
         shown["metric"] = {"name": source.get("metricName", "")}
         if source.get(_SELECTORS[kind]) is not None:
@@ -157,14 +172,3 @@ def _renamed(value: Any, change: Any) -> Any:
     if isinstance(value, dict):
         return {change(key[:1]) + key[1:]: _renamed(item, change) for key, item in value.items() if item is not None}
     return [_renamed(item, change) for item in value] if isinstance(value, list) else value
-
-
-def _read(text: str | None) -> Any:
-    try:
-        return msgspec.json.decode(text) if text else None
-    except msgspec.DecodeError:
-        return None
-
-
-def _list(value: Any) -> list[Object]:
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from control.registry.autoscaling.validation import validate_autoscaler, validate_autoscaler_status
-from control.registry.cells import AGE, NAME, NONE, UNSET, Column, Field, number, reference
 from control.registry.defaults import default_absent
-from control.registry.strategy import Object, Strategy
+from control.registry.strategy import Strategy
+from control.registry.table_cells import AGE, NAME, NONE, UNSET, Column, Field, number, reference
 from kube.errors import FieldError
+from kube.json_object import Object
 from kube.quantity import canonical
 
 SHOWN = 2

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from control.registry.checks import Errors, non_negative_fields, required_name
-from control.registry.strategy import Object
 from kube import names
-from kube.errors import forbidden_field, invalid_value, not_supported, required
+from kube.errors import forbidden_field, invalid_value, not_supported, required, too_many
+from kube.json_object import Object
 from kube.quantity import parse
 
 _METRICS = ("ContainerResource", "External", "Object", "Pods", "Resource")
 _SOURCES = ("object", "external", "pods", "resource", "containerResource")
 _LONGEST_WINDOW, _LONGEST_PERIOD = 3600, 1800
+_MOST_METRICS, _MOST_POLICIES = 128, 128
+"""Limits of the lists, which upstream does not have: each metric is a request or two every 15 seconds."""
 _RAW_OR_SHARE = "a target raw value {} a target utilization"
 
 
 def validate_autoscaler(spec: Object, path: str, least: int = 1) -> Errors:
-    """Check a spec as autoscaling/v2 has it; `least` is how few replicas may be asked for."""
+    """Check a spec as autoscaling/v2 has it; `least` is how few replicas may be requested."""
     errors: Errors = []
     low, high = spec.get("minReplicas"), spec.get("maxReplicas", 0)
     if low is not None and low < least:
@@ -25,9 +27,12 @@ def validate_autoscaler(spec: Object, path: str, least: int = 1) -> Errors:
     if low is not None and high < low:
         errors.append(invalid_value(f"{path}.maxReplicas", high, "must be greater than or equal to `minReplicas`"))
     errors += _reference(spec.get("scaleTargetRef") or {}, f"{path}.scaleTargetRef")
-    for index, metric in enumerate(spec.get("metrics") or ()):
+    metrics = spec.get("metrics") or ()
+    if len(metrics) > _MOST_METRICS:
+        return [*errors, too_many(f"{path}.metrics", len(metrics), _MOST_METRICS)]
+    for index, metric in enumerate(metrics):
         errors += _metric(metric, f"{path}.metrics[{index}]")
-    if low == 0 and not any(m.get("type") in ("Object", "External") for m in spec.get("metrics") or ()):
+    if low == 0 and not any(m.get("type") in ("Object", "External") for m in metrics):
         detail = "must specify at least one Object or External metric to support scaling to zero replicas"
         errors.append(forbidden_field(f"{path}.metrics", detail))
     behavior = spec.get("behavior") or {}
@@ -57,6 +62,8 @@ def _rules(rules: Object, path: str) -> Errors:
         errors.append(not_supported(f"{path}.selectPolicy", rules["selectPolicy"], ("Disabled", "Max", "Min")))
     if not policies:
         errors.append(required(f"{path}.policies", "must specify at least one Policy"))
+    if len(policies) > _MOST_POLICIES:
+        return [*errors, too_many(f"{path}.policies", len(policies), _MOST_POLICIES)]
     for index, policy in enumerate(policies):
         where = f"{path}.policies[{index}]"
         if policy.get("type") not in ("Pods", "Percent"):

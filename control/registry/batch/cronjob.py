@@ -1,4 +1,4 @@
-"""CronJobs: jobs by the clock."""
+"""CronJobs: defaults and checks."""
 
 from __future__ import annotations
 
@@ -8,8 +8,13 @@ from dataclasses import replace
 from datetime import datetime
 
 from control.registry.batch.job_validation import validate_job_spec
-from control.registry.batch.schedule import schedule_problem
-from control.registry.cells import (
+from control.registry.batch.schedule import LONGEST, schedule_problem
+from control.registry.checks import non_negative_fields, one_of
+from control.registry.core.pod.defaults import default_template
+from control.registry.core.pod.warnings import name_warnings, template_warnings
+from control.registry.defaults import default_absent, default_empty
+from control.registry.strategy import Strategy
+from control.registry.table_cells import (
     AGE,
     NAME,
     NONE,
@@ -22,13 +27,9 @@ from control.registry.cells import (
     number,
     selector_text,
 )
-from control.registry.checks import non_negative_fields, one_of
-from control.registry.core.pod_defaults import default_template
-from control.registry.core.pod_warnings import name_warnings, template_warnings
-from control.registry.defaults import default_absent, default_empty
-from control.registry.strategy import Object, Strategy
 from control.registry.tables import age
 from kube.errors import FieldError, invalid_value, not_supported, required
+from kube.json_object import Object
 
 
 @functools.cache
@@ -77,7 +78,7 @@ class CronJobStrategy(Strategy):
             errors.append(required("spec.schedule"))
         else:
             problem = schedule_problem(schedule)
-            errors += [invalid_value("spec.schedule", schedule, problem)] if problem else []
+            errors += [invalid_value("spec.schedule", schedule[:LONGEST], problem)] if problem else []
         keys = ("startingDeadlineSeconds", "successfulJobsHistoryLimit", "failedJobsHistoryLimit")
         errors += non_negative_fields(spec, "spec", *keys)
         errors += one_of(spec.get("concurrencyPolicy"), ("Allow", "Forbid", "Replace"), "spec.concurrencyPolicy")
@@ -94,7 +95,7 @@ class CronJobStrategy(Strategy):
         found = [] if old else name_warnings(name, "Pod names and hostnames")
         return found + template_warnings(template, was, "spec.jobTemplate.spec.template")
 
-    def name_errors(self, name: str, prefix: bool = False) -> list[str]:
+    def name_errors(self, name: str, *, prefix: bool = False) -> list[str]:
         """Jobs get eleven characters more than their CronJob, and names of pods come from those."""
-        problems = super().name_errors(name, prefix)
+        problems = super().name_errors(name, prefix=prefix)
         return [*problems, "must be no more than 52 characters"] if len(name) > 52 else problems

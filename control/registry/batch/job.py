@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from control.registry.batch.job_status import validate_job_status
 from control.registry.batch.job_validation import (
     LEGACY_NAME_LABEL,
     LEGACY_UID_LABEL,
@@ -14,7 +15,14 @@ from control.registry.batch.job_validation import (
     validate_generated,
     validate_job_spec,
 )
-from control.registry.cells import (
+from control.registry.changes import IMMUTABLE, same, validate_immutable
+from control.registry.checks import non_negative_fields, unique
+from control.registry.core.pod.defaults import default_template
+from control.registry.core.pod.gated_update import restore_node_affinity
+from control.registry.core.pod.warnings import name_warnings, template_warnings
+from control.registry.defaults import default_absent, default_empty
+from control.registry.strategy import Strategy
+from control.registry.table_cells import (
     AGE,
     CONTAINERS,
     IMAGES,
@@ -23,16 +31,9 @@ from control.registry.cells import (
     Column,
     Field,
 )
-from control.registry.changes import IMMUTABLE, same, validate_immutable
-from control.registry.checks import non_negative_fields, unique
-from control.registry.core.narrowing import put_back_node_affinity
-from control.registry.core.pod_defaults import default_template
-from control.registry.core.pod_warnings import name_warnings, template_warnings
-from control.registry.defaults import default_absent, default_empty
-from control.registry.strategy import Object, Strategy
-from control.registry.tables import human_duration
-from kube.clock import parse_time
+from control.registry.tables import between
 from kube.errors import FieldError, invalid_value
+from kube.json_object import Object
 from kube.names import dns1123_label
 
 MAX_INT32 = 2**31 - 1
@@ -47,7 +48,7 @@ _STATUSES = (
 
 
 def _rests(job: Object) -> bool:
-    """Say whether a job is suspended, the controller has seen it, and no pod of it is active any more (KEP-5440)."""
+    """Return whether a job is suspended, the controller has seen it, and no pod of it is active any more (KEP-5440)."""
     status = job.get("status") or {}
     conditions = status.get("conditions") or ()
     seen = any(c.get("type") == "Suspended" and c.get("status") == "True" for c in conditions)
@@ -61,7 +62,7 @@ def _fixed_template(spec: Object, old: Object) -> Object:
     if not _rests(old):
         return template
     pod, was = dict(template.get("spec") or {}), (before.get("template") or {}).get("spec") or {}
-    put_back_node_affinity(pod, was)
+    restore_node_affinity(pod, was)
     for key in ("nodeSelector", "tolerations", "schedulingGates"):
         if key in was:
             pod[key] = was[key]
@@ -98,8 +99,7 @@ def _duration(job: Object, now: datetime) -> str:
     status = job.get("status") or {}
     if not status.get("startTime"):
         return ""
-    end = parse_time(status["completionTime"]) if status.get("completionTime") else now
-    return human_duration((end - parse_time(status["startTime"])).total_seconds())
+    return between(status["startTime"], status.get("completionTime") or now)
 
 
 class JobStrategy(Strategy):
@@ -156,12 +156,12 @@ class JobStrategy(Strategy):
     def validate_status_update(self, obj: Object, old: Object) -> list[FieldError]:
         status = obj.get("status") or {}
         errors = non_negative_fields(status, "status", "active", "succeeded", "failed", "ready", "terminating")
+        seen: set[str] = set()
         for kind in ("succeeded", "failed"):
-            seen: set[str] = set()
             for index, uid in enumerate((status.get("uncountedTerminatedPods") or {}).get(kind) or ()):
                 path = f"status.uncountedTerminatedPods.{kind}[{index}]"
                 errors += unique(path, uid, seen) if uid else [invalid_value(path, uid, "must not be empty")]
-        return errors
+        return errors + validate_job_status(obj, old)
 
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
         spec, before = obj.get("spec") or {}, old.get("spec") or {}

@@ -5,16 +5,16 @@ from __future__ import annotations
 from control.registry.apps.workload import MISMATCH
 from control.registry.batch.policies import validate_policies
 from control.registry.checks import domain_prefixed, label_selector, non_negative_fields, selects
-from control.registry.core.podspec import validate_template
-from control.registry.strategy import Object
+from control.registry.core.pod.spec import validate_template
 from kube.errors import FieldError, invalid_value, not_supported, required, too_long
+from kube.json_object import Object
 
 UID_LABEL, NAME_LABEL = "batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name"
 LEGACY_UID_LABEL, LEGACY_NAME_LABEL = "controller-uid", "job-name"
 MOST, MOST_WHEN_MANY = 100_000, 10_000
 
 
-def validate_job_spec(spec: Object, path: str, needs_selector: bool) -> list[FieldError]:
+def validate_job_spec(spec: Object, path: str, *, needs_selector: bool) -> list[FieldError]:
     """Check a job's spec, its own or a CronJob's template of one (which has no selector yet)."""
     keys = ("parallelism", "completions", "activeDeadlineSeconds", "backoffLimit", "ttlSecondsAfterFinished")
     errors = non_negative_fields(spec, path, *keys, "backoffLimitPerIndex", "maxFailedIndexes")

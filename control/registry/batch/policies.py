@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 
 from control.registry.checks import Errors, each, non_negative, unique
-from control.registry.strategy import Object
 from kube import names
 from kube.errors import OMITTED, invalid_value, not_supported, required, too_long, too_many
+from kube.json_object import Object
 
 _MAX_RULES, _MAX_PATTERNS, _MAX_CODES, _MAX_INDEXES = 20, 20, 255, 64 * 1024
 _ACTIONS = ("Count", "FailIndex", "FailJob", "Ignore")
@@ -138,7 +138,7 @@ def _parse(text: str, completions: int) -> tuple[int | None, str]:
             if part.count("-") > 1:
                 rule = "an index interval can have at most two parts separated by '-'"
                 return None, f'the fragment "{part}" violates the requirement that {rule}'
-            wrong = next(p for p in part.split("-") if not p.isdigit())
+            wrong = next(p for p in part.split("-") if not (p.isascii() and p.isdigit()))
             return None, f'cannot convert string to integer for index: "{wrong}"'
         low, _, high = part.partition("-")
         if long := next((p for p in (low, high) if len(p) > 10), ""):

@@ -14,8 +14,14 @@ _NAMED = ("@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", 
 _DURATION = re.compile(r"([0-9]+(\.[0-9]*)?(ns|us|µs|ms|s|m|h))+")
 
 
+LONGEST = 4096
+"""Characters of a schedule that are parsed; upstream has no limit. All minutes, hours, days and months listed have 450."""
+
+
 def schedule_problem(schedule: str) -> str:
     """Return what is wrong with a schedule, or an empty string."""
+    if len(schedule) > LONGEST:
+        return f"may not be more than {LONGEST} characters"
     if "TZ" in schedule:
         return "cannot use TZ or CRON_TZ in schedule, use timeZone field instead"
     if schedule.startswith("@"):

@@ -1,4 +1,4 @@
-"""CertificateSigningRequests: who asks is recorded by the server, never by the asker."""
+"""CertificateSigningRequests: the server records the requesting user, never the client."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ import base64
 from cryptography import x509
 
 from control.auth.certificates import AMBIGUOUS, LEGACY_UNKNOWN, SIGNERS, parse_request
-from control.registry.cells import AGE, NAME, NONE, Column, Field
 from control.registry.checks import each, repeated
 from control.registry.naming import path_segment
-from control.registry.strategy import Context, Finish, Object, Strategy, keep
+from control.registry.strategy import Strategy, keep
+from control.registry.strategy_context import Context, Finish
+from control.registry.table_cells import AGE, NAME, NONE, Column, Field
 from control.registry.tables import human_duration
 from kube import names, subjects
 from kube.errors import FieldError, duplicate, forbidden_field, invalid_value, not_supported, required, too_long
+from kube.json_object import Object
 
 USAGES = (
     "signing",
@@ -67,9 +69,9 @@ class CertificateSigningRequestStrategy(Strategy):
     )
     has_generation = False
 
-    def name_errors(self, name: str, prefix: bool = False) -> list[str]:
-        """Any name: kubelets name their requests after a hash of what they ask for, in base64."""
-        return path_segment(name, prefix)
+    def name_errors(self, name: str, *, prefix: bool = False) -> list[str]:
+        """Any name: kubelets name their requests after a hash of what they request, in base64."""
+        return path_segment(name, prefix=prefix)
 
     def prepare_create(self, obj: Object) -> None:
         obj["status"] = {}
@@ -177,7 +179,7 @@ def signer_name(name: str, path: str) -> list[FieldError]:
 
 def _conditions(conditions: list[Object], path: str) -> list[FieldError]:
     errors: list[FieldError] = []
-    seen: list[str] = []
+    seen: set[str] = set()
     for index, condition in enumerate(conditions):
         where, kind, status = f"{path}[{index}]", condition.get("type") or "", condition.get("status") or ""
         allowed = ("True",) if kind in (*_VERDICTS, "Failed") else ("True", "False", "Unknown")
@@ -192,7 +194,7 @@ def _conditions(conditions: list[Object], path: str) -> list[FieldError]:
             errors.append(invalid_value(f"{where}.type", kind, detail))
         if kind and kind in seen:
             errors.append(duplicate(f"{where}.type", kind))
-        seen.append(kind)
+        seen.add(kind)
     return errors
 
 

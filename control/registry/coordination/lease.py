@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from control.registry.cells import AGE, NAME, Column, Field
 from control.registry.checks import non_negative
-from control.registry.strategy import Object, Strategy
+from control.registry.strategy import Strategy
+from control.registry.table_cells import AGE, NAME, Column, Field
 from kube.errors import FieldError, invalid_value
+from kube.json_object import Object
 
 
 class LeaseStrategy(Strategy):

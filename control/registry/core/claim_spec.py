@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from control.registry.checks import Errors, each, label_selector, one_of, quantity
-from control.registry.strategy import Object
 from kube import names
 from kube.errors import forbidden_field, invalid_value, not_supported, required
+from kube.json_object import Object
 from kube.quantity import QuantityError, parse, remainder
-from kube.volume_binding import CLASS_ANNOTATION
+from kube.volume_binding import CLASS_ANNOTATION, named_class
 
 _SOURCE_KEYS = ("apiGroup", "kind", "name")
 _MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
@@ -15,13 +15,35 @@ _MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
 
 def class_of(obj: Object) -> str:
     """Return the storage class of a volume or a claim; the annotation of old times goes first."""
-    annotations = obj.get("metadata", {}).get("annotations") or {}
-    found: str = annotations.get(CLASS_ANNOTATION) or (obj.get("spec") or {}).get("storageClassName") or ""
-    return found
+    return named_class(_annotations(obj), (obj.get("spec") or {}).get("storageClassName"))
+
+
+def validate_class_change(obj: Object, old: Object) -> Errors:
+    """Check that the annotation stays, unless a claim gets the class that it has there in its field.
+
+    Upstream: validateStorageClassUpgradeFromAnnotation. An empty annotation differs from none where that changes the class:
+    upstream lets quotas of a class be evaded by it.
+    """
+    now, was = _annotations(obj).get(CLASS_ANNOTATION), _annotations(old).get(CLASS_ANNOTATION)
+    field, before = ((each.get("spec") or {}).get("storageClassName") for each in (obj, old))
+    upgraded = was is not None and before is None and field == was and now in (None, was)
+    if upgraded or ((now or "") == (was or "") and (now == was or class_of(obj) == class_of(old))):
+        return []
+    return [invalid_value(f"metadata.annotations.{CLASS_ANNOTATION}", now or "", "field is immutable")]
+
+
+def may_get_class(obj: Object, old: Object) -> bool:
+    """Return whether a claim without a class in its field may get that one: no annotation names another."""
+    field, before = ((each.get("spec") or {}).get("storageClassName") for each in (obj, old))
+    return before is None and _annotations(old).get(CLASS_ANNOTATION, field) == field
+
+
+def _annotations(obj: Object) -> Object:
+    return (obj.get("metadata") or {}).get("annotations") or {}
 
 
 def class_warnings(obj: Object) -> list[str]:
-    if CLASS_ANNOTATION not in (obj.get("metadata", {}).get("annotations") or {}):
+    if CLASS_ANNOTATION not in _annotations(obj):
         return []
     return [
         f'metadata.annotations[{CLASS_ANNOTATION}]: deprecated since v1.8; use "storageClassName" attribute instead'

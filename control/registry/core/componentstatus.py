@@ -1,12 +1,13 @@
-"""ComponentStatuses: what the parts of the control plane say of their health; made when asked for, never stored."""
+"""ComponentStatuses: health of the control plane's components, computed for each request, never stored."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import Any
 
-from control.registry.cells import NAME, Column, name_of
-from control.registry.strategy import Object, Strategy
+from control.registry.strategy import Strategy
+from control.registry.table_cells import NAME, Column, name_of
+from kube.json_object import Object
 
 
 class ComponentStatusStrategy(Strategy):

@@ -1,11 +1,11 @@
-"""Checks of what ConfigMaps and Secrets share: keys, the size of all values together, and being immutable."""
+"""Checks that ConfigMaps and Secrets share: keys, the total size of values, and immutability."""
 
 from __future__ import annotations
 
 from control.registry.checks import Errors, each
-from control.registry.strategy import Object
 from kube import names
 from kube.errors import FieldError, forbidden_field
+from kube.json_object import Object
 
 MAX_BYTES = 1024 * 1024
 FROZEN = "field is immutable when `immutable` is set"
@@ -31,5 +31,5 @@ def validate_frozen(obj: Object, old: Object, parts: tuple[str, ...]) -> Errors:
 
 
 def decoded_size(encoded: str) -> int:
-    """Return how many bytes base64 text stands for."""
+    """Return the decoded size of base64 text in bytes."""
     return len(encoded) * 3 // 4 - encoded[-2:].count("=")

@@ -1,10 +1,10 @@
-"""Labels of nodes and kinds of volumes that are on their way out, and what is said of each."""
+"""Warnings about deprecated labels of nodes and deprecated kinds of volumes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from control.registry.strategy import Object
+from kube.json_object import Object
 
 OLD_LABELS = {
     "beta.kubernetes.io/arch": 'deprecated since v1.14; use "kubernetes.io/arch" instead',
@@ -28,7 +28,7 @@ OLD_VOLUMES_SPELLED = {"storageos": "storageOS"}
 
 
 def term_warnings(term: Object, path: str) -> Iterator[str]:
-    """Yield a warning for every deprecated label that a node selector term asks for."""
+    """Yield a warning for every deprecated label in a node selector term."""
     for index, expression in enumerate(term.get("matchExpressions") or ()):
         key = expression.get("key")
         if key in OLD_LABELS:

@@ -2,34 +2,47 @@
 
 from __future__ import annotations
 
-from control.registry.cells import AGE, NAME, NONE, Column, Field
-from control.registry.checks import each, ip, non_special_ip, one_of, port
-from control.registry.core.container_ports import PROTOCOLS
-from control.registry.strategy import Object, Strategy
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
+
+from control.registry.checks import each, one_of, port
+from control.registry.core.pod.container_ports import PROTOCOLS
+from control.registry.field_values import field_values
+from control.registry.ip_checks import ip, ip_warnings, non_special_ip
+from control.registry.strategy import Strategy
+from control.registry.table_cells import AGE, NAME, NONE, Column, Field
 from kube.errors import FieldError, required
+from kube.json_object import Object
 from kube.names import dns1123_label, dns1123_subdomain, qualified_name
 
 SHOWN = 3
+_MANAGED_BY, _CONTROLLER = "endpoints.kubernetes.io/managed-by", "endpoint-controller"
+_ADDRESSES = ("addresses[*].ip", "notReadyAddresses[*].ip")
 
 
 def _text(subsets: list[Object] | None) -> str:
     if not subsets:
         return NONE
-    found = []
-    for subset in subsets:
-        addresses = [a.get("ip", "") for a in subset.get("addresses") or ()]
-        ports = subset.get("ports")
-        if not ports:
-            found += addresses
-        for item in ports or ():
-            found += [f"[{a}]:{item.get('port')}" if ":" in a else f"{a}:{item.get('port')}" for a in addresses]
-    return shortened(found)
+    # Each address has each port, of which there may be thousands: only those that are shown are written.
+    number = sum(len(s.get("addresses") or ()) * max(1, len(s.get("ports") or ())) for s in subsets)
+    return _joined(islice(chain.from_iterable(map(_pairs, subsets)), SHOWN), number)
+
+
+def _pairs(subset: Object) -> Iterator[str]:
+    for item in subset.get("ports") or (None,):
+        for address in subset.get("addresses") or ():
+            own = address.get("ip", "")
+            yield own if item is None else f"[{own}]:{item.get('port')}" if ":" in own else f"{own}:{item.get('port')}"
 
 
 def shortened(items: list[str]) -> str:
     """Join the first three and count the rest."""
-    text = ",".join(items[:SHOWN])
-    return f"{text} + {len(items) - SHOWN} more..." if len(items) > SHOWN else text
+    return _joined(items[:SHOWN], len(items))
+
+
+def _joined(first: Iterable[str], number: int) -> str:
+    text = ",".join(first)
+    return f"{text} + {number - SHOWN} more..." if number > SHOWN else text
 
 
 class EndpointsStrategy(Strategy):
@@ -43,6 +56,10 @@ class EndpointsStrategy(Strategy):
             for item in subset.get("ports") or ():
                 if not item.get("protocol"):
                     item["protocol"] = "TCP"
+
+    def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
+        """Return what is wrong; unchanged subsets were valid once, maybe by older rules."""
+        return [] if obj.get("subsets") == old.get("subsets") else self.validate(obj)
 
     def validate(self, obj: Object) -> list[FieldError]:
         errors: list[FieldError] = []
@@ -61,11 +78,18 @@ class EndpointsStrategy(Strategy):
                         errors += each(f"{where}.nodeName", address["nodeName"], dns1123_subdomain(address["nodeName"]))
             ports = subset.get("ports") or []
             for number, item in enumerate(ports):
-                errors += _validate_port(item, len(ports) > 1, f"{path}.ports[{number}]")
+                errors += _validate_port(item, named=len(ports) > 1, path=f"{path}.ports[{number}]")
         return errors
 
+    def warnings(self, obj: Object, old: Object | None) -> list[str]:
+        """Return warnings about addresses; the controller's own have the canonical form."""
+        if (obj["metadata"].get("labels") or {}).get(_MANAGED_BY) == _CONTROLLER:
+            return []
+        subsets = field_values(obj, "subsets[*]")
+        return [text for path, subset in subsets for text in ip_warnings(subset, *_ADDRESSES, at=path)]
 
-def _validate_port(item: Object, named: bool, path: str) -> list[FieldError]:
+
+def _validate_port(item: Object, *, named: bool, path: str) -> list[FieldError]:
     errors: list[FieldError] = []
     if item.get("name"):
         errors += each(f"{path}.name", item["name"], dns1123_label(item["name"]))

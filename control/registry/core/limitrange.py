@@ -1,13 +1,14 @@
-"""LimitRanges: what containers of a namespace may ask for, and what they get unasked."""
+"""LimitRanges: what containers of a namespace may request, and what they get unasked."""
 
 from __future__ import annotations
 
-from control.registry.cells import CREATED_AT, NAME
 from control.registry.checks import each, unique
 from control.registry.core.resources import container_resource_name, is_exact, standard_name
-from control.registry.strategy import Object, Strategy
+from control.registry.strategy import Strategy
+from control.registry.table_cells import CREATED_AT, NAME
 from kube import names
 from kube.errors import FieldError, forbidden_field, invalid_value, required
+from kube.json_object import Object
 from kube.quantity import parse
 
 _WORDS = {"min": "min", "max": "max", "default": "default", "defaultRequest": "default request"}
@@ -35,7 +36,7 @@ def _validate_item(item: Object, kind: str, path: str) -> list[FieldError]:
     if kind == "PersistentVolumeClaim" and not any("storage" in (item.get(k) or {}) for k in ("min", "max")):
         detail = "either minimum or maximum storage value is required, but neither was provided"
         errors.append(required(f"{path}.limits", detail))
-    for low, high, told in _ORDER:
+    for low, high, field in _ORDER:
         if kind == "Pod" and "default" in f"{low}{high}".lower():
             continue
         for name, amount in (item.get(low) or {}).items():
@@ -43,8 +44,8 @@ def _validate_item(item: Object, kind: str, path: str) -> list[FieldError]:
             if most is not None and parse(amount) > parse(most):
                 word = "default limit" if (low, high) == ("defaultRequest", "default") else _WORDS[high]
                 detail = f"{_WORDS[low]} value {amount} is greater than {word} value {most}"
-                value = item[told][name] if told != "default" else (amount if low == "min" else most)
-                errors.append(invalid_value(f"{path}.{told}[{name}]", str(value), detail))
+                value = item[field][name] if field != "default" else (amount if low == "min" else most)
+                errors.append(invalid_value(f"{path}.{field}[{name}]", str(value), detail))
     for name, amount in (item.get("default") or {}).items() if kind != "Pod" else ():
         asked = (item.get("defaultRequest") or {}).get(name)
         if asked is not None and is_exact(name) and parse(asked) != parse(amount):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from control.registry.cells import AGE, NAME, Column, Field, name_of
 from control.registry.checks import each
-from control.registry.deletion import Outcome
+from control.registry.deletion_plan import Outcome
 from control.registry.naming import label
-from control.registry.strategy import Object, Strategy, keep
+from control.registry.strategy import Strategy, keep
+from control.registry.table_cells import AGE, NAME, Column, Field, name_of
 from kube.clock import format_time
 from kube.errors import FieldError, invalid_value
+from kube.json_object import Object
 from kube.names import qualified_name
 
 NAME_LABEL = "kubernetes.io/metadata.name"
@@ -35,9 +36,9 @@ class NamespaceStrategy(Strategy):
             meta["deletionTimestamp"] = format_time(now)
             obj.setdefault("status", {})["phase"] = "Terminating"
             return "mark"
-        return "pending" if self.held(obj) else None
+        return "pending" if self.blocks_deletion(obj) else None
 
-    def held(self, obj: Object) -> bool:
+    def blocks_deletion(self, obj: Object) -> bool:
         return bool((obj.get("spec") or {}).get("finalizers"))
 
     def default(self, obj: Object) -> None:
@@ -62,8 +63,8 @@ class NamespaceStrategy(Strategy):
         else:
             super().prepare_subresource(subresource, obj, old)
 
-    def name_errors(self, name: str, prefix: bool = False) -> list[str]:
-        return label(name, prefix)
+    def name_errors(self, name: str, *, prefix: bool = False) -> list[str]:
+        return label(name, prefix=prefix)
 
     def validate(self, obj: Object) -> list[FieldError]:
         errors = []

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import json
+import re
 from datetime import datetime
+from itertools import zip_longest
 from typing import Any
 
-from control.registry.cells import AGE, NAME, NONE, Column, created, name_of
-from control.registry.checks import cidr, each, non_special_ip, one_a_family, one_of, repeated
+from control.registry.checks import each, one_of
 from control.registry.core.resources import amount_of
-from control.registry.strategy import Object, Strategy
+from control.registry.ip_checks import cidr, cidr_warnings, non_special_ip, one_cidr_a_family
+from control.registry.strategy import Strategy
+from control.registry.table_cells import AGE, NAME, NONE, Column, created, name_of
 from control.registry.tables import age
 from kube import names
 from kube.errors import FieldError, duplicate, forbidden_field, invalid_value
+from kube.ip_addresses import reached
+from kube.json_object import Object
 
+_FEATURE = re.compile(r"[A-Z][a-zA-Z0-9]*(/[a-zA-Z][a-zA-Z0-9]*)*")
+_FEATURE_RULE = (
+    "must start with an UpperCamelCase segment, with subsequent segments separated by '/' (e.g., MyFeature or "
+    "MyFeature/mySubFeature), and contain only alphanumeric characters and slashes"
+)
 _ROLE_PREFIX = "node-role.kubernetes.io/"
 
 
@@ -32,7 +43,7 @@ class NodeStrategy(Strategy):
     has_generation = False
 
     def prepare_create(self, obj: Object) -> None:
-        """A kubelet registers itself with its status, so unlike elsewhere status stays."""
+        """Keep the status, unlike other kinds: a kubelet registers its Node with it."""
 
     def default(self, obj: Object) -> None:
         spec, status = obj.get("spec") or {}, obj.get("status") or {}
@@ -58,22 +69,17 @@ class NodeStrategy(Strategy):
         spec = obj.get("spec") or {}
         errors = _validate_taints(spec.get("taints") or [])
         ranges = spec.get("podCIDRs") or []
-        if not one_a_family(ranges):
-            detail = "may specify no more than one CIDR for each IP family"
-            errors.append(invalid_value("spec.podCIDRs", ranges, detail))
-        again = repeated(ranges)
         for index, text in enumerate(ranges):
             errors += cidr(text, f"spec.podCIDRs[{index}]")
-            if index in again:
-                errors.append(duplicate(f"spec.podCIDRs[{index}]", text))
+        errors += one_cidr_a_family(ranges, "spec.podCIDRs")
         return errors + _validate_status(obj.get("status") or {})
 
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
         spec, before = obj.get("spec") or {}, old.get("spec") or {}
         errors = self._validate(obj)
-        for key, said in (("podCIDRs", 'node updates may not change podCIDR except from "" to valid'),):
+        for key, text in (("podCIDRs", 'node updates may not change podCIDR except from "" to valid'),):
             if before.get(key) and spec.get(key) != before[key]:
-                errors.append(forbidden_field(f"spec.{key}", said))
+                errors.append(forbidden_field(f"spec.{key}", text))
         if before.get("providerID") and spec.get("providerID") != before["providerID"]:
             detail = 'node updates may not change providerID except from "" to valid'
             errors.append(forbidden_field("spec.providerID", detail))
@@ -81,6 +87,13 @@ class NodeStrategy(Strategy):
 
     def validate_status_update(self, obj: Object, old: Object) -> list[FieldError]:
         return _validate_status(obj.get("status") or {})
+
+    def warnings(self, obj: Object, old: Object | None) -> list[str]:
+        spec = obj.get("spec") or {}
+        found = ["spec.configSource: the feature is removed"] if spec.get("configSource") is not None else []
+        if spec.get("externalID"):
+            found.append("spec.externalID: this field is deprecated, and is unused by Kubernetes")
+        return found + list(cidr_warnings(obj, "spec.podCIDRs[*]"))
 
     def fields(self, obj: Object) -> dict[str, str]:
         return {"spec.unschedulable": "true" if (obj.get("spec") or {}).get("unschedulable") else "false"}
@@ -122,8 +135,8 @@ def _validate_taints(taints: list[Object]) -> list[FieldError]:
 
 
 def _validate_status(status: Object) -> list[FieldError]:
-    """Refuse addresses that are given twice, and such as would lead a request for the node to this server itself."""
-    errors: list[FieldError] = []
+    """Reject duplicate addresses, and those with which a request for the node would reach this server itself."""
+    errors = _validate_declared_features(status.get("declaredFeatures") or [], "status.declaredFeatures")
     for key in ("capacity", "allocatable"):
         for name, amount in (status.get(key) or {}).items():
             errors += amount_of(name, amount, f"status.{key}.{name}")
@@ -134,8 +147,37 @@ def _validate_status(status: Object) -> list[FieldError]:
             errors.append(duplicate(f"status.addresses[{index}]", item))
         seen.add((kind, address))
         if kind in ("InternalIP", "ExternalIP"):
-            errors += non_special_ip(address, f"status.addresses[{index}].address")
+            errors += _dialable(address, f"status.addresses[{index}].address")
     return errors
+
+
+def _validate_declared_features(features: list[str], path: str) -> list[FieldError]:
+    """Check the names of features: in order, each once."""
+    errors: list[FieldError] = []
+    for index, (name, following) in enumerate(zip_longest(features, features[1:])):
+        if len(name) > names.SUBDOMAIN_LENGTH:
+            detail = (
+                f"invalid feature name {json.dumps(name)}: must be no more than {names.SUBDOMAIN_LENGTH} characters"
+            )
+            errors.append(invalid_value(f"{path}[{index}]", name, detail))
+        elif not _FEATURE.fullmatch(name):
+            errors.append(
+                invalid_value(f"{path}[{index}]", name, f"invalid feature name {json.dumps(name)}: {_FEATURE_RULE}")
+            )
+        if following == name:
+            errors.append(duplicate(f"{path}[{index + 1}]", following))
+        elif following is not None and following < name:
+            errors.append(invalid_value(f"{path}[{index + 1}]", following, "list must be sorted alphabetically"))
+    return errors
+
+
+def _dialable(address: str, path: str) -> list[FieldError]:
+    """Check an address that this server connects to: leading zeros, which upstream ignores, may mean another one."""
+    try:
+        reached(address)
+    except ValueError:
+        return [invalid_value(path, address, "must be a valid IP address")]
+    return non_special_ip(address, path)
 
 
 def _status(node: Object) -> str:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from control.registry.cells import AGE, NAME, UNSET, Column, Field, name_of
 from control.registry.changes import IMMUTABLE, differences, same, validate_immutable
 from control.registry.checks import Errors, each, one_of, quantity
 from control.registry.core.claim_spec import class_of, class_warnings, validate_access_modes
 from control.registry.core.deprecated import OLD_VOLUMES, OLD_VOLUMES_SPELLED, term_warnings
-from control.registry.core.placement import validate_node_selector
-from control.registry.core.storage_cells import access_modes, phase
-from control.registry.core.volumes import validate_source
+from control.registry.core.pod.placement import validate_node_selector
+from control.registry.core.pod.volumes import validate_source
+from control.registry.core.volume_table_cells import access_modes, phase
 from control.registry.defaults import default_empty
-from control.registry.strategy import Object, Strategy
+from control.registry.strategy import Strategy
+from control.registry.table_cells import AGE, NAME, UNSET, Column, Field, name_of
 from kube.errors import forbidden_field, invalid_value, not_supported, required
+from kube.json_object import Object
 from kube.names import dns1123_subdomain
 from kube.quantity import canonical
 
@@ -122,9 +123,9 @@ class PersistentVolumeStrategy(Strategy):
         hard = ((spec.get("nodeAffinity") or {}).get("required") or {}).get("nodeSelectorTerms") or ()
         for index, term in enumerate(hard):
             found += term_warnings(term, f"spec.nodeAffinity.required.nodeSelectorTerms[{index}]")
-        for kind, said in OLD_VOLUMES.items():
+        for kind, text in OLD_VOLUMES.items():
             if spec.get(kind) is not None:
-                found.append(f"spec.{OLD_VOLUMES_SPELLED.get(kind, kind)}: {said}")
+                found.append(f"spec.{OLD_VOLUMES_SPELLED.get(kind, kind)}: {text}")
         if spec.get("persistentVolumeReclaimPolicy") == "Recycle":
             found.append(
                 "spec.persistentVolumeReclaimPolicy: The Recycle reclaim policy is deprecated. Instead, the "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from control.registry.cells import AGE, NAME, UNSET, Column, Field, name_of
 from control.registry.changes import differences, same, validate_immutable
 from control.registry.checks import Errors
 from control.registry.core.claim_spec import (
@@ -11,11 +10,15 @@ from control.registry.core.claim_spec import (
     class_warnings,
     default_claim,
     drop_disabled,
+    may_get_class,
     validate_claim_spec,
+    validate_class_change,
 )
-from control.registry.core.storage_cells import access_modes, phase
-from control.registry.strategy import Object, Strategy
+from control.registry.core.volume_table_cells import access_modes, phase
+from control.registry.strategy import Strategy
+from control.registry.table_cells import AGE, NAME, UNSET, Column, Field, name_of
 from kube.errors import forbidden_field
+from kube.json_object import Object
 from kube.quantity import canonical, parse
 
 _FROZEN = "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"
@@ -62,9 +65,9 @@ class PersistentVolumeClaimStrategy(Strategy):
 
     def validate_update(self, obj: Object, old: Object) -> Errors:
         spec, before = obj.get("spec") or {}, old.get("spec") or {}
-        errors = self.validate(obj)
+        errors = self.validate(obj) + validate_class_change(obj, old)
         open_to = {"resources"} | ({"volumeName"} if not before.get("volumeName") else {"volumeAttributesClassName"})
-        if before.get("storageClassName") is None:
+        if may_get_class(obj, old):
             open_to.add("storageClassName")  # it may be given a class after the fact
         kept = [{k: v for k, v in s.items() if k not in open_to} for s in (spec, before)]
         if not same(*kept):
@@ -81,7 +84,7 @@ class PersistentVolumeClaimStrategy(Strategy):
         if not errors and parse(now) != parse(was):
             if (old.get("status") or {}).get("phase") != "Bound":
                 errors.append(forbidden_field("spec", _FROZEN))
-            # Less may be asked for again where more was not available, but never less than there is.
+            # Less may be requested again where more was not available, but never less than there is.
             if parse(now) < parse(was) and parse(now) <= parse(held):
                 detail = "field can not be less than status.capacity"
                 errors.append(forbidden_field("spec.resources.requests.storage", detail))

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from control.registry.cells import (
+from control.registry.core.pod.defaults import default_template
+from control.registry.core.pod.spec import validate_template
+from control.registry.core.pod.warnings import template_warnings
+from control.registry.strategy import Strategy
+from control.registry.table_cells import (
     NAME,
     Column,
     Field,
@@ -10,10 +14,8 @@ from control.registry.cells import (
     labels_text,
     names_of,
 )
-from control.registry.core.pod_defaults import default_template
-from control.registry.core.podspec import validate_template
-from control.registry.strategy import Object, Strategy
 from kube.errors import FieldError
+from kube.json_object import Object
 
 
 class PodTemplateStrategy(Strategy):
@@ -31,3 +33,6 @@ class PodTemplateStrategy(Strategy):
 
     def validate(self, obj: Object) -> list[FieldError]:
         return validate_template(obj.get("template") or {}, "template")
+
+    def warnings(self, obj: Object, old: Object | None) -> list[str]:
+        return template_warnings(obj.get("template"), (old or {}).get("template"), "template")

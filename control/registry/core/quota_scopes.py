@@ -1,10 +1,10 @@
-"""Checks of what narrows a ResourceQuota: scopes, plain or as selectors, and whether a quota's resources know them."""
+"""Checks of a ResourceQuota's scopes and scope selectors, and whether its resources support them."""
 
 from __future__ import annotations
 
 from control.registry.checks import Errors
-from control.registry.strategy import Object
 from kube.errors import invalid_value, required
+from kube.json_object import Object
 
 _POD_SCOPES = (
     "Terminating",
@@ -40,7 +40,8 @@ _EXISTS_ONLY = (
 
 def validate_scopes(spec: Object, path: str) -> Errors:
     """Check scopes and scopeSelector of a quota's spec."""
-    hard, scopes = sorted(spec.get("hard") or ()), spec.get("scopes") or []
+    # Others fit any scope.
+    hard, scopes = sorted({*_STANDARD} & {*(spec.get("hard") or ())}), spec.get("scopes") or []
     where = f"{path}.scopes"
     errors: Errors = []
     for scope in dict.fromkeys(scopes):
@@ -56,7 +57,7 @@ _UNFIT = "unsupported scope applied to resource"
 
 
 def _fits(scope: str, name: str) -> bool:
-    """True if a scope says something about a resource; resources that are not standard are not looked at."""
+    """Return whether a resource supports a scope; resources that are not standard are not checked."""
     if name not in _STANDARD:
         return True
     if scope == "BestEffort":

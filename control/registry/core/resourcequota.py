@@ -5,12 +5,13 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from control.registry.cells import AGE, NAME, Column, created, name_of
 from control.registry.core.quota_scopes import validate_scopes
 from control.registry.core.resources import amount_of, standard_name
-from control.registry.strategy import Object, Strategy
+from control.registry.strategy import Strategy
+from control.registry.table_cells import AGE, NAME, Column, created, name_of
 from control.registry.tables import age
 from kube.errors import FieldError, invalid_value
+from kube.json_object import Object
 from kube.quantity import canonical
 
 _COUNTED = (

@@ -7,11 +7,12 @@ from typing import Any
 
 import msgspec
 
-from control.registry.cells import AGE, NAME, Column, Field, count
 from control.registry.changes import validate_immutable
 from control.registry.core.data_keys import decoded_size, validate_frozen, validate_keys, validate_size
-from control.registry.strategy import Object, Strategy
+from control.registry.strategy import Strategy
+from control.registry.table_cells import AGE, NAME, Column, Field, count
 from kube.errors import FieldError, invalid_value, required
+from kube.json_object import Object
 
 TOKEN_TYPE, ACCOUNT_ANNOTATION = "kubernetes.io/service-account-token", "kubernetes.io/service-account.name"
 _JSON_KEYS = {"kubernetes.io/dockercfg": ".dockercfg", "kubernetes.io/dockerconfigjson": ".dockerconfigjson"}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from control.registry.cells import AGE, NAME, Column, count
-from control.registry.strategy import Object, Strategy
+from control.registry.strategy import Strategy
+from control.registry.table_cells import AGE, NAME, Column, count
+from kube.json_object import Object
 
 MOUNTABLE = "kubernetes.io/enforce-mountable-secrets"
 
@@ -17,5 +18,5 @@ class ServiceAccountStrategy(Strategy):
         now, before = (((o or {}).get("metadata") or {}).get("annotations") or {} for o in (obj, old))
         if MOUNTABLE not in now or MOUNTABLE in before:
             return []
-        said = "deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets"
-        return [f"metadata.annotations[{MOUNTABLE}]: {said}"]
+        text = "deprecated in v1.32+; prefer separate namespaces to isolate access to mounted secrets"
+        return [f"metadata.annotations[{MOUNTABLE}]: {text}"]

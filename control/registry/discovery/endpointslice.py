@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from control.registry.cells import AGE, NAME, UNSET, Column, Field
-from control.registry.checks import each, ip, non_special_ip, one_of, port, unique
-from control.registry.core.container_ports import PROTOCOLS
+from control.registry.changes import validate_immutable
+from control.registry.checks import each, one_of, port, unique
 from control.registry.core.endpoints import shortened
-from control.registry.strategy import Object, Strategy
-from control.storage import partial
+from control.registry.core.pod.container_ports import PROTOCOLS
+from control.registry.ip_checks import ip, ip_warnings, non_special_ip, strict_ip
+from control.registry.strategy import Strategy
+from control.registry.table_cells import AGE, NAME, UNSET, Column, Field
+from control.storage import lazy_json
 from kube import names
 from kube.errors import FieldError, invalid_value, required, too_many
+from kube.json_object import Object
 
+_MANAGED_BY = "endpointslice.kubernetes.io/managed-by"
+_CONTROLLERS = ("endpointslice-controller.k8s.io", "endpointslicemirroring-controller.k8s.io")
 MAX_ENDPOINTS, MAX_PORTS, MAX_ADDRESSES, MAX_HINTS = 1000, 20000, 100, 8
 
 
@@ -22,19 +27,40 @@ def _validate_endpoint(endpoint: Object, kind: str, path: str) -> list[FieldErro
     elif len(addresses) > MAX_ADDRESSES:
         errors.append(too_many(f"{path}.addresses", len(addresses), MAX_ADDRESSES))
     for index, address in enumerate(addresses):
-        where = f"{path}.addresses[{index}]"
         if kind == "FQDN":
-            errors += each(where, address, names.dns1123_subdomain(address))
-            continue
-        if kind in ("IPv4", "IPv6"):
-            if ip(address, where) or (":" in address) != (kind == "IPv6"):
-                errors.append(invalid_value(where, address, f"must be a valid {kind} address"))
-            errors += non_special_ip(address, where)
+            errors += _validate_domain(address, f"{path}.addresses[{index}]")
+        elif kind in ("IPv4", "IPv6"):
+            errors += _validate_address(address, kind, f"{path}.addresses", index)
     if endpoint.get("hostname"):
         errors += each(f"{path}.hostname", endpoint["hostname"], names.dns1123_label(endpoint["hostname"]))
     if endpoint.get("nodeName"):
         errors += each(f"{path}.nodeName", endpoint["nodeName"], names.dns1123_subdomain(endpoint["nodeName"]))
     return errors + _hints((endpoint.get("hints") or {}), f"{path}.hints")
+
+
+def _validate_address(address: str, kind: str, path: str, index: int) -> list[FieldError]:
+    """Check an address of a slice: an IPv6 one only has the canonical form, as upstream."""
+    where = f"{path}[{index}]"
+    if wrong := (ip if kind == "IPv4" else strict_ip)(address, where):
+        return wrong
+    errors = (
+        [] if (":" in address) == (kind == "IPv6") else [invalid_value(path, address, f"must be an {kind} address")]
+    )
+    return errors + non_special_ip(address, where)
+
+
+def _validate_domain(name: str, path: str) -> list[FieldError]:
+    """Check a fully qualified domain name."""
+    if not name:
+        return [required(path)]
+    plain = name.removesuffix(".")
+    if problems := names.dns1123_subdomain(plain):
+        return [invalid_value(path, plain, ",".join(problems))]
+    parts = plain.split(".")
+    if len(parts) < 2:
+        return [invalid_value(path, plain, "should be a domain with at least two segments separated by dots")]
+    wrong = ((part, names.dns1123_label(part)) for part in parts)
+    return next(([invalid_value(path, part, ",".join(found))] for part, found in wrong if found), [])
 
 
 def _hints(hints: Object, path: str) -> list[FieldError]:
@@ -62,8 +88,16 @@ def _addresses(endpoints: list[Object] | None) -> str:
     return shortened([a for e in endpoints or () for a in e.get("addresses") or ()]) or UNSET
 
 
+def _validate_endpoints(obj: Object) -> list[FieldError]:
+    endpoints, kind = obj.get("endpoints") or [], obj.get("addressType") or ""
+    if len(endpoints) > MAX_ENDPOINTS:
+        return [too_many("endpoints", len(endpoints), MAX_ENDPOINTS)]
+    found = enumerate(endpoints)
+    return [error for index, endpoint in found for error in _validate_endpoint(endpoint, kind, f"endpoints[{index}]")]
+
+
 class EndpointSliceStrategy(Strategy):
-    index = staticmethod(partial.label_reader("kubernetes.io/service-name"))
+    index = staticmethod(lazy_json.label_reader("kubernetes.io/service-name"))
     columns = (
         NAME,
         Column("AddressType", Field("addressType"), "Kind of the addresses."),
@@ -71,7 +105,6 @@ class EndpointSliceStrategy(Strategy):
         Column("Endpoints", Field("endpoints", show=_addresses), "Addresses of the endpoints."),
         AGE,
     )
-    immutable = ("addressType",)
 
     def default(self, obj: Object) -> None:
         for item in obj.get("ports") or ():
@@ -79,13 +112,24 @@ class EndpointSliceStrategy(Strategy):
             item.setdefault("protocol", "TCP")
 
     def validate(self, obj: Object) -> list[FieldError]:
-        kind = obj.get("addressType") or ""
-        errors = one_of(kind, ("FQDN", "IPv4", "IPv6"), "addressType")
-        endpoints, ports = obj.get("endpoints") or [], obj.get("ports") or []
-        if len(endpoints) > MAX_ENDPOINTS:
-            return [*errors, too_many("endpoints", len(endpoints), MAX_ENDPOINTS)]
-        for index, endpoint in enumerate(endpoints):
-            errors += _validate_endpoint(endpoint, kind, f"endpoints[{index}]")
+        return self._validate(obj) + _validate_endpoints(obj)
+
+    def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
+        """Return what is wrong; unchanged endpoints were valid once, maybe by older rules."""
+        same = obj.get("endpoints") == old.get("endpoints")
+        errors = self._validate(obj) + ([] if same else _validate_endpoints(obj))
+        return errors + validate_immutable(obj, old, "addressType")
+
+    def warnings(self, obj: Object, old: Object | None) -> list[str]:
+        """Return warnings about addresses; those that controllers write have the canonical form."""
+        fqdn = old is None and obj.get("addressType") == "FQDN"
+        found = ["spec.addressType: FQDN endpoints are deprecated"] if fqdn else []
+        if (obj["metadata"].get("labels") or {}).get(_MANAGED_BY) not in _CONTROLLERS:
+            found += ip_warnings(obj, "endpoints[*].addresses[*]")
+        return found
+
+    def _validate(self, obj: Object) -> list[FieldError]:
+        errors, ports = one_of(obj.get("addressType"), ("FQDN", "IPv4", "IPv6"), "addressType"), obj.get("ports") or []
         if len(ports) > MAX_PORTS:
             return [*errors, too_many("ports", len(ports), MAX_PORTS)]
         seen: set[str] = set()

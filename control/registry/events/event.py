@@ -8,11 +8,12 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from control.registry.cells import Column, name_of
 from control.registry.events.validation import validate_event, validate_new_event
-from control.registry.strategy import Object, Strategy
+from control.registry.strategy import Strategy
+from control.registry.table_cells import Column, name_of
 from control.registry.tables import UNKNOWN, age
 from kube.errors import FieldError
+from kube.json_object import Object
 from kube.resources import Resource
 
 

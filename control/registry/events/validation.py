@@ -1,15 +1,15 @@
-"""Checks of Events. What has an eventTime says who reports it; who asks through events.k8s.io leaves the old fields alone.
+"""Checks of Events: reporter fields of events with an eventTime, and no deprecated fields through events.k8s.io.
 
-Events are checked in the form that they are stored in, core/v1, and problems name its fields, as upstream's do.
+Events are checked in the stored form, core/v1, and errors name its fields, as upstream.
 """
 
 from __future__ import annotations
 
 from control.registry.changes import IMMUTABLE
 from control.registry.checks import Errors, each
-from control.registry.strategy import Object
 from kube import names
 from kube.errors import invalid_value, required
+from kube.json_object import Object
 
 _MISMATCH = "does not match event.namespace"
 _LONGEST, _LONGEST_MESSAGE = 128, 1024

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from control.registry.cells import AGE, NAME, NONE, Column, Field, name_of
 from control.registry.checks import one_of, required_name
 from control.registry.defaults import default_absent, default_empty
 from control.registry.flowcontrol.limits import validate_limits
 from control.registry.flowcontrol.rules import validate_rule
 from control.registry.naming import path_segment
-from control.registry.strategy import OBJECT_META, Object, Strategy
+from control.registry.strategy import OBJECT_META, Strategy
+from control.registry.table_cells import AGE, NAME, NONE, Column, Field, name_of
 from kube import names
 from kube.errors import FieldError, forbidden_field, invalid_value, required
+from kube.json_object import Object
 
 
 def _method(method: Object | None) -> str:
@@ -32,8 +33,8 @@ class FlowSchemaStrategy(Strategy):
         Column("MissingPL", Field("status.conditions", show=_dangling), "Whether the priority level does not exist."),
     )
 
-    def name_errors(self, name: str, prefix: bool = False) -> list[str]:
-        return path_segment(name, prefix)
+    def name_errors(self, name: str, *, prefix: bool = False) -> list[str]:
+        return path_segment(name, prefix=prefix)
 
     def default(self, obj: Object) -> None:
         default_empty(obj.setdefault("spec", {}), ("matchingPrecedence", 1000))
@@ -75,8 +76,8 @@ class PriorityLevelStrategy(Strategy):
         AGE,
     )
 
-    def name_errors(self, name: str, prefix: bool = False) -> list[str]:
-        return path_segment(name, prefix)
+    def name_errors(self, name: str, *, prefix: bool = False) -> list[str]:
+        return path_segment(name, prefix=prefix)
 
     def default(self, obj: Object) -> None:
         spec = obj.setdefault("spec", {})

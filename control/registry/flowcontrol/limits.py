@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from control.registry.checks import Errors, one_of
-from control.registry.strategy import Object
 from kube.errors import forbidden_field, invalid_value, required
+from kube.json_object import Object
 
 _MOST_QUEUES, _MOST_BITS = 10_000_000, 60
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from control.registry.checks import Errors, each, required_name
-from control.registry.strategy import Object
 from kube import names
 from kube.errors import forbidden_field, invalid_value, not_supported, required
+from kube.json_object import Object
 
 _VERBS = ("*", "create", "delete", "deletecollection", "get", "list", "patch", "proxy", "update", "watch")
 _SUBJECTS = {"ServiceAccount": "serviceAccount", "User": "user", "Group": "group"}

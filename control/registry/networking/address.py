@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import ipaddress
-
-from control.registry.cells import AGE, NAME, NONE, Column, Field, name_of
-from control.registry.changes import validate_immutable
-from control.registry.strategy import Object, Strategy
+from control.registry.changes import IMMUTABLE, validate_immutable
+from control.registry.ip_checks import strict_cidr, strict_ip
+from control.registry.strategy import Strategy
+from control.registry.table_cells import AGE, NAME, NONE, Column, Field, name_of
 from kube.errors import FieldError, invalid_value, required
+from kube.ip_addresses import lenient_cidr
+from kube.json_object import Object
 
 
 class ServiceCIDRStrategy(Strategy):
@@ -19,41 +20,37 @@ class ServiceCIDRStrategy(Strategy):
 
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
         before, after = (((o.get("spec") or {}).get("cidrs") or []) for o in (old, obj))
+        if len(before) != len(after) and (len(before), len(after)) != (1, 2):
+            return [invalid_value("spec.cidrs", after, IMMUTABLE)]
+        pairs = enumerate(zip(before, after, strict=False))
+        errors = [invalid_value(f"spec.cidrs[{index}]", now, IMMUTABLE) for index, (was, now) in pairs if now != was]
         # A second family may be added to a range of one.
-        if after == before or (len(before) == 1 and len(after) == 2 and after[0] == before[0]):
-            return _validate_ranges(after)
-        return [invalid_value("spec.cidrs", after, "field is immutable")]
+        return errors + _validate_ranges(after) if len(after) > len(before) else errors
 
 
 def _validate_ranges(ranges: list[str]) -> list[FieldError]:
     if not ranges:
         return [required("spec.cidrs", "at least one CIDR required")]
     if len(ranges) > 2:
-        return [invalid_value("spec", ranges, "may only hold up to 2 values")]
-    errors, versions = [], set()
-    for index, text in enumerate(ranges):
-        try:
-            if "/" not in text or "%" in text:  # "%" is followed by the name of a link, which may hold anything
-                raise ValueError
-            versions.add(ipaddress.ip_network(text).version)
-        except ValueError:
-            detail = "must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)"
-            errors.append(invalid_value(f"spec.cidrs[{index}]", text, detail))
-    if len(ranges) == 2 and not errors and len(versions) != 2:
-        detail = "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/96"
-        errors.append(invalid_value("spec", ranges, detail))
+        return [invalid_value("spec.cidrs", {"CIDRs": ranges}, "may only hold up to 2 values")]
+    errors = [error for index, text in enumerate(ranges) for error in strict_cidr(text, f"spec.cidrs[{index}]")]
+    if len(ranges) == 2 and _family(ranges[0]) == _family(ranges[1]) != 0:
+        detail = "may specify no more than one IP for each IP family, i.e 192.168.0.0/24 and 2001:db8::/64"
+        errors.append(invalid_value("spec.cidrs", ranges, detail))
     return errors
 
 
-def address_name(name: str, prefix: bool = False) -> list[str]:
-    """An IP address in its one canonical form."""
+def _family(text: str) -> int:
+    """Return the version of a range's address, 0 for what is no range."""
     try:
-        if "%" in name:
-            raise ValueError
-        canonical = str(ipaddress.ip_address(name))
+        return lenient_cidr(text).address.version
     except ValueError:
-        return ["must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"]
-    return [] if canonical == name else [f"must be in canonical form (e.g. {canonical})"]
+        return 0
+
+
+def address_name(name: str, *, prefix: bool = False) -> list[str]:
+    """An IP address in its one canonical form."""
+    return [error.detail for error in strict_ip(name, "")]
 
 
 def _parent(parent: Object | None) -> str:
@@ -69,8 +66,8 @@ class IPAddressStrategy(Strategy):
     columns = (NAME, Column("ParentRef", Field("spec.parentRef", show=_parent), "Who has the address."), AGE)
     has_generation = False
 
-    def name_errors(self, name: str, prefix: bool = False) -> list[str]:
-        return address_name(name, prefix)
+    def name_errors(self, name: str, *, prefix: bool = False) -> list[str]:
+        return address_name(name, prefix=prefix)
 
     def validate(self, obj: Object) -> list[FieldError]:
         errors = [invalid_value("metadata.name", name_of(obj), e) for e in address_name(name_of(obj))]

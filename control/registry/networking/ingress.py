@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 
-from control.registry.cells import AGE, NAME, NONE, Column, Field
-from control.registry.checks import each, ip, port, required_name
-from control.registry.strategy import Object, Strategy
+from control.registry.checks import each, port, required_name
+from control.registry.load_balancer_points import no_address, point_warnings, validate_points
+from control.registry.strategy import Strategy
+from control.registry.table_cells import AGE, NAME, NONE, Column, Field
 from kube import names
 from kube.errors import FieldError, invalid_value, not_supported, required
+from kube.json_object import Object
 
 SHOWN = 3
 CLASS_ANNOTATION = "kubernetes.io/ingress.class"
@@ -34,11 +35,8 @@ def _host_problems(host: str) -> list[str]:
 def _validate_rule(rule: Object, path: str) -> list[FieldError]:
     errors, host = [], rule.get("host") or ""
     if host:
-        try:
-            ipaddress.ip_address(host)
-            errors.append(invalid_value(f"{path}.host", host, "must be a DNS name, not an IP address"))
-        except ValueError:
-            errors += each(f"{path}.host", host, _host_problems(host))
+        errors += no_address(host, f"{path}.host")
+        errors += each(f"{path}.host", host, _host_problems(host))
     http = rule.get("http")
     if http is None:
         return errors
@@ -70,7 +68,7 @@ def _validate_backend(backend: Object, path: str) -> list[FieldError]:
         return [required(f"{path}.resource.{key}") for key in ("kind", "name") if not resource.get(key)]
     if service is None:
         return [invalid_value(path, "", "resource or service backend is required")]
-    errors = required_name(f"{path}.service.name", service.get("name"), names.dns1035_label)
+    errors = required_name(f"{path}.service.name", service.get("name"), names.dns1123_label)
     target = service.get("port") or {}
     if target.get("name") and target.get("number"):
         errors.append(invalid_value(path, "", "cannot set both port name & port number"))
@@ -80,20 +78,6 @@ def _validate_backend(backend: Object, path: str) -> list[FieldError]:
         errors += port(target["number"], f"{path}.service.port.number")
     else:
         errors.append(required(path, "port name or number is required"))
-    return errors
-
-
-def validate_points(status: Object) -> list[FieldError]:
-    """Check where a load balancer answers, of an Ingress or a Service."""
-    errors: list[FieldError] = []
-    for index, point in enumerate((status.get("loadBalancer") or {}).get("ingress") or ()):
-        path, host = f"status.loadBalancer.ingress[{index}]", point.get("hostname") or ""
-        if point.get("ip"):
-            errors += ip(point["ip"], f"{path}.ip")
-        if host:
-            errors += each(f"{path}.hostname", host, names.dns1123_subdomain(host))
-            if not ip(host, ""):
-                errors.append(invalid_value(f"{path}.hostname", host, "must be a DNS name, not an IP address"))
     return errors
 
 
@@ -146,10 +130,13 @@ class IngressStrategy(Strategy):
         return errors
 
     def validate_status_update(self, obj: Object, old: Object) -> list[FieldError]:
-        return validate_points(obj.get("status") or {})
+        return validate_points(obj, old, with_mode=False)
 
     def warnings(self, obj: Object, old: Object | None) -> list[str]:
         annotated = CLASS_ANNOTATION in (obj.get("metadata", {}).get("annotations") or {})
         if annotated and old is None:
             return [f"annotation \"{CLASS_ANNOTATION}\" is deprecated, please use 'spec.ingressClassName' instead"]
         return []
+
+    def status_warnings(self, obj: Object) -> list[str]:
+        return point_warnings(obj)

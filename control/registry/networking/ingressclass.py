@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from control.registry.cells import AGE, NAME, NONE, Column, Field
 from control.registry.checks import each, one_of, required_name
 from control.registry.defaults import default_empty
-from control.registry.strategy import Object, Strategy
+from control.registry.strategy import Strategy
+from control.registry.table_cells import AGE, NAME, NONE, Column, Field
 from kube import names
 from kube.errors import FieldError, forbidden_field, invalid_value, required, too_long
+from kube.json_object import Object
 
 
 def _validate_parameters(parameters: Object | None, path: str) -> list[FieldError]:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Collection, Iterator
 
-from control.registry.cells import AGE, NAME, Column, Field, selector_text
-from control.registry.checks import cidr, label_selector, one_of, port, port_or_name
-from control.registry.strategy import Object, Strategy
+from control.registry.checks import label_selector, one_of, port, port_or_name
+from control.registry.field_values import field_values, values_in
+from control.registry.ip_checks import cidr, cidr_warnings
+from control.registry.strategy import Strategy
+from control.registry.table_cells import AGE, NAME, Column, Field, selector_text
 from kube.errors import FieldError, forbidden_field, invalid_value, required
+from kube.ip_addresses import Cidr, lenient_cidr
+from kube.json_object import Object
+
+_BLOCKS = ("spec.ingress[*].from[*].ipBlock", "spec.egress[*].to[*].ipBlock")
+_RANGES = tuple(f"{block}.{field}" for block in _BLOCKS for field in ("cidr", "except[*]"))
 
 
 def _validate_port(item: Object, path: str) -> list[FieldError]:
@@ -40,42 +46,35 @@ def _validate_peer(peer: Object, path: str, known: Collection[str]) -> list[Fiel
     return [e for k in found for e in label_selector(peer[k], f"{path}.{k}")]
 
 
-def _validate_cidr(text: str, path: str, known: Collection[str]) -> list[FieldError]:
-    return [] if text in known else cidr(text, path)
-
-
 def _validate_block(block: Object, path: str, known: Collection[str]) -> list[FieldError]:
     text = block.get("cidr") or ""
     if not text:
         return [required(f"{path}.cidr")]
-    errors = _validate_cidr(text, f"{path}.cidr", known)
-    try:
-        net = ipaddress.ip_network(text, strict=False)
-    except ValueError:
-        return errors
+    errors = cidr(text, f"{path}.cidr", known)
+    whole = _read(text)
     for index, hole in enumerate(block.get("except") or ()):
         where = f"{path}.except[{index}]"
-        errors += _validate_cidr(hole, where, known)
-        try:
-            part = ipaddress.ip_network(hole, strict=False)
-        except ValueError:
-            continue
-        if (
-            part.version != net.version
-            or int(part.network_address) not in range(int(net.network_address), int(net.broadcast_address) + 1)
-            or part.prefixlen <= net.prefixlen
-        ):
+        errors += cidr(hole, where, known)
+        part = _read(hole)
+        if part is not None and whole is not None and not _is_inside(part, whole):
             errors.append(invalid_value(where, hole, "must be a strict subset of `cidr`"))
     return errors
 
 
-def _cidrs(policy: Object) -> Iterator[str]:
-    spec = policy.get("spec") or {}
-    for direction, peers in (("ingress", "from"), ("egress", "to")):
-        for rule in spec.get(direction) or ():
-            for peer in rule.get(peers) or ():
-                block = peer.get("ipBlock") or {}
-                yield from (block.get("cidr") or "", *(block.get("except") or ()))
+def _read(text: str) -> Cidr | None:
+    try:
+        return lenient_cidr(text)
+    except ValueError:
+        return None
+
+
+def _is_inside(part: Cidr, whole: Cidr) -> bool:
+    return part.network.network_address in whole.network and part.length > whole.length
+
+
+def _block_warnings(policy: Object, path: str) -> Iterator[str]:
+    for where, block in field_values(policy, path):
+        yield from cidr_warnings(block, "cidr", "except[*]", at=where)
 
 
 class NetworkPolicyStrategy(Strategy):
@@ -100,7 +99,7 @@ class NetworkPolicyStrategy(Strategy):
 
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
         """Return what is wrong; a text that the stored policy has as a CIDR may stay anywhere in it, as upstream."""
-        return self._validate(obj, known=set(_cidrs(old)))
+        return self._validate(obj, known=values_in(old, *_RANGES))
 
     def _validate(self, obj: Object, known: Collection[str]) -> list[FieldError]:
         spec = obj.get("spec") or {}
@@ -119,3 +118,6 @@ class NetworkPolicyStrategy(Strategy):
         for index, kind in enumerate(kinds):
             errors += one_of(kind, ("Ingress", "Egress"), f"spec.policyTypes[{index}]")
         return errors
+
+    def warnings(self, obj: Object, old: Object | None) -> list[str]:
+        return [text for block in _BLOCKS for text in _block_warnings(obj, block)]

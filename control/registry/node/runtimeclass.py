@@ -1,15 +1,16 @@
-"""RuntimeClasses: which of the runtime's handlers runs a pod, and what that costs."""
+"""RuntimeClasses: the handler of the runtime for a pod, its overhead and its scheduling constraints."""
 
 from __future__ import annotations
 
-from control.registry.cells import AGE, NAME, Column, Field
 from control.registry.changes import validate_immutable
 from control.registry.checks import each, labels, repeated
 from control.registry.core.deprecated import OLD_LABELS
-from control.registry.core.placement import validate_tolerations
+from control.registry.core.pod.placement import validate_tolerations
 from control.registry.core.resources import amount_of, container_resource_name
-from control.registry.strategy import Object, Strategy
+from control.registry.strategy import Strategy
+from control.registry.table_cells import AGE, NAME, Column, Field
 from kube.errors import FieldError, duplicate
+from kube.json_object import Object
 from kube.names import dns1123_label
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from control.registry.cells import AGE, NAME, Column, Field, number
 from control.registry.checks import at_most_all, int_or_percent, label_selector, non_negative_fields, one_of
-from control.registry.strategy import Object, Strategy
+from control.registry.strategy import Strategy
+from control.registry.table_cells import AGE, NAME, Column, Field, number
 from kube.errors import FieldError, invalid_value
+from kube.json_object import Object
 
 _COUNTS = ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods")
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from control.registry.cells import CREATED_AT, NAME
 from control.registry.checks import label_selector
 from control.registry.naming import path_segment
-from control.registry.strategy import Object, Strategy
+from control.registry.strategy import Strategy
+from control.registry.table_cells import CREATED_AT, NAME
 from kube.errors import FieldError, invalid_value, required
+from kube.json_object import Object
 
 
-def validate_rule(rule: Object, namespaced: bool, path: str) -> list[FieldError]:
+def validate_rule(rule: Object, *, namespaced: bool, path: str) -> list[FieldError]:
     errors = [] if rule.get("verbs") else [required(f"{path}.verbs", "verbs must contain at least one value")]
     urls = rule.get("nonResourceURLs")
     if urls:
@@ -32,13 +33,13 @@ class RoleStrategy(Strategy):
     allow_create_on_update = True
     has_generation = False
 
-    def name_errors(self, name: str, prefix: bool = False) -> list[str]:
-        return path_segment(name, prefix)
+    def name_errors(self, name: str, *, prefix: bool = False) -> list[str]:
+        return path_segment(name, prefix=prefix)
 
     def validate(self, obj: Object) -> list[FieldError]:
         errors: list[FieldError] = []
         for index, rule in enumerate(obj.get("rules") or ()):
-            errors += validate_rule(rule, self.resource.namespaced, f"rules[{index}]")
+            errors += validate_rule(rule, namespaced=self.resource.namespaced, path=f"rules[{index}]")
         aggregation = obj.get("aggregationRule")
         if aggregation is not None:
             selectors, path = aggregation.get("clusterRoleSelectors") or [], "aggregationRule.clusterRoleSelectors"

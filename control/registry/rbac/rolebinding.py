@@ -1,18 +1,19 @@
-"""RoleBindings and ClusterRoleBindings: a role given to subjects; the role cannot be exchanged."""
+"""RoleBindings and ClusterRoleBindings: a role bound to subjects; roleRef is immutable."""
 
 from __future__ import annotations
 
-from control.registry.cells import AGE, NAME, Column, Field, reference
 from control.registry.checks import each, required_name
 from control.registry.defaults import default_empty
 from control.registry.naming import path_segment, subdomain
-from control.registry.strategy import Object, Strategy
+from control.registry.strategy import Strategy
+from control.registry.table_cells import AGE, NAME, Column, Field, reference
 from kube.errors import FieldError, invalid_value, not_supported, required
+from kube.json_object import Object
 
 GROUP = "rbac.authorization.k8s.io"
 
 
-def _validate_subject(subject: Object, cluster_wide: bool, path: str) -> list[FieldError]:
+def _validate_subject(subject: Object, *, cluster_wide: bool, path: str) -> list[FieldError]:
     name, kind, group = (subject.get(key) or "" for key in ("name", "kind", "apiGroup"))
     errors = [] if name else [required(f"{path}.name")]
     if kind == "ServiceAccount":
@@ -58,8 +59,8 @@ class RoleBindingStrategy(Strategy):
             if subject.get("kind") in ("User", "Group"):
                 default_empty(subject, ("apiGroup", GROUP))
 
-    def name_errors(self, name: str, prefix: bool = False) -> list[str]:
-        return path_segment(name, prefix)
+    def name_errors(self, name: str, *, prefix: bool = False) -> list[str]:
+        return path_segment(name, prefix=prefix)
 
     def validate(self, obj: Object) -> list[FieldError]:
         role, errors = obj.get("roleRef") or {}, []
@@ -70,7 +71,7 @@ class RoleBindingStrategy(Strategy):
             errors.append(not_supported("roleRef.kind", role.get("kind") or "", kinds))
         errors += required_name("roleRef.name", role.get("name"), path_segment)
         for index, subject in enumerate(obj.get("subjects") or ()):
-            errors += _validate_subject(subject, not self.resource.namespaced, f"subjects[{index}]")
+            errors += _validate_subject(subject, cluster_wide=not self.resource.namespaced, path=f"subjects[{index}]")
         return errors
 
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from control.registry.cells import AGE, NAME, Column, Field
 from control.registry.changes import validate_immutable
 from control.registry.defaults import default_empty
+from control.registry.resource.device_states import drop_deallocated
 from control.registry.resource.slices import validate_slice
 from control.registry.resource.validation import (
     asks_for_admin_access,
-    drop_deallocated,
     validate_claim,
     validate_claim_status,
 )
-from control.registry.strategy import OBJECT_META, Context, Finish, Object, Strategy
+from control.registry.strategy import OBJECT_META, Strategy
+from control.registry.strategy_context import Context, Finish
+from control.registry.table_cells import AGE, NAME, Column, Field
 from kube.errors import FieldError, forbidden_field, invalid, invalid_value
+from kube.json_object import Object
 
 ADMIN_LABEL = "resource.kubernetes.io/admin-access"
 _NOT_ADMIN = f"admin access to devices requires the `{ADMIN_LABEL}: true` label on the containing namespace"
 
 
 def _check_admin(kind: str, obj: Object, spec: Object, path: str, context: Context) -> None:
-    """Raise StatusError where administrators' access is asked for in a namespace that has none."""
+    """Raise StatusError if administrators' access is requested in a namespace that has none."""
     asked = asks_for_admin_access(spec)
     if not asked:
         return
@@ -72,8 +74,9 @@ class ResourceClaimStrategy(Strategy):
         drop_deallocated(obj.get("status") or {}, old.get("status") or {})
 
     def validate_status_update(self, obj: Object, old: Object) -> list[FieldError]:
-        status, before = obj.get("status") or {}, (old.get("status") or {}).get("allocation")
-        errors = validate_claim_status(status, obj.get("spec") or {})
+        status, old_status = obj.get("status") or {}, old.get("status") or {}
+        before = old_status.get("allocation")
+        errors = validate_claim_status(status, obj.get("spec") or {}, old_status)
         if before is not None and status.get("allocation") not in (None, before):
             errors.append(invalid_value("status.allocation", status["allocation"], "field is immutable"))
         return errors
@@ -109,10 +112,13 @@ class ResourceSliceStrategy(Strategy):
         Column("Pool", Field("spec.pool.name")),
         AGE,
     )
-    immutable = ("spec.driver", "spec.nodeName", "spec.pool.name")
 
     def validate(self, obj: Object) -> list[FieldError]:
         return validate_slice(obj.get("spec") or {}, "spec")
+
+    def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
+        errors = validate_slice(obj.get("spec") or {}, "spec", old.get("spec") or {})
+        return errors + validate_immutable(obj, old, "spec.pool.name", "spec.driver", "spec.nodeName")
 
     def fields(self, obj: Object) -> dict[str, str]:
         spec = obj.get("spec") or {}

@@ -5,9 +5,10 @@ from __future__ import annotations
 from control.registry.checks import Errors, each
 from control.registry.resource.selectors import validate_selectors
 from control.registry.resource.validation import MAX_CONFIGS, validate_configuration
-from control.registry.strategy import Object, Strategy
+from control.registry.strategy import Strategy
 from kube import names
 from kube.errors import FieldError, invalid_value
+from kube.json_object import Object
 
 
 class DeviceClassStrategy(Strategy):

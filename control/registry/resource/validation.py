@@ -1,41 +1,46 @@
-"""Checks of claims on devices: what they ask for, and what is written into their status."""
+"""Validates ResourceClaims: requests for devices, and the status."""
 
 from __future__ import annotations
 
 import msgspec
 
 from control.registry.checks import Errors, each, one_of, required_name, unique
+from control.registry.resource.device_states import validate_device_states
+from control.registry.resource.devices import binding_conditions
+from control.registry.resource.lists import at_most
 from control.registry.resource.selectors import validate_selectors
-from control.registry.strategy import Object
 from kube import names
-from kube.errors import FieldError, duplicate, forbidden_field, invalid_value, required
+from kube.errors import duplicate, forbidden_field, invalid_value, required, too_long, too_many
+from kube.json_object import Object
 from kube.pod_claims import MOST_CONSUMERS
 
-MAX_REQUESTS, MAX_ALTERNATIVES, MAX_CONFIGS = 32, 8, 32
+MAX_REQUESTS, MAX_ALTERNATIVES, MAX_CONSTRAINTS, MAX_CONFIGS, MAX_RESULTS = 32, 8, 32, 32, 32
 MAX_PARAMETERS = 10 * 1024
 
 
 def validate_claim(spec: Object, path: str) -> Errors:
     """Check a claim's spec, its own or that of a template."""
-    requests, where = (spec.get("devices") or {}).get("requests") or [], f"{path}.devices.requests"
-    if len(requests) > MAX_REQUESTS:
-        return [FieldError(where, "Too many", f"must have at most {MAX_REQUESTS} items", len(requests))]
-    errors: Errors = []
+    devices, where = spec.get("devices") or {}, f"{path}.devices"
+    requests = devices.get("requests") or []
     seen: set[str] = set()
-    for index, request in enumerate(requests):
-        errors += request_name(request.get("name") or "", seen, f"{where}[{index}].name")
-        errors += _request(request, f"{where}[{index}]")
-    devices, known = spec.get("devices") or {}, _names(requests)
-    for index, constraint in enumerate(devices.get("constraints") or []):
-        errors += _constraint(constraint, known, f"{path}.devices.constraints[{index}]")
-    for index, config in enumerate(devices.get("config") or []):
-        place = f"{path}.devices.config[{index}]"
-        errors += _named(config, known, place) + validate_configuration(config, place)
-    return errors
+    known = _names(requests[:MAX_REQUESTS])
+
+    def request(item: Object, place: str) -> Errors:
+        return request_name(item.get("name") or "", seen, f"{place}.name") + _request(item, place)
+
+    def config(item: Object, place: str) -> Errors:
+        return _named(item, known, place) + validate_configuration(item, place)
+
+    errors = at_most(MAX_REQUESTS, requests, f"{where}.requests", request)
+    constraints = devices.get("constraints") or []
+    errors += at_most(
+        MAX_CONSTRAINTS, constraints, f"{where}.constraints", lambda item, place: _constraint(item, known, place)
+    )
+    return errors + at_most(MAX_CONFIGS, devices.get("config") or [], f"{where}.config", config)
 
 
 def _names(requests: list[Object]) -> set[str]:
-    """Return what constraints and configurations may name: requests, and alternatives as `request/alternative`."""
+    """Return the names for constraints and configurations: requests, and alternatives as `request/alternative`."""
     found = {request.get("name") or "" for request in requests}
     for request in requests:
         found |= {f"{request.get('name')}/{part.get('name')}" for part in request.get("firstAvailable") or []}
@@ -43,9 +48,9 @@ def _names(requests: list[Object]) -> set[str]:
 
 
 def _named(part: Object, known: set[str], path: str) -> Errors:
-    errors: Errors = []
+    errors: Errors = at_most(MAX_REQUESTS, part.get("requests") or [], f"{path}.requests")
     seen: set[str] = set()
-    for index, name in enumerate(part.get("requests") or []):
+    for index, name in enumerate(part.get("requests") or []) if not errors else ():
         where = f"{path}.requests[{index}]"
         if name in seen:
             errors.append(duplicate(where, name))
@@ -85,18 +90,16 @@ def validate_configuration(config: Object, path: str) -> Errors:
     elif not isinstance(parameters, dict):
         errors.append(invalid_value(f"{path}.opaque.parameters", "<value omitted>", "parsing as JSON object failed"))
     elif len(msgspec.json.encode(parameters)) > MAX_PARAMETERS:
-        detail = f"may not be more than {MAX_PARAMETERS} bytes"
-        errors.append(FieldError(f"{path}.opaque.parameters", "Too long", detail, ""))
+        errors.append(too_long(f"{path}.opaque.parameters", MAX_PARAMETERS))
     return errors
 
 
-def validate_claim_status(status: Object, spec: Object) -> Errors:
-    """Check who a claim is reserved for, and that what is allocated was asked for."""
+def validate_claim_status(status: Object, spec: Object, old: Object) -> Errors:
+    """Check a claim's reservedFor, and that allocated devices were requested; `old` is the status as it was."""
     errors: Errors = []
     reserved, allocation = status.get("reservedFor") or [], status.get("allocation")
     if len(reserved) > MOST_CONSUMERS:
-        detail = f"must have at most {MOST_CONSUMERS} items"
-        errors.append(FieldError("status.reservedFor", "Too many", detail, len(reserved)))
+        errors.append(too_many("status.reservedFor", len(reserved), MOST_CONSUMERS))
     if reserved and allocation is None:
         errors.append(forbidden_field("status.reservedFor", "may not be specified when `allocated` is not set"))
     seen: set[str] = set()
@@ -104,10 +107,12 @@ def validate_claim_status(status: Object, spec: Object) -> Errors:
         where = f"status.reservedFor[{index}]"
         errors += [required(f"{where}.{key}") for key in ("resource", "name", "uid") if not consumer.get(key)]
         errors += unique(f"{where}.uid", consumer.get("uid") or "", seen)
-    errors += _device_states(status)
+    errors += validate_device_states(status)
     if allocation is None:
         return errors
     known = _names((spec.get("devices") or {}).get("requests") or [])
+    if old.get("allocation") is None and (wrong := _too_many_results(allocation.get("devices") or {})):
+        return errors + wrong
     for index, result in enumerate((allocation.get("devices") or {}).get("results") or []):
         where = f"status.allocation.devices.results[{index}]"
         if (name := result.get("request") or "") not in known:
@@ -116,37 +121,11 @@ def validate_claim_status(status: Object, spec: Object) -> Errors:
     return errors
 
 
-def _device_states(status: Object) -> Errors:
-    """Check that the state of devices is said of allocated ones, and once of each."""
-    errors: Errors = []
-    allocated, seen = _allocated(status), set[tuple[str, ...]]()
-    for index, state in enumerate(status.get("devices") or []):
-        where, device = f"status.devices[{index}]", _device(state)
-        errors += [required(f"{where}.{key}") for key in ("driver", "pool", "device") if not state.get(key)]
-        shown = "/".join(filter(None, device))
-        if device not in allocated:
-            errors.append(invalid_value(where, shown, "must be an allocated device in the claim"))
-        if device in seen:
-            errors.append(duplicate(where, shown))
-        seen.add(device)
-    return errors
-
-
-def drop_deallocated(status: Object, old: Object) -> None:
-    """Take out of a claim's status the state of devices that it had and has no more."""
-    gone = _allocated(old) - _allocated(status)
-    states = status.pop("devices", None) or []
-    if kept := [state for state in states if _device(state) not in gone]:
-        status["devices"] = kept
-
-
-def _allocated(status: Object) -> set[tuple[str, ...]]:
-    results = ((status.get("allocation") or {}).get("devices") or {}).get("results") or []
-    return {_device(result) for result in results}
-
-
-def _device(found: Object) -> tuple[str, ...]:
-    return tuple(found.get(part) or "" for part in ("driver", "pool", "device", "shareID"))
+def _too_many_results(devices: Object) -> Errors:
+    """Check the size of a new allocation: that of one that is stored does not change."""
+    where, results = "status.allocation.devices", devices.get("results") or []
+    errors = at_most(2 * MAX_CONFIGS, devices.get("config") or [], f"{where}.config")
+    return errors + at_most(MAX_RESULTS, results, f"{where}.results", binding_conditions)
 
 
 def asks_for_admin_access(spec: Object) -> list[str]:
@@ -168,15 +147,12 @@ def _request(request: Object, path: str) -> Errors:
         return [invalid_value(path, request, detail)]
     if exactly is not None:
         return _wanted(exactly, f"{path}.exactly")
-    where = f"{path}.firstAvailable"
-    if len(alternatives) > MAX_ALTERNATIVES:
-        return [FieldError(where, "Too many", f"must have at most {MAX_ALTERNATIVES} items", len(alternatives))]
-    errors: Errors = []
     seen: set[str] = set()
-    for index, alternative in enumerate(alternatives):
-        errors += request_name(alternative.get("name") or "", seen, f"{where}[{index}].name")
-        errors += _wanted(alternative, f"{where}[{index}]")
-    return errors
+
+    def alternative(item: Object, place: str) -> Errors:
+        return request_name(item.get("name") or "", seen, f"{place}.name") + _wanted(item, place)
+
+    return at_most(MAX_ALTERNATIVES, alternatives, f"{path}.firstAvailable", alternative)
 
 
 def _wanted(request: Object, path: str) -> Errors:

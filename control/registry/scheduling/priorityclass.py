@@ -1,12 +1,13 @@
-"""PriorityClasses: names for numbers that say who goes first."""
+"""PriorityClasses: defaults and checks; a class names a priority of pods."""
 
 from __future__ import annotations
 
-from control.registry.cells import AGE, NAME, Column, Field, name_of
 from control.registry.changes import validate_immutable
 from control.registry.defaults import default_empty
-from control.registry.strategy import Object, Strategy
+from control.registry.strategy import Strategy
+from control.registry.table_cells import AGE, NAME, Column, Field, name_of
 from kube.errors import FieldError, forbidden_field, not_supported
+from kube.json_object import Object
 
 HIGHEST_USER_PRIORITY = 1_000_000_000
 SYSTEM_CLASSES = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}

@@ -1,14 +1,17 @@
-"""CSIDrivers, CSINodes and CSIStorageCapacities: what storage drivers there are, where, and how much they have left."""
+"""CSIDrivers, CSINodes and CSIStorageCapacities: storage drivers, their nodes, and their free capacity."""
 
 from __future__ import annotations
 
-from control.registry.cells import AGE, NAME, NONE, UNSET, Column, Field, count, name_of
-from control.registry.changes import IMMUTABLE
+from dataclasses import replace
+
+from control.registry.changes import IMMUTABLE, validate_immutable
 from control.registry.checks import each, label_selector, non_negative, quantity, repeated, required_name
-from control.registry.core.volume_sources import driver_name
+from control.registry.core.pod.volume_sources import driver_name
 from control.registry.defaults import default_absent, default_empty
-from control.registry.strategy import Object, Strategy
+from control.registry.strategy import Strategy
+from control.registry.table_cells import AGE, NAME, NONE, UNSET, Column, Field, count, name_of
 from kube.errors import FieldError, duplicate, invalid_value, not_supported, required, too_long
+from kube.json_object import Object
 from kube.names import dns1123_subdomain, qualified_name
 from kube.quantity import canonical
 
@@ -29,7 +32,6 @@ class CSIDriverStrategy(Strategy):
         AGE,
     )
     allow_unconditional_update = False
-    immutable = ("spec.attachRequired", "spec.volumeLifecycleModes")
 
     def default(self, obj: Object) -> None:
         spec = obj.setdefault("spec", {})
@@ -49,14 +51,27 @@ class CSIDriverStrategy(Strategy):
         for mode in spec.get("volumeLifecycleModes") or ():
             if mode not in ("Persistent", "Ephemeral"):
                 errors.append(not_supported("spec.volumeLifecycleModes", mode, ("Persistent", "Ephemeral")))
-        return errors + _token_requests(spec.get("tokenRequests") or [], "spec.tokenRequests")
+        errors += _token_requests(spec.get("tokenRequests") or [], "spec.tokenRequests")
+        period, in_secrets = spec.get("nodeAllocatableUpdatePeriodSeconds"), spec.get("serviceAccountTokenInSecrets")
+        if period is not None and period < 10:
+            detail = "must be greater than or equal to 10 seconds"
+            errors.append(invalid_value("spec.nodeAllocatableUpdatePeriodSeconds", period, detail))
+        if in_secrets is not None and not spec.get("tokenRequests"):
+            detail = "serviceAccountTokenInSecrets is set but no tokenRequests are specified"
+            errors.append(invalid_value("spec.serviceAccountTokenInSecrets", in_secrets, detail))
+        return errors
+
+    def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
+        found = self.validate(obj) + validate_immutable(obj, old, "spec.attachRequired", "spec.volumeLifecycleModes")
+        # Upstream spells one path differently.
+        return [replace(e, path="spec.attachedRequired") if e.path == "spec.attachRequired" else e for e in found]
 
 
 _LONGEST_NODE = 256
 
 
 def _token_requests(requests: list[Object], path: str) -> list[FieldError]:
-    """Check the tokens that a driver wants of pods' service accounts."""
+    """Check a driver's requests for tokens of pods' service accounts."""
     errors: list[FieldError] = []
     seen: set[str] = set()
     for index, request in enumerate(requests):
@@ -108,7 +123,9 @@ class CSINodeStrategy(Strategy):
             # How many volumes a node takes may change while it runs.
             kept = [{k: v for k, v in (d or {}).items() if k != "allocatable"} for d in (driver, was)]
             if was is not None and kept[0] != kept[1]:
-                errors.append(invalid_value("CSINodeDriver", driver, IMMUTABLE))
+                keys = ("Name", "name"), ("NodeID", "nodeID"), ("TopologyKeys", "topologyKeys"), ("Allocatable", "")
+                shown = {key: kept[0].get(name) for key, name in keys}
+                errors.append(invalid_value("spec.drivers", shown, IMMUTABLE))
         return errors
 
 

@@ -1,15 +1,16 @@
-"""StorageClasses and VolumeAttributesClasses: how volumes are made, and how they may be changed."""
+"""StorageClasses and VolumeAttributesClasses: defaults, validation and immutable fields."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from control.registry.cells import AGE, NAME, Column, Field, name_of
 from control.registry.changes import validate_immutable
 from control.registry.checks import each, repeated
 from control.registry.defaults import default_empty
-from control.registry.strategy import Object, Strategy
+from control.registry.strategy import Strategy
+from control.registry.table_cells import AGE, NAME, Column, Field, name_of
 from kube.errors import FieldError, duplicate, forbidden_field, invalid_value, not_supported, required
+from kube.json_object import Object
 from kube.names import qualified_name
 
 DEFAULT_ANNOTATION = "storageclass.kubernetes.io/is-default-class"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from control.registry.cells import AGE, NAME, Column, Field
 from control.registry.changes import validate_immutable
 from control.registry.checks import required_name
-from control.registry.core.volume_sources import driver_name
-from control.registry.strategy import OBJECT_META, Object, Strategy
+from control.registry.core.pod.volume_sources import driver_name
+from control.registry.strategy import OBJECT_META, Strategy
+from control.registry.table_cells import AGE, NAME, Column, Field
 from kube.errors import FieldError, forbidden_field, required
+from kube.json_object import Object
 from kube.names import dns1123_subdomain
 
 _ONE_SOURCE = "must specify exactly one of inlineVolumeSpec and persistentVolumeName"

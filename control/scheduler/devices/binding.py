@@ -1,6 +1,6 @@
 """Writing what was decided: allocations and reservations into claims, before their pod is bound.
 
-A claim that changed meanwhile is read again: what it asks for does not change, only who has it. Devices that must be prepared
+A claim that changed meanwhile is read again: what it requests does not change, only who has it. Devices that must be prepared
 first (`bindingConditions`) are waited for; where that fails the allocation is taken back, and the pod is retried.
 """
 
@@ -12,12 +12,13 @@ from dataclasses import dataclass
 import msgspec
 
 from control.scheduler.devices import extended
-from control.scheduler.devices.book import FINALIZER, Book
+from control.scheduler.devices.allocated_devices import FINALIZER, AllocatedDevices
 from control.scheduler.framework import BindingFailed
 from kube.api import core_v1, resource_v1
-from kube.client import STRATEGIC, Client, key_of, name_of, namespace_of
+from kube.client import STRATEGIC, Client
 from kube.clock import Clock, format_time
 from kube.errors import StatusError
+from kube.object_names import key_of, name_of, namespace_of
 from kube.pod_claims import is_reserved_for
 
 TRIES = 5
@@ -37,8 +38,8 @@ class Reserved:
 class ClaimWriter:
     """The scheduler's hand in claims."""
 
-    def __init__(self, client: Client, book: Book, clock: Clock, wait_seconds: float) -> None:
-        self._client, self._book, self._clock, self._seconds = client, book, clock, wait_seconds
+    def __init__(self, client: Client, allocated: AllocatedDevices, clock: Clock, wait_seconds: float) -> None:
+        self._client, self._allocated, self._clock, self._seconds = client, allocated, clock, wait_seconds
         self._changed = asyncio.Event()
 
     def wake(self) -> None:
@@ -60,8 +61,8 @@ class ClaimWriter:
                     raise
                 claim = await self._client.get(resource_v1.ResourceClaim, name_of(claim), namespace_of(claim))
         reserved.claim, reserved.written = claim, True
-        self._book.written(claim)
-        self._book.settle(temporary)
+        self._allocated.written(claim)
+        self._allocated.settle(temporary)
         if reserved.mappings is not None:
             await self._tell_pod(pod, claim, reserved.mappings)
 
@@ -97,10 +98,10 @@ class ClaimWriter:
         claim: resource_v1.ResourceClaim,
         mappings: list[core_v1.ContainerExtendedResourceRequest],
     ) -> None:
-        told = core_v1.PodExtendedResourceClaimStatus(request_mappings=mappings, resource_claim_name=name_of(claim))
+        status = core_v1.PodExtendedResourceClaimStatus(request_mappings=mappings, resource_claim_name=name_of(claim))
         patch = {
             "metadata": {"uid": pod.metadata.uid},
-            "status": {"extendedResourceClaimStatus": msgspec.to_builtins(told)},
+            "status": {"extendedResourceClaimStatus": msgspec.to_builtins(status)},
         }
         await self._client.patch(
             core_v1.Pod, name_of(pod), namespace_of(pod), patch, type=STRATEGIC, subresource="status"
@@ -113,7 +114,7 @@ class ClaimWriter:
             async with asyncio.timeout(self._seconds):
                 while True:
                     self._changed.clear()
-                    if all(_ready(self._book.get(key_of(claim)) or claim) for claim in claims):
+                    if all(_ready(self._allocated.get(key_of(claim)) or claim) for claim in claims):
                         return
                     await self._changed.wait()
         except TimeoutError as error:
@@ -122,7 +123,7 @@ class ClaimWriter:
     # -- taking back ------------------------------------------------------------------------------------------------
     async def release(self, pod: core_v1.Pod, reserved: Reserved) -> None:
         """Take a reservation back, and an allocation with it where its devices did not get ready."""
-        claim = self._book.get(key_of(reserved.claim)) or reserved.claim
+        claim = self._allocated.get(key_of(reserved.claim)) or reserved.claim
         if reserved.mappings is not None:
             await self.delete(claim)
         elif _needs_preparation(claim) and all(c.uid == pod.metadata.uid for c in claim.status.reserved_for):
@@ -133,7 +134,7 @@ class ClaimWriter:
                 "status": {"reservedFor": [{"$patch": "delete", "uid": pod.metadata.uid}]},
             }
             kind = resource_v1.ResourceClaim
-            self._book.written(
+            self._allocated.written(
                 await self._client.patch(
                     kind, name_of(claim), namespace_of(claim), patch, type=STRATEGIC, subresource="status"
                 )
@@ -145,7 +146,7 @@ class ClaimWriter:
             await self.delete(claim)
             return
         status = msgspec.structs.replace(claim.status, allocation=None, reserved_for=[], devices=[])
-        self._book.written(await self._client.update_status(msgspec.structs.replace(claim, status=status)))
+        self._allocated.written(await self._client.update_status(msgspec.structs.replace(claim, status=status)))
 
     async def delete(self, claim: resource_v1.ResourceClaim) -> None:
         """Delete a claim and what keeps it from going."""
@@ -172,11 +173,11 @@ def _needs_preparation(claim: resource_v1.ResourceClaim) -> bool:
 
 
 def _ready(claim: resource_v1.ResourceClaim) -> bool:
-    """True where every device meets its conditions; raises BindingFailed where one never will."""
-    said = {(s.driver, s.pool, s.device): s.conditions for s in claim.status.devices}
+    """True if every device meets its conditions; raises BindingFailed if one never will."""
+    by_device = {(s.driver, s.pool, s.device): s.conditions for s in claim.status.devices}
     ready = True
     for result in _results(claim):
-        conditions = said.get((result.driver, result.pool, result.device), [])
+        conditions = by_device.get((result.driver, result.pool, result.device), [])
         true = {condition.type for condition in conditions if condition.status == "True"}
         if failed := true & set(result.binding_failure_conditions):
             raise BindingFailed(f"device {result.device} binding failed: {', '.join(sorted(failed))}")

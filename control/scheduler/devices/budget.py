@@ -1,8 +1,8 @@
 """Limits of one attempt to schedule a pod on the search for devices, over all nodes: time, and cost of CEL.
 
-A search can take exponentially long, and each of a claim's selectors may cost a million units on each device. It blocks
-nobody (attempt.py), but it is work that others of the process have to share the processor with. What selectors said of devices
-is cached, so the next attempt comes further.
+A search can take exponentially long, and each of a claim's selectors may cost a million units on each device. It does
+not block others (attempt.py), but takes CPU time of the process. Results of selectors are cached, so the next attempt gets
+further.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class SearchTimeout(Exception):
     """The search took too long, or its selectors cost too much."""
 
 
-class Budget:
+class SearchBudget:
     """Time passes only inside `with`; `now` returns seconds."""
 
     def __init__(self, seconds: float = SECONDS, cost: int = COST, now: Callable[[], float] = time.monotonic) -> None:
@@ -37,7 +37,7 @@ class Budget:
         self._seconds = self._until - self._now()
 
     def check(self) -> None:
-        """Raise SearchTimeout where nothing is left."""
+        """Raise SearchTimeout if nothing is left."""
         if self._cost <= 0 or self._now() > self._until:
             raise SearchTimeout("timed out trying to allocate devices")
 

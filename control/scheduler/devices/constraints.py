@@ -1,6 +1,6 @@
 """Constraints over several devices of a claim: the same value of an attribute for all, or a different one for each.
 
-They are asked while the search takes devices and told when it gives them back. A device without the attribute satisfies no
+The search adds each device that it allocates and removes it when it backtracks. A device without the attribute satisfies no
 constraint. Upstream: dynamic-resource-allocation/structured, constraint.go.
 """
 
@@ -9,24 +9,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from control.cel.devices import attribute_of
-from control.scheduler.devices.inventory import Offer
-from control.scheduler.devices.requests import Need
+from control.scheduler.devices.inventory import SliceDevice
+from control.scheduler.devices.requests import RequestAlternative
 from kube.api import resource_v1
 
 
-class Constraint:
-    """One constraint of a claim with the devices taken so far."""
+class ClaimConstraint:
+    """One constraint of a claim with the devices allocated so far."""
 
-    def __init__(self, attribute: str, requests: Sequence[str], distinct: bool) -> None:
+    def __init__(self, attribute: str, requests: Sequence[str], *, distinct: bool) -> None:
         self._attribute, self._requests, self._distinct = attribute, frozenset(requests), distinct
         self._values: list[object] = []
 
-    def concerns(self, need: Need) -> bool:
-        return not self._requests or need.request in self._requests or need.name in self._requests
+    def concerns(self, alternative: RequestAlternative) -> bool:
+        return not self._requests or alternative.request in self._requests or alternative.name in self._requests
 
-    def add(self, offer: Offer) -> bool:
-        """Take a device in, or return False where it does not go with the others."""
-        value = attribute_of(offer.device.attributes, self._attribute, offer.driver)
+    def add(self, device: SliceDevice) -> bool:
+        """Add a device; False if it violates the constraint."""
+        value = attribute_of(device.entry.attributes, self._attribute, device.driver)
         if value is None:
             return False
         if self._distinct:
@@ -38,13 +38,15 @@ class Constraint:
         return True
 
     def remove(self) -> None:
-        """Give the last device back."""
+        """Remove the device added last."""
         self._values.pop()
 
 
-def constraints(declared: Sequence[resource_v1.DeviceConstraint]) -> list[Constraint]:
-    """Return a claim's constraints, nothing taken yet."""
+def constraints(declared: Sequence[resource_v1.DeviceConstraint]) -> list[ClaimConstraint]:
+    """Return a claim's constraints without any devices."""
     return [
-        Constraint(one.match_attribute or one.distinct_attribute or "", one.requests, one.match_attribute is None)
+        ClaimConstraint(
+            one.match_attribute or one.distinct_attribute or "", one.requests, distinct=one.match_attribute is None
+        )
         for one in declared
     ]

@@ -1,8 +1,8 @@
-"""Extended resources that device classes stand for: a pod asks for `example.com/gpu: 1` and is given devices by a claim.
+"""Extended resources backed by device classes: a pod requests `example.com/gpu: 1` and gets devices through a ResourceClaim.
 
-Which class a resource means, the class says (`spec.extendedResourceName`), or the resource does (`deviceclass.resource.
-kubernetes.io/NAME`). On nodes where a device plugin has the resource nothing changes; on others the scheduler makes a claim for
-the pod, with a request for each container and resource. Init containers use what the containers after them will have.
+The class names its resource (`spec.extendedResourceName`), or the resource names its class (`deviceclass.resource.
+kubernetes.io/NAME`). On nodes whose device plugin has the resource nothing changes; on others the scheduler creates a claim for
+the pod, with a request for each container and resource. Init containers share the devices of the containers after them.
 Upstream: KEP 5004, dynamicresources/extendeddynamicresources.go.
 """
 
@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from control.scheduler.devices.requests import MOST_RESULTS
 from kube.api import core_v1, meta_v1, resource_v1
-from kube.client import name_of, namespace_of
+from kube.object_names import name_of, namespace_of
 from kube.pod_requests import amount
 
 IMPLICIT = "deviceclass.resource.kubernetes.io/"
@@ -21,13 +22,13 @@ _LONGEST_BASE = 57
 
 
 class ExtendedResources:
-    """Device class of each extended resource; of several that name the same resource the newest."""
+    """Device class of each extended resource; the newest class if several name the same resource."""
 
     def __init__(self) -> None:
         self._classes: dict[str, str] = {}
 
     def update(self, classes: Iterable[resource_v1.DeviceClass]) -> bool:
-        """Store all classes; True where a resource is another's than before."""
+        """Store all classes; True if the class of a resource changed."""
         found: dict[str, str] = {}
         oldest_first = sorted(classes, key=name_of, reverse=True)
         oldest_first.sort(key=lambda c: c.metadata.creation_timestamp or "")
@@ -43,33 +44,40 @@ class ExtendedResources:
         return self._classes.get(resource)
 
     def backs(self, resources: Iterable[str]) -> bool:
-        """True where a class stands for one of the resources."""
+        """True if a class backs one of the resources."""
         return bool(self._classes) and any(resource in self._classes for resource in resources)
 
 
 @dataclass(slots=True)
-class Wish:
-    """The claim that a pod needs on a node, and which container gets which of its requests."""
+class ExtendedResourceRequests:
+    """Device requests of the claim that a pod needs on a node, and which container each of them is for."""
 
     requests: list[resource_v1.DeviceRequest] = field(default_factory=list)
     mappings: list[core_v1.ContainerExtendedResourceRequest] = field(default_factory=list)
 
 
-def wish(pod: core_v1.Pod, resources: Mapping[str, str]) -> Wish:
-    """Return the requests for a pod; `resources` are those to get by devices, with their classes."""
+def device_requests(pod: core_v1.Pod, resources: Mapping[str, str]) -> ExtendedResourceRequests:
+    """Return the device requests for a pod; `resources` maps extended resources to their device classes.
+
+    Of more requests than a claim may have devices not all are returned: the claim cannot be allocated anyway.
+    """
     containers = [*pod.spec.init_containers, *pod.spec.containers]
     first_main = len(pod.spec.init_containers)
-    lasting = [i for i, c in enumerate(containers) if i >= first_main or c.restart_policy == "Always"]
-    passing = [i for i in range(first_main) if i not in lasting]
-    found = Wish()
+    sidecars = {i for i, c in enumerate(pod.spec.init_containers) if c.restart_policy == "Always"}
+    passing = [i for i in range(first_main) if i not in sidecars]
+    lasting = [*sorted(sidecars), *range(first_main, len(containers))]
+    found = ExtendedResourceRequests()
     for resource in sorted(resources):
         made: dict[int, resource_v1.DeviceRequest] = {}
         for index in [*lasting, *passing]:
-            free = [made[i] for i in sorted(made) if index in passing and (i > index or i in passing)]
+            shares = index < first_main and index not in sidecars
+            free = [made[i] for i in sorted(made) if i > index or i not in sidecars] if shares else []
             request = _request(containers[index], index, resource, resources[resource], free, found)
             if request is not None:
                 made[index] = request
                 found.requests.append(request)
+                if len(found.requests) > MOST_RESULTS:
+                    return found
     return found
 
 
@@ -79,7 +87,7 @@ def _request(
     resource: str,
     device_class: str,
     free: Iterable[resource_v1.DeviceRequest],
-    found: Wish,
+    found: ExtendedResourceRequests,
 ) -> resource_v1.DeviceRequest | None:
     asked = container.resources.requests if container.resources is not None else {}
     left = amount(resource, asked[resource]) if resource in asked else 0
@@ -103,7 +111,7 @@ def _mapping(container: core_v1.Container, resource: str, request: str) -> core_
 
 
 def claim_for(pod: core_v1.Pod, requests: list[resource_v1.DeviceRequest]) -> resource_v1.ResourceClaim:
-    """Return the claim to make for a pod, which owns it."""
+    """Return the claim to create for a pod, which owns it."""
     owner = meta_v1.OwnerReference(
         api_version="v1", kind="Pod", name=name_of(pod), uid=pod.metadata.uid or "", controller=True
     )
@@ -119,7 +127,7 @@ def claim_for(pod: core_v1.Pod, requests: list[resource_v1.DeviceRequest]) -> re
 
 
 def is_claim_of(claim: resource_v1.ResourceClaim, pod: core_v1.Pod) -> bool:
-    """True where a claim was made for a pod's extended resources."""
+    """True if the claim was created for the pod's extended resources."""
     return claim.metadata.annotations.get(ANNOTATION) == "true" and any(
         ref.controller and ref.uid == pod.metadata.uid for ref in claim.metadata.owner_references
     )

@@ -2,7 +2,7 @@
 
 A driver publishes a pool in several slices of one generation. Older generations are outdated; a pool of which not all
 slices have been seen is incomplete, one that names a device twice is invalid. Pools and slices are used in the order of
-their names, so a driver says by names what is to be used first. Results of selectors are cached with the device.
+their names, so a driver chooses the order by names. Results of selectors are cached with the device.
 Upstream: dynamic-resource-allocation/structured, pools.
 """
 
@@ -17,9 +17,9 @@ from typing import Any
 from control import inline
 from control.cel import CompileError, EvaluationError
 from control.cel.devices import COST_LIMIT, device_value
-from control.scheduler.devices.budget import Budget
+from control.scheduler.devices.budget import SearchBudget
 from control.scheduler.devices.requests import Selector
-from control.scheduler.devices.verdicts import Verdict, Verdicts
+from control.scheduler.devices.selector_results import SelectorResult, SelectorResults
 from kube import quantity
 from kube.api import core_v1, resource_v1
 from kube.informer import Change
@@ -27,39 +27,39 @@ from kube.node_affinity import term_matches
 
 DeviceId = tuple[str, str, str]
 """Driver, pool, device."""
-LOOK = 8
-"""Units of cost to look at a device: some microseconds."""
+DEVICE_COST = 8
+"""Units of cost to check a device: some microseconds."""
 
 
-class Offer:
-    """One device as its slice offers it."""
+class SliceDevice:
+    """A device of a ResourceSlice; `entry` is its element of the slice's `spec.devices`."""
 
     def __init__(self, slice_: resource_v1.ResourceSlice, device: resource_v1.Device) -> None:
         spec = slice_.spec
         self.driver, self.pool = spec.driver, spec.pool.name if spec.pool else ""
         self.id: DeviceId = (self.driver, self.pool, device.name)
-        self.device, self.slice = device, slice_
-        self._verdicts = Verdicts()
+        self.entry, self.slice = device, slice_
+        self._results = SelectorResults()
 
     @property
     def shared(self) -> bool:
-        """True where several requests may have the device."""
-        return bool(self.device.allow_multiple_allocations)
+        """True if the device can be allocated to several requests."""
+        return bool(self.entry.allow_multiple_allocations)
 
     @cached_property
     def _value(self) -> dict[str, Any]:
-        return device_value(self.driver, self.device)
+        return device_value(self.driver, self.entry)
 
-    def verdict(self, selector: Selector) -> Verdict | None:
+    def result(self, selector: Selector) -> SelectorResult | None:
         """Return the cached result of a selector for the device."""
-        return self._verdicts.get(selector.expression)
+        return self._results.get(selector.digest)
 
-    def evaluate(self, selector: Selector, budget: Budget) -> Verdict:
+    def evaluate(self, selector: Selector, budget: SearchBudget) -> SelectorResult:
         """Evaluate a selector and cache the result; another thread may do it.
 
-        Raises TooMuchHere where it costs too much on the event loop.
+        Raises TooMuchHere if it costs too much on the event loop.
         """
-        found: Verdict
+        found: SelectorResult
         try:
             result = selector.program().evaluate({"device": self._value}, COST_LIMIT)
             budget.charge(result.cost)
@@ -69,27 +69,27 @@ class Offer:
         except EvaluationError as error:
             budget.charge(error.cost)
             found = f"CEL runtime error: {error}"
-        return self._verdicts.put(selector.expression, found)
+        return self._results.put(selector.digest, found)
 
     @cached_property
-    def price(self) -> int:
-        """Units of cost to see whether a request can have the device, without its selectors."""
-        capacity = len(self.device.capacity) if self.shared else 0
-        return LOOK * (1 + capacity) + 4 * len(self.device.taints) + 2 * len(self.counters)
+    def cost(self) -> int:
+        """Units of cost to check the device for a request, without the selectors."""
+        capacity = len(self.entry.capacity) if self.shared else 0
+        return DEVICE_COST * (1 + capacity) + 4 * len(self.entry.taints) + 2 * len(self.counters)
 
     @cached_property
     def capacity(self) -> dict[str, Decimal]:
         """The device's capacities by name, each with the domain left out where it is the driver's own."""
         prefix = f"{self.driver}/"
-        return {name.removeprefix(prefix): quantity.parse(c.value) for name, c in self.device.capacity.items()}
+        return {name.removeprefix(prefix): quantity.parse(c.value) for name, c in self.entry.capacity.items()}
 
     @cached_property
     def counters(self) -> tuple[tuple[str, str, Decimal], ...]:
         """Counters that the device consumes of its pool: (set, counter, amount)."""
         return tuple(
-            (taken.counter_set, name, quantity.parse(counter.value))
-            for taken in self.device.consumes_counters
-            for name, counter in taken.counters.items()
+            (consumption.counter_set, name, quantity.parse(counter.value))
+            for consumption in self.entry.consumes_counters
+            for name, counter in consumption.counters.items()
         )
 
 
@@ -101,9 +101,9 @@ class Pool:
     name: str
     incomplete: bool
     invalid: str
-    offers: list[Offer]
+    devices: list[SliceDevice]
     """The devices that the node can use."""
-    everything: list[Offer]
+    everything: list[SliceDevice]
     """All devices, whose use counts against the counters."""
     counters: dict[tuple[str, str], Decimal]
 
@@ -115,16 +115,16 @@ class View:
     version: int
     labels: dict[str, str]
     pools: list[Pool]
-    offers: list[tuple[Offer, Pool]]
+    devices: list[tuple[SliceDevice, Pool]]
 
 
 @dataclass(slots=True)
-class _Source:
+class _PoolSlices:
     """All slices of one pool."""
 
-    slices: dict[str, tuple[resource_v1.ResourceSlice, list[Offer]]] = field(default_factory=dict)
+    slices: dict[str, tuple[resource_v1.ResourceSlice, list[SliceDevice]]] = field(default_factory=dict)
 
-    def current(self) -> list[tuple[resource_v1.ResourceSlice, list[Offer]]]:
+    def current(self) -> list[tuple[resource_v1.ResourceSlice, list[SliceDevice]]]:
         newest = max(_generation(found) for found, _ in self.slices.values())
         return [self.slices[n] for n in sorted(self.slices) if _generation(self.slices[n][0]) == newest]
 
@@ -133,7 +133,7 @@ class Inventory:
     """All slices, by pool and by node."""
 
     def __init__(self) -> None:
-        self._pools: dict[tuple[str, str], _Source] = {}
+        self._pools: dict[tuple[str, str], _PoolSlices] = {}
         self._of_node: dict[str, set[tuple[str, str]]] = {}
         self._anywhere: set[tuple[str, str]] = set()
         self._where: dict[str, tuple[tuple[str, str], frozenset[str] | None]] = {}
@@ -155,8 +155,8 @@ class Inventory:
         if spec.per_device_node_selection and all(d.node_name for d in spec.devices):
             names = frozenset(d.node_name or "" for d in spec.devices)
         self._where[key] = (pool, names)
-        offers = [Offer(slice_, device) for device in spec.devices]
-        self._pools.setdefault(pool, _Source()).slices[key] = (slice_, offers)
+        devices = [SliceDevice(slice_, device) for device in spec.devices]
+        self._pools.setdefault(pool, _PoolSlices()).slices[key] = (slice_, devices)
         self._index(pool)
 
     def remove(self, key: str) -> None:
@@ -164,9 +164,9 @@ class Inventory:
         if found is None:
             return
         self._version += 1
-        source = self._pools[found[0]]
-        del source.slices[key]
-        if not source.slices:
+        pool_slices = self._pools[found[0]]
+        del pool_slices.slices[key]
+        if not pool_slices.slices:
             del self._pools[found[0]]
         self._unindex(found[0], found[1])
         self._index(found[0])
@@ -191,7 +191,7 @@ class Inventory:
     def view(self, node: core_v1.Node) -> View:
         """Return the pools with devices that a node can use, those whose devices need no preparation first.
 
-        Raises TooMuchHere where that was much to put together; the next call has it at once.
+        Raises TooMuchHere if that was much to put together; the next call has it at once.
         """
         name, labels = node.metadata.name or "", node.metadata.labels
         known = self._views.get(name)
@@ -199,22 +199,22 @@ class Inventory:
             return known
         if self._views and next(iter(self._views.values())).version != self._version:
             self._views.clear()
-        wanted = self._anywhere | self._of_node.get(name, set())
-        found = [pool for pool in (self._seen(pool, node) for pool in sorted(wanted)) if pool is not None]
-        found.sort(key=lambda pool: any(offer.device.binding_conditions for offer in pool.offers))
-        offers = [(offer, pool) for pool in found for offer in pool.offers]
-        self._views[name] = view = View(self._version, labels, found, offers)
+        names = self._anywhere | self._of_node.get(name, set())
+        found = [pool for pool in (self._seen(pool, node) for pool in sorted(names)) if pool is not None]
+        found.sort(key=lambda pool: any(device.entry.binding_conditions for device in pool.devices))
+        devices = [(device, pool) for pool in found for device in pool.devices]
+        self._views[name] = view = View(self._version, labels, found, devices)
         inline.spent(min(sum(len(pool.everything) for pool in found), inline.MOST))
         return view
 
     def _seen(self, name: tuple[str, str], node: core_v1.Node) -> Pool | None:
         slices = self._pools[name].current()
-        offers = [offer for slice_, all_ in slices for offer in all_ if _usable(slice_.spec, offer.device, node)]
-        if not offers:
+        devices = [device for slice_, all_ in slices for device in all_ if _usable(slice_.spec, device.entry, node)]
+        if not devices:
             return None
-        everything = [offer for _, all_ in slices for offer in all_]
+        everything = [device for _, all_ in slices for device in all_]
         expected = max(s.spec.pool.resource_slice_count if s.spec.pool else 1 for s, _ in slices)
-        twice = _twice(offer.device.name for offer in everything)
+        twice = _twice(device.entry.name for device in everything)
         counters = {
             (set_.name, counter): quantity.parse(value.value)
             for slice_, _ in slices
@@ -222,7 +222,7 @@ class Inventory:
             for counter, value in set_.counters.items()
         }
         invalid = f"duplicate device name {twice}" if twice else ""
-        return Pool(name[0], name[1], len(slices) != expected, invalid, offers, everything, counters)
+        return Pool(name[0], name[1], len(slices) != expected, invalid, devices, everything, counters)
 
 
 def _generation(slice_: resource_v1.ResourceSlice) -> int:
@@ -240,12 +240,12 @@ def _twice(names: Iterable[str]) -> str:
 
 def _usable(spec: resource_v1.ResourceSliceSpec, device: resource_v1.Device, node: core_v1.Node) -> bool:
     if spec.per_device_node_selection:
-        return _chosen(device.node_name, device.all_nodes, device.node_selector, node)
-    return _chosen(spec.node_name, spec.all_nodes, spec.node_selector, node)
+        return _chosen(device.node_name, everywhere=device.all_nodes, selector=device.node_selector, node=node)
+    return _chosen(spec.node_name, everywhere=spec.all_nodes, selector=spec.node_selector, node=node)
 
 
 def _chosen(
-    name: str | None, everywhere: bool | None, selector: core_v1.NodeSelector | None, node: core_v1.Node
+    name: str | None, *, everywhere: bool | None, selector: core_v1.NodeSelector | None, node: core_v1.Node
 ) -> bool:
     if name:
         return name == node.metadata.name

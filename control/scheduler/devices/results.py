@@ -3,54 +3,60 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
-from control.scheduler.devices.allocation import Taken
-from control.scheduler.devices.requests import Wanted
+from control.scheduler.devices.device_usage import DeviceResult
+from control.scheduler.devices.requests import ClaimToAllocate
 from kube import quantity
 from kube.api import core_v1, resource_v1
 
 
-def allocation(wanted: Wanted, taken: Sequence[Taken], node: core_v1.Node) -> resource_v1.AllocationResult:
+def allocation(
+    to_allocate: ClaimToAllocate, allocated: Sequence[DeviceResult], node: core_v1.Node
+) -> resource_v1.AllocationResult:
     """Return the allocation of one claim with the devices found on a node."""
     devices = resource_v1.DeviceAllocationResult(
-        results=[_result(one) for one in taken], config=_configuration(wanted, taken)
+        results=[_result(one) for one in allocated], config=_configuration(to_allocate, allocated)
     )
-    return resource_v1.AllocationResult(devices=devices, node_selector=_node_selector(taken, node))
+    return resource_v1.AllocationResult(devices=devices, node_selector=_node_selector(allocated, node))
 
 
-def _result(taken: Taken) -> resource_v1.DeviceRequestAllocationResult:
-    need, offer = taken.need, taken.offer
-    published = {name.removeprefix(f"{offer.driver}/"): name for name in offer.device.capacity}
+def _result(result: DeviceResult) -> resource_v1.DeviceRequestAllocationResult:
+    alternative, device = result.alternative, result.device
+    published = {name.removeprefix(f"{device.driver}/"): name for name in device.entry.capacity}
     families = {
-        name: "binary" if str(c.value).endswith("i") else "decimal" for name, c in offer.device.capacity.items()
+        name: "binary" if str(c.value).endswith("i") else "decimal" for name, c in device.entry.capacity.items()
     }
-    consumed = {published[name]: amount for name, amount in taken.consumed.items()}
+    consumed = {published[name]: amount for name, amount in result.consumed.items()}
     return resource_v1.DeviceRequestAllocationResult(
-        request=need.name,
-        driver=offer.driver,
-        pool=offer.pool,
-        device=offer.device.name,
-        admin_access=True if need.admin else None,
-        tolerations=list(need.tolerations),
-        binding_conditions=offer.device.binding_conditions,
-        binding_failure_conditions=offer.device.binding_failure_conditions,
-        share_id=str(uuid.uuid4()) if offer.shared else None,
+        request=alternative.name,
+        driver=device.driver,
+        pool=device.pool,
+        device=device.entry.name,
+        admin_access=True if alternative.admin else None,
+        tolerations=list(alternative.tolerations.all),
+        binding_conditions=device.entry.binding_conditions,
+        binding_failure_conditions=device.entry.binding_failure_conditions,
+        share_id=str(uuid.uuid4()) if device.shared else None,
         consumed_capacity={name: quantity.render(amount, families[name]) for name, amount in consumed.items()},
     )
 
 
-def _configuration(wanted: Wanted, taken: Sequence[Taken]) -> list[resource_v1.DeviceAllocationConfiguration]:
-    """Return the classes' configuration for each request, then the claim's own, which comes later and so goes before."""
+def _configuration(
+    to_allocate: ClaimToAllocate, allocated: Sequence[DeviceResult]
+) -> list[resource_v1.DeviceAllocationConfiguration]:
+    """Return the classes' configuration for each request, then the claim's own, which overrides it because it is later."""
     found = []
-    chosen = {one.need.name: one.need for one in taken}
-    for need in chosen.values():
+    chosen = {one.alternative.name: one.alternative for one in allocated}
+    for alternative in chosen.values():
         found += [
-            resource_v1.DeviceAllocationConfiguration(source="FromClass", requests=[need.name], opaque=one.opaque)
-            for one in need.device_class.spec.config
+            resource_v1.DeviceAllocationConfiguration(
+                source="FromClass", requests=[alternative.name], opaque=one.opaque
+            )
+            for one in alternative.device_class.spec.config
         ]
-    names = chosen.keys() | {need.request for need in chosen.values()}
-    for one in wanted.claim.spec.devices.config if wanted.claim.spec.devices else ():
+    names = chosen.keys() | {alternative.request for alternative in chosen.values()}
+    for one in to_allocate.claim.spec.devices.config if to_allocate.claim.spec.devices else ():
         if not one.requests or names & set(one.requests):
             found.append(
                 resource_v1.DeviceAllocationConfiguration(source="FromClaim", requests=one.requests, opaque=one.opaque)
@@ -58,12 +64,11 @@ def _configuration(wanted: Wanted, taken: Sequence[Taken]) -> list[resource_v1.D
     return found
 
 
-def _node_selector(taken: Sequence[Taken], node: core_v1.Node) -> core_v1.NodeSelector | None:
+def _node_selector(allocated: Sequence[DeviceResult], node: core_v1.Node) -> core_v1.NodeSelector | None:
     """Return the nodes from which all devices can be used; None: all of them."""
-    expressions: list[core_v1.NodeSelectorRequirement] = []
-    fields: list[core_v1.NodeSelectorRequirement] = []
-    for one in taken:
-        spec, device = one.offer.slice.spec, one.offer.device
+    expressions, fields = _Requirements(), _Requirements()
+    for one in allocated:
+        spec, device = one.device.slice.spec, one.device.entry
         place = device if spec.per_device_node_selection else spec
         if place.node_name or device.binds_to_node:
             name = core_v1.NodeSelectorRequirement(
@@ -71,9 +76,20 @@ def _node_selector(taken: Sequence[Taken], node: core_v1.Node) -> core_v1.NodeSe
             )
             return _selector([], [name])
         for term in place.node_selector.node_selector_terms[:1] if place.node_selector is not None else ():
-            expressions += [r for r in term.match_expressions if r not in expressions]
-            fields += [r for r in term.match_fields if r not in fields]
-    return _selector(expressions, fields) if expressions or fields else None
+            expressions.add(term.match_expressions)
+            fields.add(term.match_fields)
+    return _selector(expressions.each(), fields.each()) if expressions or fields else None
+
+
+class _Requirements(dict[tuple[str, str, tuple[str, ...]], core_v1.NodeSelectorRequirement]):
+    """Requirements of the slices, each once; a slice may have tens of thousands."""
+
+    def add(self, requirements: Iterable[core_v1.NodeSelectorRequirement]) -> None:
+        for one in requirements:
+            self.setdefault((one.key, one.operator, tuple(one.values)), one)
+
+    def each(self) -> list[core_v1.NodeSelectorRequirement]:
+        return list(self.values())
 
 
 def _selector(

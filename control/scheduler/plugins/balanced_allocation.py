@@ -23,7 +23,7 @@ class BalancedAllocation:
         self._usual = self._resources == ("cpu", "memory")
 
     def applies(self, pod: PodInfo) -> bool:
-        """Pods that ask for none of the resources would all be drawn to one node."""
+        """Pods that request none of the resources would all be drawn to one node."""
         return any(pod.requests.get(resource) for resource in self._resources)
 
     def score(self, pod: PodInfo, node: NodeInfo) -> int:

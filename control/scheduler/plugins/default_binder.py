@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from control.scheduler.podinfo import PodInfo
 from kube.api import core_v1, meta_v1
-from kube.client import Client, name_of, namespace_of
+from kube.client import Client
+from kube.object_names import name_of, namespace_of
 
 
 class DefaultBinder:

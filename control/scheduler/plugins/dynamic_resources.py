@@ -16,26 +16,27 @@ from typing import Any
 
 from control.scheduler.cluster import Cluster
 from control.scheduler.configuration import ConfigurationError
-from control.scheduler.devices import extended
+from control.scheduler.devices import extended, prepared_claims
 from control.scheduler.devices.binding import ClaimWriter, Reserved
 from control.scheduler.devices.budget import SECONDS, SearchTimeout
-from control.scheduler.devices.check import NAME, Check, Stock, available
-from control.scheduler.devices.requests import DeviceError, MissingClass, wanted
+from control.scheduler.devices.check import NAME, Check, ClusterDevices, available
+from control.scheduler.devices.requests import DeviceError, MissingClass
 from control.scheduler.framework import (
     BindingFailed,
-    Constraint,
     PluginError,
     PreFilterRejected,
+    PreFilterState,
 )
 from control.scheduler.nodeinfo import NodeInfo
 from control.scheduler.podinfo import PodInfo
 from kube import duration
 from kube.api import core_v1, resource_v1
-from kube.client import Client, key_of
+from kube.client import Client
 from kube.clock import Clock
 from kube.errors import StatusError
 from kube.informer import Informer
-from kube.pod_claims import ClaimError, can_be_reserved, check_owner, claim_name, is_reserved_for
+from kube.object_names import key_of
+from kube.pod_claims import ClaimError, can_be_reserved, check_owner, claim_name, is_reserved_for, made_claims
 
 log = logging.getLogger(__name__)
 BIND_SECONDS = 600.0
@@ -55,13 +56,13 @@ class DynamicResources:
         args: Mapping[str, Any] | None = None,
     ) -> None:
         given = args or {}
-        self.stock = Stock(seconds=_seconds(given, "filterTimeout", SECONDS) or math.inf)
-        self.book, self.inventory = self.stock.book, self.stock.inventory
-        self.extended, self.classes = self.stock.extended, self.stock.classes
+        self.cluster = ClusterDevices(seconds=_seconds(given, "filterTimeout", SECONDS) or math.inf)
+        self.allocated, self.inventory = self.cluster.allocated, self.cluster.inventory
+        self.extended, self.classes = self.cluster.extended, self.cluster.classes
         self._informers: tuple[Informer[Any], ...] = (claims, slices, classes)
-        self._writer = ClaimWriter(client, self.book, clock, _seconds(given, "bindingTimeout", BIND_SECONDS))
+        self._writer = ClaimWriter(client, self.allocated, clock, _seconds(given, "bindingTimeout", BIND_SECONDS))
         self._reserved: dict[str, list[Reserved]] = {}
-        """What was decided for placed pods, by their UIDs."""
+        """Claims and allocations that are reserved for placed pods, by the pods' UIDs."""
 
     def follow(
         self,
@@ -72,7 +73,7 @@ class DynamicResources:
         """Keep up with claims, slices and classes, and report each change after it is stored."""
 
         def claim(change: Any) -> None:
-            self.book.changed(change)
+            self.allocated.changed(change)
             self._writer.wake()
             claim_changed(change)
 
@@ -93,21 +94,22 @@ class DynamicResources:
 
     # -- claims of a pod --------------------------------------------------------------------------------------------
     def claims_of(self, pod: core_v1.Pod) -> list[resource_v1.ResourceClaim]:
-        """Return the claims of a pod; raises ClaimError where one is missing or not the pod's."""
-        found = []
+        """Return the claims of a pod, each once; raises ClaimError if one is missing or not the pod's."""
+        found: dict[str, resource_v1.ResourceClaim] = {}
+        made = made_claims(pod)
         for entry in pod.spec.resource_claims:
-            name, owned = claim_name(pod, entry)
-            if name is None:
+            name, owned = claim_name(pod, entry, made)
+            if name is None or (name in found and not owned):
                 continue
-            claim = self.book.get(f"{pod.metadata.namespace}/{name}")
+            claim = self.allocated.get(f"{pod.metadata.namespace}/{name}")
             if claim is None:
                 raise ClaimError(f'resourceclaim "{name}" not found')
             if claim.metadata.deletion_timestamp is not None:
                 raise ClaimError(f'resourceclaim "{name}" is being deleted')
             if owned:
                 check_owner(pod, claim)
-            found.append(claim)
-        return found
+            found[name] = claim
+        return list(found.values())
 
     def pre_enqueue(self, pod: core_v1.Pod) -> str:
         """Keep a pod back until its claims exist."""
@@ -118,45 +120,50 @@ class DynamicResources:
         return ""
 
     # -- choosing ---------------------------------------------------------------------------------------------------
-    def pre_filter(self, pod: PodInfo, cluster: Cluster) -> Constraint | None:
-        """Look up the pod's claims; raises PreFilterRejected where they allow no node at all."""
+    def pre_filter(self, pod: PodInfo, cluster: Cluster) -> PreFilterState | None:
+        """Look up the pod's claims; raises PreFilterRejected if they allow no node at all."""
         by_devices = self.extended.backs(pod.others)
         if not pod.pod.spec.resource_claims and not by_devices:
             return None
-        return self._check(pod, by_devices)
+        return self._check(pod, by_devices=by_devices)
 
-    def _check(self, pod: PodInfo, by_devices: bool) -> Check | None:
+    def _check(self, pod: PodInfo, *, by_devices: bool) -> Check | None:
         try:
             claims = self.claims_of(pod.pod)
-            to_allocate, placed = [], []
+            unallocated, placed = [], []
             for claim in claims:
                 if claim.status.allocation is None:
-                    if self.book.pending(claim.metadata.uid or ""):
+                    if self.allocated.pending(claim.metadata.uid or ""):
                         who = f"{claim.metadata.namespace}/{claim.metadata.name}"
                         raise ClaimError(f"resource claim {who} is in the process of being allocated")
-                    to_allocate.append(wanted(claim, self.classes))
+                    unallocated.append(claim)
                     continue
                 if not can_be_reserved(claim) and not is_reserved_for(claim, pod.pod):
                     raise ClaimError("resourceclaim in use")
                 placed.append(claim)
+            to_allocate = prepared_claims.prepared(pod, unallocated, self.classes)
         except (ClaimError, MissingClass) as error:
             raise PreFilterRejected(NAME, str(error)) from error
         except DeviceError as error:
             raise PluginError(f'running PreFilter plugin "{NAME}": {error}') from error
         stale = self._special(pod.pod) is not None if by_devices else False
-        return Check(self.stock, pod, to_allocate, placed, by_devices, stale) if claims or by_devices else None
+        return (
+            Check(self.cluster, pod, to_allocate, placed, by_devices=by_devices, stale=stale)
+            if claims or by_devices
+            else None
+        )
 
     def _special(self, pod: core_v1.Pod) -> resource_v1.ResourceClaim | None:
         """Return the claim that an earlier try has made for the pod's extended resources."""
-        return next((claim for claim in self.book.claims() if extended.is_claim_of(claim, pod)), None)
+        return next((claim for claim in self.allocated.claims() if extended.is_claim_of(claim, pod)), None)
 
     # -- keeping and writing ----------------------------------------------------------------------------------------
     def reserve(self, pod: PodInfo, node: core_v1.Node) -> None:
-        """Keep the devices that the pod is given on a node; raises BindingFailed where they are gone."""
+        """Keep the devices that the pod is given on a node; raises BindingFailed if they are gone."""
         by_devices = self.extended.backs(pod.others)
         if not pod.pod.spec.resource_claims and not by_devices:
             return
-        check = self._check(pod, by_devices)
+        check = self._check(pod, by_devices=by_devices)
         if check is None:
             return
         try:
@@ -167,7 +174,7 @@ class DynamicResources:
             raise BindingFailed("claim allocation not found for node")
         for reserved in found:
             if reserved.allocation is not None:
-                self.book.reserve(reserved.claim.metadata.uid or "", reserved.allocation)
+                self.allocated.reserve(reserved.claim.metadata.uid or "", reserved.allocation)
         self._reserved[pod.uid] = found
 
     def unreserve(self, pod: PodInfo) -> None:
@@ -176,7 +183,7 @@ class DynamicResources:
             if reserved.written:
                 written.append(reserved)  # `release` takes it back
             else:
-                self.book.settle(reserved.claim.metadata.uid or "")
+                self.allocated.settle(reserved.claim.metadata.uid or "")
         if written:
             self._reserved[pod.uid] = written
 
@@ -204,7 +211,7 @@ class DynamicResources:
 
     # -- when no node fits ------------------------------------------------------------------------------------------
     def post_filter(self, pod: PodInfo, nodes: Iterable[NodeInfo]) -> tuple[str, Callable[[], Awaitable[None]] | None]:
-        """Return what can be said, and what is to be done: an unused claim that is held elsewhere is deallocated."""
+        """Return a message, and the action: an unused claim that is allocated on another node is deallocated."""
         stale = self._special(pod.pod) if self.extended.backs(pod.others) else None
         if stale is not None:
             return "deallocation of ResourceClaim completed", functools.partial(self._writer.delete, stale)

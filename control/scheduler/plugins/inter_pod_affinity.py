@@ -1,4 +1,4 @@
-"""InterPodAffinity: near to, or away from, other pods; the wishes of those that are there count as well.
+"""InterPodAffinity: affinity and anti-affinity to other pods, including the terms of existing pods.
 
 Filter: a node's domain must hold a pod for each required affinity term, none for each anti-affinity term, and none whose
 own required anti-affinity speaks of the new pod. Score: weights of preferred terms, of the new pod and of those there.
@@ -6,12 +6,12 @@ own required anti-affinity speaks of the new pod. Score: weights of preferred te
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from control.scheduler.cluster import Cluster
 from control.scheduler.configuration import ConfigurationError
-from control.scheduler.framework import MAX_SCORE, Constraint, Rejection
+from control.scheduler.framework import MAX_SCORE, PreFilterState, Rejection
 from control.scheduler.nodeinfo import NodeInfo
 from control.scheduler.podinfo import PodInfo
 from control.scheduler.term_sets import FEW
@@ -39,43 +39,51 @@ class InterPodAffinity:
         if not 0 <= self._hard_weight <= 100:
             raise ConfigurationError("hardPodAffinityWeight: not in valid range [0-100]")
 
-    def pre_filter(self, pod: PodInfo, cluster: Cluster) -> Constraint | None:
-        """Look up the domains that matter; None where no affinity is in play."""
+    def pre_filter(self, pod: PodInfo, cluster: Cluster) -> PreFilterState | None:
+        """Look up the domains that matter; None if no affinity is in play."""
+        existing = cluster.existing_affinity
         forbidden = [
             (key, counts.domains(key, cluster.nodes))
-            for terms, counts in cluster.far.items()
+            for terms, counts in existing.required_anti.items()
             for key, _ in cluster.points(terms, pod)
         ]
-        wishes = pod.terms
-        if not forbidden and not cluster.scored and not cluster.near and pod.pod.spec.affinity is None:
+        terms = pod.terms
+        if not forbidden and not existing.preferred and not existing.required and pod.pod.spec.affinity is None:
             return None
         repelled: Places = []
-        if wishes.far is not None:
-            repelled = [(key, found.domains(key, cluster.nodes)) for key, found in cluster.weigh(wishes.far).items()]
+        if terms.required_anti_affinity is not None:
+            repelled = [
+                (key, found.domains(key, cluster.nodes))
+                for key, found in cluster.weigh(terms.required_anti_affinity, pod).items()
+            ]
         wanted: Places = []
         anywhere = True
-        if wishes.near is not None:
-            counts = cluster.count_all(wishes.near)
-            wanted = [(key, counts.domains(key, cluster.nodes)) for key in wishes.near.keys & cluster.label_keys.keys()]
-            itself = wishes.near.all_match(pod.namespace, pod.labels, cluster.namespace_labels)
+        if terms.required_affinity is not None:
+            counts = cluster.count_all(terms.required_affinity, pod)
+            wanted = [
+                (key, counts.domains(key, cluster.nodes))
+                for key in terms.required_affinity.keys & cluster.label_keys.keys()
+            ]
+            itself = terms.required_affinity.all_match(pod.namespace, pod.labels, cluster.namespace_labels)
             anywhere = itself and not any(domains for _, domains in wanted)
-            if len(wanted) < len(wishes.near.keys):
+            if len(wanted) < len(terms.required_affinity.keys):
                 wanted = _NOWHERE
-        scores = self._scores(pod, cluster)
-        if not (forbidden or repelled or wanted or scores):
-            return None
-        return _Check(_merged(forbidden), repelled, wanted, anywhere, scores)
+        # Checks whether a pod fits are many and need no points.
+        return _Check(
+            _merged(forbidden), repelled, wanted, anywhere=anywhere, scores=lambda: self._scores(pod, cluster)
+        )
 
     def _scores(self, pod: PodInfo, cluster: Cluster) -> dict[str, dict[str, int]]:
         """Return the points of each domain: label key -> value -> points."""
         scores: dict[str, dict[str, int]] = {}
-        own = pod.terms.scored
+        own = pod.terms.preferred_affinity
         if own is not None:
-            for key, found in cluster.weigh(own).items():
+            for key, found in cluster.weigh(own, pod).items():
                 _add_points(scores, key, found.domains(key, cluster.nodes), 1)
         if self._deaf and own is None:
             return scores
-        kinds = [(cluster.scored, 1)] + ([(cluster.near, self._hard_weight)] if self._hard_weight else [])
+        existing = cluster.existing_affinity
+        kinds = [(existing.preferred, 1)] + ([(existing.required, self._hard_weight)] if self._hard_weight else [])
         for counted, factor in kinds:
             for terms, counts in counted.items():
                 for key, weight in cluster.points(terms, pod):
@@ -105,9 +113,11 @@ class _Check:
         forbidden: Places,
         repelled: Places,
         wanted: Places,
+        *,
         anywhere: bool,
-        scores: dict[str, dict[str, int]],
+        scores: Callable[[], dict[str, dict[str, int]]],
     ) -> None:
+        """`scores` returns the points of each domain."""
         self._forbidden, self._repelled, self._wanted = forbidden, repelled, wanted
         self._anywhere, self._scores = anywhere, scores
 
@@ -132,10 +142,11 @@ class _Check:
 
     def score(self, nodes: Sequence[NodeInfo]) -> list[int] | None:
         """Scale the points of the nodes' domains between the least and the most."""
-        if not self._scores:
+        scores = self._scores()
+        if not scores:
             return None
         raw = [0] * len(nodes)
-        for key, points in self._scores.items():
+        for key, points in scores.items():
             raw = [score + points.get(node.labels.get(key, ""), 0) for score, node in zip(raw, nodes, strict=True)]
         least, most = min(raw, default=0), max(raw, default=0)
         return [MAX_SCORE * (r - least) // (most - least) for r in raw] if most > least else None

@@ -39,7 +39,7 @@ class NodeAffinity:
         return None if pod.selection.matches(node.node) else self._rejection
 
     def applies(self, pod: PodInfo) -> bool:
-        """True where there are preferred terms."""
+        """True if there are preferred terms."""
         return pod.selection.prefers or (self._added is not None and self._added.prefers)
 
     def score(self, pod: PodInfo, node: NodeInfo) -> int:

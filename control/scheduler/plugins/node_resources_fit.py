@@ -1,12 +1,13 @@
-"""NodeResourcesFit: requests must fit into what is free; how full a node may best be, the scoring strategy says.
+"""NodeResourcesFit: requests must fit into a node's free resources; the scoring strategy prefers full or empty nodes.
 
 LeastAllocated spreads, MostAllocated packs, RequestedToCapacityRatio follows a curve of its own. Extended resources count
-where a strategy names them and the pod asks for them.
+where a strategy names them and the pod requests them.
 """
 
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,7 +21,7 @@ CPU_AND_MEMORY = (("cpu", 1), ("memory", 1))
 _NATIVE = frozenset({"cpu", "memory", "ephemeral-storage", "pods"})
 
 MOST_REASONS = 32
-"""Resources of one node that are named as short: a pod may ask for tens of thousands, and there is a reason for each node."""
+"""Resources of one node that are named as short: a pod may request tens of thousands, and there is a reason for each node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +89,13 @@ def strategy(args: Mapping[str, Any]) -> Strategy:
 
 
 def use(resource: str, pod: PodInfo, node: NodeInfo) -> tuple[int, int]:
-    """Return (used after the pod, capacity) of a resource; cpu and memory with defaults for what is not asked for."""
+    """Return (used after the pod, capacity) of a resource; cpu and memory with defaults for what is not requested."""
     if resource == "cpu":
         return node.score_cpu + pod.score_cpu, node.cpu_capacity
     if resource == "memory":
         return node.score_memory + pod.score_memory, node.memory_capacity
     if resource not in _NATIVE and not pod.others.get(resource):
-        return 0, 0  # an extended resource matters only to pods that ask for it
+        return 0, 0  # an extended resource matters only to pods that request it
     return node.used(resource) + pod.others.get(resource, 0), node.allocatable.get(resource, 0)
 
 
@@ -142,7 +143,7 @@ class NodeResourcesFit:
             if not capacity and self._backed(resource):
                 continue  # devices stand for it on this node
             if wanted > capacity - node.used(resource):
-                reasons.append(f"Insufficient {resource}")
+                reasons.append(sys.intern(f"Insufficient {resource}"))  # cached for each node
                 hopeless |= wanted > capacity
                 if len(reasons) >= MOST_REASONS:
                     break

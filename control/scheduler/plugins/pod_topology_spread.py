@@ -7,32 +7,29 @@ and zones softly (upstream's system defaults).
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
-
 from control.scheduler.cluster import Cluster
 from control.scheduler.configuration import ConfigurationError
-from control.scheduler.framework import MAX_SCORE, Constraint, Rejection, Unfinished
+from control.scheduler.framework import MAX_SCORE, PreFilterState, Rejection
 from control.scheduler.nodeinfo import NodeInfo
+from control.scheduler.plugins.spread_dry_run import MISSING, NAME, SKEWED, DomainCounts, SpreadDryRun
 from control.scheduler.podinfo import PodInfo
 from control.scheduler.spreads import Spread
 from kube.api import core_v1
+from kube.bounded_cache import on_forget
 from kube.selectors import LabelSelector
 from kube.taints import NO_EXECUTE, NO_SCHEDULE
 
-NAME = "PodTopologySpread"
 HOSTNAME, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
 SYSTEM_DEFAULTS = ((HOSTNAME, 3), (ZONE, 5))
 """(topology key, max skew) of the soft constraints that pods have by default."""
-_MISSING = Rejection(
-    NAME, ("node(s) didn't match pod topology spread constraints (missing required label)",), unresolvable=True
-)
-_SKEWED = Rejection(NAME, ("node(s) didn't match pod topology spread constraints",))
-MOST_REMEMBERED = 256
+MOST_REMEMBERED, FEW_LABELS = 256, 4
+"""Cached sets of eligible nodes, and labels up to which they are their own key in the cache."""
 
 
 @dataclass(slots=True)
@@ -46,22 +43,18 @@ class _Eligible:
 
 
 @dataclass(frozen=True, slots=True)
-class _Spreading:
-    """Input of all constraints of a pod; its parts are encoded once, for they may be as large as a pod."""
+class _Labels:
+    """Labels that eligible nodes have; `key` stands for them in the cache and is small."""
 
-    pod: PodInfo
-    cluster: Cluster
-    selection: bytes
-    """The node selector and affinity; empty where there is none."""
-    tolerations: bytes
+    names: frozenset[str]
+    key: object
 
     @classmethod
-    def of(cls, pod: PodInfo, cluster: Cluster, constraints: Sequence[Spread]) -> _Spreading:
-        spec = pod.pod.spec
-        affinity = spec.affinity.node_affinity if spec.affinity else None
-        selection = msgspec.json.encode((spec.node_selector, affinity)) if spec.node_selector or affinity else b""
-        honored = any(constraint.honor_taints for constraint in constraints)
-        return cls(pod, cluster, selection, msgspec.json.encode(spec.tolerations) if honored else b"")
+    def of(cls, constraints: Sequence[Spread]) -> _Labels:
+        names = frozenset(constraint.key for constraint in constraints)
+        return cls(
+            names, names if len(names) <= FEW_LABELS else hashlib.sha256("\0".join(sorted(names)).encode()).digest()
+        )
 
 
 class PodTopologySpread:
@@ -74,47 +67,65 @@ class PodTopologySpread:
         self._default_selector = default_selector
         self._defaults = _defaults(args or {})
         self._eligible: dict[tuple[object, ...], _Eligible] = {}
+        on_forget(self.forget)
 
-    def pre_filter(self, pod: PodInfo, cluster: Cluster) -> Constraint | None:
+    def forget(self) -> None:
+        """Clear the cache."""
+        self._eligible.clear()
+
+    def pre_filter(self, pod: PodInfo, cluster: Cluster) -> PreFilterState | None:
         """Count the matching pods by domain."""
-        declared = pod.pod.spec.topology_spread_constraints
+        hard, soft = self._constraints(pod)
+        if not hard and not soft:
+            return None
+        firm, keys = _Labels.of(hard), _Labels.of(soft)
+        filters = [self._filter(constraint, firm, pod, cluster) for constraint in hard]
+        together = bool(pod.pod.spec.topology_spread_constraints) or self._defaults is not None
+        counts = [self._counts(c, keys if together else _Labels.of([c]), pod, cluster)[0] for c in soft]
+        return _Check(filters, soft, counts, require_all=together)
+
+    def dry_run(self, pod: PodInfo, cluster: Cluster) -> SpreadDryRun | None:
+        """Count the matching pods by domain once, for a filter that follows the pods of a dry run."""
+        hard, _ = self._constraints(pod)
+        if not hard:
+            return None
+        labels = _Labels.of(hard)
+        found = []
+        for constraint in hard:
+            counts, domains = self._counts(constraint, labels, pod, cluster)
+            eligible = self._eligible_nodes(constraint, labels, pod, cluster).nodes
+            found.append(DomainCounts(constraint, pod, counts, domains, eligible))
+        return SpreadDryRun(found)
+
+    def _constraints(self, pod: PodInfo) -> tuple[Sequence[Spread], Sequence[Spread]]:
+        """Return the constraints that filter, and those that score."""
         hard, soft = pod.spreads.hard, pod.spreads.soft
-        if not declared:
+        if not pod.pod.spec.topology_spread_constraints:
             selector = self._default_selector(pod.pod)
             if selector is not None and self._defaults is None:
                 soft = [Spread(key, skew, selector) for key, skew in SYSTEM_DEFAULTS]
             elif selector is not None:
                 hard = [Spread(key, skew, selector) for key, skew, firm in self._defaults or () if firm]
                 soft = [Spread(key, skew, selector) for key, skew, firm in self._defaults or () if not firm]
-        if not hard and not soft:
-            return None
-        spread = _Spreading.of(pod, cluster, [*hard, *soft])
-        firm = frozenset(c.key for c in hard)
-        filters = [self._filter(constraint, firm, spread) for constraint in hard]
-        together = bool(declared) or self._defaults is not None
-        keys = frozenset(c.key for c in soft)
-        counts = [self._counts(c, keys if together else frozenset({c.key}), spread)[0] for c in soft]
-        return _Check(filters, soft, counts, require_all=together)
+        return hard, soft
 
-    def _filter(self, constraint: Spread, keys: frozenset[str], spread: _Spreading) -> _Filter:
-        counts, domains = self._counts(constraint, keys, spread)
+    def _filter(self, constraint: Spread, keys: _Labels, pod: PodInfo, cluster: Cluster) -> _Filter:
+        counts, domains = self._counts(constraint, keys, pod, cluster)
         least = 0
         if len(domains) >= constraint.min_domains and domains:
             least = min(counts.get(value, 0) for value in domains) if len(counts) >= len(domains) else 0
-        itself = 1 if constraint.selector.matches(spread.pod.labels) else 0
+        itself = 1 if constraint.selector.matches(pod.labels) else 0
         return _Filter(constraint.key, counts, constraint.max_skew + least - itself)
 
-    def _counts(self, constraint: Spread, keys: frozenset[str], spread: _Spreading) -> tuple[dict[str, int], set[str]]:
+    def _counts(
+        self, constraint: Spread, keys: _Labels, pod: PodInfo, cluster: Cluster
+    ) -> tuple[dict[str, int], set[str]]:
         """Return (matching pods by domain, all domains), over the nodes that are eligible and have all labels of `keys`."""
-        cluster = spread.cluster
-        eligible = self._eligible_nodes(constraint, keys, spread)
+        eligible = self._eligible_nodes(constraint, keys, pod, cluster)
         if not eligible.domains:
             return {}, set()
         domains = eligible.domains[constraint.key]
-        question = constraint.question(spread.pod.namespace)
-        if (compare := cluster.comparison(question)) is not None:
-            raise Unfinished(compare)
-        found = cluster.count(question)
+        found = cluster.count(constraint.pod_selection(pod.namespace), pod)
         if eligible.nodes is None:
             return found.domains(constraint.key, cluster.nodes), domains
         counts: dict[str, int] = {}
@@ -124,26 +135,24 @@ class PodTopologySpread:
                 counts[value] = counts.get(value, 0) + number
         return counts, domains
 
-    def _eligible_nodes(self, constraint: Spread, keys: frozenset[str], spread: _Spreading) -> _Eligible:
-        pod, cluster = spread.pod, spread.cluster
-        by_affinity = constraint.honor_affinity and bool(spread.selection)
-        selection = spread.selection if by_affinity else b""
-        tolerations = spread.tolerations if constraint.honor_taints else b""
-        memory_key = (keys, selection, tolerations, constraint.honor_taints)
+    def _eligible_nodes(self, constraint: Spread, keys: _Labels, pod: PodInfo, cluster: Cluster) -> _Eligible:
+        selection = pod.selection_digest if constraint.honor_affinity else b""
+        tolerations = pod.tolerations_digest if constraint.honor_taints else b""
+        memory_key = (keys.key, selection, tolerations, constraint.honor_taints)
         known = self._eligible.get(memory_key)
         if known is not None and known.version == cluster.topology_version:
             return known
         nodes: set[str] = set()
         domains: dict[str, set[str]] = {}
         for node in cluster.order:
-            if not keys <= node.labels.keys():
+            if not keys.names <= node.labels.keys():
                 continue
-            if by_affinity and not pod.selection.matches(node.node):
+            if selection and not pod.selection.matches(node.node):
                 continue
             if constraint.honor_taints and pod.tolerations.first_untolerated(node.taints, (NO_SCHEDULE, NO_EXECUTE)):
                 continue
             nodes.add(node.name)
-            for key in keys:
+            for key in keys.names:
                 domains.setdefault(key, set()).add(node.labels[key])
         everything = len(nodes) == len(cluster.order)
         if len(self._eligible) >= MOST_REMEMBERED:
@@ -185,7 +194,7 @@ class _Filter:
 
 class _Check:
     def __init__(
-        self, filters: list[_Filter], soft: Sequence[Spread], counts: list[dict[str, int]], require_all: bool
+        self, filters: list[_Filter], soft: Sequence[Spread], counts: list[dict[str, int]], *, require_all: bool
     ) -> None:
         self._filters, self._soft, self._counts, self._require_all = filters, soft, counts, require_all
 
@@ -194,9 +203,9 @@ class _Check:
         for check in self._filters:
             value = node.labels.get(check.key)
             if value is None:
-                return _MISSING
+                return MISSING
             if check.counts.get(value, 0) > check.most:
-                return _SKEWED
+                return SKEWED
         return None
 
     @property

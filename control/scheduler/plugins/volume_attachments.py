@@ -1,6 +1,6 @@
-"""The CSI volumes of the pods on each node, kept from one pod that is placed to the next.
+"""CSI volumes of the pods on each node, cached between scheduling cycles.
 
-What a pod has is looked up again when one of its claims or their volumes changes, what a node has when its pods change.
+The volumes of a pod are looked up again when one of its claims or their volumes changes, those of a node when its pods change.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from control.scheduler.nodeinfo import NodeInfo
 from control.scheduler.podinfo import PodInfo
 from kube.api import core_v1, storage_v1
 from kube.informer import Change, Informer
+from kube.volume_binding import class_of
 
 Handles = Mapping[str, str]
 """Volumes, and the driver of each."""
@@ -67,7 +68,7 @@ class Attachments:
                 if volume.spec.csi is not None:
                     yield f"{volume.spec.csi.driver}/{volume.spec.csi.volume_handle}", volume.spec.csi.driver
                 continue
-            found = self._classes.get(claim.spec.storage_class_name or "")
+            found = self._classes.get(class_of(claim))
             if found is not None:
                 yield f"{found.provisioner}/{key}", found.provisioner
 

@@ -14,15 +14,17 @@ import msgspec
 
 from control import offload
 from control.scheduler.cluster import Cluster
-from control.scheduler.framework import BindingFailed, Constraint, PreFilterRejected, Rejection, Unfinished
+from control.scheduler.framework import BindingFailed, PreFilterRejected, PreFilterState, Rejection
 from control.scheduler.nodeinfo import NodeInfo
-from control.scheduler.plugins.volume_choice import Choice, Reaches, is_large
-from control.scheduler.plugins.volume_provisioning import Provisioning, Room
+from control.scheduler.plugins.volume_matching import VolumeAffinities, VolumeMatcher, is_large
+from control.scheduler.plugins.volume_provisioning import CapacityTopologies, Provisioning
 from control.scheduler.podinfo import PodInfo
 from control.scheduler.steps import OutOfSteps, Steps
+from control.scheduler.unfinished import Unfinished
 from kube.api import core_v1, meta_v1, storage_v1
-from kube.client import Client, key_of
+from kube.client import Client
 from kube.informer import Informer
+from kube.object_names import key_of
 from kube.selectors import LabelSelector, from_label_selector
 from kube.volume_binding import (
     BOUND_BY_CONTROLLER,
@@ -68,12 +70,12 @@ class VolumeBinding:
         self._taken: dict[str, set[str]] = {}
         """Volumes that are chosen, and the UIDs of the pods."""
         self._changed = asyncio.Event()
-        self.reaches = Reaches()
+        self.affinities = VolumeAffinities()
         claims.subscribe(lambda change: self._changed.set())
-        volumes.subscribe(self.reaches.changed)
+        volumes.subscribe(self.affinities.changed)
 
-    def pre_filter(self, pod: PodInfo, cluster: Cluster) -> Constraint | None:
-        """Look up the pod's claims; raises PreFilterRejected where they allow no node at all."""
+    def pre_filter(self, pod: PodInfo, cluster: Cluster) -> PreFilterState | None:
+        """Look up the pod's claims; raises PreFilterRejected if they allow no node at all."""
         names = list(dict.fromkeys(claim_names(pod.pod)))
         if not names:
             return None
@@ -87,13 +89,17 @@ class VolumeBinding:
                 raise PreFilterRejected(NAME, why)
             if claim is None:
                 raise PreFilterRejected(NAME, f'persistentvolumeclaim "{name}" not found')
+            if claim.status.phase == "Lost":
+                volume = claim.spec.volume_name or ""
+                why = f'persistentvolumeclaim "{name}" bound to non-existent persistentvolume "{volume}"'
+                raise PreFilterRejected(NAME, why)
+            if claim.metadata.deletion_timestamp is not None:
+                raise PreFilterRejected(NAME, f'persistentvolumeclaim "{name}" is being deleted')
             if name in ephemeral and not any(
                 r.controller and r.uid == pod.uid for r in claim.metadata.owner_references
             ):
                 owner = f'PVC "{pod.namespace}/{name}" was not created for pod "{pod.key}" (pod is not owner)'
                 raise PreFilterRejected(NAME, owner)
-            if claim.metadata.deletion_timestamp is not None:
-                raise PreFilterRejected(NAME, f'persistentvolumeclaim "{name}" is being deleted')
             if is_bound(claim):
                 bound.append(self._volumes.get(claim.spec.volume_name or ""))
             elif waits_for_pod(self._classes.get(class_of(claim))) and not claim.spec.volume_name:
@@ -101,17 +107,19 @@ class VolumeBinding:
             else:
                 raise PreFilterRejected(NAME, "pod has unbound immediate PersistentVolumeClaims")
         try:
-            return _Check(self, bound, waiting, self.choice(pod, waiting) if waiting else None)
+            return _Check(self, bound, waiting, self.matcher(pod, waiting) if waiting else None)
         except OutOfSteps as error:
             raise PreFilterRejected(NAME, _TOO_MANY) from error
 
-    def choice(self, pod: PodInfo, claims: Sequence[core_v1.PersistentVolumeClaim]) -> Choice:
+    def matcher(self, pod: PodInfo, claims: Sequence[core_v1.PersistentVolumeClaim]) -> VolumeMatcher:
         """Sort the volumes for a pod's claims; raises OutOfSteps, and Unfinished where large selectors are not compiled yet."""
 
         def taken(name: str) -> bool:
             return bool(self._taken.get(name, set()) - {pod.uid})
 
-        return Choice(claims, self._volumes.list(), self.reaches, taken, Steps(MOST_STEPS), self._compiled(pod, claims))
+        return VolumeMatcher(
+            claims, self._volumes.list(), self.affinities, taken, Steps(MOST_STEPS), self._compiled(pod, claims)
+        )
 
     def _compiled(self, pod: PodInfo, claims: Sequence[core_v1.PersistentVolumeClaim]) -> Mapping[str, LabelSelector]:
         """Return the large selectors of claims by key: the thread compiles them, for as long as the attempt lasts."""
@@ -127,7 +135,9 @@ class VolumeBinding:
         if missing:
 
             async def compile_them() -> None:
-                found = await offload.apart(pod.namespace, lambda: [from_label_selector(each) for _, each in missing])
+                found = await offload.complete(
+                    pod.namespace, lambda: [from_label_selector(each) for _, each in missing]
+                )
                 made = {key: (source, each) for (key, source), each in zip(missing, found, strict=True)}
                 pod.cycle_state[NAME] = known | made
 
@@ -135,20 +145,20 @@ class VolumeBinding:
         return {key: selector for key, (_, selector) in known.items()}
 
     def choose(
-        self, choice: Choice, claims: Sequence[core_v1.PersistentVolumeClaim], node: core_v1.Node
+        self, matcher: VolumeMatcher, claims: Sequence[core_v1.PersistentVolumeClaim], node: core_v1.Node
     ) -> dict[str, str] | None:
-        """Return a volume for each claim on a node ("": to be provisioned); None where one cannot have any."""
-        result = choice.on(node)
+        """Return a volume for each claim on a node ("": to be provisioned); None if one cannot have any."""
+        result = matcher.on(node)
         for claim in claims:
             storage_class = self._classes.get(class_of(claim))
             if not result[key_of(claim)] and not self._provisioning.possible(storage_class, node):
                 return None
         return result
 
-    def room(self, claim: core_v1.PersistentVolumeClaim) -> Room | None:
-        """Return where a volume can be made for a claim; None where the driver does not tell."""
+    def topologies(self, claim: core_v1.PersistentVolumeClaim) -> CapacityTopologies | None:
+        """Return the topologies with capacity for a claim; None if the driver does not report capacity."""
         storage_class = self._classes.get(class_of(claim))
-        return self._provisioning.room(claim, storage_class) if storage_class is not None else None
+        return self._provisioning.topologies(claim, storage_class) if storage_class is not None else None
 
     # -- reserve and pre-bind ---------------------------------------------------------------------------------------
     def reserve(self, pod: PodInfo, node: core_v1.Node) -> None:
@@ -157,7 +167,7 @@ class VolumeBinding:
         if waiting:
             self.unreserve(pod)
             try:
-                chosen = self.choose(self.choice(pod, waiting), waiting, node) or {}
+                chosen = self.choose(self.matcher(pod, waiting), waiting, node) or {}
             except OutOfSteps as error:
                 raise BindingFailed(_TOO_MANY) from error
             self._reserved[pod.uid] = chosen
@@ -165,7 +175,7 @@ class VolumeBinding:
                 self._taken.setdefault(name, set()).add(pod.uid)
 
     def waits(self, pod: PodInfo) -> bool:
-        """True where the pod's claims are still to be bound, which may take a provisioner minutes."""
+        """True if the pod's claims are still to be bound, which may take a provisioner minutes."""
         return bool(self._reserved.get(pod.uid))
 
     def unreserve(self, pod: PodInfo) -> None:
@@ -233,14 +243,14 @@ class _Check:
         plugin: VolumeBinding,
         bound: list[core_v1.PersistentVolume | None],
         waiting: list[core_v1.PersistentVolumeClaim],
-        choice: Choice | None,
+        matcher: VolumeMatcher | None,
     ) -> None:
-        self._plugin, self._waiting, self._choice = plugin, waiting, choice
+        self._plugin, self._waiting, self._matcher = plugin, waiting, matcher
         self._lost = None in bound
         # Volumes that can be reached from the same nodes are asked once.
         self._bound = {msgspec.json.encode(v.spec.node_affinity): v for v in bound if v is not None}
         self._steps = Steps(MOST_STEPS)
-        self._rooms: dict[str, Room | None] = {}
+        self._topologies: dict[str, CapacityTopologies | None] = {}
 
     def filter(self, node: NodeInfo) -> Rejection | None:
         """Check the volumes that are bound, and find some for the claims that wait."""
@@ -254,21 +264,21 @@ class _Check:
             return _LOST
         for volume in self._bound.values():
             self._steps.take()
-            if not self._plugin.reaches.of(volume).includes(node.node):
+            if not self._plugin.affinities.of(volume).includes(node.node):
                 return _UNREACHABLE
-        if self._choice is None:
+        if self._matcher is None:
             return None
-        chosen = self._plugin.choose(self._choice, self._waiting, node.node)
+        chosen = self._plugin.choose(self._matcher, self._waiting, node.node)
         if chosen is None:
             return _NONE_FREE
         for claim in self._waiting:
             key = key_of(claim)
             if chosen[key]:
                 continue
-            if key not in self._rooms:
-                self._rooms[key] = self._plugin.room(claim)
-            room = self._rooms[key]
-            if room is not None and not room.includes(node.node):
+            if key not in self._topologies:
+                self._topologies[key] = self._plugin.topologies(claim)
+            topologies = self._topologies[key]
+            if topologies is not None and not topologies.includes(node.node):
                 return _NO_ROOM
         return None
 

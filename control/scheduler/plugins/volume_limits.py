@@ -1,7 +1,7 @@
-"""NodeVolumeLimits and VolumeZone: what volumes allow besides where they are bound.
+"""NodeVolumeLimits and VolumeZone: filters by the number of volumes on a node and by the zones of volumes.
 
-A CSI driver says on each node's CSINode how many of its volumes the node can hold; a volume with zone or region labels goes
-only to nodes of that zone or region. Only pods with claims cost anything here. Upstream: nodevolumelimits, volumezone.
+CSINode contains the maximum number of volumes of each CSI driver; a volume with zone or region labels goes
+only to nodes of that zone or region. Pods without claims are not checked. Upstream: nodevolumelimits, volumezone.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from control.scheduler.cluster import Cluster
-from control.scheduler.framework import Constraint, Rejection
+from control.scheduler.framework import PreFilterState, Rejection
 from control.scheduler.nodeinfo import NodeInfo
 from control.scheduler.plugins.volume_attachments import Attachments, Handles
 from control.scheduler.podinfo import PodInfo
@@ -25,7 +25,7 @@ ZONE_LABELS = (
     "failure-domain.beta.kubernetes.io/region",
 )
 _TODAY = {ZONE_LABELS[2]: ZONE_LABELS[0], ZONE_LABELS[3]: ZONE_LABELS[1]}
-"""What nodes have in place of the labels of old."""
+"""Labels that replace the deprecated ones on nodes."""
 _FULL = Rejection("NodeVolumeLimits", ("node(s) exceed max volume count",))
 _ELSEWHERE = Rejection("VolumeZone", ("node(s) had no available volume zone",), unresolvable=True)
 
@@ -51,7 +51,7 @@ class NodeVolumeLimits:
         self._nodes = nodes
         self.attachments = Attachments(claims, volumes, classes)
 
-    def pre_filter(self, pod: PodInfo, cluster: Cluster) -> Constraint | None:
+    def pre_filter(self, pod: PodInfo, cluster: Cluster) -> PreFilterState | None:
         """Tell the pod's CSI volumes by driver."""
         if not pod.claims:
             return None
@@ -98,7 +98,7 @@ class VolumeZone:
     def __init__(self, claims: Claims, volumes: Volumes) -> None:
         self._claims, self._volumes = claims, volumes
 
-    def pre_filter(self, pod: PodInfo, cluster: Cluster) -> Constraint | None:
+    def pre_filter(self, pod: PodInfo, cluster: Cluster) -> PreFilterState | None:
         """Read the zones of the pod's bound volumes."""
         places: dict[str, frozenset[str]] = {}
         for key in pod.claims:

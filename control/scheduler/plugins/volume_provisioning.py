@@ -1,7 +1,7 @@
 """Checks whether a volume could be provisioned for a node: the class's topology, and the driver's free capacity.
 
 A driver that reports its capacity (CSIDriver.spec.storageCapacity) does so in CSIStorageCapacity objects, each for a class and
-the nodes of a topology; a node is fit where one of them has room for the claim (volumebinding: checkVolumeProvisions).
+the nodes of a topology; a node fits if one of them has enough capacity for the claim (volumebinding: checkVolumeProvisions).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kube.volume_binding import NO_PROVISIONER
 
 
 class Provisioning:
-    """Answers for nodes from what drivers tell."""
+    """Checks nodes against allowed topologies and the capacity that drivers report."""
 
     def __init__(
         self, drivers: Informer[storage_v1.CSIDriver], capacities: Informer[storage_v1.CSIStorageCapacity]
@@ -24,18 +24,20 @@ class Provisioning:
         self._drivers, self._capacities = drivers, capacities
 
     def possible(self, storage: storage_v1.StorageClass | None, node: core_v1.Node) -> bool:
-        """Tell whether somebody makes volumes of a class for a node's place."""
+        """Return whether a StorageClass provisions volumes for the node's topology."""
         if storage is None or not storage.provisioner or storage.provisioner == NO_PROVISIONER:
             return False
         return matches_topology(storage.allowed_topologies, node.metadata.labels)
 
-    def room(self, claim: core_v1.PersistentVolumeClaim, storage: storage_v1.StorageClass) -> Room | None:
-        """Return where the driver has enough left for a claim; None where it does not tell."""
+    def topologies(
+        self, claim: core_v1.PersistentVolumeClaim, storage: storage_v1.StorageClass
+    ) -> CapacityTopologies | None:
+        """Return the topologies with enough capacity for a claim; None if the driver does not report capacity."""
         driver = self._drivers.get(storage.provisioner)
         wanted = quantity.value(claim.spec.resources.requests.get("storage", 0)) if claim.spec.resources else 0
         if driver is None or not driver.spec.storage_capacity or not wanted:
             return None
-        return Room(
+        return CapacityTopologies(
             capacity.node_topology
             for capacity in self._capacities.list()
             if capacity.storage_class_name == storage.metadata.name
@@ -44,21 +46,21 @@ class Provisioning:
         )
 
 
-class Room:
-    """The places that have room, kept so that each of many nodes is looked up rather than compared with each place."""
+class CapacityTopologies:
+    """Topologies with enough capacity, indexed by label so that a node is not compared with each topology."""
 
-    def __init__(self, places: Iterable[meta_v1.LabelSelector]) -> None:
+    def __init__(self, topologies: Iterable[meta_v1.LabelSelector]) -> None:
         self._values: dict[str, set[str]] = {}
         self._others: list[LabelSelector] = []
-        for place in places:
-            if len(place.match_labels) == 1 and not place.match_expressions:
-                ((key, value),) = place.match_labels.items()
+        for topology in topologies:
+            if len(topology.match_labels) == 1 and not topology.match_expressions:
+                ((key, value),) = topology.match_labels.items()
                 self._values.setdefault(key, set()).add(value)
             else:
-                self._others.append(from_label_selector(place))
+                self._others.append(from_label_selector(topology))
 
     def includes(self, node: core_v1.Node) -> bool:
-        """Tell whether a node is in one of the places."""
+        """Return whether a node is in one of the topologies."""
         labels = node.metadata.labels
         if any(labels.get(key) in values for key, values in self._values.items()):
             return True
@@ -66,7 +68,7 @@ class Room:
 
 
 def matches_topology(terms: Iterable[core_v1.TopologySelectorTerm], labels: dict[str, str]) -> bool:
-    """Tell whether a node's labels fit one of a class's allowedTopologies; without any, every node's do."""
+    """Return whether a node's labels match one of a class's allowedTopologies, if it has any."""
     terms = list(terms)
     return not terms or any(
         all(labels.get(wanted.key) in wanted.values for wanted in term.match_label_expressions) for term in terms
@@ -74,6 +76,6 @@ def matches_topology(terms: Iterable[core_v1.TopologySelectorTerm], labels: dict
 
 
 def _largest(capacity: storage_v1.CSIStorageCapacity) -> int:
-    """Return the size of the largest volume that can be made, -1 where it is not told."""
+    """Return the size of the largest volume that can be created, -1 if it is not reported."""
     largest = capacity.maximum_volume_size if capacity.maximum_volume_size is not None else capacity.capacity
     return quantity.value(largest) if largest is not None else -1

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from control.scheduler.cluster import Cluster
 from control.scheduler.disks import Uses
-from control.scheduler.framework import Constraint, Rejection
+from control.scheduler.framework import PreFilterState, Rejection
 from control.scheduler.nodeinfo import NodeInfo
 from control.scheduler.podinfo import PodInfo
 from kube.api import core_v1
@@ -31,7 +31,7 @@ class VolumeRestrictions:
     def __init__(self, claims: Informer[core_v1.PersistentVolumeClaim]) -> None:
         self._claims = claims
 
-    def pre_filter(self, pod: PodInfo, cluster: Cluster) -> Constraint | None:
+    def pre_filter(self, pod: PodInfo, cluster: Cluster) -> PreFilterState | None:
         """Find what the pod wants to itself."""
         if not pod.pod.spec.volumes:
             return None

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import asyncio
 
-from control.http import links
+from control.http import rewrite_links
 from control.http.exchange import Answer, Request, wants_upgrade
-from control.http.passing import pass_on
+from control.http.proxy_request import proxy_request
 from control.node_dialer import NodeDialer, address_of, check_address, endpoint_of
 from control.server.lookup import StoredObjects
 from control.server.subresources import kubelet
-from control.server.subresources.connecting import admit
+from control.server.subresources.connect_admission import admit
 from control.server.verbs import Verbs
 from control.service_backend import backend
-from kube import errors, tls_settings
+from kube import client_handshakes, errors, tls_settings
 from kube.resources import Resource
+
+LIMIT = 256 * 1024
+"""Bytes of an answer that wait to be passed on."""
 
 
 def split_name(text: str) -> tuple[str, str, str]:
@@ -81,21 +84,24 @@ def _number(port: str) -> int:
 
 
 async def _pass_on(server: Verbs, request: Request, scheme: str, address: str, port: int) -> Answer:
-    moved = None if wants_upgrade(request) else links.to_the_root(request)
+    moved = None if wants_upgrade(request) else rewrite_links.to_the_root(request)
     if moved is not None:
         return moved
     path = kubelet.path_behind(request)
     if request.query_string:
         path += "?" + request.query_string.decode("latin-1")
+    owner = request.info.namespace or f"node {request.info.name}"
     host = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
-    return await pass_on(request, lambda: _dial(scheme, address, port), path, host, relinked=True)
+    return await proxy_request(request, lambda: _dial(scheme, address, port, owner), path, host, rewrites_links=True)
 
 
-async def _dial(scheme: str, address: str, port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+async def _dial(scheme: str, address: str, port: int, owner: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     # A container's certificate is its own affair: there is no authority to check it against.
-    context = tls_settings.unchecked() if scheme == "https" else None
     try:
         async with asyncio.timeout(10):
-            return await asyncio.open_connection(check_address(address), port, ssl=context, limit=256 * 1024)
+            if scheme != "https":
+                return await asyncio.open_connection(check_address(address), port, limit=LIMIT)
+            context = tls_settings.unchecked()
+            return await client_handshakes.open_connection(check_address(address), port, context, owner, limit=LIMIT)
     except (TimeoutError, OSError) as error:
         raise errors.unavailable(f"error trying to reach service: dial tcp {address}:{port}: {error}") from error

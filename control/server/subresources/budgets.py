@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from control import compiled_selectors
-from control.pacing import Pace
+from control.pacing import TimeSlice
 from control.registry import updating
 from control.registry.context import SERVER, Context
 from control.registry.registry import Registry
@@ -19,8 +19,8 @@ from control.storage.entry import Entry
 from kube import errors
 from kube.clock import format_time
 from kube.errors import StatusError
+from kube.json_object import Object
 
-Object = dict[str, Any]
 BUDGETS = "poddisruptionbudgets.policy"
 MAX_DISRUPTED = 2000
 _CAUSE = "DisruptionBudget"
@@ -30,9 +30,9 @@ async def budgets_of(registry: Registry, user: str, pod: Object) -> list[Object]
     """Return the budgets that select a pod, at most two of them."""
     meta, resource = pod["metadata"], BY_TARGET[BUDGETS]
     folder = f"{resource.storage_prefix}{meta['namespace']}/"
-    labels, found, pace = meta.get("labels") or {}, list[Object](), Pace()
+    labels, found, time_slice = meta.get("labels") or {}, list[Object](), TimeSlice()
     for entry in registry.cached(resource).list(folder).entries:
-        await pace.step(len(entry.data))
+        await time_slice.step(len(entry.data))
         read, size = partial(_selector, entry), len(entry.data)
         selector = await compiled_selectors.kept.of(user, entry.parts()["metadata"], "spec.selector", read, size)
         if selector.matches(labels):
@@ -46,8 +46,8 @@ def _selector(entry: Entry) -> Any:
     return entry.obj["spec"].get("selector")
 
 
-async def charge(registry: Registry, user: str, pod: Object, dry_run: bool) -> None:
-    """Take one disruption from the pod's budget; raises 429 where none is left and 500 for more than one budget."""
+async def charge(registry: Registry, user: str, pod: Object, *, dry_run: bool) -> None:
+    """Take one disruption from the pod's budget; raises 429 if none is left and 500 for more than one budget."""
     budgets = await budgets_of(registry, user, pod)
     if not budgets:
         return
@@ -78,7 +78,7 @@ async def charge(registry: Registry, user: str, pod: Object, dry_run: bool) -> N
 
 
 def check(budget: Object) -> None:
-    """Raise 429 or 403 where a budget allows no disruption."""
+    """Raise 429 or 403 if a budget allows no disruption."""
     status, name = budget.get("status") or {}, budget["metadata"]["name"]
     allowed = status.get("disruptionsAllowed") or 0
     if (status.get("observedGeneration") or 0) < (budget["metadata"].get("generation") or 0):
@@ -107,7 +107,7 @@ def _ready(pod: Object) -> bool:
 
 
 def _unhealthy_may_go(budget: Object) -> bool:
-    """Say whether a pod that is not ready may go without being counted (spec.unhealthyPodEvictionPolicy)."""
+    """Return whether a pod that is not ready may go without being counted (spec.unhealthyPodEvictionPolicy)."""
     status = budget.get("status") or {}
     if budget["spec"].get("unhealthyPodEvictionPolicy") == "AlwaysAllow":
         return True

@@ -6,15 +6,13 @@ shows it. What the server then writes to carry the request out is not shown agai
 
 from __future__ import annotations
 
-from typing import Any
-
 from control.admission.plugin import Attributes
 from control.http.exchange import Request
 from control.registry.context import Context
 from control.server.verbs import Verbs
+from kube.json_object import Object
 from kube.resources import Resource
 
-Object = dict[str, Any]
 _SYSTEM = ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "managedFields")
 """Parts of the metadata that a create never takes from a client (apiserver's WipeObjectMetaSystemFields)."""
 

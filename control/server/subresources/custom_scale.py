@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
 
-import msgspec
-
+from control import offload
 from control.http.exchange import Answer, Request
 from control.registry import updating
 from control.registry.context import Projection
@@ -15,9 +14,9 @@ from control.server.subresources.pods import body_of
 from control.server.subresources.scale import DECODER, SCALE, changed_scale, checked_replicas, shown
 from control.server.verbs import Verbs
 from kube import errors
+from kube.json_object import Object
 from kube.resources import Resource
 
-Object = dict[str, Any]
 _KEPT = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
 
 
@@ -28,7 +27,7 @@ def _paths(server: Verbs, resource: Resource) -> Object:
 
 
 def scale_of(obj: Object, paths: Object) -> Object:
-    """Return a custom resource's Scale; raises 500 where it has no replicas to tell."""
+    """Return a custom resource's Scale; raises 500 if it has no replicas."""
     replicas = jsonpath.get(jsonpath.plain(paths["specReplicasPath"]), obj)
     if replicas is None:
         raise errors.internal(f'the spec replicas field "{paths["specReplicasPath"]}" does not exist')
@@ -48,7 +47,7 @@ def scale_of(obj: Object, paths: Object) -> Object:
 async def get(server: Verbs, request: Request, resource: Resource) -> Answer:
     """Show the Scale."""
     entry = await server.registry.get(resource, request.info.namespace, request.info.name)
-    return shown(server, request, scale_of(entry.obj, _paths(server, resource)))
+    return await shown(server, request, entry.data, partial(scale_of, paths=_paths(server, resource)))
 
 
 async def update(server: Verbs, request: Request, resource: Resource) -> Answer:
@@ -69,7 +68,7 @@ async def update(server: Verbs, request: Request, resource: Resource) -> Answer:
     written = await updating.update(
         server.registry, context, resource, request.info.namespace, name, change, projection=projection
     )
-    return shown(server, request, scale_of(msgspec.json.decode(written.data), paths))
+    return await shown(server, request, written.data, partial(scale_of, paths=paths))
 
 
 async def patch(server: Verbs, request: Request, resource: Resource) -> Answer:
@@ -85,12 +84,13 @@ async def patch(server: Verbs, request: Request, resource: Resource) -> Answer:
         if obj is None:
             raise errors.not_found(resource.group, resource.plural, name)
         place = jsonpath.plain(paths["specReplicasPath"])
-        return _scaled(obj, await changed_scale(found, context, obj, scale_of(obj, paths), place), name, paths)
+        before = await offload.run(context.user.name, context.size, scale_of, obj, paths)
+        return _scaled(obj, await changed_scale(found, context, obj, before, place), name, paths)
 
     written = await updating.update(
         server.registry, context, resource, request.info.namespace, name, change, projection=projection
     )
-    return shown(server, request, scale_of(msgspec.json.decode(written.data), paths))
+    return await shown(server, request, written.data, partial(scale_of, paths=paths))
 
 
 def _projection(name: str, paths: Object) -> Projection:
@@ -99,7 +99,7 @@ def _projection(name: str, paths: Object) -> Projection:
     def write(obj: Object, scale: Object) -> None:
         _scaled(obj, scale, name, paths)
 
-    return Projection("scale", lambda obj: scale_of(obj, paths), write)
+    return Projection("scale", partial(scale_of, paths=paths), write)
 
 
 def _scaled(obj: Object, scale: Object, name: str, paths: Object) -> Object:

@@ -10,27 +10,29 @@ from collections.abc import Iterable
 from typing import Any
 from urllib.parse import quote, unquote, urlencode
 
-from control.http import links, relay
+from control.http import http1, rewrite_links
 from control.http.backend_exchange import exchange
 from control.http.exchange import Answer, Request, Response, Stream, Upgrade, headers_of, wants_upgrade
 from control.http.protocol import ApiProtocol
 from control.node_dialer import Endpoint, NodeDialer, endpoint_of
 from control.server.socket_stream import over_socket, wants_socket
-from control.server.subresources.connecting import admit
+from control.server.subresources.connect_admission import admit
 from control.server.verbs import Verbs
 from kube import errors
 from kube.errors import StatusError
+from kube.json_object import Object
 from kube.resources import Resource, by_path
-from kube.serving.frames import SessionTurns
+from kube.serving.frames import SessionYield
 
-Object = dict[str, Any]
 _LOG_OPTIONS = ("follow", "previous", "sinceSeconds", "sinceTime", "timestamps", "tailLines", "limitBytes", "stream")
 _NODES = by_path("", "v1", "nodes")
 _COMMANDS = frozenset({"exec", "attach", "run", "portforward", "cri"})
 """First parts of the agent's paths behind which containers are given commands or data."""
 
 
-async def log(server: Verbs, dialer: NodeDialer, turns: SessionTurns, request: Request, resource: Resource) -> Answer:
+async def log(
+    server: Verbs, dialer: NodeDialer, session_yield: SessionYield, request: Request, resource: Resource
+) -> Answer:
     """GET pods/log: the agent's /containerLogs, streamed."""
     pod = (await server.registry.get(resource, request.info.namespace, request.info.name)).obj
     _check_log_options(request)
@@ -38,18 +40,18 @@ async def log(server: Verbs, dialer: NodeDialer, turns: SessionTurns, request: R
     endpoint = await _endpoint(server, pod)
     query = [(name, request.option(name)) for name in _LOG_OPTIONS if request.option(name)]
     path = _agent_path("containerLogs", pod, container, query)
-    sent = relay.request_head("GET", path, _host(endpoint), [], upgrade=False)
+    sent = http1.request_head("GET", path, _host(endpoint), [], upgrade=False)
     head, reader, writer = await exchange(request, lambda: dialer.dial(endpoint), sent)
     if head.status != 200:
         raise await _refusal(head, reader, writer, request.info.name)
     kind = next((value for name, value in head.headers if name == b"content-type"), b"text/plain")
-    stream = Stream(relay.body_chunks(head, reader, writer), kind)
-    return over_socket(request, stream, turns) if wants_socket(request) else stream
+    stream = Stream(http1.body_chunks(head, reader, writer), kind)
+    return over_socket(request, stream, session_yield) if wants_socket(request) else stream
 
 
-async def _refusal(head: relay.Head, reader: Any, writer: Any, name: str) -> StatusError:
-    """SessionTurn an agent's error into a Status, as upstream's GenericHttpResponseChecker."""
-    text = (await relay.whole(head, reader, writer, relay.ERROR_LIMIT)).decode("utf-8", "replace").strip()
+async def _refusal(head: http1.Head, reader: Any, writer: Any, name: str) -> StatusError:
+    """Turn an agent's error into a Status, as upstream's GenericHttpResponseChecker."""
+    text = (await http1.whole(head, reader, writer, http1.ERROR_LIMIT)).decode("utf-8", "replace").strip()
     if head.status == 500:
         return errors.internal(text)
     if head.status == 400:
@@ -129,12 +131,12 @@ async def proxy(server: Verbs, dialer: NodeDialer, request: Request, endpoint: E
         path += "?" + request.query_string.decode("latin-1")
     if wants_upgrade(request):
         return _upgraded(dialer, request, endpoint, path)
-    if (moved := links.to_the_root(request)) is not None:
+    if (moved := rewrite_links.to_the_root(request)) is not None:
         return moved
-    length = relay.body_length(request.headers)
-    sent = relay.request_head(request.method, path, _host(endpoint), headers_of(request), False, length)
+    length = http1.body_length(request.headers)
+    sent = http1.request_head(request.method, path, _host(endpoint), headers_of(request), upgrade=False, length=length)
     head, reader, writer = await exchange(request, lambda: dialer.dial(endpoint), sent, body=length != 0)
-    return links.relink(request, head, relay.body_chunks(head, reader, writer), _host(endpoint))
+    return rewrite_links.rewrite_response(request, head, http1.body_chunks(head, reader, writer), _host(endpoint))
 
 
 def path_behind(request: Request) -> str:
@@ -149,11 +151,11 @@ def _upgraded(dialer: NodeDialer, request: Request, endpoint: Endpoint, path: st
         raise errors.bad_request("Upgrade request required")
 
     async def splice(protocol: ApiProtocol) -> Response | None:
-        sent = relay.request_head(request.method, path, _host(endpoint), headers_of(request), upgrade=True)
+        sent = http1.request_head(request.method, path, _host(endpoint), headers_of(request), upgrade=True)
         head, reader, writer = await exchange(request, lambda: dialer.dial(endpoint), sent, upgrade=True)
         if head.status != 101:
-            return relay.as_response(head, await relay.whole(head, reader, writer, relay.ERROR_LIMIT))
-        await relay.splice(protocol, head, reader, writer)
+            return http1.as_response(head, await http1.whole(head, reader, writer, http1.ERROR_LIMIT))
+        await http1.splice(protocol, head, reader, writer)
         return None
 
     return Upgrade(splice)

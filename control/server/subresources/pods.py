@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from control import disruption_target
 from control.decoding.decode import Decoder, directive
 from control.http.exchange import Answer, Request, typed_response
-from control.registry import deletion, metadata, removal, updating
+from control.registry import deletion, deletion_plan, metadata, updating
 from control.registry.context import SERVER, Context
 from control.registry.metadata import precondition
 from control.server.deleting import success
@@ -19,9 +17,9 @@ from control.weight import weight
 from kube import errors
 from kube.api import core_v1, policy_v1
 from kube.clock import format_time
+from kube.json_object import Object
 from kube.resources import Resource
 
-Object = dict[str, Any]
 _BINDING = Decoder(core_v1.Binding, "v1", "Binding")
 _EVICTION = Decoder(policy_v1.Eviction, "policy/v1", "Eviction")
 
@@ -36,7 +34,7 @@ async def body_of(server: Verbs, request: Request, decoder: Decoder) -> Object:
 
 
 async def bind(server: Verbs, request: Request, resource: Resource) -> Answer:
-    """Assign a pod to a node (pkg/registry/core/pod/storage: BindingREST); 409 where it has one already."""
+    """Assign a pod to a node (pkg/registry/core/pod/storage: BindingREST); 409 if it has one already."""
     context = server.context(request, "CreateOptions")
     binding = await body_of(server, request, _BINDING)
     return await assign(server, request, context, request.info.name, binding, resource, resource)
@@ -53,7 +51,7 @@ async def assign(
 ) -> Answer:
     """Write a Binding's node into its pod, in the request's namespace; raises 400, 409, 422.
 
-    `asked` is the resource on the path: pods, or the bindings of old.
+    `asked` is the resource on the path: pods, or the legacy resource bindings.
     """
     namespace = request.info.namespace
     attributes = await created.admit(server, request, asked, name, binding, context)
@@ -93,7 +91,7 @@ async def assign(
 
 
 def _check_preconditions(pod: Object, name: str, wanted: Object) -> None:
-    """Raise 409 unless a pod is the one that a Binding means, by uid and resourceVersion where it has them."""
+    """Raise 409 unless a pod has the uid and resourceVersion of a Binding, if the Binding has them."""
     for part, title in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
         given, found = wanted.get(part), pod["metadata"][part]
         if given and given != found:
@@ -115,7 +113,7 @@ def _check_assignable(pod: Object, name: str) -> None:
 
 
 async def evict(server: Verbs, request: Request, resource: Resource) -> Answer:
-    """Delete a pod if its disruption budget allows it; 429 where it does not (EvictionREST)."""
+    """Delete a pod if its disruption budget allows it; 429 if it does not (EvictionREST)."""
     context = server.context(request, "CreateOptions")
     eviction = created.wiped(await body_of(server, request, _EVICTION))
     namespace, name = request.info.namespace, request.info.name
@@ -123,25 +121,25 @@ async def evict(server: Verbs, request: Request, resource: Resource) -> Answer:
     given = (eviction.get("metadata") or {}).get("name")
     if given not in (None, "", name):
         raise errors.bad_request("name in URL does not match name in Eviction object")
-    options = deletion.read_options(eviction.get("deleteOptions") or {}, {})
+    options = deletion_plan.read_options(eviction.get("deleteOptions") or {}, {})
     options.dry_run = options.dry_run or context.dry_run
     await created.validate(server, attributes)
     context.admitted = True
     pod = (await server.registry.get(resource, namespace, name)).obj
     if not _free_to_go(pod):
-        await charge(server.registry, request.user.name, pod, options.dry_run)
+        await charge(server.registry, request.user.name, pod, dry_run=options.dry_run)
         # The budget was charged for this very pod: another of the same name is not to go in its place.
         options.preconditions = {"uid": pod["metadata"]["uid"], **(options.preconditions or {})}
     if not options.dry_run:
         await _mark_evicted(server, resource, namespace, name, options)
-    await removal.delete(server.registry, context, resource, namespace, name, options)
+    await deletion.delete(server.registry, context, resource, namespace, name, options)
     return typed_response(request, success({}) | {"code": 201}, "meta_v1", "Status", 201)
 
 
 async def _mark_evicted(
-    server: Verbs, resource: Resource, namespace: str, name: str, options: deletion.DeleteOptions
+    server: Verbs, resource: Resource, namespace: str, name: str, options: deletion_plan.DeleteOptions
 ) -> None:
-    """Say on a pod why it goes, for whoever owns it: pod failure policies of Jobs read it."""
+    """Set the DisruptionTarget condition of a pod, which pod failure policies of Jobs read."""
 
     async def change(pod: Object | None) -> Object:
         assert pod is not None
@@ -164,6 +162,6 @@ async def _mark_evicted(
 
 
 def _free_to_go(pod: Object) -> bool:
-    """Say whether a pod's going disrupts nothing: it has ended, has not begun, or is going already."""
+    """Return whether the eviction disrupts nothing: the pod has terminated, is pending, or is being deleted."""
     phase = (pod.get("status") or {}).get("phase")
     return phase in ("Succeeded", "Failed", "Pending") or bool(pod["metadata"].get("deletionTimestamp"))

@@ -6,8 +6,6 @@ Anybody may ask some of them, so a question is small, and one of many values is 
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 
 from control import offload
@@ -27,16 +25,16 @@ from control.weight import weight
 from kube import errors
 from kube.api import authentication_v1
 from kube.clock import format_time
+from kube.json_object import Object
 from kube.resources import Resource
 
-Object = dict[str, Any]
 LARGEST_QUESTION = 64 * 1024
 """Bytes of a review or a token request. Upstream takes 3 MiB, as of every body."""
 _TOKEN_REQUEST = Decoder(authentication_v1.TokenRequest, "authentication.k8s.io/v1", "TokenRequest")
 
 
 async def _asked(server: Verbs, request: Request, resource: Resource) -> Object:
-    """Return the question as admission leaves it; raises 413 for a long one and what admission says."""
+    """Return the review after admission; raises 413 for a large one and the errors of admission."""
     context = server.context(request, "CreateOptions")
     await request.document(LARGEST_QUESTION)
     obj = created.wiped(await server.decoded(request, resource))
@@ -59,12 +57,12 @@ async def _answer(request: Request, resource: Resource, obj: Object, status: Obj
 
 
 async def _shown(request: Request, size: int, value: Object, module: str, kind: str) -> Answer:
-    """Return what was asked with its answer; YAML of 10 KB takes 10 ms."""
+    """Return the review with its status; YAML of 10 KB takes 10 ms."""
     return await offload.run(request.user.name, size, typed_response, request, value, module, kind, 201)
 
 
 async def _asked_about(request: Request, resource: Resource, obj: Object, user: UserInfo | None) -> AuthzAttributes:
-    """Return what an access review asks about, of the user that it names where that is not given; raises 422."""
+    """Return the attributes of an access review, by default for the user that it names; raises 422."""
 
     def read() -> AuthzAttributes:
         review_validation.check(resource.kind, obj)
@@ -87,7 +85,7 @@ async def token(server: Verbs, auth: Auth, request: Request, resource: Resource)
 
 
 async def subject_access(server: Verbs, auth: Auth, request: Request, resource: Resource) -> Answer:
-    """May somebody do this."""
+    """Return whether a user is authorized."""
     obj = await _asked(server, request, resource)
     if resource.namespaced:
         obj["metadata"]["namespace"] = request.info.namespace
@@ -106,7 +104,7 @@ async def self_rules(server: Verbs, auth: Auth, request: Request, resource: Reso
     """Return the user's own permissions (kubectl auth can-i --list)."""
     obj = await _asked(server, request, resource)
     namespace = (obj.get("spec") or {}).get("namespace", "")
-    status, size = reviews.self_subject_rules_review(auth, request.user, namespace)
+    status, size = await reviews.self_subject_rules_review(auth, request.user, namespace)
     answered = {**obj, "status": status}
     return await _shown(request, _weight(request) + size, answered, resource.module, resource.kind)
 

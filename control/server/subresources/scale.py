@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
 import msgspec
 
+from control import offload
 from control.decoding.decode import Decoder
 from control.http.exchange import Answer, Request, Response
 from control.http.negotiate import negotiate
@@ -21,11 +22,12 @@ from control.server import patching
 from control.server.forms import Form
 from control.server.subresources.pods import body_of
 from control.server.verbs import Verbs
+from control.weight import weight
 from kube import errors, selectors
 from kube.api import autoscaling_v1
+from kube.json_object import Object
 from kube.resources import Resource
 
-Object = dict[str, Any]
 SCALE = Resource("autoscaling", "v1", "scales", "Scale", "autoscaling_v1")
 DECODER = Decoder(autoscaling_v1.Scale, "autoscaling/v1", "Scale")
 
@@ -75,7 +77,7 @@ def scale_of(obj: Object) -> Object:
 async def get(server: Verbs, request: Request, resource: Resource) -> Answer:
     """Show a workload's Scale."""
     entry = await server.registry.get(resource, request.info.namespace, request.info.name)
-    return _shown(server, request, entry.data)
+    return await _shown(server, request, entry.data)
 
 
 async def update(server: Verbs, request: Request, resource: Resource) -> Answer:
@@ -96,7 +98,7 @@ async def update(server: Verbs, request: Request, resource: Resource) -> Answer:
     written = await updating.update(
         server.registry, context, resource, request.info.namespace, name, change, projection=projection
     )
-    return _shown(server, request, written.data)
+    return await _shown(server, request, written.data)
 
 
 async def patch(server: Verbs, request: Request, resource: Resource) -> Answer:
@@ -111,13 +113,14 @@ async def patch(server: Verbs, request: Request, resource: Resource) -> Answer:
     async def change(obj: Object | None) -> Object:
         if obj is None:
             raise errors.not_found(resource.group, resource.plural, name)
-        scale = await changed_scale(found, context, obj, scale_of(obj), REPLICAS)
+        before = await offload.run(context.user.name, context.size, scale_of, obj)
+        scale = await changed_scale(found, context, obj, before, REPLICAS)
         return _scaled(obj, scale, name)
 
     written = await updating.update(
         server.registry, context, resource, request.info.namespace, name, change, projection=projection
     )
-    return _shown(server, request, written.data)
+    return await _shown(server, request, written.data)
 
 
 async def changed_scale(
@@ -149,7 +152,7 @@ def _scaled(obj: Object, scale: Object, name: str) -> Object:
 
 
 def checked_replicas(obj: Object, scale: Object, name: str) -> int:
-    """Return the replicas that a Scale asks for an object; raises 409 and 422. Takes over the Scale's resourceVersion."""
+    """Return the replicas that a Scale sets; raises 409 and 422. Takes over the Scale's resourceVersion."""
     meta = scale.get("metadata") or {}
     replicas = (scale.get("spec") or {}).get("replicas", 0)
     if replicas < 0:
@@ -163,13 +166,19 @@ def checked_replicas(obj: Object, scale: Object, name: str) -> int:
     return int(replicas)
 
 
-def _shown(server: Verbs, request: Request, data: bytes) -> Answer:
-    return shown(server, request, scale_of(msgspec.json.decode(data)))
+async def _shown(server: Verbs, request: Request, data: bytes) -> Answer:
+    return await shown(server, request, data, scale_of)
 
 
-def shown(server: Verbs, request: Request, scale: Object) -> Answer:
-    """Show a Scale in the form that was asked for."""
+async def shown(server: Verbs, request: Request, data: bytes, scale_of: Callable[[Object], Object]) -> Answer:
+    """Show the Scale of an object in the form that was requested."""
+
+    def read() -> Object:
+        return scale_of(msgspec.json.decode(data))
+
+    scale = await offload.run(request.user.name, weight(data), read)
     wanted = negotiate(request.header(b"accept"))
     form = Form(wanted, _STRATEGY, request.option("includeObject"), server.registry.clock)
-    body = form.object(msgspec.json.encode(scale))
+    data = msgspec.json.encode(scale)
+    body = await offload.run(request.user.name, 0 if form.plain else weight(data), form.object, data)
     return Response(200, body, form.wanted.content_type)

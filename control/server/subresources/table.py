@@ -1,4 +1,4 @@
-"""The handlers of subresources, and of kinds that are only created, as tables."""
+"""Tables of the handlers of subresources, and of kinds that can only be created (reviews)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from control.server.resource_metrics import ResourceMetrics
 from control.server.resources import Handler, Handlers
 from control.server.subresources import backends, custom_scale, kubelet, parts, pods, reviews, scale
 from control.server.verbs import Verbs
-from kube.serving.frames import SessionTurns
+from kube.serving.frames import SessionYield
 
 
 def handlers(server: Verbs, auth: Auth, dialer: NodeDialer) -> Handlers:
@@ -33,7 +33,7 @@ def handlers(server: Verbs, auth: Auth, dialer: NodeDialer) -> Handlers:
         ("pods", "eviction"): {"create": partial(pods.evict, server)},
         ("pods", "ephemeralcontainers"): part,
         ("pods", "resize"): part,
-        ("pods", "log"): {"get": partial(kubelet.log, server, dialer, SessionTurns())},
+        ("pods", "log"): {"get": partial(kubelet.log, server, dialer, SessionYield())},
         ("pods", "exec"): stream,
         ("pods", "attach"): stream,
         ("pods", "portforward"): stream,

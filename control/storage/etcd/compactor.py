@@ -1,15 +1,15 @@
-"""When etcd forgets: every five minutes, what is older than five minutes, by one of all the servers that share it.
+"""Compaction of etcd every five minutes, up to the revision of five minutes ago, by one of the servers that share it.
 
-The servers agree through upstream's key and can run beside upstream's: whoever finds `compact_rev_key` at the version it saw
-last writes the revision of one interval ago into it and compacts there; the others see that the version has moved and
-wait for another interval.
+The servers coordinate through upstream's key, so upstream's API servers may share the etcd: the server that finds
+`compact_rev_key` at the version that it saw last writes the revision of one interval ago into it and compacts there; the
+others see a newer version and wait for another interval.
 """
 
 from __future__ import annotations
 
 import logging
 
-from control.storage.etcd.errors import RevisionGone
+from control.storage.etcd.errors import RevisionCompacted
 from control.storage.etcd.messages import (
     CompactionRequest,
     CompactionResponse,
@@ -31,7 +31,7 @@ INTERVAL_SECONDS = 300.0
 
 
 class EtcdCompactor:
-    """Run one beside each store."""
+    """Compacts the store of one server."""
 
     def __init__(self, store: EtcdStore, clock: Clock = SYSTEM) -> None:
         self._cluster, self._clock = store.cluster, clock
@@ -41,28 +41,28 @@ class EtcdCompactor:
         version = revision = 0
         while True:
             try:
-                version, revision = await self._turn(version, revision)
+                version, revision = await self._compact_once(version, revision)
             except StoreError as error:
                 log.warning("compaction will be tried again: %s", error)
             await self._clock.sleep(INTERVAL_SECONDS)
 
-    async def _turn(self, version: int, revision: int) -> tuple[int, int]:
-        """Compact at `revision`, etcd's own, if the key is still at `version`; return both as they are now."""
+    async def _compact_once(self, version: int, revision: int) -> tuple[int, int]:
+        """Compact at `revision` (etcd's) if the key is still at `version`; return the current version and revision."""
         key = COMPACT_KEY.encode()
         mine = Compare(target=Compare.VERSION, result=Compare.EQUAL, key=key, version=version)
         put = RequestOp(request_put=PutRequest(key=key, value=str(revision).encode()))
-        look = RequestOp(request_range=RangeRequest(key=key))
-        request = TxnRequest(compare=[mine], success=[put], failure=[look])
-        answer = await self._cluster.call("/etcdserverpb.KV/Txn", request, TxnResponse)
-        current = answer.header.revision
-        if not answer.succeeded:
-            found = answer.responses[0].response_range.kvs
+        read_key = RequestOp(request_range=RangeRequest(key=key))
+        request = TxnRequest(compare=[mine], success=[put], failure=[read_key])
+        response = await self._cluster.call("/etcdserverpb.KV/Txn", request, TxnResponse)
+        current = response.header.revision
+        if not response.succeeded:
+            found = response.responses[0].response_range.kvs
             return (found[0].version if found else 0), current
         if revision:
             try:
-                asked = CompactionRequest(revision=revision)
-                await self._cluster.call("/etcdserverpb.KV/Compact", asked, CompactionResponse)
+                compaction = CompactionRequest(revision=revision)
+                await self._cluster.call("/etcdserverpb.KV/Compact", compaction, CompactionResponse)
                 log.info("compacted history up to etcd's revision %d", revision)
-            except RevisionGone:
+            except RevisionCompacted:
                 log.debug("etcd's revision %d was compacted already", revision)
         return version + 1, current

@@ -1,7 +1,7 @@
-"""Translates etcd's errors once at the edge: gRPC statuses and etcd's own texts into the store's error classes.
+"""Translates gRPC statuses and etcd's error texts into the store's error classes.
 
-etcd tells a compacted revision, one to come and a few more apart by text alone; all are OUT_OF_RANGE. The two about
-revisions are raised bare here, because only the caller knows which revision it had asked for.
+etcd distinguishes a compacted revision, a future one and a few other errors by text only; all are OUT_OF_RANGE. The two
+errors about revisions are raised without a revision, because only the caller knows the requested one.
 """
 
 from __future__ import annotations
@@ -12,27 +12,27 @@ import grpc.aio
 from control.storage.store import NoSpace, StoreError, Unavailable
 
 
-class RevisionGone(StoreError):
-    """The revision asked for has been compacted."""
+class RevisionCompacted(StoreError):
+    """The requested revision has been compacted."""
 
 
-class RevisionAhead(StoreError):
-    """The revision asked for has not happened yet."""
+class RevisionInFuture(StoreError):
+    """The requested revision is in the future."""
 
 
-class LeaseGone(StoreError):
-    """The lease that a key was to hang on has expired."""
+class LeaseExpired(StoreError):
+    """The lease for a key has expired."""
 
 
-class AnswerTooLarge(Unavailable):
-    """The answer is longer than this client takes."""
+class ResponseTooLarge(Unavailable):
+    """The response exceeds this client's maximum length."""
 
 
-class Unclear(Unavailable):
-    """The call may have been carried out; its answer is lost."""
+class OutcomeUnknown(Unavailable):
+    """The call may have been executed; its response is lost."""
 
 
-# A member that is away or has lost its leader: another one may answer.
+# Statuses of a member that is unreachable or has no leader: another member may answer.
 _AWAY = frozenset(
     {
         grpc.StatusCode.UNAVAILABLE,
@@ -44,8 +44,8 @@ _AWAY = frozenset(
 )
 
 
-def passing(error: grpc.aio.AioRpcError) -> bool:
-    """Say whether the same call may succeed a moment later, or at another member."""
+def is_transient(error: grpc.aio.AioRpcError) -> bool:
+    """Return whether the same call may succeed later or at another member."""
     return _busy(error) or error.code() in _AWAY
 
 
@@ -53,24 +53,24 @@ def _busy(error: grpc.aio.AioRpcError) -> bool:
     return error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and "too many requests" in (error.details() or "")
 
 
-def translate(error: grpc.aio.AioRpcError, unsure: bool = False) -> StoreError:
-    """Return what to raise for a call that failed; `unsure` where an earlier attempt may have taken effect."""
+def translate(error: grpc.aio.AioRpcError, *, unsure: bool = False) -> StoreError:
+    """Return the error for a failed call; `unsure` if an earlier attempt may have taken effect."""
     text = error.details() or ""
     if error.code() is grpc.StatusCode.OUT_OF_RANGE:
         if "compacted" in text:
-            return RevisionGone(text)
+            return RevisionCompacted(text)
         if "future revision" in text:
-            return RevisionAhead(text)
+            return RevisionInFuture(text)
     if error.code() is grpc.StatusCode.NOT_FOUND and "lease not found" in text:
-        return LeaseGone(text)
+        return LeaseExpired(text)
     if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and "space exceeded" in text and not unsure:
         return NoSpace(text)
     if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in text:
-        return AnswerTooLarge(f"etcd: {text}")
+        return ResponseTooLarge(f"etcd: {text}")
     return Unavailable(f"etcd: {text or error.code().name}")
 
 
-def never_carried_out(error: grpc.aio.AioRpcError) -> bool:
-    """Say whether a write certainly did not happen: nothing was sent, or etcd refused to begin with it."""
+def not_executed(error: grpc.aio.AioRpcError) -> bool:
+    """Return whether a write certainly was not executed: nothing was sent, or etcd rejected it before execution."""
     unsent = error.code() is grpc.StatusCode.UNAVAILABLE and "failed to connect" in (error.details() or "")
     return unsent or _busy(error)

@@ -1,23 +1,22 @@
-"""Reads and writes: one call each. A write is a transaction that compares the key's revision and tells what is there if it
-is another.
+"""Reads and writes: one call each. A write is a transaction that compares the key's revision, and reads the key otherwise.
 
-No write is carried out twice. An update, or a deletion at a revision, whose answer was lost is sent again (cluster.py): a key
-is never at the same revision again, so etcd refuses the second one if the first had taken effect. A creation, whose second
-attempt would bring back what somebody deleted in between, is sent again when the first attempt has not taken effect and
-cannot any more (outcome.py). A deletion at any revision is not sent again.
+No write is executed twice. An update, or a deletion at a revision, is retried if its response was lost (cluster.py): a key
+never has the same revision again, so etcd rejects the retry if the first attempt took effect. A retried creation would
+recreate an object that was deleted in between; it is retried only when the first attempt has not taken effect and no longer
+can (outcome.py). A deletion at any revision is not retried.
 
-What was written is found in etcd's history where the key shows something else by now. A deletion leaves nothing to recognise:
-its outcome stays unknown, and Unavailable says so.
+If the key has another value by now, etcd's history shows whether the write took effect. A deletion leaves nothing to
+identify it by: its outcome stays unknown, and Unavailable reports that.
 """
 
 from __future__ import annotations
 
 import asyncio
 
-from control.storage.etcd.cluster import ANSWER_BYTES, DEADLINE, Cluster
-from control.storage.etcd.coordinates import Coordinates
-from control.storage.etcd.errors import AnswerTooLarge, LeaseGone, Unclear
+from control.storage.etcd.cluster import DEADLINE, MAX_RESPONSE_BYTES, Cluster
+from control.storage.etcd.errors import LeaseExpired, OutcomeUnknown, ResponseTooLarge
 from control.storage.etcd.lease import Leases
+from control.storage.etcd.mapping import EtcdMapping
 from control.storage.etcd.messages import (
     Compare,
     DeleteRangeRequest,
@@ -33,76 +32,78 @@ from control.storage.store import Item, KeyExists, KeyNotFound, NoSpace, Page, R
 
 _RANGE, _TXN = "/etcdserverpb.KV/Range", "/etcdserverpb.KV/Txn"
 _NEVER = -1
-"""A revision that no key is at."""
-MANY = 1024
-"""Keys of a range that fit into one answer unless their values are large."""
+"""A revision that no key has."""
+MAX_KEYS_OF_LARGE_VALUES = 1024
+"""Limit of keys a response from which requests have no limit again."""
 
 
 class KV:
-    """The keys of one cluster. Raises RevisionGone and RevisionAhead for `page`; its caller knows the rest."""
+    """The keys of one cluster. `page` raises RevisionCompacted and RevisionInFuture, without revisions."""
 
-    def __init__(self, cluster: Cluster, leases: Leases, at: Coordinates) -> None:
-        self._cluster, self._leases, self._at = cluster, leases, at
-        self._outcomes = Outcomes(cluster, leases, at)
-        self._fit = 0
-        """How many keys are asked for at once since an answer was too large; 0: any number."""
+    def __init__(self, cluster: Cluster, leases: Leases, mapping: EtcdMapping) -> None:
+        self._cluster, self._leases, self._mapping = cluster, leases, mapping
+        self._outcomes = Outcomes(cluster, leases, mapping)
+        self._max_keys = 0
+        """Maximum number of keys a request since a response was too large; 0: no limit."""
 
     async def get(self, key: str) -> Item | None:
-        answer = await self._cluster.call(_RANGE, RangeRequest(key=self._at.key(key)), RangeResponse)
-        return self._at.item(answer.kvs[0], key) if answer.kvs else None
+        response = await self._cluster.call(_RANGE, RangeRequest(key=self._mapping.etcd_key(key)), RangeResponse)
+        return self._mapping.item(response.kvs[0], key) if response.kvs else None
 
     async def page(self, prefix: str, revision: int, start_after: str, limit: int) -> Page:
-        """Answer `Store.list`."""
-        begin, end = self._at.folder(prefix, start_after)
-        wire, items = self._at.wire(revision) if revision else 0, list[Item]()
+        """Return a page of a listing (`Store.list`)."""
+        begin, end = self._mapping.key_range(prefix, start_after)
+        wire, items = self._mapping.etcd_revision(revision) if revision else 0, list[Item]()
         while True:
-            answer = await self._range(RangeRequest(key=begin, range_end=end, revision=wire), limit)
-            items += [self._at.item(kv, name) for kv in answer.kvs if (name := self._at.name(kv.key)) is not None]
-            wire = wire or answer.header.revision
-            if not answer.more or (limit and items):
-                rest = answer.count - len(answer.kvs) if answer.more else 0
-                return Page(items, self._at.revision(wire), answer.more, rest)
-            begin = answer.kvs[-1].key + b"\0"
+            response = await self._range(RangeRequest(key=begin, range_end=end, revision=wire), limit)
+            named = ((kv, self._mapping.store_key(kv.key)) for kv in response.kvs)
+            items += [self._mapping.item(kv, key) for kv, key in named if key is not None]
+            wire = wire or response.header.revision
+            if not response.more or (limit and items):
+                rest = response.count - len(response.kvs) if response.more else 0
+                return Page(items, self._mapping.store_revision(wire), response.more, rest)
+            begin = response.kvs[-1].key + b"\0"
 
     async def leased(self, prefix: str) -> dict[str, int]:
-        """Return the lease of each key with a prefix that hangs on one."""
-        (begin, end), wire, found = self._at.folder(prefix), 0, dict[str, int]()
+        """Return the lease of each key with a prefix that has one."""
+        (begin, end), wire, found = self._mapping.key_range(prefix), 0, dict[str, int]()
         while True:
-            answer = await self._range(RangeRequest(key=begin, range_end=end, revision=wire, keys_only=True))
-            found |= {name: kv.lease for kv in answer.kvs if kv.lease and (name := self._at.name(kv.key)) is not None}
-            if not answer.more:
+            response = await self._range(RangeRequest(key=begin, range_end=end, revision=wire, keys_only=True))
+            named = ((kv, self._mapping.store_key(kv.key)) for kv in response.kvs if kv.lease)
+            found |= {key: kv.lease for kv, key in named if key is not None}
+            if not response.more:
                 return found
-            begin, wire = answer.kvs[-1].key + b"\0", wire or answer.header.revision
+            begin, wire = response.kvs[-1].key + b"\0", wire or response.header.revision
 
-    async def _range(self, asked: RangeRequest, limit: int = 0) -> RangeResponse:
-        """Return the first keys of a range, at most `limit` if not 0, and as many as one answer may have (ANSWER_BYTES).
+    async def _range(self, request: RangeRequest, limit: int = 0) -> RangeResponse:
+        """Return the first keys of a range, at most `limit` if not 0, as many as fit into MAX_RESPONSE_BYTES.
 
-        Raises AnswerTooLarge where one key's value is.
+        Raises ResponseTooLarge if the value of one key does not fit.
         """
         while True:
-            asked.limit = min(limit or self._fit, self._fit or limit)
+            request.limit = min(limit or self._max_keys, self._max_keys or limit)
             try:
-                answer = await self._cluster.call(_RANGE, asked, RangeResponse)
-            except AnswerTooLarge:
-                if asked.limit == 1:
+                response = await self._cluster.call(_RANGE, request, RangeResponse)
+            except ResponseTooLarge:
+                if request.limit == 1:
                     raise
-                self._fit = max(1, (asked.limit or 4 * MANY) // 4)
+                self._max_keys = max(1, (request.limit or 4 * MAX_KEYS_OF_LARGE_VALUES) // 4)
                 continue
-            if self._fit and len(answer.kvs) == self._fit and answer.ByteSize() < ANSWER_BYTES // 4:
-                self._fit = self._fit * 2 if self._fit < MANY else 0
-            return answer
+            if self._max_keys and len(response.kvs) == self._max_keys and response.ByteSize() < MAX_RESPONSE_BYTES // 4:
+                self._max_keys = self._max_keys * 2 if self._max_keys < MAX_KEYS_OF_LARGE_VALUES else 0
+            return response
 
     async def create(self, key: str, value: bytes, ttl: int) -> Item:
         loop = asyncio.get_running_loop()
         end = loop.time() + DEADLINE
         while True:
             attempt, not_abandoned = self._outcomes.attempt()
-            before = self._at.revision(self._cluster.revision)
+            before = self._mapping.store_revision(self._cluster.revision)
             try:
-                answer, _ = await self._put(key, value, 0, ttl, not_abandoned)
+                response, _ = await self._put(key, value, 0, ttl, not_abandoned)
             except NoSpace as error:
                 return await self._stored_despite(error, key, value, before)
-            except Unclear as error:
+            except OutcomeUnknown as error:
                 abandoned = await self._outcomes.abandon(attempt)
                 stored = await self._outcomes.find(key, value, before, abandoned)
                 if stored is not None:
@@ -110,23 +111,27 @@ class KV:
                 if loop.time() >= end:
                     raise Unavailable(f"{error}; {key} was not created") from error
                 continue
-            if answer.succeeded:
-                revision = self._at.revision(answer.header.revision)
+            if response.succeeded:
+                revision = self._mapping.store_revision(response.header.revision)
                 return Item(key, value, revision, revision)
-            raise KeyExists(key, self._found(answer, key))
+            raise KeyExists(key, self._found(response, key))
 
     async def update(self, key: str, value: bytes, expected: int, ttl: int) -> Item:
-        before = max(expected, self._at.revision(self._cluster.revision))
+        before = max(expected, self._mapping.store_revision(self._cluster.revision))
         try:
-            answer, unsure = await self._put(key, value, self._at.wire(expected) if expected else _NEVER, ttl)
+            response, unsure = await self._put(
+                key, value, self._mapping.etcd_revision(expected) if expected else _NEVER, ttl
+            )
         except NoSpace as error:
             return await self._stored_despite(error, key, value, before)
-        current = self._found(answer, key)
-        if answer.succeeded:
+        current = self._found(response, key)
+        if response.succeeded:
             assert current is not None
-            return Item(key, value, self._at.revision(answer.header.revision), current.create_revision)
+            return Item(key, value, self._mapping.store_revision(response.header.revision), current.create_revision)
         if unsure and expected:
-            stored = await self._outcomes.find(key, value, before, self._at.revision(answer.header.revision))
+            stored = await self._outcomes.find(
+                key, value, before, self._mapping.store_revision(response.header.revision)
+            )
             if stored is not None:
                 return stored
         if current is None:
@@ -134,25 +139,27 @@ class KV:
         raise RevisionConflict(key, expected, current)
 
     async def delete(self, key: str, expected: int) -> Item:
-        where = self._at.key(key)
-        compare = Compare(target=Compare.MOD, key=where, mod_revision=self._at.wire(expected) if expected else 0)
+        where = self._mapping.etcd_key(key)
+        compare = Compare(
+            target=Compare.MOD, key=where, mod_revision=self._mapping.etcd_revision(expected) if expected else 0
+        )
         compare.result = Compare.EQUAL if expected else Compare.GREATER
         delete = RequestOp(request_delete_range=DeleteRangeRequest(key=where, prev_kv=True))
-        request = TxnRequest(compare=[compare], success=[delete], failure=[_look(where)])
+        request = TxnRequest(compare=[compare], success=[delete], failure=[_range_op(where)])
         unsure = False
         try:
             if expected:
-                answer, unsure = await self._cluster.attempt(_TXN, request, TxnResponse)
+                response, unsure = await self._cluster.call_conditional(_TXN, request, TxnResponse)
             else:
-                answer = await self._cluster.once(_TXN, request, TxnResponse)
-        except Unclear as error:
+                response = await self._cluster.call_at_most_once(_TXN, request, TxnResponse)
+        except OutcomeUnknown as error:
             raise Unavailable(f"{error}; whether {key} was deleted is unknown") from error
-        if answer.succeeded:
-            last = self._at.item(answer.responses[0].response_delete_range.prev_kvs[0], key)
-            return Item(key, last.value, self._at.revision(answer.header.revision), last.create_revision)
-        current = self._found(answer, key)
+        if response.succeeded:
+            last = self._mapping.item(response.responses[0].response_delete_range.prev_kvs[0], key)
+            return Item(key, last.value, self._mapping.store_revision(response.header.revision), last.create_revision)
+        current = self._found(response, key)
         if unsure and (current is None or current.create_revision > expected):
-            raise Unavailable(f"etcd did not answer; {key} is gone, and by whom is unknown")
+            raise Unavailable(f"etcd did not answer; {key} was deleted, and whether by this request is unknown")
         if current is None:
             raise KeyNotFound(key)
         raise RevisionConflict(key, expected, current)
@@ -160,38 +167,40 @@ class KV:
     async def _put(
         self, key: str, value: bytes, wire: int, ttl: int, condition: Compare | None = None
     ) -> tuple[TxnResponse, bool]:
-        """Put a key that is at etcd's revision `wire`, 0 for none; the answer has the key's state before, or what is there."""
-        where = self._at.key(key)
+        """Put a key at etcd's revision `wire`, 0 to create it; the response has the previous state, or the current one."""
+        where = self._mapping.etcd_key(key)
         compare = Compare(target=Compare.MOD, result=Compare.EQUAL, key=where, mod_revision=wire)
         conditions = [compare] if condition is None else [compare, condition]
         while True:
             lease = await self._leases.for_ttl(ttl)
             put = RequestOp(request_put=PutRequest(key=where, value=value, lease=lease))
-            # Of a key that was not there before there is nothing to look at.
-            done = [_look(where, False), put] if wire else [put]
-            request = TxnRequest(compare=conditions, success=done, failure=[_look(where)])
+            # A new key has no previous state to read.
+            done = [_range_op(where, value=False), put] if wire else [put]
+            request = TxnRequest(compare=conditions, success=done, failure=[_range_op(where)])
             try:
                 if wire:
-                    return await self._cluster.attempt(_TXN, request, TxnResponse)
-                return await self._cluster.once(_TXN, request, TxnResponse), False
-            except LeaseGone:
+                    return await self._cluster.call_conditional(_TXN, request, TxnResponse)
+                return await self._cluster.call_at_most_once(_TXN, request, TxnResponse), False
+            except LeaseExpired:
                 self._leases.forget(lease)
 
     async def _stored_despite(self, error: NoSpace, key: str, value: bytes, before: int) -> Item:
-        """Return what a refused put has stored all the same, else raise the refusal.
+        """Return the item if a rejected put was stored all the same, else raise its error.
 
-        etcd carries out the write that takes it past its quota, and refuses it afterwards (its quotaApplierV3).
+        etcd executes the write that exceeds its quota, and rejects it afterwards (its quotaApplierV3).
         """
-        answer = await self._cluster.call(_RANGE, _look(self._at.key(key), False).request_range, RangeResponse)
-        stored = await self._outcomes.find(key, value, before, self._at.revision(answer.header.revision))
+        response = await self._cluster.call(
+            _RANGE, _range_op(self._mapping.etcd_key(key), value=False).request_range, RangeResponse
+        )
+        stored = await self._outcomes.find(key, value, before, self._mapping.store_revision(response.header.revision))
         if stored is None:
             raise error
         return stored
 
-    def _found(self, answer: TxnResponse, key: str) -> Item | None:
-        kvs = answer.responses[0].response_range.kvs
-        return self._at.item(kvs[0], key) if kvs else None
+    def _found(self, response: TxnResponse, key: str) -> Item | None:
+        kvs = response.responses[0].response_range.kvs
+        return self._mapping.item(kvs[0], key) if kvs else None
 
 
-def _look(where: bytes, value: bool = True) -> RequestOp:
+def _range_op(where: bytes, *, value: bool = True) -> RequestOp:
     return RequestOp(request_range=RangeRequest(key=where, keys_only=not value))

@@ -1,8 +1,8 @@
-"""Times to live: keys hang on leases, and keys written close together share one.
+"""Leases for keys with a time to live. Keys written within a short time share a lease.
 
-A lease is as costly for etcd as a key, and events come in thousands. As upstream does, a lease is granted for a little longer
-than asked for (a twentieth, at most a minute) and reused while it lasts at least as long as the next key wants, for at most
-1 000 keys, because all of them go in one transaction when it ends.
+A lease is as costly for etcd as a key, and there are thousands of events. Like upstream, a lease is granted for a little longer
+than requested (a twentieth, at most a minute) and reused while it lasts at least as long as the next key needs, for at most
+1 000 keys, because etcd deletes all of them in one transaction when the lease expires.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class _Lease:
 
 
 class Leases:
-    """Hands out lease IDs for times to live."""
+    """Grants leases and reuses them."""
 
     def __init__(self, cluster: Cluster, clock: Clock) -> None:
         self._cluster, self._clock = cluster, clock
@@ -40,7 +40,7 @@ class Leases:
         self._lock = asyncio.Lock()
 
     async def for_ttl(self, ttl: int) -> int:
-        """Return a lease that lasts `ttl` seconds or a little longer; 0, no lease, for 0."""
+        """Return a lease that lasts `ttl` seconds or a little longer; 0, which is no lease, for 0."""
         if not ttl:
             return 0
         async with self._lock:
@@ -48,19 +48,19 @@ class Leases:
             now, lease = self._clock.monotonic(), self._newest
             fits = lease is not None and now + ttl <= lease.ends <= now + ttl + spare and lease.keys < MAX_KEYS
             if lease is None or not fits:
-                asked = LeaseGrantRequest(TTL=ttl + spare)
-                granted = await self._cluster.call("/etcdserverpb.Lease/LeaseGrant", asked, LeaseGrantResponse)
+                request = LeaseGrantRequest(TTL=ttl + spare)
+                granted = await self._cluster.call("/etcdserverpb.Lease/LeaseGrant", request, LeaseGrantResponse)
                 lease = self._newest = _Lease(granted.ID, now + ttl + spare)
             lease.keys += 1
             return lease.id
 
     def forget(self, lease: int) -> None:
-        """Do not hand out a lease again that turned out to be gone."""
+        """Do not reuse an expired lease."""
         if self._newest is not None and self._newest.id == lease:
             self._newest = None
 
     async def remaining(self, lease: int) -> int:
         """Return the seconds that a lease has left, less than 1 when it has expired."""
-        asked = LeaseTimeToLiveRequest(ID=lease)
-        answer = await self._cluster.call("/etcdserverpb.Lease/LeaseTimeToLive", asked, LeaseTimeToLiveResponse)
-        return answer.TTL
+        request = LeaseTimeToLiveRequest(ID=lease)
+        response = await self._cluster.call("/etcdserverpb.Lease/LeaseTimeToLive", request, LeaseTimeToLiveResponse)
+        return response.TTL

@@ -1,4 +1,4 @@
-"""etcd's messages under one roof: the only module that imports the generated stubs."""
+"""etcd's messages. Only this module imports the generated stubs."""
 
 from control.storage.etcd.wire.kv_pb2 import Event, KeyValue
 from control.storage.etcd.wire.rpc_pb2 import (

@@ -1,9 +1,9 @@
-"""Restores a snapshot into etcd, through the API that everybody has: keys, not files of a member.
+"""Restores a snapshot into etcd through its API: keys, not files of a member.
 
-A restore makes the keys what the snapshot has and leaves etcd's revisions to rise as they do. Only where the snapshot has
-seen more revisions than etcd (it was taken from SQLite, or from an etcd that is lost) revisions are counted from past the
-snapshot's: clients that have those must not take new history for old. The offset that does so is fixed for good, so it
-can be set only while etcd holds nothing of this cluster (coordinates.py).
+A restore makes the keys equal to the snapshot's; etcd assigns new revisions. If the snapshot has newer revisions than etcd (it
+was taken from SQLite, or from an etcd that is lost), an offset makes all later revisions newer than the snapshot's, because
+clients that know those must not mistake the new history for the old one. The offset is permanent, so it can be set only
+while etcd has no keys of this cluster (mapping.py).
 """
 
 from __future__ import annotations
@@ -13,53 +13,53 @@ from pathlib import Path
 
 from control.storage import archive, compactor
 from control.storage.archive import Entry
-from control.storage.etcd.coordinates import Coordinates
+from control.storage.etcd.mapping import EtcdMapping
 from control.storage.etcd.messages import Compare, PutRequest, RangeRequest, RequestOp, TxnRequest, TxnResponse
-from control.storage.etcd.save import everything
+from control.storage.etcd.save import list_all
 from control.storage.etcd.store import EtcdStore
-from control.storage.snapshot import LEAP
+from control.storage.snapshot import REVISION_BUMP
 from control.storage.store import Item, KeyNotFound, Unavailable
 
 SERVERS = "/registry/masterleases/"
-"""Where API servers say that they run (control/server_addresses.py)."""
-MOMENTARY = (
+"""Leases of running API servers (control/server_addresses.py)."""
+EPHEMERAL = (
     SERVERS,
     "/registry/leases/kube-system/kube-controller-manager",
     "/registry/leases/kube-system/kube-scheduler",
     compactor.KEY,
 )
-"""Keys of servers that ran when the snapshot was taken; restored it would only keep the next one waiting."""
-FORGOTTEN_SECONDS = 18
-TOGETHER = 64
-"""Writes under way at once."""
+"""Keys of servers that ran when the snapshot was taken; restored, they would only delay the next one."""
+SERVER_LEASE_SECONDS = 18
+MAX_CONCURRENT_WRITES = 64
+"""Maximum number of concurrent writes."""
 
 
 async def restore(store: EtcdStore, snapshot: Path, *, empty: bool = False) -> int:
-    """Make etcd's keys those of a snapshot and return the revision then; no API server may run on it meanwhile.
+    """Make etcd's keys equal to those of a snapshot and return the new revision; no API server may use it meanwhile.
 
-    `empty` refuses an etcd that has keys of this cluster. Raises Corrupt, Unavailable.
+    `empty` rejects an etcd that has keys of this cluster. Raises Corrupt, Unavailable.
     """
     seen, entries = await asyncio.to_thread(archive.read, snapshot)
-    await _alone(store)
-    present, revision = await everything(store)
-    entries = [entry for entry in entries if not entry.key.startswith(MOMENTARY)]
+    await _wait_until_unused(store)
+    present, revision = await list_all(store)
+    entries = [entry for entry in entries if not entry.key.startswith(EPHEMERAL)]
     if empty and present:
-        raise Unavailable(f"etcd already holds {len(present)} keys under {store.at.prefix}")
+        raise Unavailable(f"etcd already holds {len(present)} keys under {store.mapping.prefix}")
     if revision < seen:
         if present:
             raise Unavailable(
                 f"the snapshot's revision {seen} is ahead of etcd's, {revision}: it can be restored only into an etcd "
-                f"without keys under {store.at.prefix}"
+                f"without keys under {store.mapping.prefix}"
             )
-        await _count_from(store, seen + LEAP)
-        store = EtcdStore(store.cluster, Coordinates(store.at.prefix, seen + LEAP), store.clock)
+        await _set_offset(store, seen + REVISION_BUMP)
+        store = EtcdStore(store.cluster, EtcdMapping(store.mapping.prefix, seen + REVISION_BUMP), store.clock)
     await _write(store, {item.key: item for item in present}, entries)
     return await store.current_revision()
 
 
-async def _alone(store: EtcdStore) -> None:
-    """Wait until no API server uses the store, as long as one that has just ended may still have keys."""
-    for _ in range(FORGOTTEN_SECONDS):
+async def _wait_until_unused(store: EtcdStore) -> None:
+    """Wait until no API server uses the store, until the leases of terminated ones have expired."""
+    for _ in range(SERVER_LEASE_SECONDS):
         if not (servers := (await store.list(SERVERS)).items):
             return
         await store.clock.sleep(1)
@@ -67,26 +67,26 @@ async def _alone(store: EtcdStore) -> None:
     raise Unavailable(f"API servers run on this etcd ({names}): stop them first")
 
 
-async def _count_from(store: EtcdStore, offset: int) -> None:
-    """Set what is added to etcd's revisions; it only ever rises. Raises Unavailable where another did so meanwhile."""
-    key, before = store.at.offset_key, store.at.offset
+async def _set_offset(store: EtcdStore, offset: int) -> None:
+    """Set the offset of revisions, which only increases. Raises Unavailable if another process has set it meanwhile."""
+    key, before = store.mapping.offset_key, store.mapping.offset
     compare = Compare(target=Compare.VERSION, result=Compare.EQUAL, key=key, version=0)
     if before:
         compare = Compare(target=Compare.VALUE, result=Compare.EQUAL, key=key, value=str(before).encode())
     put = RequestOp(request_put=PutRequest(key=key, value=str(offset).encode()))
-    look = RequestOp(request_range=RangeRequest(key=key))
-    request = TxnRequest(compare=[compare], success=[put], failure=[look])
-    answer, unsure = await store.cluster.attempt("/etcdserverpb.KV/Txn", request, TxnResponse)
-    if not answer.succeeded:
-        found = answer.responses[0].response_range.kvs
+    read_key = RequestOp(request_range=RangeRequest(key=key))
+    request = TxnRequest(compare=[compare], success=[put], failure=[read_key])
+    response, unsure = await store.cluster.call_conditional("/etcdserverpb.KV/Txn", request, TxnResponse)
+    if not response.succeeded:
+        found = response.responses[0].response_range.kvs
         if unsure and found and found[0].value == str(offset).encode():
             return
         raise Unavailable(f"etcd's {key.decode()} was set by somebody else meanwhile")
 
 
 async def _write(store: EtcdStore, present: dict[str, Item], entries: list[Entry]) -> None:
-    """Write what differs and delete what the snapshot does not have."""
-    limit = asyncio.Semaphore(TOGETHER)
+    """Write keys that differ and delete keys that the snapshot does not have."""
+    limit = asyncio.Semaphore(MAX_CONCURRENT_WRITES)
 
     async def put(entry: Entry) -> None:
         async with limit:

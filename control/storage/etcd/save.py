@@ -1,4 +1,4 @@
-"""Writes what etcd holds of a cluster to a snapshot file, through the API that everybody has."""
+"""Writes the keys of a cluster in etcd to a snapshot file, through the API."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Source(Protocol):
 
 
 async def save(store: Source, path: Path) -> None:
-    """Write what etcd has of this cluster, as of now, to a new file; raises Unavailable where it cannot be written."""
-    items, revision = await everything(store)
+    """Write the current keys of this cluster to a new file; raises Unavailable if it cannot be written."""
+    items, revision = await list_all(store)
     lifetimes = await store.lifetimes(FOLDER)
     try:
         await asyncio.to_thread(archive.write, path, items, revision, lifetimes)
@@ -31,8 +31,8 @@ async def save(store: Source, path: Path) -> None:
         raise Unavailable(f"cannot write the snapshot {path}: {error}") from error
 
 
-async def everything(store: Source) -> tuple[list[Item], int]:
-    """Return all keys of the cluster and the revision that they were read at."""
+async def list_all(store: Source) -> tuple[list[Item], int]:
+    """Return all keys of the cluster and their revision."""
     page = await store.list(FOLDER, limit=PAGE)
     items = list(page.items)
     while page.more:

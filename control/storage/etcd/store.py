@@ -1,7 +1,7 @@
-"""etcd v3 as a storage engine: joins reads and writes (kv), watches, revisions and leases to the `Store` contract.
+"""The storage engine for etcd v3: combines reads and writes (kv), watches, revisions and leases to the `Store` interface.
 
-Several servers may use one etcd at once: compare-and-swap is etcd's, every read that must not be stale asks the cluster, and
-each server follows the same history.
+Several servers may use one etcd at the same time: etcd executes compare-and-swap, each consistent read requests the revision
+from the cluster, and each server watches the same history.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from control.storage.etcd.cluster import Cluster, Tls
-from control.storage.etcd.coordinates import ROOT, Coordinates
-from control.storage.etcd.errors import RevisionAhead, RevisionGone
+from control.storage.etcd.errors import RevisionCompacted, RevisionInFuture
 from control.storage.etcd.kv import KV
 from control.storage.etcd.lease import Leases
+from control.storage.etcd.mapping import ROOT, EtcdMapping
 from control.storage.etcd.messages import (
     CompactionRequest,
     CompactionResponse,
@@ -33,24 +33,24 @@ from kube.clock import SYSTEM, Clock
 class EtcdStore:
     """One cluster's keys in an etcd. Open it with `await EtcdStore.open(servers)`."""
 
-    def __init__(self, cluster: Cluster, at: Coordinates, clock: Clock = SYSTEM) -> None:
-        self.cluster, self.at, self.clock = cluster, at, clock
+    def __init__(self, cluster: Cluster, mapping: EtcdMapping, clock: Clock = SYSTEM) -> None:
+        self.cluster, self.mapping, self.clock = cluster, mapping, clock
         self.leases = Leases(cluster, clock)
-        self._kv, self._revisions = KV(cluster, self.leases, at), Revisions(cluster, at)
+        self._kv, self._revisions = KV(cluster, self.leases, mapping), Revisions(cluster, mapping)
         self._watches: set[EtcdWatch] = set()
 
     @classmethod
     async def open(
         cls, servers: Sequence[str], tls: Tls | None = None, prefix: str = ROOT, clock: Clock = SYSTEM
     ) -> EtcdStore:
-        """Connect, and find out how revisions are counted; raises Unavailable when no member answers in 10 s."""
+        """Connect, and read the offset of revisions; raises Unavailable if no member answers in 10 s."""
         cluster = Cluster(servers, tls)
         try:
-            at = Coordinates("/" + prefix.strip("/"))
-            asked = RangeRequest(key=at.offset_key)
-            found = await cluster.call("/etcdserverpb.KV/Range", asked, RangeResponse)
+            mapping = EtcdMapping("/" + prefix.strip("/"))
+            request = RangeRequest(key=mapping.offset_key)
+            found = await cluster.call("/etcdserverpb.KV/Range", request, RangeResponse)
             offset = int(found.kvs[0].value) if found.kvs else 0
-            return cls(cluster, Coordinates(at.prefix, offset), clock)
+            return cls(cluster, EtcdMapping(mapping.prefix, offset), clock)
         except BaseException:
             await cluster.close()
             raise
@@ -58,14 +58,16 @@ class EtcdStore:
     async def get(self, key: str) -> Item | None:
         return await self._kv.get(key)
 
-    async def list(self, prefix: str, revision: int = 0, start_after: str = "", limit: int = 0) -> Page:
-        if revision and self.at.wire(revision) < FIRST:
+    async def list(
+        self, prefix: str, revision: int = 0, start_after: str = "", limit: int = 0, *, counted: bool = True
+    ) -> Page:
+        if revision and self.mapping.etcd_revision(revision) < FIRST:
             raise Compacted(revision, await self.compacted_revision())
         try:
             return await self._kv.page(prefix, revision, start_after, limit)
-        except RevisionGone as error:
+        except RevisionCompacted as error:
             raise Compacted(revision, await self.compacted_revision()) from error
-        except RevisionAhead as error:
+        except RevisionInFuture as error:
             raise FutureRevision(revision, await self.current_revision()) from error
 
     async def create(self, key: str, value: bytes, ttl: int = 0) -> Item:
@@ -77,18 +79,20 @@ class EtcdStore:
     async def delete(self, key: str, expected_revision: int = 0) -> Item:
         return await self._kv.delete(key, expected_revision)
 
-    def watch(self, prefix: str, after_revision: int, previous: bool = False) -> EtcdWatch:
-        watch = EtcdWatch(self.cluster, self.at, prefix, after_revision, previous, self._watches.discard)
+    def watch(self, prefix: str, after_revision: int, *, previous: bool = False) -> EtcdWatch:
+        watch = EtcdWatch(
+            self.cluster, self.mapping, prefix, after_revision, previous=previous, closed=self._watches.discard
+        )
         self._watches.add(watch)
         return watch
 
     async def compact(self, revision: int) -> None:
         try:
-            asked = CompactionRequest(revision=self.at.wire(revision))
-            await self.cluster.call("/etcdserverpb.KV/Compact", asked, CompactionResponse)
-        except RevisionGone as error:
+            request = CompactionRequest(revision=self.mapping.etcd_revision(revision))
+            await self.cluster.call("/etcdserverpb.KV/Compact", request, CompactionResponse)
+        except RevisionCompacted as error:
             raise Compacted(revision, await self.compacted_revision()) from error
-        except RevisionAhead as error:
+        except RevisionInFuture as error:
             raise FutureRevision(revision, await self.current_revision()) from error
 
     async def compacted_revision(self) -> int:
@@ -98,15 +102,15 @@ class EtcdStore:
         return await self._revisions.current()
 
     def check(self) -> str | None:
-        """Return what is wrong with the connection, None where nothing is."""
+        """Return the error of the connection; None if it works."""
         return self.cluster.trouble or None
 
     async def status(self) -> StatusResponse:
-        """Return what a member says of itself: version, size, leader, errors."""
+        """Return the status of a member: version, size, leader, errors."""
         return await self.cluster.call("/etcdserverpb.Maintenance/Status", StatusRequest(), StatusResponse)
 
     async def lifetimes(self, prefix: str) -> dict[str, int]:
-        """Return the seconds left of the keys with a prefix that have a time to live."""
+        """Return the remaining seconds of the keys with a prefix that have a time to live."""
         leases: dict[int, int] = {}
         found = await self._kv.leased(prefix)
         for lease in set(found.values()):

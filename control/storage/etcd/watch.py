@@ -1,11 +1,15 @@
-"""Watches: one stream each, opened again at another member when it breaks, from where it was.
+"""Watches: one stream each, which is resumed at another member if it breaks.
 
-A watch follows all keys that etcd has and keeps what has its prefix. So every revision arrives, and the last one that
-arrived is exactly how far this watch has seen everything: nothing has to be asked. etcd can be asked
-(WatchProgressRequest), but before 3.4.31 and 3.5.13 the answer may overtake events, and a list that trusts it is stale.
+A watch receives the events of all keys of etcd and filters them by its prefix. So every revision arrives, and the last one
+that arrived is the revision up to which the watch is complete: no progress requests are needed. etcd has them
+(WatchProgressRequest), but before 3.4.31 and 3.5.13 the response may overtake events, which makes lists that rely on it
+stale.
 
-A stream is opened at the last revision seen, not after it, and what was seen is dropped here. That way etcd itself tells
-whether the past was compacted: started one later, it would not notice that the next deletion is gone.
+A stream starts at the last revision seen, not after it, and events seen before are dropped here. Only then does etcd report
+that the past was compacted: a stream that starts one revision later would miss the compaction of the next deletion.
+
+An etcd that was replaced by an older copy of itself would send nothing until it has reached the watch's revision again, so
+a watch that is ahead of etcd ends, as after a compaction.
 """
 
 from __future__ import annotations
@@ -17,19 +21,19 @@ from collections.abc import AsyncIterator, Callable
 import grpc.aio
 
 from control.storage.etcd.cluster import END, FIRST_PAUSE, LAST_PAUSE, Cluster
-from control.storage.etcd.coordinates import EVERYTHING, Coordinates
+from control.storage.etcd.mapping import ALL_KEYS, EtcdMapping
 from control.storage.etcd.messages import Event as WireEvent
-from control.storage.etcd.messages import WatchCreateRequest, WatchRequest, WatchResponse
-from control.storage.etcd.revisions import FIRST
+from control.storage.etcd.messages import RangeRequest, RangeResponse, WatchCreateRequest, WatchRequest, WatchResponse
+from control.storage.etcd.revisions import FIRST, NOWHERE
 from control.storage.store import Batch, Compacted, Event, StoreError, Unavailable
 
 log = logging.getLogger(__name__)
 
 BACKLOG = 10_000
-"""Events waiting for the reader at which the stream is left alone: etcd then keeps them."""
+"""Queued events from which the stream is no longer read; etcd then queues them."""
 PROGRESS_SECONDS = 0.1
 OPEN_SECONDS = 5.0
-"""Time that a member has to begin to watch."""
+"""Timeout of the start of a stream."""
 
 
 class EtcdWatch:
@@ -38,21 +42,22 @@ class EtcdWatch:
     def __init__(
         self,
         cluster: Cluster,
-        at: Coordinates,
+        mapping: EtcdMapping,
         prefix: str,
         after: int,
+        *,
         previous: bool,
         closed: Callable[[EtcdWatch], None],
     ) -> None:
-        self._cluster, self._at, self._prefix, self._previous = cluster, at, prefix, previous
+        self._cluster, self._mapping, self._prefix, self._previous = cluster, mapping, prefix, previous
         self._position = after
-        self._told = after
+        self._reported = after
         self._pending: list[Event] = []
         self._failure: StoreError | None = None
         self._closed, self._on_close = False, closed
         self._progress: asyncio.TimerHandle | None = None
-        self._tell = False
-        self._changed, self._room = asyncio.Event(), asyncio.Event()
+        self._report = False
+        self._changed, self._space = asyncio.Event(), asyncio.Event()
         self._task = asyncio.create_task(self._run(), name=f"etcd-watch {prefix}")
 
     # -- the reader's side ----------------------------------------------------------------------------------------
@@ -61,11 +66,11 @@ class EtcdWatch:
 
     async def __anext__(self) -> Batch:
         while not self._closed:
-            if self._pending or self._position > self._told or self._tell:
+            if self._pending or self._position > self._reported or self._report:
                 events, self._pending = self._pending, []
-                self._told, self._tell = self._position, False
-                self._room.set()
-                return Batch(events, self._told)
+                self._reported, self._report = self._position, False
+                self._space.set()
+                return Batch(events, self._reported)
             if self._failure is not None:
                 raise self._failure
             self._changed.clear()
@@ -73,12 +78,12 @@ class EtcdWatch:
         raise StopAsyncIteration
 
     def request_progress(self) -> None:
-        """Say soon how far this watch is, also where nothing arrives."""
+        """Report the revision of this watch soon, also without events."""
         if self._progress is None and not self._closed:
-            self._progress = asyncio.get_running_loop().call_later(PROGRESS_SECONDS, self._tell_progress)
+            self._progress = asyncio.get_running_loop().call_later(PROGRESS_SECONDS, self._report_progress)
 
-    def _tell_progress(self) -> None:
-        self._progress, self._tell = None, True
+    def _report_progress(self) -> None:
+        self._progress, self._report = None, True
         self._changed.set()
 
     async def aclose(self) -> None:
@@ -106,7 +111,7 @@ class EtcdWatch:
                 self._fail(error)
                 return
             except Exception as error:
-                # A task that ends without a word would leave the watch silent for ever.
+                # Without this the watch would never end nor deliver events.
                 log.exception("the watch of %s cannot go on", self._prefix)
                 self._fail(Unavailable(f"the watch of {self._prefix} cannot go on: {error}"))
                 return
@@ -118,53 +123,67 @@ class EtcdWatch:
         self._changed.set()
 
     async def _follow(self) -> None:
-        start = self._at.wire(self._position)
-        if start < FIRST and (start or self._at.offset):
-            raise Compacted(self._position, self._at.revision(FIRST))
+        start = self._mapping.etcd_revision(self._position)
+        if start < FIRST and (start or self._mapping.offset):
+            raise Compacted(self._position, self._mapping.store_revision(FIRST))
         at, stream = self._cluster.stream("/etcdserverpb.Watch/Watch", WatchResponse)
         why = "it ended the stream"
         try:
-            key, end = EVERYTHING
-            # The state before is always wanted: without it a deletion does not tell when the key had come to be.
+            key, end = ALL_KEYS
+            # The previous state is always needed: the event of a deletion has no create_revision.
             create = WatchCreateRequest(key=key, range_end=end, start_revision=max(start, FIRST), prev_kv=True)
-            # etcd says at once that the watch is there. A call that is cancelled while it connects never says anything, and
-            # neither does its write end (grpc.aio waits for metadata that are not sent any more).
+            # etcd confirms a watch at once. A call that is cancelled while it connects never responds, and its write does not
+            # end either (grpc.aio waits for metadata that are never sent).
             async with asyncio.timeout(OPEN_SECONDS):
                 await stream.write(WatchRequest(create_request=create))
-                answer = await stream.read()
-            while answer is not END:
+                response = await stream.read()
+            if response is not END and self._mapping.store_revision(response.header.revision) < self._position:
+                await self._check_history()
+            while response is not END:
                 self._cluster.trouble = ""
-                if answer.canceled:
-                    if answer.compact_revision:
-                        raise Compacted(self._position, self._at.revision(answer.compact_revision))
-                    why = answer.cancel_reason or why
+                if response.canceled:
+                    if response.compact_revision:
+                        raise Compacted(self._position, self._mapping.store_revision(response.compact_revision))
+                    why = response.cancel_reason or why
                     break
-                self._take(answer)
-                self._cluster.seen(answer.header.revision)
+                self._append(response)
+                self._cluster.seen(response.header.revision)
                 while len(self._pending) > BACKLOG:
-                    self._room.clear()
-                    await self._room.wait()
-                answer = await stream.read()
+                    self._space.clear()
+                    await self._space.wait()
+                response = await stream.read()
         except TimeoutError:
-            why = "it did not begin to watch"
+            why = "it did not start the watch"
         except grpc.aio.AioRpcError as error:
             why = error.details() or error.code().name
         except asyncio.CancelledError:
             if (task := asyncio.current_task()) is not None and task.cancelling():
                 raise
-            why = "it was left"
+            why = "failover to another member"
         finally:
             stream.cancel()
-        self._cluster.turn_from(at, why)
+        self._cluster.fail_over(at, why)
 
-    def _take(self, answer: WatchResponse) -> None:
-        """Take the events not seen before. etcd sends the events of one revision together."""
+    async def _check_history(self) -> None:
+        """Raise Compacted if etcd is older than this watch; the response of a member that lags behind says nothing yet."""
+        request = RangeRequest(key=NOWHERE, count_only=True)
+        current = (await self._cluster.call("/etcdserverpb.KV/Range", request, RangeResponse)).header.revision
+        revision = self._mapping.store_revision(current)
+        if revision < self._position:
+            log.error(
+                "etcd is at revision %d and was at %d: it was replaced by an older copy", revision, self._position
+            )
+            self._cluster.revision = current
+            raise Compacted(self._position, revision)
+
+    def _append(self, response: WatchResponse) -> None:
+        """Queue the events not seen before. etcd sends the events of one revision together."""
         seen = self._position
-        for event in answer.events:
-            revision = self._at.revision(event.kv.mod_revision)
+        for event in response.events:
+            revision = self._mapping.store_revision(event.kv.mod_revision)
             if revision <= seen:
                 continue
-            name = self._at.name(event.kv.key)
+            name = self._mapping.store_key(event.kv.key)
             if name is not None and name.startswith(self._prefix):
                 self._pending.append(self._event(event, name, revision))
             self._position = revision
@@ -176,9 +195,9 @@ class EtcdWatch:
         fresh = kv.create_revision == kv.mod_revision
         if self._previous and not fresh and not event.HasField("prev_kv"):
             raise Compacted(self._position, revision)  # between opening the stream and reading the state before
-        before = self._at.item(event.prev_kv, name) if event.HasField("prev_kv") else None
+        before = self._mapping.item(event.prev_kv, name) if event.HasField("prev_kv") else None
         previous = before if self._previous else None
         if event.type == WireEvent.DELETE:
             return Event("DELETED", name, b"", revision, before.create_revision if before else 0, previous)
-        created = self._at.revision(kv.create_revision)
+        created = self._mapping.store_revision(kv.create_revision)
         return Event("ADDED" if fresh else "MODIFIED", name, kv.value, revision, created, previous)

@@ -1,4 +1,4 @@
-"""A key management plugin (KMS v2): gRPC on a unix socket. Only it has the key that the keys here are encrypted with."""
+"""A key management plugin (KMS v2): gRPC on a unix socket. The plugin has the key that encrypts the seeds here."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ LONGEST_KEY_ID = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Sealed:
-    """A secret as the plugin gave it back, and what it needs to open it."""
+class EncryptedSeed:
+    """A seed encrypted by the plugin, with the fields of its Decrypt call."""
 
     ciphertext: bytes
     key_id: str
@@ -27,14 +27,14 @@ class Sealed:
 
 
 class Plugin:
-    """One plugin; `timeout` is seconds a call. Make it inside a running loop."""
+    """Client of one plugin; `timeout` is in seconds a call. To be created inside a running event loop."""
 
     def __init__(self, name: str, endpoint: str, timeout: float) -> None:
         self.name, self._timeout = name, timeout
         self._channel = grpc.aio.insecure_channel(endpoint)
 
     async def status(self) -> str:
-        """Return the ID of the key that the plugin writes with; raises EncryptionError where it is not well."""
+        """Return the plugin's current key ID; raises EncryptionError if the plugin is not healthy."""
         found = await self._call("Status", messages.StatusRequest(), messages.StatusResponse)
         if found.version not in VERSIONS:
             raise EncryptionError(f"kms {self.name}: the plugin speaks {found.version!r}, not v2")
@@ -42,19 +42,19 @@ class Plugin:
             raise EncryptionError(f"kms {self.name}: the plugin says {found.healthz!r}")
         return _checked(self.name, found.key_id)
 
-    async def encrypt(self, secret: bytes) -> Sealed:
+    async def encrypt(self, secret: bytes) -> EncryptedSeed:
         request = messages.EncryptRequest(plaintext=secret, uid=str(uuid.uuid4()))
         found = await self._call("Encrypt", request, messages.EncryptResponse)
         if not found.ciphertext:
             raise EncryptionError(f"kms {self.name}: the plugin returned nothing")
-        return Sealed(found.ciphertext, _checked(self.name, found.key_id), dict(found.annotations))
+        return EncryptedSeed(found.ciphertext, _checked(self.name, found.key_id), dict(found.annotations))
 
-    async def decrypt(self, sealed: Sealed) -> bytes:
+    async def decrypt(self, encrypted: EncryptedSeed) -> bytes:
         request = messages.DecryptRequest(
-            ciphertext=sealed.ciphertext,
+            ciphertext=encrypted.ciphertext,
             uid=str(uuid.uuid4()),
-            key_id=sealed.key_id,
-            annotations=dict(sealed.annotations),
+            key_id=encrypted.key_id,
+            annotations=dict(encrypted.annotations),
         )
         found = await self._call("Decrypt", request, messages.DecryptResponse)
         return bytes(found.plaintext)

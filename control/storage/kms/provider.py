@@ -1,10 +1,9 @@
-"""Encryption with a key that a plugin keeps: every value has a key of its own, derived from a seed that the plugin has
-encrypted.
+"""Encryption with a key of a KMS plugin: each value has its own key, derived from a seed that the plugin has encrypted.
 
-The seed is made once for each key of the plugin, so that writing asks nobody. Stored with a value are the encrypted
-seed, the plugin's key ID and 32 random bytes from which and the seed the value's key is derived (HKDF-SHA256, expand
-only; AES-256-GCM), as upstream has it since v1.29. Reading asks the plugin for a seed that is not known yet
-(`learn`); a thousand are cached.
+The seed is generated once for each key of the plugin, so writes need no call of the plugin. Stored with a value are the
+encrypted seed, the plugin's key ID and 32 random bytes. The value's key is derived from these bytes and the seed
+(HKDF-SHA256, expand only; AES-256-GCM), as in upstream since v1.29. Reading a value whose seed is not cached calls the plugin
+(`fetch_key`); a thousand seeds are cached.
 """
 
 from __future__ import annotations
@@ -21,16 +20,16 @@ from google.protobuf.message import DecodeError
 
 from control.storage.encryption import EncryptionError
 from control.storage.kms.messages import HKDF_SHA256_XNONCE_AES_GCM_SEED, EncryptedObject
-from control.storage.kms.plugin import Plugin, Sealed
+from control.storage.kms.plugin import EncryptedSeed, Plugin
 from kube.clock import Clock
 
 log = logging.getLogger(__name__)
 CHECK_SECONDS = 60.0
-"""How often the plugin is asked how it is and which key it writes with."""
+"""Interval of Status calls, which return the plugin's health and current key ID."""
 RETRY_SECONDS = 3.0
-"""How soon a plugin that failed is asked again, as upstream."""
+"""Interval of retries of a failed plugin, as in upstream."""
 INFO, NONCE = 32, 12
-REMEMBERED = 1000
+CACHED_SEEDS = 1000
 
 
 class KmsProvider:
@@ -41,13 +40,13 @@ class KmsProvider:
         self._plugin = plugin
         self._seeds: OrderedDict[bytes, bytes] = OrderedDict()
         self._failed: OrderedDict[bytes, tuple[float, EncryptionError]] = OrderedDict()
-        """Seeds that the plugin could not decrypt, and until when it is not asked again: many values share a seed."""
-        self._writing: tuple[bytes, Sealed] | None = None
+        """Seeds that the plugin failed to decrypt, with the time of the next retry: many values share a seed."""
+        self._write_seed: tuple[bytes, EncryptedSeed] | None = None
         self.problem: str | None = None
-        """What is wrong with the plugin; None where nothing is."""
+        """Error of the plugin; None if it works."""
 
     async def start(self) -> None:
-        """Get a seed to write with; raises EncryptionError."""
+        """Generate a seed for writes; raises EncryptionError."""
         try:
             await self._check()
             self.problem = None
@@ -57,15 +56,15 @@ class KmsProvider:
 
     async def _check(self) -> None:
         key_id = await self._plugin.status()
-        if self._writing is not None and self._writing[1].key_id == key_id:
+        if self._write_seed is not None and self._write_seed[1].key_id == key_id:
             return
         seed = os.urandom(32)
-        sealed = await self._plugin.encrypt(seed)
-        self._writing = (seed, sealed)
-        self._remember(sealed.ciphertext, seed)
+        encrypted = await self._plugin.encrypt(seed)
+        self._write_seed = (seed, encrypted)
+        self._cache_seed(encrypted.ciphertext, seed)
 
-    async def follow(self, clock: Clock) -> None:
-        """Ask the plugin again and again, until cancelled."""
+    async def poll_status(self, clock: Clock) -> None:
+        """Call Status periodically until cancelled."""
         while True:
             await clock.sleep(RETRY_SECONDS if self.problem else CHECK_SECONDS)
             try:
@@ -74,16 +73,16 @@ class KmsProvider:
                 log.error("%s", error)
 
     def encrypt(self, value: bytes, key: bytes) -> bytes:
-        if self._writing is None:
+        if self._write_seed is None:
             raise EncryptionError(f"kms {self._plugin.name}: there is no key to write with")
-        seed, sealed = self._writing
+        seed, encrypted = self._write_seed
         info, nonce = os.urandom(INFO), os.urandom(NONCE)
         data = info + nonce + AESGCM(_derived(seed, info)).encrypt(nonce, value, key)
         made = EncryptedObject(
             encryptedData=data,
-            keyID=sealed.key_id,
-            encryptedDEKSource=sealed.ciphertext,
-            annotations=dict(sealed.annotations),
+            keyID=encrypted.key_id,
+            encryptedDEKSource=encrypted.ciphertext,
+            annotations=dict(encrypted.annotations),
             encryptedDEKSourceType=HKDF_SHA256_XNONCE_AES_GCM_SEED,
         )
         return bytes(made.SerializeToString())
@@ -99,8 +98,8 @@ class KmsProvider:
         info, nonce, text = data[:INFO], data[INFO : INFO + NONCE], data[INFO + NONCE :]
         return AESGCM(_derived(seed, info)).decrypt(nonce, text, key)
 
-    async def learn(self, value: bytes) -> None:
-        """Ask the plugin for what `decrypt` needs, where that is not known; raises EncryptionError."""
+    async def fetch_key(self, value: bytes) -> None:
+        """Decrypt the seed of a value with the plugin unless it is cached; raises EncryptionError."""
         found = _read(value)
         source = found.encryptedDEKSource
         if source in self._seeds:
@@ -110,22 +109,22 @@ class KmsProvider:
         if failure is not None and now < until:
             raise failure
         try:
-            seed = await self._plugin.decrypt(Sealed(source, found.keyID, dict(found.annotations)))
+            seed = await self._plugin.decrypt(EncryptedSeed(source, found.keyID, dict(found.annotations)))
         except EncryptionError as error:
             self._failed[source] = (now + RETRY_SECONDS, error)
-            if len(self._failed) > REMEMBERED:
+            if len(self._failed) > CACHED_SEEDS:
                 self._failed.popitem(last=False)
             raise
         self._failed.pop(source, None)
-        self._remember(source, seed)
+        self._cache_seed(source, seed)
 
     def stale(self, value: bytes) -> bool:
-        """Say whether a value was written with another of the plugin's keys than it writes with now."""
-        return self._writing is not None and _read(value).keyID != self._writing[1].key_id
+        """Return whether a value was encrypted with another key ID than the current one."""
+        return self._write_seed is not None and _read(value).keyID != self._write_seed[1].key_id
 
-    def _remember(self, ciphertext: bytes, seed: bytes) -> None:
+    def _cache_seed(self, ciphertext: bytes, seed: bytes) -> None:
         self._seeds[ciphertext] = seed
-        if len(self._seeds) > REMEMBERED:
+        if len(self._seeds) > CACHED_SEEDS:
             self._seeds.popitem(last=False)
 
     async def close(self) -> None:

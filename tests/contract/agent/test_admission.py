@@ -50,8 +50,27 @@ async def test_labels_that_came_a_moment_ago_count(node: NodeUnderTest, runtime:
     await create(node, "misplaced", nodeSelector={"disk": "hdd"})
     pod = await node.wait("misplaced", lambda p: p.status.phase == "Failed")
     assert pod.status.reason == "NodeAffinity"
-    told = "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"
-    assert (await node.event("misplaced", "NodeAffinity"), pod.status.message) == (told, f"Pod was rejected: {told}")
+    reported = "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector"
+    assert (await node.event("misplaced", "NodeAffinity"), pod.status.message) == (
+        reported,
+        f"Pod was rejected: {reported}",
+    )
+    assert len(calls(runtime, "RunPodSandbox")) == 1
+
+
+async def test_a_taint_that_went_a_moment_ago_does_not_count(node: NodeUnderTest, runtime: FakeRuntime) -> None:
+    """The agent follows no changes of its Node object: it reads the object again before it rejects a pod for it."""
+    name = node.config.node_name
+    taints = [{"key": "away", "effect": "NoExecute"}]
+    await node.client.patch(core_v1.Node, name, "", {"spec": {"taints": taints}})
+    await create(node, "misplaced", nodeSelector={"disk": "hdd"})
+    await node.wait("misplaced", lambda p: p.status.phase == "Failed")  # so the agent has seen the taint
+    await create(node, "rejected")
+    pod = await node.wait("rejected", lambda p: p.status.phase == "Failed")
+    assert pod.status.reason == "TaintToleration"
+    await node.client.patch(core_v1.Node, name, "", {"spec": {"taints": None}})
+    await create(node, "fits")
+    await node.ready("fits")
     assert len(calls(runtime, "RunPodSandbox")) == 1
 
 

@@ -1,16 +1,24 @@
-"""Calls that end with a cancellation which is not the pod's: of a driver that registers anew, of anything else."""
+"""Errors of a pod's steps that are not the pod's: cancellations by a driver that registers anew or by others, and faults."""
 
 from __future__ import annotations
 
 import asyncio
+import errno
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agent.records import ContainerRecord
+from agent.pods import child_task, worker
+from agent.pods.context import PodContext
+from agent.pods.steps.sync import sync
 from agent.runtime import Runtime
+from agent.runtime_records import ContainerRecord
+from agent.threads import Owner
+from agent.volumes.cleanup import CleanupError
+from agent.volumes.manager import VolumeManager
 from cri.client import Client
+from kube.api import core_v1
 from tests.support.claim_driver import ClaimDriver, allocated_claim
 from tests.support.fake_node import container, create
 from tests.support.node import NodeUnderTest, is_ready
@@ -77,3 +85,40 @@ async def test_a_pods_worker_whose_call_others_cancelled_goes_on(
         await client.runtime.stop_container(container_id, 0)
     await node.wait("p", lambda pod: is_ready(pod) and pod.status.container_statuses[0].restart_count == 1)
     assert cancelled == [container_id]
+
+
+async def test_a_pods_sync_that_fails_unexpectedly_is_tried_again(
+    node: NodeUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures = [RuntimeError("unexpected"), OSError("Input/output error")]
+
+    async def failing(context: PodContext) -> None:
+        if failures:
+            raise failures.pop()
+        await sync(context)
+
+    monkeypatch.setattr(child_task, "UNEXPECTED_SECONDS", 0.05)
+    monkeypatch.setattr(worker, "sync", failing)
+    await create(node, "p", container())
+    await node.ready("p")
+    assert not failures
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EIO, "Input/output error"), CleanupError("it is still mounted")])
+async def test_volumes_that_cannot_be_removed_are_tried_again_within_the_pods_termination(
+    node: NodeUnderTest, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception
+) -> None:
+    clean, failures = VolumeManager.clean, [error, error]
+
+    async def failing(self: VolumeManager, uid: str, owner: Owner) -> None:
+        if failures:
+            raise failures.pop()
+        await clean(self, uid, owner)
+
+    monkeypatch.setattr(VolumeManager, "clean", failing)
+    await create(node, "p", container())
+    pod = await node.ready("p")
+    await node.client.delete(core_v1.Pod, "p", "default")
+    await node.gone("p")
+    assert f"pod {pod.metadata.uid}: cleaning volumes: {error}" in caplog.text and not failures
+    assert "end pod default/p failed" not in caplog.text

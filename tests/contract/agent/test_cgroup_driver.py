@@ -11,10 +11,10 @@ from cri.fake import FakeRuntime
 
 
 @pytest.mark.parametrize(
-    ("told", "configured", "found"),
+    ("reported", "configured", "found"),
     [("systemd", "cgroupfs", "systemd"), ("cgroupfs", "systemd", "cgroupfs"), ("", "systemd", "systemd")],
 )
-async def test_the_runtimes_word_counts(runtime: FakeRuntime, told: str, configured: str, found: str) -> None:
-    runtime.containers.cgroup_driver = told
+async def test_the_runtimes_word_counts(runtime: FakeRuntime, reported: str, configured: str, found: str) -> None:
+    runtime.containers.cgroup_driver = reported
     async with Client(runtime.endpoint) as client:
         assert await cgroup_driver(AgentConfig(node_name="n", cgroup_driver=configured), client) == found

@@ -85,7 +85,7 @@ async def test_a_pod_waits_until_its_claim_can_be_had(node: NodeUnderTest, drive
     pod = await with_claim(node, "waits")
     text = "Failed to prepare dynamic resources: prepare dynamic resources: "
 
-    async def told(message: str) -> None:
+    async def reported(message: str) -> None:
         async def there() -> bool:
             return any(
                 r == "FailedPrepareDynamicResources" and m == text + message for r, m in await node.events("waits")
@@ -93,16 +93,16 @@ async def test_a_pod_waits_until_its_claim_can_be_had(node: NodeUnderTest, drive
 
         await eventually(there, message)
 
-    await told('fetch ResourceClaim shared: resourceclaims.resource.k8s.io "shared" not found')
+    await reported('fetch ResourceClaim shared: resourceclaims.resource.k8s.io "shared" not found')
     claim = await allocated_claim(node.client, "shared")
-    await told(f"pod waits ({pod.metadata.uid}) is not allowed to use ResourceClaim shared ({claim.metadata.uid})")
+    await reported(f"pod waits ({pod.metadata.uid}) is not allowed to use ResourceClaim shared ({claim.metadata.uid})")
     await reserve(node.client, claim, pod)
-    await told(f"DRA driver {NAME} is not registered")
+    await reported(f"DRA driver {NAME} is not registered")
     driver.fail = "no such card"
     async with driver.serving():
-        await told("NodePrepareResources failed for ResourceClaim shared: no such card")
+        await reported("NodePrepareResources failed for ResourceClaim shared: no such card")
         driver.fail, driver.skip = "", True
-        await told("NodePrepareResources skipped 1 ResourceClaims")
+        await reported("NodePrepareResources skipped 1 ResourceClaims")
         driver.skip = False
         await node.ready("waits")
 
@@ -151,10 +151,10 @@ async def _made(runtime: FakeRuntime, count: int) -> bool:
     return len(given(runtime)) >= count
 
 
-async def test_the_pods_status_tells_what_the_driver_says_of_the_device(
+async def test_the_pods_status_reports_the_device_health_of_the_driver(
     node: NodeUnderTest, driver: ClaimDriver
 ) -> None:
-    def told(pod: core_v1.Pod) -> list[tuple[str, str, str, str | None]]:
+    def reported(pod: core_v1.Pod) -> list[tuple[str, str, str, str | None]]:
         return [
             (status.name, found.resource_id, found.health or "", found.message)
             for status in pod.status.container_statuses[0].allocated_resources_status
@@ -165,12 +165,14 @@ async def test_the_pods_status_tells_what_the_driver_says_of_the_device(
         pod = await with_claim(node, "watched")
         await allocated_claim(node.client, "shared", pod)
         device = ("claim:card", f"{CLASS}=shared")
-        await node.wait("watched", lambda p: p.status.container_statuses and told(p) == [(*device, "Unknown", None)])
+        await node.wait(
+            "watched", lambda p: p.status.container_statuses and reported(p) == [(*device, "Unknown", None)]
+        )
         driver.health.put_nowait((2, "too hot"))
-        await node.wait("watched", lambda p: told(p) == [(*device, "Unhealthy", "too hot")])
+        await node.wait("watched", lambda p: reported(p) == [(*device, "Unhealthy", "too hot")])
         driver.health.put_nowait((1, ""))
-        await node.wait("watched", lambda p: told(p) == [(*device, "Healthy", None)])
-    await node.wait("watched", lambda p: told(p) == [(*device, "Unknown", None)])
+        await node.wait("watched", lambda p: reported(p) == [(*device, "Healthy", None)])
+    await node.wait("watched", lambda p: reported(p) == [(*device, "Unknown", None)])
 
 
 async def test_slices_of_drivers_that_are_gone_are_deleted(node: NodeUnderTest, api: ApiUnderTest) -> None:
@@ -202,4 +204,4 @@ async def test_slices_of_drivers_that_are_gone_are_deleted(node: NodeUnderTest, 
 async def test_a_driver_without_a_version_in_common_is_refused(node: NodeUnderTest) -> None:
     socket: Path = node.config.root_dir / "plugins_registry" / "o.sock"
     async with RegistrationSocket(socket, DRA, NAME, "/nowhere.sock", ("v1alpha3.Node",)) as registration:
-        assert "none of the required gRPC services" in await registration.told.get()
+        assert "none of the required gRPC services" in await registration.registration_errors.get()

@@ -31,14 +31,14 @@ async def test_a_threshold_that_is_no_quantity_is_refused_in_one_sentence(tmp_pa
         sys.executable, "-m", "agent", *flags, cwd=Path(__file__).parents[3], stderr=asyncio.subprocess.PIPE
     )
     try:
-        told = (await process.communicate())[1].decode()
+        reported = (await process.communicate())[1].decode()
     finally:
         if process.returncode is None:
             process.kill()
             await process.wait()
     assert process.returncode == 1
-    assert "evictionHard[memory.available]: 'some' is neither a quantity nor a percentage" in told
-    assert len(told.splitlines()) == 1, told
+    assert "evictionHard[memory.available]: 'some' is neither a quantity nor a percentage" in reported
+    assert len(reported.splitlines()) == 1, reported
 
 
 async def test_what_shows_only_when_the_parts_are_put_together_is_one_error_too(

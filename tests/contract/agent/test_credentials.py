@@ -74,7 +74,7 @@ def pulls(runtime: FakeRuntime) -> int:
     return len(calls(runtime, "PullImage"))
 
 
-async def test_a_plugin_is_asked_once_for_all_images_of_a_registry(
+async def test_a_credential_plugin_is_called_once_for_all_images_of_a_registry(
     node: NodeUnderTest, plugin: CredentialPlugin
 ) -> None:
     await create(node, "one", app())
@@ -82,24 +82,24 @@ async def test_a_plugin_is_asked_once_for_all_images_of_a_registry(
     await create(node, "two", app("private.test/app:2"))
     await node.ready("two")
     request = {"kind": "CredentialProviderRequest", "apiVersion": "credentialprovider.kubelet.k8s.io/v1"}
-    assert plugin.asked == [{**request, "image": IMAGE, "arguments": ["get-credentials"]}]
+    assert plugin.received == [{**request, "image": IMAGE, "arguments": ["get-credentials"]}]
 
 
-async def test_a_plugin_is_not_asked_for_images_that_it_is_not_for(
+async def test_a_credential_plugin_is_not_called_for_images_that_do_not_match(
     node: NodeUnderTest, plugin: CredentialPlugin
 ) -> None:
     await create(node, "other", app("other.example/app:1"))
     await node.wait("other", lambda p: waiting(p) in ("ErrImagePull", "ImagePullBackOff"))
-    assert plugin.asked == []
+    assert plugin.received == []
 
 
-async def test_a_pods_secret_comes_before_what_a_plugin_says(node: NodeUnderTest, runtime: FakeRuntime) -> None:
+async def test_a_pods_pull_secret_precedes_a_plugins_credentials(node: NodeUnderTest, runtime: FakeRuntime) -> None:
     await create(node, "with", app(), imagePullSecrets=[await secret(node, "wrong", "wrong")])
     await node.ready("with")
     assert [request.auth.password for request in calls(runtime, "PullImage")] == ["wrong", "open"]
 
 
-async def test_a_plugin_that_fails_is_asked_again_with_the_next_try(
+async def test_a_failed_credential_plugin_is_called_again_at_the_next_pull(
     node: NodeUnderTest, plugin: CredentialPlugin
 ) -> None:
     plugin.fail()
@@ -107,7 +107,7 @@ async def test_a_plugin_that_fails_is_asked_again_with_the_next_try(
     await node.event("late", "BackOff")
     plugin.answer("private.test", "me", "open")
     await node.ready("late")
-    assert len(plugin.asked) >= 2
+    assert len(plugin.received) >= 2
 
 
 @pytest.mark.parametrize("plugin", [()], indirect=False)
@@ -136,21 +136,21 @@ async def test_a_plugin_is_given_a_token_of_the_pods_account(
             await node.client.create(core_v1.ServiceAccount(metadata=metadata))
         await create(node, "refused", app(), serviceAccountName="nobody")
         await node.wait("refused", lambda p: waiting(p) in ("ErrImagePull", "ImagePullBackOff"))
-        assert plugin.asked == []
+        assert plugin.received == []
         await node.delete("refused", grace=0)  # it would go on trying
         await node.gone("refused")
         pod = await create(node, "pulls", app(), serviceAccountName="puller")
         await node.ready("pulls")
-        asked = plugin.asked[0]
-        assert asked["serviceAccountAnnotations"] == {"registry.test/role": "reader"}
-        claims = jwt.decode(asked["serviceAccountToken"], options={"verify_signature": False})
+        requested = plugin.received[0]
+        assert requested["serviceAccountAnnotations"] == {"registry.test/role": "reader"}
+        claims = jwt.decode(requested["serviceAccountToken"], options={"verify_signature": False})
         assert claims["aud"] == ["registry.test"]
         assert claims["sub"] == "system:serviceaccount:default:puller"
         assert claims["kubernetes.io"]["pod"]["uid"] == pod.metadata.uid
         before = pulls(runtime)
         await create(node, "again", app(), serviceAccountName="puller")
         await node.ready("again")
-        assert (pulls(runtime), len(plugin.asked)) == (before, 1)
+        assert (pulls(runtime), len(plugin.received)) == (before, 1)
 
 
 async def test_an_image_that_a_secret_brought_is_for_those_who_have_it(

@@ -35,7 +35,7 @@ async def test_a_drivers_number_of_volumes_is_read_again(
 
             async with driver.serving(node.config.plugins_registry_dir) as registration:
                 async with asyncio.timeout(30):
-                    assert await registration.told.get() == ""
+                    assert await registration.registration_errors.get() == ""
                 assert await counts() == [5]
                 driver.limit = 7
                 await eventually(seven, "the new number is told")

@@ -11,8 +11,8 @@ from cri.fake import FakeRuntime
 from tests.support import images
 from tests.support.agent_process import AgentProcess
 from tests.support.control import ApiUnderTest
-from tests.support.cuts import OTHER_IMAGE, Life, live, living
-from tests.support.knife import Knife, RuntimePassage
+from tests.support.fault_injection import FaultInjector, RuntimePassage
+from tests.support.killed_agent import OTHER_IMAGE, Life, live, living
 from tests.support.node import FastClock, agent_node
 
 ALL = bool(os.environ.get("WHERRY_ALL_CUTS"))
@@ -43,9 +43,9 @@ async def test_an_agent_killed_at_any_call_is_followed_by_one_that_goes_on(tmp_p
         runtime.images.add(images.BUSYBOX_IMAGE)
         runtime.images.add(OTHER_IMAGE)
         agent = AgentProcess(tmp_path, node.config, clock)
-        passage.knife = knife = Knife(agent, api)
+        passage.injector = injector = FaultInjector(agent, api)
         cuts, whole = 0, 0
-        async with living(Life(node, agent, knife, passage)) as life:
+        async with living(Life(node, agent, injector, passage)) as life:
             for n, after in CUTS:
                 cut = await live(life, n * 2 + after, n, after)
                 assert not runtime.containers.sandboxes, cut

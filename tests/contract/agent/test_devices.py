@@ -9,6 +9,7 @@ from typing import Any
 import grpc
 import pytest
 
+from agent.devices.manager import DeviceManager
 from agent.plugins.handler import DEVICE
 from cri.fake import FakeRuntime
 from kube.api import core_v1
@@ -74,7 +75,24 @@ async def test_a_plugin_may_register_again_while_it_is_there(node: NodeUnderTest
         await counted(node, "3", "3")
 
 
-async def test_a_container_gets_what_its_plugin_says(node: NodeUnderTest, runtime: FakeRuntime) -> None:
+async def test_an_unforeseen_error_loses_the_plugin_until_it_registers_again_and_not_the_agent(
+    node: NodeUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save, failures = DeviceManager.save, iter([TypeError("a bug")])
+
+    async def fail_once(manager: DeviceManager) -> None:
+        for error in failures:
+            raise error
+        await save(manager)
+
+    monkeypatch.setattr(DeviceManager, "save", fail_once)
+    async with device_plugin(folder(node), GPU, TWO) as plugin:
+        await counted(node, "2", "0")
+        await plugin.register()
+        await counted(node, "2", "2")
+
+
+async def test_a_container_gets_the_devices_of_its_plugins_response(node: NodeUnderTest, runtime: FakeRuntime) -> None:
     async with device_plugin(folder(node), GPU, TWO, pre_start_required=True) as plugin:
         plugin.answer = {
             "mounts": [{"container_path": "/lib/gpu", "host_path": "/opt/gpu", "read_only": True}],
@@ -96,21 +114,21 @@ async def test_a_container_gets_what_its_plugin_says(node: NodeUnderTest, runtim
         assert [found.name for found in config.CDI_devices] == ["example.com/gpu=a"]
 
 
-async def test_the_pods_status_tells_its_devices_health(node: NodeUnderTest) -> None:
-    def told(pod: core_v1.Pod) -> dict[str, str | None]:
+async def test_the_pods_status_reports_its_devices_health(node: NodeUnderTest) -> None:
+    def reported(pod: core_v1.Pod) -> dict[str, str | None]:
         statuses = pod.status.container_statuses[0].allocated_resources_status if pod.status.container_statuses else []
         return {found.resource_id: found.health for status in statuses for found in status.resources}
 
     async with device_plugin(folder(node), GPU, TWO) as plugin:
         await counted(node, "2", "2")
         await create(node, "watched", wants(2))
-        await node.wait("watched", lambda p: told(p) == {"a": "Healthy", "b": "Healthy"})
+        await node.wait("watched", lambda p: reported(p) == {"a": "Healthy", "b": "Healthy"})
         await plugin.set(b="Unhealthy")
-        await node.wait("watched", lambda p: told(p) == {"a": "Healthy", "b": "Unhealthy"})
-    await node.wait("watched", lambda p: told(p) == {"a": "Unknown", "b": "Unknown"})
+        await node.wait("watched", lambda p: reported(p) == {"a": "Healthy", "b": "Unhealthy"})
+    await node.wait("watched", lambda p: reported(p) == {"a": "Unknown", "b": "Unknown"})
 
 
-async def test_the_plugin_says_which_devices_it_prefers(node: NodeUnderTest) -> None:
+async def test_the_plugins_preferred_devices_are_allocated(node: NodeUnderTest) -> None:
     three = {**TWO, "c": "Healthy"}
     async with device_plugin(folder(node), GPU, three, get_preferred_allocation_available=True) as plugin:
         plugin.preferred = ["c", "b"]
@@ -233,7 +251,7 @@ async def test_a_plugin_may_show_up_in_the_plugins_registry_instead(node: NodeUn
     try:
         socket = node.config.root_dir / "plugins_registry" / "g.sock"
         async with RegistrationSocket(socket, DEVICE, GPU, str(plugin.socket), ("v1beta1",)) as registration:
-            assert await registration.told.get() == ""
+            assert await registration.registration_errors.get() == ""
             await counted(node, "2", "2")
             await create(node, "one", wants(1))
             await node.ready("one")

@@ -31,13 +31,13 @@ class Resolver:
 
     def __init__(self) -> None:
         self.answer = threading.Event()
-        self.asked: list[str] = []
+        self.received: list[str] = []
         self._real = socket.getaddrinfo
 
     def __call__(self, host: str, *args: Any, **named: Any) -> Any:
         if not str(host).endswith(SLOW):
             return self._real(host, *args, **named)
-        self.asked.append(host)
+        self.received.append(host)
         self.answer.wait()
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
@@ -88,14 +88,14 @@ async def test_names_that_nobody_answers_hold_up_neither_files_nor_other_pods(
     ]
     hook = asyncio.create_task(_hook(pod, f"hook{SLOW}", 80))
     async with asyncio.timeout(20):
-        while len(resolver.asked) < host_lookups.POD:
+        while len(resolver.received) < host_lookups.POD:
             await asyncio.sleep(0)
         assert await asyncio.to_thread(os.getpid) == os.getpid()
         for number in range(2):
             probe = _probe(number, "localhost", web_port)
             assert (await handlers.run(probe, Target(MAIN, "id", "", good))).verdict is Verdict.SUCCESS
         await _hook(core_v1.Pod(metadata=meta_v1.ObjectMeta(name="g", uid="good")), "localhost", web_port)
-    assert len(resolver.asked) == host_lookups.under_way(bad) == host_lookups.POD
+    assert len(resolver.received) == host_lookups.under_way(bad) == host_lookups.POD
     resolver.answer.set()
     results = await asyncio.gather(*tasks)
     assert {result.verdict for result in results} == {Verdict.FAILURE}
@@ -110,7 +110,7 @@ async def test_a_name_is_looked_up_once_at_a_time_however_often_its_probe_gives_
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.01):
                 await host_lookups.addresses(f"one{SLOW}", owner)
-    assert len(resolver.asked) == host_lookups.under_way(owner) == 1
+    assert len(resolver.received) == host_lookups.under_way(owner) == 1
 
 
 async def test_the_look_ups_of_a_namespace_leave_places_to_others(

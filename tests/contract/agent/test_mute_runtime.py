@@ -43,7 +43,7 @@ async def lease(node: NodeUnderTest) -> str:
     return found.spec.renew_time or ""
 
 
-async def test_a_node_whose_runtime_is_mute_says_so_and_is_ready_again_when_it_speaks(
+async def test_a_node_with_an_unresponsive_runtime_is_not_ready_until_it_responds(
     node: NodeUnderTest, passage: MutableRuntime
 ) -> None:
     await create(node, "before")
@@ -55,8 +55,8 @@ async def test_a_node_whose_runtime_is_mute_says_so_and_is_ready_again_when_it_s
         return (await ready(node)).status == "False"
 
     await eventually(unready, "the node is not ready")
-    told = await ready(node)
-    assert told.reason == "KubeletNotReady" and "container runtime is down" in (told.message or "")
+    reported = await ready(node)
+    assert reported.reason == "KubeletNotReady" and "container runtime is down" in (reported.message or "")
     renewed = await lease(node)
 
     async def renewed_again() -> bool:
@@ -75,18 +75,22 @@ async def test_a_node_whose_runtime_is_mute_says_so_and_is_ready_again_when_it_s
     assert (after.container_id, after.restart_count) == (before, 0)
 
 
-async def test_a_node_whose_runtime_lists_nothing_any_more_says_so(node: NodeUnderTest, runtime: FakeRuntime) -> None:
+async def test_a_node_whose_runtime_fails_to_list_containers_is_not_ready(
+    node: NodeUnderTest, runtime: FakeRuntime
+) -> None:
     runtime.failures.delay("ListPodSandbox", 1000 * SPEED)
 
     async def unready() -> bool:
         return (await ready(node)).status == "False"
 
     await eventually(unready, "the node is not ready")
-    told = (await ready(node)).message or ""
-    assert told.startswith("PLEG is not healthy: pleg was last seen active 3m") and told.endswith("threshold is 3m0s")
+    reported = (await ready(node)).message or ""
+    assert reported.startswith("PLEG is not healthy: pleg was last seen active 3m") and reported.endswith(
+        "threshold is 3m0s"
+    )
 
 
-async def test_an_agent_that_is_told_to_stop_does_not_wait_for_a_mute_runtime(
+async def test_a_stopping_agent_does_not_wait_for_an_unresponsive_runtime(
     tmp_path: Path, runtime: FakeRuntime, passage: MutableRuntime, api: ApiUnderTest, clock: FastClock
 ) -> None:
     """A call that makes a sandbox goes on when its pod is to end, but not for ever when the agent is."""
@@ -112,8 +116,8 @@ async def stops_and_goes_on(
         runtime.failures.delay(rpc, 1000 * SPEED)
     await create(node, "meanwhile")
     await node.delete("ending")
-    await eventually(lambda: asked(runtime, "RunPodSandbox", made + 1), "the sandbox is asked for")
-    await eventually(lambda: asked(runtime, "StopContainer", 1), "the container's end is asked for")
+    await eventually(lambda: requested(runtime, "RunPodSandbox", made + 1), "the sandbox is asked for")
+    await eventually(lambda: requested(runtime, "StopContainer", 1), "the container's end is asked for")
     passage.fall_silent()
     assert node.config.runtime_request_timeout > DEADLINE, "no call gives up while this test waits"
     assert await agent.terminate(DEADLINE) == 0, "the agent waits for its runtime"
@@ -127,5 +131,5 @@ async def stops_and_goes_on(
     assert (after.container_id, after.restart_count) == (before, 0)
 
 
-async def asked(runtime: FakeRuntime, rpc: str, times: int) -> bool:
+async def requested(runtime: FakeRuntime, rpc: str, times: int) -> bool:
     return len(calls(runtime, rpc)) >= times

@@ -37,7 +37,7 @@ def lease(client: Client, clock: FastClock) -> NodeLease:
     return NodeLease(client, "node-1", lambda: "", 40, clock=clock)
 
 
-async def test_agents_that_share_a_name_say_so(
+async def test_agents_that_share_a_node_name_log_it(
     api: ApiUnderTest, clock: FastClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with running(lease(api.client(), clock).run(), lease(api.client(), clock).run()):

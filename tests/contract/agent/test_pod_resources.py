@@ -33,7 +33,7 @@ async def ask(node: NodeUnderTest, rpc: str, request: Any, answer: Any) -> Any:
 
 
 @pytest.mark.skipif(CPUS < 2, reason="with one processor there is nothing to give away")
-async def test_what_containers_have_is_told(
+async def test_resources_of_containers_are_listed(
     tmp_path: Path, runtime: FakeRuntime, api: ApiUnderTest, clock: FastClock
 ) -> None:
     options = ManagerOptions(cpu_policy="static", memory_policy="Static", reserved_memory={0: {"memory": 1 << 28}})

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from agent.pods import reporter
 from agent.volumes.manager import MountsFailed, VolumeManager
 from cri.fake import FakeRuntime
 from cri.messages import ContainerState
@@ -70,6 +71,25 @@ async def test_a_step_of_the_clock_changes_no_back_off(
     assert 20.0 <= clock.monotonic() - began < 300.0
 
 
+async def test_tokens_are_renewed_and_deadlines_pass_after_a_step_of_the_clock(
+    node: NodeUnderTest, clock: FastClock
+) -> None:
+    source = {"serviceAccountToken": {"path": "token", "expirationSeconds": 86_400}}
+    await create(node, "steady", volumes=[{"name": "t", "projected": {"sources": [source]}}])
+    pod = await node.ready("steady")
+    await create(node, "ends", activeDeadlineSeconds=60_000)
+    await node.ready("ends")
+    file = node.config.root_dir / "pods" / (pod.metadata.uid or "") / "volumes/kubernetes.io~projected/t/token"
+    before = file.read_text()
+    clock.step(70_000)
+
+    async def is_renewed() -> bool:
+        return file.read_text() != before
+
+    await eventually(is_renewed, "the token is renewed")
+    await node.wait("ends", lambda p: p.status.reason == "DeadlineExceeded")
+
+
 async def test_a_sandbox_that_cannot_be_made_is_tried_again_with_an_event(
     node: NodeUnderTest, runtime: FakeRuntime
 ) -> None:
@@ -108,7 +128,7 @@ async def test_what_comes_while_volumes_are_set_up_without_it_is_taken_at_once(
 @pytest.mark.parametrize(
     ("rpc", "reason"), [("CreateContainer", "CreateContainerError"), ("StartContainer", "RunContainerError")]
 )
-async def test_a_container_that_cannot_be_made_or_started_says_why(
+async def test_a_container_that_cannot_be_made_or_started_reports_the_reason(
     node: NodeUnderTest, runtime: FakeRuntime, rpc: str, reason: str
 ) -> None:
     runtime.failures.fail(rpc, "the disk is full", times=50)
@@ -304,17 +324,17 @@ async def test_churn_with_restarts_of_everything_leaves_nothing_behind(
     await eventually(nothing, "something was left behind", timeout=60)
 
 
-async def test_a_full_name_that_is_too_long_for_the_kernel_is_told_before_a_sandbox_is_made(
+async def test_a_fully_qualified_name_that_is_too_long_is_reported_before_a_sandbox_is_created(
     node: NodeUnderTest, runtime: FakeRuntime
 ) -> None:
     await create(node, "fqdn", hostname="h", subdomain="s" * 60, setHostnameAsFQDN=True)
-    said = await node.event("fqdn", "FailedCreatePodSandBox")
+    output = await node.event("fqdn", "FailedCreatePodSandBox")
     start = "Failed to create pod sandbox: failed to construct FQDN from pod hostname and cluster domain, FQDN h.sss"
-    assert said.startswith(start) and said.endswith(" characters requested)")
+    assert output.startswith(start) and output.endswith(" characters requested)")
     assert calls(runtime, "RunPodSandbox") == []
 
 
-async def test_a_resolver_that_has_no_room_for_everything_says_so(node: NodeUnderTest) -> None:
+async def test_dns_settings_over_the_limit_emit_an_event(node: NodeUnderTest) -> None:
     servers = ["1.0.0.1", "1.0.0.2", "1.0.0.3"]
     await create(node, "fits", dnsPolicy="None", dnsConfig={"nameservers": servers})
     await create(node, "many", dnsConfig={"nameservers": servers})
@@ -326,7 +346,9 @@ async def test_a_resolver_that_has_no_room_for_everything_says_so(node: NodeUnde
 
 
 @pytest.mark.parametrize("clock", [FastClock(1.0)])
-async def test_no_end_is_told_while_a_sidecar_has_its_grace_period(node: NodeUnderTest, runtime: FakeRuntime) -> None:
+async def test_no_terminal_phase_is_reported_during_a_sidecars_grace_period(
+    node: NodeUnderTest, runtime: FakeRuntime
+) -> None:
     side = container("cat", name="side", restartPolicy="Always")
     more = {"initContainers": [side], "restartPolicy": "Never", "terminationGracePeriodSeconds": 4}
     await create(node, "esc", container("sleep 1; exit 0"), **more)
@@ -360,3 +382,22 @@ async def test_a_hook_whose_host_is_no_name_fails_and_its_pod_is_stopped(
     assert calls(runtime, "StopContainer")
     if hook == "preStop":
         assert "PreStopHook failed" in await node.event("hook", "FailedPreStopHook")
+
+
+async def test_a_pod_has_its_address_while_a_post_start_hook_runs(
+    node: NodeUnderTest, runtime: FakeRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reporter, "LATE_SECONDS", 100.0)  # the hook runs by then, on a busy machine too
+    hook = {"postStart": {"sleep": {"seconds": 2000}}}
+    await create(node, "hook", container(lifecycle=hook), terminationGracePeriodSeconds=2000)
+
+    async def has_address() -> bool:
+        return bool((await node.get("hook")).status.pod_ip)
+
+    await eventually(has_address, "the pod has no address while its hook runs")
+    status = (await node.get("hook")).status
+    assert calls(runtime, "StartContainer")
+    assert [each.ip for each in status.pod_ips] == [status.pod_ip]
+    assert status.phase == "Pending" and not any(s.state and s.state.running for s in status.container_statuses)
+    await node.delete("hook", grace=0)
+    await node.gone("hook")

@@ -59,7 +59,7 @@ async def test_what_is_not_watched_is_there_and_is_brought_up_to_date(node: Node
     await eventually(current, "the files stay as they were")
 
 
-async def test_a_pod_that_names_too_many_says_so_and_the_next_one_starts(node: NodeUnderTest) -> None:
+async def test_a_pod_with_too_many_references_reports_it_and_the_next_one_starts(node: NodeUnderTest) -> None:
     variables = [
         {"name": f"V{n}", "valueFrom": {"configMapKeyRef": {"name": f"m{n}", "key": "key", "optional": True}}}
         for n in range(LARGEST + 1)
@@ -68,11 +68,11 @@ async def test_a_pod_that_names_too_many_says_so_and_the_next_one_starts(node: N
     await create(node, "modest")
     await node.ready("modest")
 
-    async def told() -> bool:
+    async def is_reported() -> bool:
         events = (await node.client.list(core_v1.Event, "default")).items
         return any(
             event.reason == "FailedMount" and f"names {LARGEST + 1} ConfigMaps" in (event.message or "")
             for event in events
         )
 
-    await eventually(told, "no event says what is wrong")
+    await eventually(is_reported, "no event says what is wrong")

@@ -53,8 +53,12 @@ async def test_all_containers_start_anew_and_nothing_else_does(node: NodeUnderTe
     assert phases == sorted(phases, key=["Pending", "Running"].index), "the phase goes one way"
     flags = [flag for version in seen if (flag := restarting(version))]
     assert "True" in flags and flags[0] == flags[-1] == "False"
-    last = next(s for s in pod.status.container_statuses if s.name == "main").last_state
-    assert last is not None
+    ended = [*pod.status.init_container_statuses, *pod.status.container_statuses]
+    last = {status.name: status.last_state.terminated for status in ended if status.last_state is not None}
+    codes = {name: end.exit_code for name, end in last.items() if end is not None}
+    assert codes.keys() == everything.keys() and codes["setup"] == 0 and codes["main"] == 42, (
+        "the runtime has none of them any more"
+    )
     await node.stop()
     await node.start()
     await node.wait("anew", lambda p: counts(p) == {name: 2 for name in everything})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -45,6 +46,12 @@ async def test_the_configuration_is_shown_in_upstreams_names(node: NodeUnderTest
     assert (found["maxPods"], found["clusterDNS"], found["syncFrequency"]) == (77, ["10.96.0.10"], "1m")
     assert found["imageGCHighThresholdPercent"] == 85 and found["evictionHard"]["memory.available"] == "100Mi"
     assert found["authentication"]["webhook"] == {"enabled": True, "cacheTTL": "2m"}
+
+
+async def test_the_agents_own_files_have_a_pool_of_their_own(node: NodeUnderTest) -> None:
+    # The agent shares the loop of this test, and so its default executor.
+    assert (await asyncio.to_thread(lambda: threading.current_thread().name)).startswith("files")
+    assert 'wherry_loop_running{loop="clock steps"} 1.0' in (await ask(node, "/metrics"))[1]
 
 
 async def test_calls_to_the_runtime_are_counted(node: NodeUnderTest, runtime: FakeRuntime) -> None:

@@ -64,11 +64,11 @@ async def test_pods_end_by_priority_before_the_machine_does(
     began, ended = load(node.config.root_dir)
     assert began and ended
 
-    async def told() -> bool:
+    async def is_reported() -> bool:
         now = await node.client.get(core_v1.Node, node.config.node_name)
         return ready_condition(now) == ("False", "KubeletNotReady", "node is shutting down")
 
-    await eventually(told, "the node does not say that it is shutting down")
+    await eventually(is_reported, "the node does not say that it is shutting down")
     await create(node, "late")
     late = await node.wait("late", lambda p: p.status.phase == "Failed")
     assert late.status.reason == "NodeShutdown"
@@ -97,6 +97,6 @@ async def test_a_pod_that_does_not_end_holds_the_shutdown_for_its_period_only(
 
 async def test_logind_is_made_to_wait_as_long_as_pods_need(node: NodeUnderTest, manager: Logind) -> None:
     await manager.inhibited()
-    assert manager.login.asked == [("shutdown", "kubelet", "Kubelet needs time to handle node shutdown", "delay")]
+    assert manager.login.received == [("shutdown", "kubelet", "Kubelet needs time to handle node shutdown", "delay")]
     assert manager.login.delay_max_usec == 30_000_000
     assert "InhibitDelayMaxSec=30" in manager.drop_in.read_text()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
+from typing import Any
 
 import msgspec
 import pytest
@@ -14,13 +15,15 @@ from cri.fake import FakeRuntime
 from kube.api import core_v1
 from kube.api.admissionregistration_v1 import ValidatingWebhookConfiguration
 from kube.api.coordination_v1 import Lease
+from kube.client import STRATEGIC
 from kube.connections import REQUESTS
 from kube.informer import Informer
+from tests.support.control import ApiUnderTest
 from tests.support.fake_node import container, create
 from tests.support.node import FastClock, NodeUnderTest, eventually
 
 
-class Told:
+class ReportedStatuses:
     """Every version of a pod that a watch showed."""
 
     def __init__(self) -> None:
@@ -36,51 +39,83 @@ class Told:
 
 
 @contextlib.asynccontextmanager
-async def watching(node: NodeUnderTest) -> AsyncIterator[Told]:
-    told = Told()
+async def watching(node: NodeUnderTest) -> AsyncIterator[ReportedStatuses]:
+    reported = ReportedStatuses()
     pods: Informer[core_v1.Pod] = Informer(node.client, core_v1.Pod, "default")
-    pods.subscribe(lambda change: told.versions.append(change.new))
+    pods.subscribe(lambda change: reported.versions.append(change.new))
     task = asyncio.create_task(pods.run())
     try:
         await pods.wait_synced()
-        yield told
+        yield reported
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
 
 @pytest.mark.parametrize("clock", [FastClock(0.01)])  # so slow that no start can take long
-async def test_a_pod_that_starts_at_once_is_told_of_twice(node: NodeUnderTest, runtime: FakeRuntime) -> None:
-    async with watching(node) as told:
+async def test_the_status_of_a_pod_that_starts_at_once_is_written_twice(
+    node: NodeUnderTest, runtime: FakeRuntime
+) -> None:
+    async with watching(node) as reported:
         await create(node, "quick")
         pod = await node.ready("quick")
         await node.event("quick", "Started")
-        await told.up_to(pod)
-    assert len(told.versions) == 3, "created, taken on by the node, and ready"
+        await reported.up_to(pod)
+    assert len(reported.versions) == 3, "created, taken on by the node, and ready"
+
+
+async def test_what_another_agent_leaves_of_a_status_is_overwritten_whole_and_once(
+    node: NodeUnderTest, api: ApiUnderTest
+) -> None:
+    written: list[str] = []
+    answer = api.api.pipeline.answer
+
+    async def answered(request: Any, *arguments: Any) -> Any:
+        if request.method == "PATCH" and b"kubelet/" in request.headers.get(b"user-agent", b""):
+            written.append(request.path)
+        return await answer(request, *arguments)
+
+    api.api.pipeline.answer = answered  # type: ignore[method-assign,assignment]
+    path = "/api/v1/namespaces/default/pods/shared/status"
+    async with watching(node) as reported:
+        await create(node, "shared")
+        pod = await node.ready("shared")
+        await reported.up_to(pod)
+    ours, before = pod.status, written.count(path)
+    assert before == len(reported.versions) - 1, "the server keeps what is written as it is"
+    theirs = {"name": "main", "containerID": "fake://theirs", "restartCount": 7, "image": "i", "imageID": "i"}
+    addresses = [{"$patch": "delete", "ip": ours.pod_ip}, {"ip": "10.9.9.9"}]
+    status = {"containerStatuses": [theirs], "podIP": "10.9.9.9", "podIPs": addresses}
+    await node.client.patch(core_v1.Pod, "shared", "default", {"status": status}, type=STRATEGIC, subresource="status")
+    again = (await node.wait("shared", lambda pod: pod.status.pod_ip == ours.pod_ip)).status
+    assert (again.container_statuses, again.pod_ips) == (ours.container_statuses, ours.pod_ips)
+    assert written.count(path) == before + 1
 
 
 @pytest.mark.parametrize("clock", [FastClock(0.01)])
-async def test_news_amid_a_start_are_told_of_with_its_end(node: NodeUnderTest, runtime: FakeRuntime) -> None:
+async def test_changes_during_a_start_are_written_with_its_end(node: NodeUnderTest, runtime: FakeRuntime) -> None:
     runtime.failures.delay("CreateContainer", 0.01)  # a second on this clock
 
     async def amid() -> bool:
         return any(rpc == "CreateContainer" for rpc, _ in runtime.calls)
 
-    async with watching(node) as told:
+    async with watching(node) as reported:
         await create(node, "stepwise")
         await eventually(amid, "the container is not being made")
         await node.client.patch(core_v1.Pod, "stepwise", "default", {"metadata": {"labels": {"new": "1"}}})
-        await told.up_to(await node.ready("stepwise"))
-    assert len(told.versions) == 4, "created, taken on by the node, labelled, and ready"
+        await reported.up_to(await node.ready("stepwise"))
+    assert len(reported.versions) == 4, "created, taken on by the node, labelled, and ready"
 
 
 @pytest.mark.parametrize("clock", [FastClock(1.0)])
-async def test_a_pod_that_takes_its_time_is_told_of_meanwhile(node: NodeUnderTest, runtime: FakeRuntime) -> None:
+async def test_the_status_of_a_pod_that_starts_slowly_is_written_meanwhile(
+    node: NodeUnderTest, runtime: FakeRuntime
+) -> None:
     runtime.failures.delay("RunPodSandbox", 3.0)
-    async with watching(node) as told:
+    async with watching(node) as reported:
         await create(node, "slow")
-        await told.up_to(await node.ready("slow"))
-    between = [pod for pod in told.versions if pod.status.container_statuses]
+        await reported.up_to(await node.ready("slow"))
+    between = [pod for pod in reported.versions if pod.status.container_statuses]
     state = between[0].status.container_statuses[0].state
     assert state and state.waiting and state.waiting.reason == "ContainerCreating" and between[0].status.start_time
 
@@ -92,8 +127,8 @@ async def test_a_deadline_counts_from_the_start(node: NodeUnderTest) -> None:
 
 
 async def test_the_nodes_lease_is_renewed_while_statuses_wait_for_a_webhook_that_hangs(node: NodeUnderTest) -> None:
-    asked: list[asyncio.StreamWriter] = []
-    silent = await asyncio.start_server(lambda _, writer: asked.append(writer), "127.0.0.1", 0)
+    requested: list[asyncio.StreamWriter] = []
+    silent = await asyncio.start_server(lambda _, writer: requested.append(writer), "127.0.0.1", 0)
     hook = {
         "metadata": {"name": "hangs"},
         "webhooks": [
@@ -117,7 +152,7 @@ async def test_the_nodes_lease_is_renewed_while_statuses_wait_for_a_webhook_that
         return (await node.client.get(Lease, "node-1", "kube-node-lease")).spec.renew_time or ""
 
     async def all_wait() -> bool:
-        return len(asked) >= STATUSES
+        return len(requested) >= STATUSES
 
     await eventually(all_wait, "no status waits for the webhook")
     for _ in range(3):
@@ -128,6 +163,6 @@ async def test_the_nodes_lease_is_renewed_while_statuses_wait_for_a_webhook_that
 
         await eventually(again, "the lease is not renewed", 5.0)
     await node.stop()
-    for writer in asked:
+    for writer in requested:
         writer.close()
     silent.close()

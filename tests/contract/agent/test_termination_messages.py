@@ -23,12 +23,12 @@ class Volume:
     """A file of which no thread hears anything until it answers."""
 
     def __init__(self, file: Path) -> None:
-        self.file, self.answers, self.asked = file, threading.Event(), 0
+        self.file, self.answers, self.calls = file, threading.Event(), 0
         self._real = os.open
 
     def open(self, path: Any, *args: Any, **named: Any) -> int:
         if path == str(self.file):
-            self.asked += 1
+            self.calls += 1
             self.answers.wait(HANGS_FOR)
         return self._real(path, *args, **named)
 
@@ -72,12 +72,12 @@ async def test_a_volume_that_hangs_has_no_message_and_holds_up_no_other_pod(
 ) -> None:
     await create(node, "silent", _main(), **_spec(volume))
 
-    async def asked() -> bool:
-        return volume.asked > 0
+    async def requested() -> bool:
+        return volume.calls > 0
 
-    await eventually(asked, "nobody reads the message")
+    await eventually(requested, "nobody reads the message")
     assert not volume.answers.is_set() and threads.under_way(f"message {volume.file}")
     await create(node, "other")
     await node.ready("other")
     assert _message(await node.wait("silent", _ended)) is None
-    assert volume.asked == 1, "the message was asked for only once while it hung"
+    assert volume.calls == 1, "the message was asked for only once while it hung"

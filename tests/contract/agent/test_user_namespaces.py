@@ -74,7 +74,9 @@ async def test_each_pod_has_ids_of_its_own_also_after_a_restart(node: NodeUnderT
     assert heir.uids[0].host_id == own["first"].host_id
 
 
-async def test_a_runtime_that_cannot_is_not_asked(node: NodeUnderTest, runtime: FakeRuntime) -> None:
+async def test_no_user_namespace_is_requested_of_a_runtime_without_support(
+    node: NodeUnderTest, runtime: FakeRuntime
+) -> None:
     await create(node, "unknown", hostUsers=False)
     assert await node.event("unknown", "FailedCreatePodSandBox") == (
         "Failed to create pod sandbox: can't set `spec.hostUsers: false`, runtime does not support user namespaces: "

@@ -88,7 +88,7 @@ def test_how_far_read_only_goes(wanted: str | None, read_only: bool, can: bool, 
     assert recursive_read_only(mount, read_only=read_only, supported=can) is result
 
 
-def test_what_is_asked_for_and_impossible_is_an_error() -> None:
+def test_an_impossible_mount_request_is_an_error() -> None:
     mount = core_v1.VolumeMount(name="data", mount_path="/data", recursive_read_only="Enabled")
     with pytest.raises(ContainerConfigError, match="not supported by the runtime"):
         recursive_read_only(mount, read_only=True, supported=False)
@@ -106,7 +106,7 @@ def test_what_is_asked_for_and_impossible_is_an_error() -> None:
         ("other", "1.0", True),
     ],
 )
-def test_runtimes_that_would_mount_nothing_are_told_apart(runtime: str, version: str, can: bool) -> None:
+def test_runtimes_that_would_mount_nothing_are_distinguished(runtime: str, version: str, can: bool) -> None:
     assert supported(runtime, version) is can
 
 
@@ -119,5 +119,5 @@ def test_runtimes_that_would_mount_nothing_are_told_apart(runtime: str, version:
         ("x", "1", True),
     ],
 )
-def test_runtimes_that_would_mount_more_than_a_folder_are_told_apart(runtime: str, version: str, can: bool) -> None:
+def test_runtimes_that_would_mount_more_than_a_folder_are_distinguished(runtime: str, version: str, can: bool) -> None:
     assert folders_supported(runtime, version) is can

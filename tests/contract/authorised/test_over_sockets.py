@@ -25,7 +25,7 @@ async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Worl
 
 
 def odd(call: Call) -> bool:
-    """Say whether a request is one that a transport may read otherwise."""
+    """Return whether a request is one that a transport may read otherwise."""
     return call.upgrades or "%" in call.raw or "//" in call.raw or "/." in call.raw
 
 

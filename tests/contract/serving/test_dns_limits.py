@@ -11,17 +11,25 @@ import struct
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from kube import loops
+from kube.clock import SYSTEM
+from kube.serving.acceptor import Acceptor
+from kube.serving.fair_queue import PER_ITERATION
 from kube.serving.limits import ServingLimits
-from kube.serving.turns import ROUND
 from netproxy.dns import wire
+from netproxy.dns.answer_factory import Answer
+from netproxy.dns.cluster_dns import ClusterDNS
 from netproxy.dns.forwarder import MAX_BYTES, Forwarder
-from netproxy.dns.responder import MAX_OTHERS, Responder
-from netproxy.dns.server import MAX_WAITING_CLIENT, TCP_LIMITS, DNSServer
+from netproxy.dns.responder import MAX_OTHERS, Pending, Responder
+from netproxy.dns.server import TCP_LIMITS, TCP_MESSAGE, DNSServer
+from netproxy.dns.waiting_questions import MAX_WAITING, MAX_WAITING_CLIENT
 from netproxy.dns.zone import Zone
+from netproxy.tasks import start
 from tests.support.ports import reserve
 from tests.support.services import port, service
 from tests.support.slow_clients import closed, silent
@@ -81,7 +89,37 @@ async def over_udp(port: int, message: bytes, source: str = "127.0.0.1") -> byte
             return await loop.sock_recv(made, 4096)
 
 
-async def test_connections_that_say_nothing_do_not_keep_others_out() -> None:
+async def test_cluster_dns_serves_again_after_an_unforeseen_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loops, "FIRST_RETRY", 0.1)
+    server = DNSServer(Responder(Zone(CLUSTER, DOMAIN), Forwarder(list)), ["127.0.0.1"], reserve()[0])
+    namespaces: Any = SimpleNamespace(run=asyncio.Event().wait)
+    dns = ClusterDNS((), server._responder, server, namespaces, None)
+    failures, begin = [TypeError("a bug")], Acceptor.start
+
+    def fails_once(acceptor: Acceptor) -> None:
+        begin(acceptor)
+        if failures:
+            raise failures.pop()
+
+    monkeypatch.setattr(Acceptor, "start", fails_once)
+
+    async def run() -> None:
+        async with asyncio.TaskGroup() as group:
+            start(group, dns.tasks(), SYSTEM)
+
+    running = asyncio.create_task(run())
+    try:
+        async with asyncio.timeout(20):
+            while failures or not server.serving:
+                await asyncio.sleep(0.01)
+        for ask in (over_udp, over_tcp):
+            assert (await ask(server.port, question(NAME)))[:2] == b"\x00\x07"
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_idle_connections_do_not_block_others() -> None:
     async with serving(unauthenticated_per_peer=8, head_timeout=30) as server:
         silents = [silent(server.port) for _ in range(40)]
         await asyncio.sleep(0.1)
@@ -91,11 +129,42 @@ async def test_connections_that_say_nothing_do_not_keep_others_out() -> None:
             each.close()
 
 
-async def test_hundreds_of_clients_that_ask_at_the_same_moment_from_one_address_are_all_answered() -> None:
+async def test_hundreds_of_simultaneous_queries_from_one_address_are_all_answered() -> None:
     async with serving(unauthenticated_per_peer=TCP_LIMITS.unauthenticated_per_peer) as server:
-        asked = (over_tcp(server.port, question(NAME)) for _ in range(400))
-        answers = await asyncio.gather(*asked, return_exceptions=True)
+        requested = (over_tcp(server.port, question(NAME)) for _ in range(400))
+        answers = await asyncio.gather(*requested, return_exceptions=True)
         assert [each for each in answers if isinstance(each, BaseException)] == []
+
+
+async def test_a_long_message_over_tcp_closes_its_connection() -> None:
+    async with serving(head_timeout=30) as server:
+        assert len(padded(1)) < TCP_MESSAGE and (await over_tcp(server.port, padded(1)))[:2] == b"\x00\x07"
+        async with asyncio.timeout(10):
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            writer.write(struct.pack("!H", TCP_MESSAGE + 1))
+            assert await reader.read() == b""
+            writer.close()
+
+
+async def test_unfinished_and_further_messages_over_tcp_take_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    most = [0]
+    feed = asyncio.StreamReader.feed_data
+
+    def feed_data(self: Any, data: bytes) -> None:
+        feed(self, data)
+        most[0] = max(most[0], len(self._buffer))
+
+    monkeypatch.setattr(asyncio.StreamReader, "feed_data", feed_data)
+    async with serving(head_timeout=30) as server:
+        with socket.create_connection(("127.0.0.1", server.port)) as client:
+            client.setblocking(False)
+            message = struct.pack("!H", TCP_MESSAGE - 1) + b"x" * (TCP_MESSAGE - 2)
+            await asyncio.get_running_loop().sock_sendall(client, message)
+            await asyncio.sleep(0.2)
+            with contextlib.suppress(BlockingIOError):
+                client.send((b"x" + struct.pack("!H", TCP_MESSAGE) + b"y" * TCP_MESSAGE) * 60)
+            await asyncio.sleep(0.2)
+    assert TCP_MESSAGE <= most[0] <= 4 * TCP_MESSAGE
 
 
 async def test_a_client_that_goes_while_it_is_answered_is_no_fault_of_the_server(
@@ -109,13 +178,13 @@ async def test_a_client_that_goes_while_it_is_answered_is_no_fault_of_the_server
         writer.write(struct.pack("!H", len(message)) + message)
         await reader.readexactly(int.from_bytes(await reader.readexactly(2)))
 
-        async def leaving(data: bytes, *, tcp: bool = False) -> bytes:
+        async def leaving(pending: Pending) -> bytes:
             server.table.make_room()
             await asyncio.sleep(0.05)
             return message
 
-        monkeypatch.setattr(server._responder, "quick", lambda data, *, tcp=False: None)
-        monkeypatch.setattr(server._responder, "slow", leaving)
+        monkeypatch.setattr(server._responder, "_look_up", lambda query, key, limit: None)
+        monkeypatch.setattr(server._responder, "finish", leaving)
         writer.write(struct.pack("!H", len(message)) + message)
         with contextlib.suppress(ConnectionError):
             assert await reader.read() == b""
@@ -127,7 +196,7 @@ async def test_a_client_that_goes_while_it_is_answered_is_no_fault_of_the_server
     assert faults == []
 
 
-async def test_a_connection_that_says_too_little_is_closed() -> None:
+async def test_a_connection_that_sends_too_little_is_closed() -> None:
     async with serving(head_timeout=0.3) as server:
         for beginning in (b"", b"\x00", b"\x00\x20ab"):
             client = silent(server.port)
@@ -154,13 +223,13 @@ async def test_questions_sent_at_once_on_a_connection_are_answered_in_turn_with_
 
     loop = asyncio.get_running_loop()
     async with serving() as server:
-        quick = server._responder.quick
+        begin = server._responder.begin
 
-        def counting(data: bytes, *, tcp: bool = False) -> bytes | None:
+        def counting(data: bytes, *, tcp: bool = False) -> bytes | Pending:
             answered[turn] += 1
-            return quick(data, tcp=tcp)
+            return begin(data, tcp=tcp)
 
-        server._responder.quick = counting  # type: ignore[method-assign]
+        server._responder.begin = counting  # type: ignore[method-assign]
         next_turn()
         message = question(NAME)
         framed = struct.pack("!H", len(message)) + message
@@ -172,15 +241,15 @@ async def test_questions_sent_at_once_on_a_connection_are_answered_in_turn_with_
                 await reader.readexactly(length)
         writer.close()
     assert answered.total() == 300
-    assert max(answered.values()) <= ROUND
+    assert max(answered.values()) <= PER_ITERATION
 
 
 async def test_one_clients_waiting_questions_leave_room_for_those_of_others() -> None:
-    asked: list[bytes] = []
+    requested: list[bytes] = []
 
     class Counting(Never):
         async def ask(self, query: wire.Query, *, tcp: bool = False) -> bytes:
-            asked.append(query.question)
+            requested.append(query.question)
             return await super().ask(query, tcp=tcp)
 
     async with serving(Counting(list)) as server:
@@ -191,22 +260,62 @@ async def test_one_clients_waiting_questions_leave_room_for_those_of_others() ->
                 if number % 50 == 0:
                     await asyncio.sleep(0.01)
             await asyncio.sleep(0.2)
-            assert len(asked) == MAX_WAITING_CLIENT
+            assert len(requested) == MAX_WAITING_CLIENT
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
             other.bind(("127.0.0.2", 0))
             other.connect(("127.0.0.1", server.port))
             other.send(question("other.example.com"))
             await asyncio.sleep(0.2)
-        assert len(asked) == MAX_WAITING_CLIENT + 1
+        assert len(requested) == MAX_WAITING_CLIENT + 1
         assert (await over_udp(server.port, question(NAME)))[:2] == b"\x00\x07"
 
 
-async def test_clients_that_ask_over_tcp_and_go_leave_no_more_questions_than_others_may() -> None:
-    asked: list[bytes] = []
+async def test_clients_that_use_all_slots_yield_to_one_with_fewer_queries() -> None:
+    class Selective(Never):
+        async def ask(self, query: wire.Query, *, tcp: bool = False) -> bytes:
+            if b"good" in query.question:
+                return struct.pack("!6H", query.id, 0x8180, 1, 0, 0, 0) + query.question
+            return await super().ask(query, tcp=tcp)
+
+    async with serving(Selective(list)) as server:
+        for last in range(2, 2 + MAX_WAITING // MAX_WAITING_CLIENT):
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as greedy:
+                greedy.bind((f"127.0.0.{last}", 0))
+                greedy.connect(("127.0.0.1", server.port))
+                for number in range(MAX_WAITING_CLIENT):
+                    greedy.send(question(f"n{last}-{number}.example.com", number))
+                    if number % 50 == 0:
+                        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.2)
+        assert len(server._waiting) == MAX_WAITING
+        for _ in range(3):
+            answer = await over_udp(server.port, question("good.example"), "127.0.0.9")
+            assert answer[:2] == b"\x00\x07"
+        assert (await over_tcp(server.port, question("good.example")))[:2] == b"\x00\x07"
+
+
+async def test_a_query_without_waiting_clients_is_cancelled() -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as resolver:
+        resolver.bind(("127.0.0.1", 0))
+        forwarder = Forwarder(lambda: [f"127.0.0.1:{resolver.getsockname()[1]}"])
+        query = wire.parse_query(question("example.com"))
+        first, second = (asyncio.create_task(forwarder.ask(query)) for _ in range(2))
+        await asyncio.sleep(0.05)
+        (in_flight,) = forwarder._in_flight.values()
+        first.cancel()
+        await asyncio.sleep(0.05)
+        assert not in_flight.task.done()
+        second.cancel()
+        await asyncio.sleep(0.05)
+        assert in_flight.task.cancelled() and not forwarder._in_flight
+
+
+async def test_clients_that_disconnect_leave_no_more_tcp_queries_than_others_may_have() -> None:
+    requested: list[bytes] = []
 
     class Counting(Never):
         async def ask(self, query: wire.Query, *, tcp: bool = False) -> bytes:
-            asked.append(query.question)
+            requested.append(query.question)
             return await super().ask(query, tcp=tcp)
 
     async with serving(Counting(list)) as server:
@@ -216,8 +325,24 @@ async def test_clients_that_ask_over_tcp_and_go_leave_no_more_questions_than_oth
                 client.sendall(struct.pack("!H", len(message)) + message)
                 await asyncio.sleep(0.002)
         await asyncio.sleep(0.2)
-        assert len(asked) == MAX_WAITING_CLIENT
+        assert len(requested) == MAX_WAITING_CLIENT
         assert (await over_tcp(server.port, question(NAME)))[:2] == b"\x00\x07"
+
+
+async def test_a_question_that_waits_for_resolvers_is_looked_up_once() -> None:
+    lookups: list[str] = []
+
+    class Counted(Zone):
+        def answer(self, name: str, *rest: Any) -> Answer | None:
+            lookups.append(name)
+            return super().answer(name, *rest)
+
+    async with serving() as server:
+        server._responder._zone = Counted(CLUSTER, DOMAIN)
+        for ask in (over_udp, over_tcp):
+            answer = await ask(server.port, question("7.2.0.192.in-addr.arpa", 9))
+            assert answer[:2] == b"\x00\x09" and answer[3] & 0x0F == wire.SERVFAIL
+    assert len(lookups) == 2
 
 
 async def test_questions_with_padding_find_one_kept_answer() -> None:

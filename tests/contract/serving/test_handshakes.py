@@ -10,7 +10,6 @@ import socket
 import ssl
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +17,11 @@ import pytest
 from uvicorn.config import Config
 
 from control.http.protocol import ApiProtocol
-from kube import pki
 from kube.serving import handshakes, table
+from kube.serving.fair_queue import PER_ITERATION
 from kube.serving.limits import ServingLimits
 from kube.serving.server import BoundedServer
-from kube.serving.turns import ROUND
+from tests.contract.serving.sites import mutual_tls
 from tests.support.slow_clients import client_hello
 
 REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
@@ -51,19 +50,7 @@ class Begun(ApiProtocol):
 
 @pytest.fixture
 def contexts(tmp_path: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """Return a server's settings and those of a client with a certificate."""
-    now = datetime.now(UTC)
-    authority = pki.new_ca("test", now)
-    (tmp_path / "ca.crt").write_bytes(authority.cert_pem)
-    for name, usages in (("server", (pki.SERVER,)), ("client", (pki.CLIENT,))):
-        pki.issue(authority, name, usages=usages, sans=["127.0.0.1"], now=now).save(tmp_path, name)
-    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    server.load_cert_chain(tmp_path / "server.crt", tmp_path / "server.key")
-    server.load_verify_locations(tmp_path / "ca.crt")
-    server.verify_mode = ssl.CERT_OPTIONAL
-    client = ssl.create_default_context(cafile=str(tmp_path / "ca.crt"))
-    client.load_cert_chain(tmp_path / "client.crt", tmp_path / "client.key")
-    return server, client
+    return mutual_tls(tmp_path)
 
 
 @contextlib.asynccontextmanager
@@ -119,7 +106,7 @@ async def test_few_handshakes_are_begun_in_a_round_of_the_loop(
             before = len(begun)
             await asyncio.sleep(0)
             rounds.append(len(begun) - before)
-        assert max(rounds) == ROUND
+        assert max(rounds) == PER_ITERATION
 
 
 async def test_an_address_that_sends_one_does_not_wait_behind_all_of_another(
@@ -254,6 +241,7 @@ async def test_handshakes_that_fail_leave_nothing_to_the_garbage_collector(
     contexts: tuple[ssl.SSLContext, ssl.SSLContext], sent: bytes, limit: float
 ) -> None:
     """Each would keep its buffers, 100 KB and more, until the collector's next run, which may be minutes later."""
+    kinds = handshakes.HandshakeProtocol, ApiProtocol
     listening = socket.create_server(("127.0.0.1", 0))
     gc.collect()
     gc.disable()
@@ -267,7 +255,7 @@ async def test_handshakes_that_fail_leave_nothing_to_the_garbage_collector(
             await asyncio.sleep(0.3)
             for each in made:
                 each.close()
-            while left := sum(isinstance(each, handshakes._Paced) for each in gc.get_objects()):
+            while left := sum(isinstance(each, kinds) for each in gc.get_objects()):
                 await asyncio.sleep(0.05)
             assert not left
     finally:

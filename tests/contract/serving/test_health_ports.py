@@ -30,9 +30,9 @@ async def serving(**limits: float) -> AsyncIterator[BoundedRunner]:
 async def test_a_head_that_does_not_come_ends_the_connection() -> None:
     async with serving(head_timeout=0.3) as runner:
         assert await asyncio.to_thread(closed, silent(runner.port))
-        for beginning in (b"GET", b"GET /livez HTTP/1.1\r\nA: b\r\n", GET):
-            client = await RawClient.connect(runner.port, data=beginning)
-            await client.rest()
+        beginnings = (b"GET", b"GET /livez HTTP/1.1\r\nA: b\r\n", GET)
+        clients = [await RawClient.connect(runner.port, data=beginning) for beginning in beginnings]
+        await asyncio.gather(*(client.rest() for client in clients))  # each has some seconds to finish
 
 
 async def test_one_address_cannot_keep_others_of_the_same_address_out() -> None:

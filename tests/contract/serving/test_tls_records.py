@@ -28,11 +28,11 @@ class Application:
     """Answers with the length of the body, once it may go on."""
 
     def __init__(self) -> None:
-        self.go_on, self.asked = asyncio.Event(), asyncio.Event()
+        self.go_on, self.received = asyncio.Event(), asyncio.Event()
         self.go_on.set()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        self.asked.set()
+        self.received.set()
         await self.go_on.wait()
         size, more = 0, True
         while more:
@@ -190,7 +190,7 @@ async def test_records_wait_while_a_request_is_not_read(client: Client, applicat
     application.go_on.clear()
     post = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 90000\r\n\r\n" + b"a" * 90000
     await client.send(*client.data(post[:80000]))
-    await application.asked.wait()
+    await application.received.wait()
     await client.send(*client.data(post[80000:], 10))
     await asyncio.sleep(0.1)
     application.go_on.set()
@@ -209,7 +209,7 @@ async def test_a_flood_that_comes_while_a_request_is_not_read_is_not_decrypted_a
     )
     application.go_on.clear()
     await client.send(*client.data(GET + GET))  # the second waits for the first, and nothing else is read
-    await application.asked.wait()
+    await application.received.wait()
     await client.send(*client.key_updates(5000))
     while not held:
         await asyncio.sleep(0.01)

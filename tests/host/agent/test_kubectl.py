@@ -168,7 +168,7 @@ def test_exec_passes_input_and_its_end(node: Node, spdy: bool) -> None:
     _run(node, body)
 
 
-def test_exec_in_a_container_that_does_not_run_says_so(node: Node) -> None:
+def test_exec_in_a_container_that_does_not_run_is_an_error(node: Node) -> None:
     async def body(kubectl: Kubectl, front: Front, _: Path) -> None:
         code, _out, err = await kubectl("exec", "pod", "-c", "main", "--", "true")
         assert code == 1

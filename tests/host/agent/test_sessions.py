@@ -17,8 +17,8 @@ from tests.host.agent.conftest import Node, Served
 STDOUT, STDERR, ERROR = 1, 2, 3
 
 
-def _exec(container: str, *command: str, **wishes: str) -> str:
-    query = urlencode([("command", word) for word in command] + list(wishes.items()))
+def _exec(container: str, *command: str, **desired_ones: str) -> str:
+    query = urlencode([("command", word) for word in command] + list(desired_ones.items()))
     return f"/exec/default/pod/{container}?{query}"
 
 
@@ -54,7 +54,7 @@ def test_a_commands_outputs_and_exit_code_come_on_their_channels(node: Node, pro
     node.run(body)
 
 
-def test_a_command_that_ends_well_says_success(node: Node) -> None:
+def test_a_command_that_succeeds_returns_status_success(node: Node) -> None:
     async def body(served: Served) -> None:
         async with _connect(served, _exec("main", "true", output="1"), "v5.channel.k8s.io") as socket:
             found = await _collect(socket)
@@ -87,7 +87,7 @@ def test_a_large_output_arrives_whole_and_before_the_status(node: Node) -> None:
     node.run(body)
 
 
-def test_a_terminal_has_the_size_that_the_client_tells(node: Node) -> None:
+def test_a_terminal_has_the_size_that_the_client_sends(node: Node) -> None:
     async def body(served: Served) -> None:
         script = "while [ \"$(stty size)\" != '33 77' ]; do sleep 0.05; done; stty size"
         path = _exec("main", "sh", "-c", script, output="1", error="1", tty="1")

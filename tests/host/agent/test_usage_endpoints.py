@@ -11,7 +11,7 @@ from tests.host.agent.conftest import Node, Served
 BUSY = "dd if=/dev/zero of=/big bs=1M count=8 2>/dev/null; while :; do :; done"
 
 
-def test_the_summary_tells_what_the_node_and_each_container_use(node: Node) -> None:
+def test_the_summary_reports_the_usage_of_the_node_and_each_container(node: Node) -> None:
     async def body(served: Served) -> None:
         folder = served.folder / "volumes-of-pods" / "uid" / "volumes" / "kubernetes.io~empty-dir" / "scratch"
         folder.mkdir(parents=True)

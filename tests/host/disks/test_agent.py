@@ -64,9 +64,9 @@ async def test_pods_run_on_and_new_ones_start_once_the_disk_takes_them(
     refuse(disk, how, True)
     volume = {"name": "own", "emptyDir": {}}
     await create(node, "new", container(volumeMounts=[{"name": "own", "mountPath": "/own"}]), volumes=[volume])
-    said = await node.event("new", "Failed")
+    output = await node.event("new", "Failed")
     why = "no space left on device" if how == "full" else "read-only file system"
-    assert said.startswith(f"error making pod data directories: mkdir {node.config.root_dir}/pods/") and why in said
+    assert output.startswith(f"error making pod data directories: mkdir {node.config.root_dir}/pods/") and why in output
     # A container that ends is reported, although nothing can start in its place.
     [status] = before.status.container_statuses
     await runtime.containers.crash((status.container_id or "").partition("://")[2], exit_code=3)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 
+from agent import threads
+from agent.csi.layout import Layout
+from agent.csi.volume import Volume
 from cri.fake import FakeRuntime
 from kube.api import core_v1
 from tests.support.control import api_server
@@ -71,11 +75,11 @@ async def others_come_and_go(node: NodeUnderTest, name: str) -> None:
 async def looked_at(node: NodeUnderTest, mount: HungMount) -> None:
     """Request metrics until those read before the volume hung are too old."""
 
-    async def asked() -> bool:
+    async def requested() -> bool:
         await answers(node, "/stats/summary")
-        return mount.asked()
+        return mount.requested()
 
-    await eventually(asked, "nobody looks at the volume")
+    await eventually(requested, "nobody looks at the volume")
 
 
 @pytest.mark.parametrize("force", [False, True], ids=["deleted", "forced"])
@@ -109,3 +113,26 @@ async def test_an_agent_that_starts_while_a_volume_hangs_is_ready_and_serves_oth
         await node.delete("hung")
         await node.gone("hung")
         assert [pod.metadata.name for pod in (await node.client.list(core_v1.Pod, "default")).items] == []
+
+
+async def test_volumes_that_are_staged_and_hang_leave_the_threads_of_other_files_free(tmp_path: Path) -> None:
+    threads.Threads().install()
+    layout = Layout(tmp_path, tmp_path / "pods")
+    volumes = [Volume(name=f"pv-{n}", driver="d.example", handle=f"h{n}", pod_volume="v") for n in range(threads.FILES)]
+    with ExitStack() as stack:
+        mounts = []
+        for volume in volumes:
+            layout.write_staging_data(volume)
+            mounts.append(stack.enter_context(hung_mount(layout.staging(volume))))
+        for mount in mounts:
+            mount.hang()
+        # As an agent that has restarted does when a pod of the volume starts.
+        again = [asyncio.create_task(asyncio.to_thread(layout.write_staging_data, volume)) for volume in volumes]
+        await asyncio.sleep(0.1)
+        try:
+            async with asyncio.timeout(10):
+                assert await asyncio.to_thread(Path.exists, tmp_path)
+                await asyncio.gather(*again)
+        finally:
+            for mount in mounts:
+                mount.answer()

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from agent.images import garbage_collection
+from kube.api import core_v1
 from tests.support import images
 from tests.support.containerd import Containerd, start_containerd
 from tests.support.control import api_server
@@ -50,7 +51,7 @@ def left_over(containerd: Containerd) -> list[str]:
     return [*leases, *downloads, *(line for line in snapshots if "extract-" in line)]
 
 
-async def test_a_pull_that_does_not_fit_says_so_and_succeeds_once_unused_images_have_gone(
+async def test_a_pull_that_does_not_fit_reports_it_and_succeeds_once_unused_images_have_gone(
     tmp_path: Path, disk: SmallDisk, containerd: Containerd, served: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(garbage_collection, "PERIOD_SECONDS", 30.0)
@@ -78,3 +79,40 @@ async def test_a_pull_that_does_not_fit_says_so_and_succeeds_once_unused_images_
         return not left_over(containerd)
 
     await eventually(clean, f"left: {left_over(containerd)}")
+
+
+async def test_a_full_disk_of_images_is_pressure_although_the_agents_disk_has_space(
+    tmp_path: Path, disk: SmallDisk, containerd: Containerd
+) -> None:
+    unused = "unused.example/large:1"
+    containerd.load([images.Image(unused, files={"unused": os.urandom(LARGE)})])
+    changes: dict[str, Any] = {
+        "eviction_hard": {"imagefs.available": "15%", "nodefs.available": "0%"},
+        "eviction_pressure_transition": 30.0,
+        "image_minimum_age": 0.0,
+        "image_gc_high_percent": 100,
+    }
+    async with (
+        api_server(tmp_path / "control") as api,
+        agent_node(tmp_path / "node", containerd, api, clock=FastClock(30.0), **changes) as node,
+    ):
+
+        async def pressure() -> str:
+            found = await node.client.get(core_v1.Node, node.config.node_name)
+            return next(c.status for c in found.status.conditions if c.type == "DiskPressure")
+
+        async def starts() -> bool:
+            return await pressure() == "True"
+
+        async def ends() -> bool:
+            return await pressure() == "False"
+
+        async def removed() -> bool:
+            return unused not in containerd.ctr("images", "ls", "-q").stdout
+
+        assert await pressure() == "False"
+        disk.fill(leave=MI)
+        await eventually(starts, "no pressure")
+        await eventually(removed, "the unused image stays")
+        disk.free()
+        await eventually(ends, "the pressure stays")

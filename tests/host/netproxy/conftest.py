@@ -15,6 +15,7 @@ import pytest
 from netproxy import localnet, main
 from netproxy.config import DNSConfig, PodNetworkConfig, ProxyConfig
 from netproxy.modes import IPVS_TABLE
+from netproxy.nft import library
 from tests.support import services
 from tests.support.memory_api import MemoryAPI
 from tests.support.netns import Namespace, namespaces, wire
@@ -59,12 +60,21 @@ MODES = ["nft", "legacy", "nftables", *(["ipvs"] if Path(IPVS_TABLE).exists() el
 """The iptables mode in both flavours, the nftables mode, and the IPVS mode where the kernel has it (tests/vm)."""
 
 
+_REFUSALS = ("was refused", "replacing table", "libnftables refused")
+
+
+@pytest.fixture(autouse=True)
+def nft_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another library than libnftables, by its name in WHERRY_NFT_LIBRARY; with "none" the program nft makes all changes."""
+    monkeypatch.setattr(library, "NAME", os.environ.get("WHERRY_NFT_LIBRARY", library.NAME))
+
+
 @pytest.fixture(autouse=True)
 def no_write_was_refused(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     """The kernel accepts every delta: a test does not pass by rewriting everything."""
     yield
     refused = [record.getMessage() for record in caplog.records if record.name.startswith("netproxy")]
-    assert not [text for text in refused if "was refused" in text or "replacing table" in text]
+    assert not [text for text in refused if any(each in text for each in _REFUSALS)]
 
 
 @pytest.fixture(params=MODES)
@@ -142,14 +152,14 @@ async def until_echo(site: Site, pod: str) -> None:
 
 def talk(site: Site, origin: Namespace, address: str, port: int) -> Callable[[], int]:
     """Open one connection to an echo server and use it for ever; return what tells how often it was answered."""
-    told = site.folder / "answers"
+    reported = site.folder / "answers"
     program = (
         "import socket, time\n"
         f"s = socket.create_connection(({address!r}, {port}), timeout=30)\n"
         "n = 0\n"
         "while True:\n"
         "    s.sendall(b'x'); assert s.recv(10) == b'x'; n += 1\n"
-        f"    open({str(told)!r}, 'w').write(str(n)); time.sleep(0.05)\n"
+        f"    open({str(reported)!r}, 'w').write(str(n)); time.sleep(0.05)\n"
     )
     origin.start("python3", "-I", "-c", program)
 
@@ -158,7 +168,7 @@ def talk(site: Site, origin: Namespace, address: str, port: int) -> Callable[[],
     def count() -> int:
         nonlocal most
         with contextlib.suppress(OSError):
-            most = max(most, int(told.read_text() or 0))  # it may be empty for a moment
+            most = max(most, int(reported.read_text() or 0))  # it may be empty for a moment
         return most
 
     return count

@@ -12,7 +12,7 @@ from netproxy.iptables.backend import IPTablesBackend
 from netproxy.model import plan_service
 from netproxy.nft.writer import NftWriter
 from netproxy.nftables.backend import NFTablesBackend
-from netproxy.settings import RuleSettings, StaticSettings
+from netproxy.settings import FixedChainSettings, RuleSettings
 from netproxy.xtables.writer import RestoreWriter
 from tests.host.netproxy.conftest import CLIENT_IP, Site
 from tests.support.services import port, service, slice_of
@@ -30,9 +30,9 @@ def test_flows_are_spread_evenly_over_any_number_of_endpoints(site: Site, affini
         rules = RuleSettings(local_cidrs=("10.244.0.0/16",))
         nftables = site.config.mode == "nftables"
         proxy = (
-            NFTablesBackend(NftWriter(), rules, StaticSettings())
+            NFTablesBackend(NftWriter(in_process=True), rules, FixedChainSettings())
             if nftables
-            else IPTablesBackend(RestoreWriter(site.config.iptables_flavour), rules, StaticSettings())
+            else IPTablesBackend(RestoreWriter(site.config.iptables_flavour), rules, FixedChainSettings())
         )
         await proxy.start({})
         for count in (1, 2, 3, 7, 13) if affinity == "None" else (3,):

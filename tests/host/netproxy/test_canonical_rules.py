@@ -17,7 +17,7 @@ from netproxy.nft.writer import NftWriter
 from netproxy.nftables.backend import NFTablesBackend
 from netproxy.nftables.elements import fragment as nft_fragment
 from netproxy.nftables.shadow import Shadow as NftShadow
-from netproxy.settings import RuleSettings, StaticSettings
+from netproxy.settings import FixedChainSettings, RuleSettings
 from netproxy.xtables.ipvs_chains import IPVS, with_rules
 from netproxy.xtables.shadow import Shadow
 from netproxy.xtables.writer import RestoreWriter
@@ -29,7 +29,7 @@ V4 = ("10.96.5.1", "10.244.0.0/16", "10.96.0.0/12", "10.244.1.%d", "198.51.100.1
 V6 = ("fd00:96::1", "fd00:244::/32", "fd00:96::/112", "fd00:244:1::%x", "2001:db8::1", "2001:db8:1::/48")
 
 
-def everything(family: int) -> tuple[list[tuple[ServicePort, ...]], RuleSettings, StaticSettings]:
+def everything(family: int) -> tuple[list[tuple[ServicePort, ...]], RuleSettings, FixedChainSettings]:
     """Services that between them give every kind of rule."""
     ip, pods, services, address, balancer, sources = V4 if family == 4 else V6
     kind = "IPv4" if family == 4 else "IPv6"
@@ -59,7 +59,7 @@ def everything(family: int) -> tuple[list[tuple[ServicePort, ...]], RuleSettings
                         made = slice_of(name, *endpoints, ports={"http": 8080, "dns": 53}, address_type=kind)
                         planned.append(plan_service(web, [made], nodes[0], (family,)))
     rules = RuleSettings(family=family, local_cidrs=(pods,), node_addresses=(balancer,))
-    settings = StaticSettings(family=family, service_cidrs=(services,), cluster_cidrs=(pods,), pod_cidrs=(pods,))
+    settings = FixedChainSettings(family=family, service_cidrs=(services,), cluster_cidrs=(pods,), pod_cidrs=(pods,))
     return planned, rules, settings
 
 
@@ -74,7 +74,7 @@ def test_rules_read_back_as_they_were_written(site: Site, family: int, interface
             table = NftShadow(settings, rules)
             for number, ports in enumerate(planned):
                 table.store(table.difference({str(number): nft_fragment(ports, rules)}).new)
-            nft = NftWriter(family)
+            nft = NftWriter(family, in_process=True)
             await nft.apply(reconcile(table, Contents()))
             held = await nft.read()
             assert held.elements == table.elements
@@ -95,9 +95,9 @@ def test_after_a_hundred_random_changes_the_kernel_holds_what_the_model_wants(si
     async def check() -> None:
         churn = Churn(seed)
         rules = RuleSettings(local_cidrs=("10.244.0.0/16",))
-        settings = StaticSettings(service_cidrs=("10.96.0.0/12",), cluster_cidrs=("10.244.0.0/16",))
+        settings = FixedChainSettings(service_cidrs=("10.96.0.0/12",), cluster_cidrs=("10.244.0.0/16",))
         if site.config.mode == "nftables":
-            nft = NftWriter()
+            nft = NftWriter(in_process=True)
             proxy = NFTablesBackend(nft, rules, settings)
         else:
             iptables = RestoreWriter(site.config.iptables_flavour)

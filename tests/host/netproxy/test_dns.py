@@ -3,11 +3,13 @@
 import asyncio
 import json
 import sys
+from dataclasses import replace
 
 import pytest
 
-from tests.host.netproxy.conftest import PODS, Site, populated, running, until
-from tests.support.services import endpoint, service, slice_of
+from tests.host.netproxy.conftest import NODE_IP, PODS, Site, populated, running, until
+from tests.support.netns import Namespace
+from tests.support.services import endpoint, node, service, slice_of
 
 pytestmark = pytest.mark.parametrize("site", ["nft"], indirect=True)
 
@@ -71,5 +73,48 @@ def test_busybox_nslookup_finds_a_service(site: Site) -> None:
                 ),
                 "nslookup prints the address",
             )
+
+    site.node.inside(check)
+
+
+def asked_by(origin: Namespace, server: str = "10.96.0.10", *, tcp: bool = False) -> str:
+    """Ask once with dnspython; return the answer's code, or the error's name."""
+    program = (
+        "import dns.message, dns.query, dns.rcode\n"
+        "q = dns.message.make_query('web.default.svc.cluster.local', 'A')\n"
+        f"try: print(dns.rcode.to_text(dns.query.{'tcp' if tcp else 'udp'}(q, {server!r}, timeout=2).rcode()))\n"
+        "except Exception as e: print(type(e).__name__)\n"
+    )
+    return origin.run(sys.executable, "-c", program).strip()
+
+
+DNS6 = "fd00:96::a"
+
+
+def test_machines_of_the_nodes_network_get_no_answers(site: Site) -> None:
+    """Pods of the node do, and programs in its own network, as host-network pods are."""
+    config = replace(site.config, dns=replace(site.config.dns, addresses=("10.96.0.10", DNS6)))
+    pod = site.pods["pod-a"]
+    site.node.run("ip", "address", "add", "fd00:244:1::1/64", "dev", "cni0", "nodad")
+    pod.run("ip", "address", "add", "fd00:244:1::2/64", "dev", "eth0", "nodad")
+    pod.run("ip", "-6", "route", "add", "default", "via", "fd00:244:1::1")
+    site.node.run("ip", "address", "add", "fd99::1/64", "dev", "uplink", "nodad")
+    site.client.run("ip", "address", "add", "fd99::2/64", "dev", "eth0", "nodad")
+    site.client.run("ip", "-6", "route", "add", "default", "via", "fd99::1")
+
+    async def check() -> None:
+        web = service("web", "10.96.5.1")
+        both = node("node-1", "10.244.1.0/24", NODE_IP, cidr6="fd00:244:1::/64")
+        async with running(config, populated(both, web)):
+            for server in config.dns.addresses:
+                await until(lambda server=server: asked_by(pod, server) == "NOERROR", "a pod is answered")  # type: ignore[misc]
+                for tcp in (False, True):
+                    assert await asyncio.to_thread(asked_by, site.node, server, tcp=tcp) == "NOERROR"
+                    assert await asyncio.to_thread(asked_by, site.client, server, tcp=tcp) == "Timeout"
+            await asyncio.to_thread(site.node.run, "nft", "flush", "table", "inet", "wherry-dns")
+            await until(lambda: asked_by(site.client) == "Timeout", "the guard is repaired")
+        others = replace(config, pod_network=replace(config.pod_network, enabled=False))
+        async with running(others, populated(both, web)):
+            await until(lambda: asked_by(site.client) == "NOERROR", "with another pod network sources are not known")
 
     site.node.inside(check)

@@ -108,10 +108,10 @@ def test_pods_have_a_network_and_names_where_no_proxy_of_ours_runs(site: Site) -
         async with dns_alone(site.config, api, pod_network=True):
             await until(lambda: (site.folder / "net.d/10-wherry.conflist").exists(), "pods may start")
             assert await asyncio.to_thread(ask, site.pods["pod-a"]) == ["10.96.5.1"]
-            assert site.fetch(site.pods["pod-a"], CLIENT_IP, 8080) == "outside"
+            assert await asyncio.to_thread(site.fetch, site.pods["pod-a"], CLIENT_IP, 8080) == "outside"
             site.node.run("nft", "flush", "ruleset")
             await until(lambda: site.fetch(site.pods["pod-a"], CLIENT_IP, 8080, 2) == "outside", "it is put back")
-            assert site.fetch(site.pods["pod-a"], PODS["pod-b"], 8080) == "pod-b"
+            assert await asyncio.to_thread(site.fetch, site.pods["pod-a"], PODS["pod-b"], 8080) == "pod-b"
             assert "KUBE-" not in site.node.run("iptables-nft-save"), "Services are another's"
         await cleanup(site.config, everything=True)
         assert "wherry-pods" not in site.node.run("nft", "list", "ruleset")

@@ -3,8 +3,8 @@
 import asyncio
 import dataclasses
 
-from tests.host.netproxy.conftest import PODS, Site, populated, running, until
-from tests.support.services import endpoint, port, service, slice_of
+from tests.host.netproxy.conftest import NODE_IP, PODS, Site, populated, running, until
+from tests.support.services import endpoint, node, port, service, slice_of
 
 SIX = {"pod-a": "fd00:244:1::2", "pod-b": "fd00:244:1::3"}
 
@@ -31,6 +31,7 @@ def test_a_dual_stack_service_answers_on_both_addresses(site: Site) -> None:
             session_affinity="ClientIP",
         )
         api = populated(
+            node("node-1", "10.244.1.0/24", NODE_IP, cidr6="fd00:244:1::/64"),
             web,
             slice_of("web", *PODS.values()),
             slice_of("web", *map(endpoint, SIX.values()), suffix="six", address_type="IPv6"),

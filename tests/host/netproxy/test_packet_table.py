@@ -13,12 +13,12 @@ from tests.support.packet_site import wrong_packets
 
 def backend(mode: str) -> Backend:
     if mode == "nftables":
-        return NFTablesBackend(NftWriter(), RULES, FIXED)
+        return NFTablesBackend(NftWriter(in_process=True), RULES, FIXED)
     return IPTablesBackend(RestoreWriter(mode), RULES, FIXED)
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("mode", ["nft", "legacy", "nftables"])
-def test_real_packets_end_where_the_table_says(mode: str) -> None:
+def test_real_packets_end_as_the_table_specifies(mode: str) -> None:
     wrong = wrong_packets(backend(mode), {}, localhost=mode != "nftables")
     assert not wrong, "\n".join(wrong)

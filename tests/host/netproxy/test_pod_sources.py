@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import ipaddress
 import json
 import struct
 import sys
-import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,288 +13,43 @@ import pytest
 
 from netproxy.slim_objects import SlimMeta, SlimNamespace
 from tests.host.netproxy.conftest import NODE_IP, PODS, Site, populated, running, until
-from tests.support.netns import Namespace, namespaces, wire
+from tests.host.netproxy.frame_senders import (
+    SEND,
+    arrived,
+    device,
+    expected,
+    heard_of,
+    prepare,
+    ready_file,
+    spoken_to_all,
+    third_pod,
+    write_result,
+)
+from tests.host.netproxy.raw_frames import (
+    A6,
+    ALL_NODES,
+    B6,
+    BROADCAST,
+    C6,
+    FOREIGN,
+    GATEWAY,
+    GATEWAY6,
+    A,
+    B,
+    C,
+    arp,
+    discovery,
+    ether,
+    frames,
+    ip4,
+    ip6,
+    udp,
+)
+from tests.support.netns import Namespace
 from tests.support.policies import pod, policy
-from tests.support.services import service, slice_of
-
-A, B, C, GATEWAY = PODS["pod-a"], PODS["pod-b"], "10.244.1.4", "10.244.1.1"
-A6, B6, C6, GATEWAY6 = "fd00:244:1::2", "fd00:244:1::3", "fd00:244:1::4", "fd00:244:1::1"
-BROADCAST, ALL_NODES = "ff:ff:ff:ff:ff:ff", "33:33:00:00:00:01"
-FOREIGN = "02:00:00:00:00:99"
+from tests.support.services import node, service, slice_of
 
 
-# -- frames ------------------------------------------------------------------------------------------------------------
-def mac(text: str) -> bytes:
-    return bytes.fromhex(text.replace(":", ""))
-
-
-def ip(text: str) -> bytes:
-    return ipaddress.ip_address(text).packed
-
-
-def checksum(data: bytes) -> int:
-    data += b"\0" * (len(data) % 2)
-    total = sum(struct.unpack(f"!{len(data) // 2}H", data))
-    while total >> 16:
-        total = (total & 0xFFFF) + (total >> 16)
-    return ~total & 0xFFFF
-
-
-def ether(source: str, target: str, kind: int, body: bytes) -> bytes:
-    return mac(target) + mac(source) + struct.pack("!H", kind) + body
-
-
-def ip4(source: str, target: str, protocol: int, body: bytes) -> bytes:
-    head = struct.pack("!BBHHHBBH4s4s", 0x45, 0, 20 + len(body), 1, 0, 64, protocol, 0, ip(source), ip(target))
-    return head[:10] + struct.pack("!H", checksum(head)) + head[12:] + body
-
-
-def ip6(source: str, target: str, protocol: int, body: bytes, place: int, hops: int = 255) -> bytes:
-    """An IPv6 packet; the checksum of what it carries is put at `place` of its body."""
-    pseudo = ip(source) + ip(target) + struct.pack("!II", len(body), protocol)
-    body = body[:place] + struct.pack("!H", checksum(pseudo + body)) + body[place + 2 :]
-    return struct.pack("!IHBB", 6 << 28, len(body), protocol, hops) + ip(source) + ip(target) + body
-
-
-def udp(payload: bytes, source: int = 4000, target: int = 7000) -> bytes:
-    return struct.pack("!HHHH", source, target, 8 + len(payload), 0) + payload
-
-
-def icmp(kind: int, body: bytes) -> bytes:
-    text = struct.pack("!BBH", kind, 0, 0) + body
-    return text[:2] + struct.pack("!H", checksum(text)) + text[4:]
-
-
-def arp(operation: int, own: str, address: str, target: str, note: bytes, hardware: int = 1) -> bytes:
-    head = struct.pack("!HHBBH", hardware, 0x800, 6, 4, operation)
-    return head + struct.pack("!6s4s6s4s", mac(own), ip(address), bytes(6), ip(target)) + note
-
-
-def discovery(kind: int, subject: str, options: bytes = b"") -> bytes:
-    """ICMPv6 with four bytes of flags and an address, as neighbour discovery has it."""
-    return struct.pack("!BBHI", kind, 0, 0, 0x60000000 if kind == 136 else 0) + ip(subject) + options
-
-
-def link_option(kind: int, address: str) -> bytes:
-    """A link-layer address option of discovery: 1 the source's, 2 the target's."""
-    return bytes((kind, 1)) + mac(address)
-
-
-NONCE = bytes((14, 1, 1, 2, 3, 4, 5, 6))
-
-
-def frames(own: str, other: str, link: str, other_link: str) -> dict[str, tuple[bool, bytes]]:
-    """Return frames of pod-a, whose MAC is `own`, to pod-b: whether each may arrive, and its bytes with its name in it."""
-    all_nodes = "ff02::1"
-
-    def note(name: str) -> bytes:
-        return f"<{name}>".encode()
-
-    def to_b(name: str, packet: bytes, kind: int = 0x800, source: str = own) -> bytes:
-        return ether(source, other, kind, packet)
-
-    def six(name: str, source: str, target: str, how: str = "udp") -> bytes:
-        return ip6(source, target, 17, udp(note(name)), 6)
-
-    def multicast(name: str, packet: bytes) -> bytes:
-        # What follows the packet is padding of the frame.
-        return ether(own, ALL_NODES, 0x86DD, packet + note(name))
-
-    def nd(name: str, kind: int, source: str, subject: str, options: bytes = b"", hops: int = 255) -> bytes:
-        return multicast(name, ip6(source, all_nodes, 58, discovery(kind, subject, options), 2, hops))
-
-    def nd_behind(made: bytes) -> bytes:
-        """Discovery behind an extension header: options for the destination, padding alone."""
-        bare, options = ip6(A6, all_nodes, 58, made, 2), bytes((58, 0, 1, 4, 0, 0, 0, 0))
-        head = struct.pack("!IHBB", 6 << 28, len(made) + len(options), 60, 255)
-        return multicast("advert-behind-options", head + bare[8:40] + options + bare[40:])
-
-    made: dict[str, tuple[bool, bytes]] = {}
-
-    def case(name: str, allowed: bool, frame: bytes) -> None:
-        made[name] = (allowed, frame)
-
-    case("own-ipv4", True, to_b("", ip4(A, B, 17, udp(note("own-ipv4")))))
-    case("foreign-mac", False, to_b("", ip4(A, B, 17, udp(note("foreign-mac"))), source=FOREIGN))
-    case("foreign-ipv4", False, to_b("", ip4("10.244.1.77", B, 17, udp(note("foreign-ipv4")))))
-    case("gateway-ipv4", False, to_b("", ip4(GATEWAY, B, 17, udp(note("gateway-ipv4")))))
-    case("outside-ipv4", False, to_b("", ip4("192.168.77.2", B, 17, udp(note("outside-ipv4")))))
-    case("own-ipv6", True, to_b("", six("own-ipv6", A6, B6), 0x86DD))
-    case("foreign-ipv6", False, to_b("", six("foreign-ipv6", "fd00:244:1::77", B6), 0x86DD))
-    case("link-local-udp", False, to_b("", six("link-local-udp", link, other_link), 0x86DD))
-    case("to-link-local", False, to_b("", six("to-link-local", A6, other_link), 0x86DD))
-    case("own-arp", True, ether(own, BROADCAST, 0x806, arp(2, own, A, B, note("own-arp"))))
-    case("own-gratuitous-arp", True, ether(own, BROADCAST, 0x806, arp(1, own, A, A, note("own-gratuitous-arp"))))
-    case("arp-probe", True, ether(own, BROADCAST, 0x806, arp(1, own, "0.0.0.0", A, note("arp-probe"))))
-    for name, frame in {
-        "arp-probe-of-another": arp(1, own, "0.0.0.0", C, b""),
-        "arp-answer": arp(2, own, GATEWAY, B, b""),
-        "arp-question": arp(1, own, GATEWAY, B, b""),
-        "arp-other-mac": arp(2, FOREIGN, A, B, b""),
-        "gratuitous-arp": arp(1, own, C, C, b""),
-        "arp-of-nobody": arp(2, own, "0.0.0.0", B, b""),
-        "arp-of-ieee802": arp(2, own, GATEWAY, B, b"", 6),
-        "arp-of-ieee802-mac": arp(2, FOREIGN, A, B, b"", 6),
-        "inverse-arp": arp(8, own, A, B, b""),
-    }.items():
-        case(name, False, ether(own, BROADCAST, 0x806, frame + note(name)))
-    case("own-advert", True, nd("own-advert", 136, A6, A6, link_option(2, own)))
-    case("advert-without-option", True, nd("advert-without-option", 136, A6, A6))
-    case("advert-with-less-hops", False, nd("advert-with-less-hops", 136, A6, A6, hops=64))
-    case("advert-of-other-mac", False, nd("advert-of-other-mac", 136, A6, A6, link_option(2, FOREIGN)))
-    second = NONCE + link_option(2, FOREIGN)
-    case("advert-of-second-option", False, nd("advert-of-second-option", 136, A6, A6, second))
-    case("advert-of-another", False, nd("advert-of-another", 136, A6, GATEWAY6, link_option(2, own)))
-    case("advert-by-another", False, nd("advert-by-another", 136, GATEWAY6, GATEWAY6))
-    case("advert-by-nobody", False, nd("advert-by-nobody", 136, "::", A6))
-    case("advert-behind-options", False, nd_behind(discovery(136, GATEWAY6, link_option(2, own))))
-    case("own-solicit", True, nd("own-solicit", 135, link, B6, link_option(1, own)))
-    case("solicit-of-other-mac", False, nd("solicit-of-other-mac", 135, link, B6, link_option(1, FOREIGN)))
-    case("solicit-with-less-hops", False, nd("solicit-with-less-hops", 135, link, B6, hops=64))
-    case("dad", True, nd("dad", 135, "::", A6))
-    case("dad-with-nonce", True, nd("dad-with-nonce", 135, "::", A6, NONCE))
-    case("dad-of-link-local", True, nd("dad-of-link-local", 135, "::", link))
-    case("dad-of-another", False, nd("dad-of-another", 135, "::", C6))
-    case("dad-of-another-link", False, nd("dad-of-another-link", 135, "::", other_link))
-    case("router-solicit", True, multicast("router-solicit", ip6(link, all_nodes, 58, b"\x85" + bytes(7), 2)))
-    asked = b"\x85" + bytes(7) + link_option(1, FOREIGN)
-    case(
-        "router-solicit-of-other-mac", False, multicast("router-solicit-of-other-mac", ip6(A6, all_nodes, 58, asked, 2))
-    )
-    case("router-advert", False, nd("router-advert", 134, link, "::"))
-    case("redirect-ipv6", False, nd("redirect-ipv6", 137, link, "::"))
-    case("redirect-ipv4", False, to_b("", ip4(A, B, 1, icmp(5, ip(A) + note("redirect-ipv4")))))
-    case("router-advert-ipv4", False, to_b("", ip4(A, B, 1, icmp(9, ip(A) + note("router-advert-ipv4")))))
-    case("dhcp-answer", False, to_b("", ip4(A, B, 17, udp(note("dhcp-answer"), 67, 68))))
-    case("dhcp-answer-by-any-port", False, to_b("", ip4(A, B, 17, udp(note("dhcp-answer-by-any-port"), 4000, 68))))
-    case("dhcpv6-answer", False, to_b("", ip6(A6, B6, 17, udp(note("dhcpv6-answer"), 547, 546), 6), 0x86DD))
-    tagged = struct.pack("!HH", 5, 0x800) + ip4(A, B, 17, udp(note("tagged")))
-    case("tagged", False, ether(own, other, 0x8100, tagged))
-    for name, tag in {"tagged-priority-alone": (0x8100, 0), "tagged-twice": (0x88A8, 5)}.items():
-        body = struct.pack("!HH", 0, 0x800) + ip4("10.244.1.77", B, 17, udp(note(name)))
-        double = struct.pack("!HH", tag[1], 0x8100) + body
-        case(name, False, ether(own, other, tag[0], double if tag[1] else body))
-    case("strange-protocol", False, ether(own, other, 0x88B5, note("strange-protocol")))
-    return made
-
-
-SEND = (
-    "import socket, sys\n"
-    "s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW); s.bind(('eth0', 0))\n"
-    "for line in sys.stdin: s.send(bytes.fromhex(line.strip()))\n"
-)
-HEAR = (
-    "import socket, sys\n"
-    "s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.ntohs(3)); s.bind(('eth0', 0))\n"
-    "out = open(sys.argv[1], 'w'); print('listening', file=out, flush=True)\n"
-    "while True:\n"
-    "    data, where = s.recvfrom(2048)\n"
-    "    if where[2] == 4: continue\n"
-    "    print(data.hex(), file=out, flush=True)\n"
-)
-
-
-# -- the site ----------------------------------------------------------------------------------------------------------
-def device(namespace: Namespace, name: str = "eth0") -> tuple[str, str]:
-    """Return a device's MAC and link-local address."""
-    (found,) = json.loads(namespace.run("ip", "-j", "address", "show", "dev", name))
-    return found["address"], next(a["local"] for a in found["addr_info"] if a["scope"] == "link")
-
-
-def write_result(site: Site, port: str, pod: Namespace, *addresses: str, annotation: str = "") -> None:
-    """Write what libcni keeps of a pod, as Go writes it: "<" as six characters."""
-    interfaces = [{"name": "cni0"}, {"name": port}, {"name": "eth0", "mac": device(pod)[0], "sandbox": str(pod.path)}]
-    ips = [{"address": each, "gateway": GATEWAY6 if ":" in each else GATEWAY} for each in addresses]
-    result = {"cniVersion": "0.4.0", "interfaces": interfaces, "ips": ips}
-    folder = Path(site.config.pod_network.cni_results_dir)
-    folder.mkdir(exist_ok=True)
-    annotations = {"io.kubernetes.cri.pod-annotations": {"x": annotation}}
-    cached = {"kind": "cniCacheV1", "networkName": "wherry", "capabilityArgs": annotations, "result": result}
-    (folder / f"wherry-{port}-eth0").write_text(json.dumps(cached).replace("<", "\\u003c"))
-
-
-def prepare(site: Site) -> None:
-    """Give the site IPv6 too, and write the pods' results."""
-    site.node.run("ip", "address", "add", f"{GATEWAY6}/64", "dev", "cni0", "nodad")
-    for (name, namespace), address in zip(site.pods.items(), (A6, B6), strict=True):
-        namespace.run("ip", "address", "add", f"{address}/64", "dev", "eth0", "nodad")
-        namespace.run("ip", "-6", "route", "add", "default", "via", GATEWAY6)
-        write_result(site, name, namespace, f"{PODS[name]}/24", f"{address}/64")
-
-
-def ready_file(site: Site, *ports: str) -> bool:
-    table = site.node.run("nft", "list", "table", "bridge", "wherry-sources", check=False)
-    return "prerouting" in table and all(f'"{port}"' in table for port in ports)
-
-
-def arrived(site: Site) -> set[str]:
-    """Send every frame from pod-a; return the names of those that pod-b heard."""
-    sender, receiver = site.pods.values()
-    own, link = device(sender)
-    other, other_link = device(receiver)
-    honest = ether(own, other, 0x800, ip4(A, B, 17, udp(b"<last>")))
-    made = {name: frame for name, (_, frame) in frames(own, other, link, other_link).items()}
-    return heard_of(site, sender, made, honest)
-
-
-def heard_of(
-    site: Site, sender: Namespace, made: dict[str, bytes], honest: bytes, witness: Namespace | None = None
-) -> set[str]:
-    """Send frames and, until it is heard, one that may pass (the witness does); return the names of those that pod-b heard."""
-    receiver = site.pods["pod-b"]
-    heard = site.folder / f"heard-{time.monotonic()}"
-    process = receiver.start(sys.executable, "-I", "-c", HEAR, str(heard))
-    deadline = time.monotonic() + 30
-    while not heard.exists() or "listening" not in heard.read_text():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    # The last one says that all before it have come or will not.
-    lines, last = [frame.hex() for frame in made.values()], honest.hex()
-    sender.run(sys.executable, "-I", "-c", SEND, input="\n".join(lines))
-    witness = witness or sender
-    witness.run(sys.executable, "-I", "-c", SEND, input=last)
-    while last not in heard.read_text().split():
-        assert time.monotonic() < deadline, "not even an honest frame arrives"
-        time.sleep(0.1)
-        witness.run(sys.executable, "-I", "-c", SEND, input=last)
-    process.kill()
-    received = [bytes.fromhex(line) for line in heard.read_text().split()[1:]]
-    return {name for name, frame in made.items() if any(is_of(name, frame, each) for each in received)}
-
-
-def is_of(name: str, frame: bytes, received: bytes) -> bool:
-    """Tell whether one frame came of another: the kernel takes tags away, and padding behind a packet."""
-    return f"<{name}>".encode() in received or (len(received) > 34 and frame.startswith(received))
-
-
-def expected() -> set[str]:
-    zero = "00:00:00:00:00:00"
-    return {name for name, (allowed, _) in frames(zero, zero, "fe80::1", "fe80::2").items() if allowed}
-
-
-@contextlib.contextmanager
-def third_pod(site: Site) -> Iterator[Namespace]:
-    with namespaces(f"{site.node.name}-c") as (namespace,):
-        wire(site.node, "pod-c", namespace, "eth0")
-        site.node.run("ip", "link", "set", "pod-c", "master", "cni0")
-        namespace.run("ip", "address", "add", f"{C}/24", "dev", "eth0")
-        namespace.run("ip", "route", "add", "default", "via", GATEWAY)
-        yield namespace
-
-
-def spoken_to_all(site: Site, target: str) -> set[str]:
-    """Send to a broadcast or multicast address from pod-a; return what pod-b heard."""
-    sender, receiver = site.pods.values()
-    own, other = device(sender)[0], device(receiver)[0]
-    if ":" in target:
-        frame = ether(own, BROADCAST, 0x86DD, ip6(A6, target, 17, udp(b"<all>"), 6))
-    else:
-        frame = ether(own, BROADCAST, 0x800, ip4(A, target, 17, udp(b"<all>")))
-    last = ether(own, other, 0x800, ip4(A, B, 17, udp(b"<last>")))
-    return heard_of(site, sender, {"all": frame, "last": last}, last)
-
-
-# -- tests -------------------------------------------------------------------------------------------------------------
 def test_only_what_is_a_pods_own_leaves_it_and_damage_is_repaired(site: Site) -> None:
     async def check() -> None:
         async with running(site.config, populated()):
@@ -324,12 +75,12 @@ def test_only_what_is_a_pods_own_leaves_it_and_damage_is_repaired(site: Site) ->
 
 @pytest.mark.parametrize("site", ["nftables"], indirect=True)
 def test_a_pod_whose_result_is_not_read_sends_as_no_known_pod(site: Site) -> None:
-    """Nor as the gateway, neither while the role runs nor after it has ended."""
+    """Nor as the gateway, another node's pod, a node or the outside, neither while the role runs nor after it has ended."""
     a, b = site.pods.values()
 
     def strangers(pod: Namespace) -> tuple[set[str], set[str]]:
         """Return the frames that passed, and those that may."""
-        (own, link), (other, _), (known, known_link) = device(pod), device(b), device(a)
+        (own, link), (other, other_link), (known, known_link) = device(pod), device(b), device(a)
 
         def note(name: str) -> bytes:
             return f"<{name}>".encode()
@@ -340,7 +91,7 @@ def test_a_pod_whose_result_is_not_read_sends_as_no_known_pod(site: Site) -> Non
         def four(name: str, source: str, sender: str = own) -> bytes:
             return ether(sender, other, 0x800, ip4(source, B, 17, udp(note(name))))
 
-        def said(name: str, operation: int, sender: str, address: str, target: str) -> bytes:
+        def message(name: str, operation: int, sender: str, address: str, target: str) -> bytes:
             return ether(own, BROADCAST, 0x806, arp(operation, sender, address, target, note(name)))
 
         def nd(kind: int, source: str, subject: str) -> bytes:
@@ -349,9 +100,9 @@ def test_a_pod_whose_result_is_not_read_sends_as_no_known_pod(site: Site) -> Non
         allowed = {
             "own4": four("own4", C),
             "own6": six("own6", C6),
-            "own-arp": said("own-arp", 1, own, C, C),
-            "own-probe": said("own-probe", 1, own, "0.0.0.0", C),
-            "question": said("question", 1, own, C, A),
+            "own-arp": message("own-arp", 1, own, C, C),
+            "own-probe": message("own-probe", 1, own, "0.0.0.0", C),
+            "question": message("question", 1, own, C, A),
             "dad": nd(135, "::", C6),
             "advert": nd(136, C6, C6),
             "solicit": nd(135, link, A6),
@@ -363,20 +114,46 @@ def test_a_pod_whose_result_is_not_read_sends_as_no_known_pod(site: Site) -> Non
             "pod6": six("pod6", A6),
             "gateway6": six("gateway6", GATEWAY6),
             "link-local": six("link-local", known_link),
-            "arp": said("arp", 2, own, A, B),
-            "arp-gateway": said("arp-gateway", 2, own, GATEWAY, B),
-            "arp-mac": said("arp-mac", 2, known, C, B),
-            "probe": said("probe", 1, own, "0.0.0.0", A),
+            "arp": message("arp", 2, own, A, B),
+            "arp-gateway": message("arp-gateway", 2, own, GATEWAY, B),
+            "arp-mac": message("arp-mac", 2, known, C, B),
+            "probe": message("probe", 1, own, "0.0.0.0", A),
             "dad-of-pod": nd(135, "::", A6),
             "dad-of-link-local": nd(135, "::", known_link),
             "advert-of-pod": nd(136, C6, A6),
             "advert-of-gateway": nd(136, C6, GATEWAY6),
+            "strange-protocol": ether(own, other, 0x88B5, note("strange-protocol")),
+            "to-link-local": ether(own, other, 0x86DD, ip6(C6, other_link, 17, udp(note("to-link-local")), 6)),
+            "from-link-local": six("from-link-local", link),
+            "from-nobody": six("from-nobody", "::"),
+            "router-advert": nd(134, link, "::"),
+            "redirect": nd(137, link, "::"),
+            "dhcp": ether(own, other, 0x800, ip4(C, B, 17, udp(note("dhcp"), 67, 68))),
         }
+        foreign4 = {"other-node's-pod": "10.244.9.9", "node": NODE_IP, "outside": "198.51.100.7", "nobody": "0.0.0.0"}
+        for kind, address in foreign4.items():
+            forbidden[f"from-{kind}"] = four(f"from-{kind}", address)
+            if kind != "nobody":
+                forbidden[f"arp-of-{kind}"] = message(f"arp-of-{kind}", 2, own, address, B)
+                forbidden[f"probe-of-{kind}"] = message(f"probe-of-{kind}", 1, own, "0.0.0.0", address)
+        for kind, address in {"other-node's-pod": "fd00:244:9::9", "outside": "2001:db8::7"}.items():
+            forbidden[f"from6-{kind}"] = six(f"from6-{kind}", address)
+            forbidden[f"dad-of-{kind}"] = nd(135, "::", address)
+            forbidden[f"advert-of-{kind}"] = nd(136, C6, address)
+            forbidden[f"advert-by-{kind}"] = nd(136, address, C6)
+            forbidden[f"solicit-by-{kind}"] = nd(135, address, B6)
+        # Receivers read through tags of ID 0, and the rules see the first alone.
+        for tags in (1, 2):
+            tagged = struct.pack("!HH", 0, 0x8100) * (tags - 1) + struct.pack("!HH", 0, 0x800)
+            name = f"pod4-behind-tags-{tags}"
+            forbidden[name] = ether(own, other, 0x8100, tagged + four(name, A)[14:])
         return heard_of(site, pod, allowed | forbidden, four("last", C)), set(allowed)
 
     async def check() -> None:
-        async with running(site.config, populated()):
+        range4, range6 = "10.244.1.0/24", "fd00:244:1::/64"
+        async with running(site.config, populated(node("node-1", range4, NODE_IP, cidr6=range6))):
             await until(lambda: ready_file(site, *PODS), "the pods are guarded")
+            await until(lambda: range6 in site.node.run("nft", "list", "ruleset"), "the node's ranges are known")
             with third_pod(site) as pod:
                 passed, allowed = await asyncio.to_thread(strangers, pod)
                 assert passed == allowed
@@ -423,6 +200,8 @@ def test_no_frame_takes_another_pods_mac(site: Site) -> None:
     """Not even one to a link-local group, which the bridge never forwards."""
     sender, receiver = site.pods.values()
     groups = [f"01:80:c2:00:00:{number:02x}" for number in range(16)]
+    # Its kernel's own frames would take the MAC back before the test looks.
+    receiver.run("sysctl", "-qw", "net.ipv6.conf.eth0.router_solicitations=0")
 
     def holder() -> str:
         entries = json.loads(site.node.run("bridge", "-j", "fdb", "show", "br", "cni0"))
@@ -571,9 +350,49 @@ def test_a_pod_is_reached_at_its_own_addresses_alone(site: Site, guard: bool) ->
             await until(lambda: site.error(sender, B, 8080) == "ETIMEDOUT", "pod-b is isolated")
             honest = ether(own, BROADCAST, 0x806, arp(1, own, A, B, b"<last>"))
             heard = await asyncio.to_thread(heard_of, site, sender, made, honest)
-            assert heard == (set() if guard else set(made) - {"policy4"})
+            assert heard == (set() if guard else set(made) - {"policy4", "loopback", "flooded"})
 
     prepare(site)
+    site.node.inside(check)
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("guard", [True, False])
+def test_no_pod_reaches_loopback_addresses_of_the_node(site: Site, guard: bool, known: bool) -> None:
+    """The plugin portmap sets route_localnet of the bridge. A pod whose result is not read does not get through either."""
+    sender = site.pods["pod-a"]
+    got = site.folder / "got"
+    program = (
+        "import socket, sys\n"
+        "s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(('', 7000)); out = open(sys.argv[1], 'w')\n"
+        "while True: print(s.recv(99).decode(), file=out, flush=True)\n"
+    )
+
+    def send(target: str) -> bool:
+        frame = ether(
+            device(sender)[0], device(site.node, "cni0")[0], 0x800, ip4(A, target, 17, udp(f"to-{target}".encode()))
+        )
+        sender.run(sys.executable, "-I", "-c", SEND, input=frame.hex())
+        return f"to-{target}" in got.read_text()
+
+    async def check() -> None:
+        config = replace(site.config, pod_network=replace(site.config.pod_network, source_guard=guard))
+        async with running(config, populated()):
+            ports = PODS if known else ()
+            await until(lambda: ready_file(site, *ports) is guard, "the pods are guarded, or not")
+            await until(lambda: site.fetch(site.pods["pod-b"], A, 8080), "the role runs")
+            site.node.run("sysctl", "-qw", "net.ipv4.conf.cni0.route_localnet=1")
+            await until(lambda: send(GATEWAY), "the node gets what is sent to its own address")
+            for _ in range(3):
+                await asyncio.to_thread(send, "127.0.0.1")
+            await until(lambda: send(GATEWAY), "it still does")
+            assert "to-127.0.0.1" not in got.read_text()
+
+    prepare(site)
+    if not known:
+        for result in Path(site.config.pod_network.cni_results_dir).iterdir():
+            result.unlink()
+    site.node.start(sys.executable, "-I", "-c", program, str(got))
     site.node.inside(check)
 
 

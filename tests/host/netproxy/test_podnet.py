@@ -69,7 +69,7 @@ def test_a_pod_gets_its_address_reaches_services_and_serves_its_host_port(site: 
             await until(lambda: site.fetch(pod, "10.96.5.1") == "new", "the pod reaches itself through its Service")
             await until(lambda: site.fetch(site.client, NODE_IP, 8088) == "new", "its host port answers from outside")
             await asyncio.to_thread(cni, "DEL", conflist, site.node, pod, portMappings=mappings)
-            assert site.fetch(site.client, NODE_IP, 8088, 1) == ""
+            assert await asyncio.to_thread(site.fetch, site.client, NODE_IP, 8088, 1) == ""
 
     with namespaces(f"{site.node.name}-new") as (pod,):
         pod.run("ip", "link", "set", "lo", "up")

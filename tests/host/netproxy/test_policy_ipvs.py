@@ -25,6 +25,7 @@ from tests.support.policies import pod, policy
 
 SIX = {"pod-a": "fd00:244:1::2", "pod-b": "fd00:244:1::3"}
 ADDRESSES = {4: {**PODS, "node": "10.244.1.1"}, 6: {**SIX, "node": "fd00:244:1::1"}}
+RANGES = ("10.244.1.0/24", "fd00:244:1::/64")
 TRANSPARENT = {4: (socket.SOL_IP, 19), 6: (socket.IPPROTO_IPV6, 75)}
 """IP_TRANSPARENT and IPV6_TRANSPARENT by their numbers: Python has no name for the latter."""
 
@@ -49,6 +50,7 @@ async def enforcing(site: Site, api: MemoryAPI) -> AsyncIterator[None]:
     followed = Api.build(api.client(), "kube-proxy", both_families.node_name, SYSTEM)
     policies = pod_subsystem.build(both_families, followed, SYSTEM, ipvs=True).policy
     assert policies is not None
+    policies.set_node_ranges(RANGES)
     task = asyncio.create_task(policies.run())
     try:
         await policies.started.wait()

@@ -9,8 +9,8 @@ from netproxy.policy.backend import PolicyBackend
 from netproxy.policy.ruleset import TABLE, flatten
 from tests.support.netns import namespaces
 from tests.support.policies import policy
+from tests.support.policy_tables import PODS, filled, made
 from tests.support.second_family import likeness
-from tests.unit.netproxy.test_policy import PODS, filled, made
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_the_kernel_holds_ranges_as_they_were_written(family: int, whole: str, h
         node.inside(check)
 
 
-def test_a_ruleset_that_the_kernel_refuses_is_told_and_changes_nothing() -> None:
+def test_a_ruleset_that_the_kernel_refuses_is_reported_and_changes_nothing() -> None:
     async def check() -> None:
         writer = NftWriter(4, TABLE)
         backend = PolicyBackend(writer, 4)

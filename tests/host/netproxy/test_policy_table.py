@@ -1,4 +1,4 @@
-"""The network policies' table (tests/unit/netproxy/test_policy.py) as real packets, made by hand and looked for all around.
+"""The network policies' table (tests/support/policy_cases.py) as real packets, made by hand and looked for all around.
 
 Each packet is sent twice: by its sender, so that the node forwards it, and by the node from its sender's address, so that it
 passes hook `output` alone. The latter is how packets leave IPVS, which few kernels have (tests/vm/test_ipvs.py's has).
@@ -21,8 +21,9 @@ from netproxy.sysctl import ensure
 from tests.support.netns import Namespace, namespaces, wire
 from tests.support.packet_probe import crc32c
 from tests.support.policies import policy
+from tests.support.policy_cases import CASES
+from tests.support.policy_tables import DB, EVERYBODY, GROUP, OTHER, PODS, WEB, filled, made
 from tests.support.second_family import likeness
-from tests.unit.netproxy.test_policy import CASES, DB, EVERYBODY, GROUP, OTHER, PODS, WEB, filled, made
 
 HERE = (WEB, DB, OTHER)
 NUMBERS = {"tcp": 6, "udp": 17, "sctp": 132, "icmp": 1}
@@ -88,7 +89,7 @@ def marks(sock: socket.socket) -> set[int]:
     return found
 
 
-def test_real_packets_pass_or_not_as_the_table_says() -> None:
+def test_real_packets_pass_or_not_as_the_table_specifies() -> None:
     numbers = itertools.count(20000)
     wrong: list[str] = []
     with place() as (node, around), contextlib.ExitStack() as stack:
@@ -204,7 +205,7 @@ def test_discovery_passes_on_the_bridge_alone_and_from_no_router() -> None:
         sockets = {name: stack.enter_context(around[name].inside(raw)) for name in (WEB, DB, "beyond")}
 
         def heard(receiver: str, hops: int, kind: int = 135) -> bool:
-            """Tell whether a message of WEB's arrives before one of the same way that is let through."""
+            """Return whether a message of WEB's arrives before one of the same way that is let through."""
             note = b"note %d" % next(number)
             where = likeness("192.168.0.2" if receiver == "beyond" else receiver)
             sockets[WEB].setsockopt(socket.IPPROTO_IPV6, socket.IPV6_UNICAST_HOPS, hops)

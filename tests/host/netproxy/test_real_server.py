@@ -59,14 +59,14 @@ def test_the_process_follows_a_real_server_and_leaves_rules_when_it_ends(
                         await asyncio.sleep(0.2)
                 process.send_signal(signal.SIGTERM)
                 assert await asyncio.wait_for(process.wait(), 60) == 0
-                assert site.fetch(site.pods["pod-a"], "10.96.5.1")
+                assert await asyncio.to_thread(site.fetch, site.pods["pod-a"], "10.96.5.1")
             finally:
                 if process.returncode is None:
                     os.killpg(process.pid, signal.SIGKILL)
                     await process.wait()
-            told = (site.folder / "netproxy.log").read_text()
-            assert "Traceback" not in told
-            assert "forbidden" not in told
+            reported = (site.folder / "netproxy.log").read_text()
+            assert "Traceback" not in reported
+            assert "forbidden" not in reported
 
     site.node.inside(check)
 

@@ -11,13 +11,13 @@ from netproxy.model import ServicePort, plan_service
 from netproxy.nft.writer import NftWriter
 from netproxy.nftables.backend import NFTablesBackend
 from netproxy.service_writer import WHOLE_STARTS, ServiceWriter
-from netproxy.settings import RuleSettings, StaticSettings
+from netproxy.settings import FixedChainSettings, RuleSettings
 from netproxy.xtables.writer import RestoreWriter
 from tests.host.netproxy.conftest import Site
 from tests.support.services import service, slice_of
 
 RULES = RuleSettings(local_cidrs=("10.244.0.0/16",))
-FIXED = StaticSettings(service_cidrs=("10.96.0.0/12",), cluster_cidrs=("10.244.0.0/16",))
+FIXED = FixedChainSettings(service_cidrs=("10.96.0.0/12",), cluster_cidrs=("10.244.0.0/16",))
 
 
 def planned(number: int, broken: bool) -> tuple[ServicePort, ...]:
@@ -27,7 +27,7 @@ def planned(number: int, broken: bool) -> tuple[ServicePort, ...]:
 
 def backend(site: Site) -> IPTablesBackend | NFTablesBackend:
     if site.config.mode == "nftables":
-        return NFTablesBackend(NftWriter(), RULES, FIXED)
+        return NFTablesBackend(NftWriter(in_process=True), RULES, FIXED)
     return IPTablesBackend(RestoreWriter(site.config.iptables_flavour), RULES, FIXED)
 
 

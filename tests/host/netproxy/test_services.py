@@ -2,7 +2,9 @@
 
 import asyncio
 import collections
+import sys
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -62,6 +64,41 @@ def test_a_service_without_endpoints_refuses_and_answers_once_it_has_one(site: S
             await until(lambda: site.fetch(site.node, "10.96.5.1") == "pod-b", "the endpoint answers")
             api.put(slice_of("web"))
             await until(lambda: site.error(site.node, "10.96.5.1") == "ECONNREFUSED", "refused again")
+
+    site.node.inside(check)
+
+
+def test_a_socket_in_use_follows_a_udp_service_to_another_target_port(site: Site) -> None:
+    """The server still answers at the former port, so nothing but the translation says which is the Service's."""
+    answers = site.folder / "answers"
+    echo = (
+        "import socket, sys\n"
+        "s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.bind(('', int(sys.argv[1])))\n"
+        "while True:\n"
+        "    d, a = s.recvfrom(99); s.sendto(sys.argv[1].encode(), a)\n"
+    )
+    ask = (
+        "import socket, sys, time\n"
+        "s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.connect(('10.96.5.3', 53)); s.settimeout(0.1)\n"
+        "out = open(sys.argv[1], 'w', buffering=1)\n"
+        "while True:\n"
+        "    try: s.send(b'?'); out.write(s.recv(99).decode() + '\\n')\n"
+        "    except OSError: pass\n"
+        "    time.sleep(0.02)\n"
+    )
+
+    def at(number: int) -> Any:
+        return slice_of("dns", PODS["pod-b"], ports={"udp": number}, protocol="UDP")
+
+    async def check() -> None:
+        api = populated(service("dns", "10.96.5.3", port("udp", 53, "UDP")), at(5353))
+        for number in ("5353", "5454"):
+            site.pods["pod-b"].start(sys.executable, "-I", "-c", echo, number)
+        async with running(site.config, api):
+            site.pods["pod-a"].start(sys.executable, "-I", "-c", ask, str(answers))
+            await until(lambda: answers.exists() and "5353" in answers.read_text(), "the first port answers")
+            api.put(at(5454))
+            await until(lambda: "5454" in answers.read_text(), "the same socket is answered from the other port")
 
     site.node.inside(check)
 
@@ -181,7 +218,7 @@ def route_localnet(site: Site) -> str:
 @pytest.mark.parametrize("then", ["nftables", "removed", "no node ports on 127.0.0.1"])
 @pytest.mark.parametrize("site", ["nft", "legacy"], indirect=True)
 def test_the_loopback_range_stays_closed_when_its_guard_goes(site: Site, then: str) -> None:
-    """But for what the machine's owner has opened, which shows that packets come that far."""
+    """But for what the machine's owner has opened, which shows that packets come that far; pods' packets never do."""
     pod = site.pods["pod-b"]
 
     def guarded() -> bool:
@@ -219,7 +256,7 @@ def test_the_loopback_range_stays_closed_when_its_guard_goes(site: Site, then: s
                 assert await asyncio.to_thread(readers) == []
             await go_on(api, str(int(opened)))
             assert route_localnet(site) == str(int(opened))
-            assert await asyncio.to_thread(readers) == (["client", "pod-b"] if opened and not guarded() else [])
+            assert await asyncio.to_thread(readers) == (["client"] if opened and not guarded() else [])
 
     site.node.inside(check)
     assert not (localnet.RUN / f"{localnet.MARK}{site.node.path.stat().st_ino}").exists()
@@ -240,7 +277,7 @@ def test_health_and_metrics_answer_as_upstreams_proxy_does(site: Site) -> None:
 
 
 @pytest.mark.parametrize("site", ["nft"], indirect=True)
-def test_a_health_check_node_port_tells_load_balancers_of_local_endpoints(site: Site) -> None:
+def test_a_health_check_node_port_reports_local_endpoints(site: Site) -> None:
     async def check() -> None:
         web = service(
             "web",

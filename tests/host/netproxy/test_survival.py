@@ -9,8 +9,9 @@ import pytest
 
 from netproxy import pod_subsystem, proxy
 from netproxy.cleanup import cleanup
-from netproxy.podnet import cluster_routes
+from netproxy.podnet import cluster_routes, cni, source_rules
 from tests.host.netproxy.conftest import MODES, NODE_IP, PODS, Site, populated, running, talk, until, until_echo
+from tests.support.memory_api import MemoryAPI
 from tests.support.services import port, service, slice_of
 
 WEB = "10.96.5.1"
@@ -27,7 +28,7 @@ def rules(site: Site) -> list[str]:
 
 
 def pods_are_known(site: Site) -> bool:
-    """Tell whether pods' traffic is masqueraded, the last that the role sets up in the tables."""
+    """Return whether pods' traffic is masqueraded, the last that the role sets up in the tables."""
     return any("10.244.1.0/24" in line and "masquerade" in line.lower() for line in rules(site))
 
 
@@ -52,6 +53,8 @@ def test_a_restart_changes_no_rule_and_loses_no_request(site: Site) -> None:
             group.create_task(load())
             async with running(site.config, api):
                 await until(lambda: "true" in site.fetch_path(site.node, "127.0.0.1:10256/healthz"), "healthy again")
+                # Rules about the node's pods follow when its Node is known.
+                await until(lambda: sorted(rules(site)) == sorted(before), "the rules are those before")
                 await asyncio.sleep(0.5)
                 stop.set()
         assert failures == 0
@@ -109,7 +112,7 @@ def test_what_others_remove_is_repaired_and_their_own_rules_stay(
                 "everything is back",
             )
             assert any("198.51.100.7" in line for line in await asyncio.to_thread(rules, site))
-            assert site.fetch(site.node, WEB) == "pod-a"
+            assert await asyncio.to_thread(site.fetch, site.node, WEB) == "pod-a"
 
     site.node.inside(check)
 
@@ -142,7 +145,7 @@ def test_a_damaged_table_is_repaired_and_other_tables_stay(
             await asyncio.to_thread(site.node.run, "nft", "add", "table", "ip", "somebody")
             await until(lambda: sorted(rules(site)) == before, "everything is back")
             assert "somebody" in await asyncio.to_thread(site.node.run, "nft", "list", "tables")
-            assert site.fetch(site.node, WEB) == "pod-a"
+            assert await asyncio.to_thread(site.fetch, site.node, WEB) == "pod-a"
 
     site.node.inside(check)
 
@@ -282,7 +285,28 @@ def test_a_switch_of_mode_or_flavour_leaves_nothing_of_the_earlier(site: Site, e
             await until(lambda: site.fetch(site.node, WEB) == "pod-a", "the Service answers")
         async with running(site.config, api):
             await until(lambda: [each for each in MODES if held(each)] == [mine], "only the new mode's rules are there")
-            assert site.fetch(site.node, WEB) == "pod-a"
+            assert await asyncio.to_thread(site.fetch, site.node, WEB) == "pod-a"
+
+    site.node.inside(check)
+
+
+def test_a_restart_keeps_pods_without_a_cni_result_connected_while_the_node_is_not_known(site: Site) -> None:
+    async def check() -> None:
+        web = service("web", WEB), slice_of("web", PODS["pod-a"])
+        folder = site.config.pod_network.cni_conf_dir
+        async with running(site.config, populated(*web)):
+            await until(lambda: site.fetch(site.node, WEB) == "pod-a", "the Service answers")
+            await until(lambda: cni.configured_ranges(folder), "the pod network is configured")
+        api = MemoryAPI()
+        for each in web:
+            api.put(each)
+        site.node.run("nft", f"add element {source_rules.TABLE} ports {{ stray }}")
+        async with running(site.config, api):
+            listing = f"list set {source_rules.TABLE} ports"
+            await until(
+                lambda: "stray" not in site.node.run("nft", listing), "the table of source addresses is repaired"
+            )
+            assert await asyncio.to_thread(site.fetch, site.node, WEB, 80, 2) == "pod-a"
 
     site.node.inside(check)
 

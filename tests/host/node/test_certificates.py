@@ -59,7 +59,7 @@ async def test_a_bootstrap_kubeconfig_becomes_the_nodes_own(server: ApiUnderTest
         await client.close()
 
 
-async def test_a_denied_request_is_an_error_that_says_so(server: ApiUnderTest) -> None:
+async def test_a_denied_request_is_an_error_with_the_reason(server: ApiUnderTest) -> None:
     key = pki.new_key()
     pem = pki.kubelet_client_request(key, "node-9")
 

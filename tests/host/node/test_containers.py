@@ -93,7 +93,9 @@ async def test_a_job_like_pod_succeeds_and_leaves_its_message(node: NodeUnderTes
     await node.gone("once")
 
 
-async def test_a_failing_pod_fails_and_its_log_is_the_message_where_asked_for(node: NodeUnderTest) -> None:
+async def test_a_failing_pod_fails_and_its_log_is_the_message_with_fallback_to_logs_on_error(
+    node: NodeUnderTest,
+) -> None:
     container = shell("echo first; echo the end; exit 3", terminationMessagePolicy="FallbackToLogsOnError")
     await node.create("bad", {"restartPolicy": "Never", "containers": [container]})
     pod = await node.wait("bad", ended)
@@ -153,7 +155,7 @@ async def test_a_pod_whose_init_container_fails_for_good_is_failed(node: NodeUnd
     assert state(pod).waiting and state(pod).waiting.reason == "PodInitializing"  # type: ignore[union-attr]
 
 
-async def test_images_that_cannot_be_had_are_told_apart(node: NodeUnderTest) -> None:
+async def test_image_pull_failures_have_distinct_reasons(node: NodeUnderTest) -> None:
     for name, image, policy in (
         ("never", "example.test/none:1", "Never"),
         ("name", "UPPER/Case", "IfNotPresent"),
@@ -176,14 +178,14 @@ async def test_images_that_cannot_be_had_are_told_apart(node: NodeUnderTest) -> 
     assert message.startswith('Back-off pulling image "127.0.0.1:1/none:1": ErrImagePull: rpc error: code = ')
     assert pod.status.phase == "Pending"
 
-    async def told() -> bool:
+    async def is_reported() -> bool:
         events = await node.events("pull")
         return {"Pulling", "Failed", "BackOff"} <= {r for r, _ in events} and (
             "Failed",
             "Error: ErrImagePull",
         ) in events
 
-    await eventually(told, "the events do not tell of the pull")
+    await eventually(is_reported, "the events do not tell of the pull")
     for name in ("never", "name", "pull"):
         await node.delete(name)
         await node.gone(name)
@@ -218,7 +220,7 @@ async def test_a_command_that_does_not_exist_is_a_run_error(node: NodeUnderTest)
     await node.gone("nocommand")
 
 
-async def test_a_container_out_of_memory_is_told_so(node: NodeUnderTest) -> None:
+async def test_a_container_out_of_memory_has_the_reason_oomkilled(node: NodeUnderTest) -> None:
     container = shell("tail /dev/zero", resources={"limits": {"memory": "20Mi"}})
     await node.create("oom", {"restartPolicy": "Never", "containers": [container]})
     pod = await node.wait("oom", ended)
@@ -297,10 +299,10 @@ async def test_an_exec_probe_decides_on_readiness_and_restarts(node: NodeUnderTe
     await node.execute(pod, "touch", "/tmp/dead")
     await node.wait("probed", lambda p: p.status.container_statuses[0].restart_count == 1)
 
-    async def told() -> bool:
+    async def is_reported() -> bool:
         return ("Killing", "Container main failed liveness probe, will be restarted") in await node.events("probed")
 
-    await eventually(told, "no event tells why it was restarted")
+    await eventually(is_reported, "no event tells why it was restarted")
 
 
 async def test_an_active_deadline_ends_the_pod(node: NodeUnderTest) -> None:

@@ -55,7 +55,7 @@ async def test_a_plugins_password_opens_the_registry(
     await node.create("opens", spec)
     pod = await node.ready("opens")
     assert pod.status.container_statuses[0].image == image
-    assert [request["image"] for request in plugin.asked] == [image]
+    assert [request["image"] for request in plugin.received] == [image]
 
     async def noted() -> bool:
         log = await asyncio.to_thread(lambda: private.requests)

@@ -51,7 +51,7 @@ async def exists(client: Client, kind: type[Any], name: str) -> bool:
     return True
 
 
-async def test_a_driver_is_told_of_in_csinode_and_on_the_node_and_no_more_when_it_goes(
+async def test_a_driver_is_listed_in_csinode_and_on_the_node_until_it_is_unregistered(
     node: NodeUnderTest, place: Path
 ) -> None:
     async def drivers() -> list[storage_v1.CSINodeDriver]:
@@ -174,7 +174,9 @@ async def test_a_pod_stays_until_its_driver_is_back_to_take_the_volume_down(node
     assert not mounts.is_mount_point(target)
 
 
-async def test_a_missing_driver_and_its_errors_are_told_in_upstreams_words(node: NodeUnderTest, place: Path) -> None:
+async def test_a_missing_driver_and_its_errors_are_reported_with_upstreams_messages(
+    node: NodeUnderTest, place: Path
+) -> None:
     volume = await claim(node.client, "a")
     await node.create("web", spec(volume))
     assert await node.event("web", "FailedMount") == (
@@ -188,15 +190,15 @@ async def test_a_missing_driver_and_its_errors_are_told_in_upstreams_words(node:
             'MountVolume.MountDevice failed for volume "pv-a" : rpc error: code = Internal desc = the disk is wet',
         )
 
-        async def told() -> bool:
+        async def is_reported() -> bool:
             return wanted in await node.events("web")
 
-        await eventually(told, "what the driver said is told")
+        await eventually(is_reported, "the event contains the driver's message")
         driver.failures.clear()
         await node.ready("web")
 
 
-async def test_what_a_driver_asks_for_it_is_told(node: NodeUnderTest, place: Path) -> None:
+async def test_a_driver_gets_the_pod_information_that_it_requests(node: NodeUnderTest, place: Path) -> None:
     about: Json = {
         "attachRequired": False,
         "podInfoOnMount": True,
@@ -227,7 +229,9 @@ async def test_what_a_driver_asks_for_it_is_told(node: NodeUnderTest, place: Pat
         assert "read-only" in await node.execute(pod, "sh", "-c", "touch /data/x 2>&1 || echo read-only")
 
 
-async def test_files_are_given_to_the_pods_group_as_the_driver_says(node: NodeUnderTest, place: Path) -> None:
+async def test_files_get_the_pods_group_according_to_the_drivers_fs_group_policy(
+    node: NodeUnderTest, place: Path
+) -> None:
     async with driver_on(node, place, about={"attachRequired": False}, sidecars=False) as driver:
         inside, outside = driver.folder("h-a"), place / "outside"
         outside.write_text("not ours")
@@ -296,7 +300,9 @@ async def test_a_block_volume_is_a_device_in_the_container(node: NodeUnderTest, 
         assert not left(publish.target_path) and not os.listdir(f"{plugin}/staging")
 
 
-async def test_a_volume_that_grew_is_filled_by_the_node_and_the_claim_told(node: NodeUnderTest, place: Path) -> None:
+async def test_an_expanded_volume_is_resized_on_the_node_and_the_claim_updated(
+    node: NodeUnderTest, place: Path
+) -> None:
     async with driver_on(node, place, about={"attachRequired": False}) as driver:
         metadata = meta_v1.ObjectMeta(name=CLASS)
         await node.client.create(

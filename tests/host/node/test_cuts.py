@@ -9,9 +9,9 @@ from kube.clock import SYSTEM
 from tests.support.agent_process import AgentProcess
 from tests.support.containerd import Containerd
 from tests.support.control import ApiUnderTest
-from tests.support.cuts import OTHER_IMAGE, Life, live, living
+from tests.support.fault_injection import FaultInjector, RuntimePassage
 from tests.support.images import BUSYBOX_IMAGE
-from tests.support.knife import Knife, RuntimePassage
+from tests.support.killed_agent import OTHER_IMAGE, Life, live, living
 from tests.support.node import agent_node
 
 CUTS = range(1, 100) if os.environ.get("WHERRY_ALL_CUTS") else (8,)
@@ -35,9 +35,9 @@ async def test_an_agent_killed_between_its_calls_to_containerd_is_followed_by_on
         ) as node,
     ):
         agent = AgentProcess(tmp_path, node.config, SYSTEM)
-        passage.knife = knife = Knife(agent, server)
+        passage.injector = injector = FaultInjector(agent, server)
         cuts = 0
-        async with living(Life(node, agent, knife, passage, UNTIL_TOLD)) as life:
+        async with living(Life(node, agent, injector, passage, UNTIL_TOLD)) as life:
             for n in CUTS:
                 cut = await live(life, n, n, after=bool(n % 2))
                 left = set(containerd.ctr("containers", "ls", "-q").stdout.split()) - before

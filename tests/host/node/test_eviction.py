@@ -50,8 +50,8 @@ async def test_the_pod_that_fills_the_nodes_disk_is_evicted_and_gives_it_back(
         await eventually(shown, "the node says nothing of its disk")
         evicted = await node.wait("filler", lambda pod: pod.status.phase == "Failed")
         assert evicted.status.reason == "Evicted"
-        said = "The node was low on resource: ephemeral-storage. Threshold quantity: 32Mi, available: "
-        assert (evicted.status.message or "").startswith(said)
+        output = "The node was low on resource: ephemeral-storage. Threshold quantity: 32Mi, available: "
+        assert (evicted.status.message or "").startswith(output)
 
         async def passed() -> bool:
             return await pressure(node) == "False"

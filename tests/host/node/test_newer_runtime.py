@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from agent.images.garbage_collection import ImageDisk, ImageGC
-from agent.records import container_record
+from agent.runtime_records import container_record
 from agent.volumes import mounts
 from cri.client import Client as RuntimeClient
 from kube.api import core_v1, meta_v1
@@ -172,7 +172,7 @@ def nested(tmp_path: Path) -> Iterator[Path]:
 
 
 @needs(*runtimes.RECURSIVE_READ_ONLY)
-async def test_a_read_only_mount_is_read_only_all_the_way_down_where_asked(node: NodeUnderTest, nested: Path) -> None:
+async def test_a_read_only_mount_is_recursively_read_only_if_requested(node: NodeUnderTest, nested: Path) -> None:
     assert (await features(node)).recursive_read_only_mounts is True
     await run(["mount", "-t", "tmpfs", "below", str(nested / "below")])
     wanted = {"whole": "Enabled", "possible": "IfPossible", "top": "Disabled"}
@@ -184,8 +184,8 @@ async def test_a_read_only_mount_is_read_only_all_the_way_down_where_asked(node:
     await node.create("deep", {"volumes": [volume], "containers": containers})
     pod = await node.ready("deep")
     write = ("sh", "-c", "touch /data/x 2>/dev/null && echo top; touch /data/below/$0 2>/dev/null && echo below; true")
-    said = {name: await node.execute(pod, *write, container=name) for name in wanted}
-    assert said == {"whole": "", "possible": "", "top": "below\n"}
+    output = {name: await node.execute(pod, *write, container=name) for name in wanted}
+    assert output == {"whole": "", "possible": "", "top": "below\n"}
     shown = {
         status.name: m.recursive_read_only
         for status in pod.status.container_statuses

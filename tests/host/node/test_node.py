@@ -6,8 +6,9 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from agent.cgroups.tree import Cgroups
+from agent.cgroups.tree import Cgroups, pod_limits
 from agent.eviction import Eviction
+from agent.eviction.image_filesystem import ImageFilesystem
 from agent.eviction.signals import Reading
 from agent.eviction.thresholds import ThresholdTracker, thresholds
 from agent.images.garbage_collection import ImageDisk, ImageGC
@@ -63,13 +64,13 @@ async def test_a_node_registers_with_what_it_is_and_has_and_holds_its_lease(node
     assert lease.spec.holder_identity == "node-1" and lease.spec.lease_duration_seconds == 40
     assert lease.metadata.owner_references[0].uid == found.metadata.uid
 
-    async def told() -> bool:
+    async def is_reported() -> bool:
         events = (await node.client.list(core_v1.Event, "default", field_selector="involvedObject.kind=Node")).items
         reasons = {e.reason for e in events}
         assert "NodeNotReady" not in reasons
         return {"Starting", "NodeReady"} <= reasons
 
-    await eventually(told, "the node's events are missing")
+    await eventually(is_reported, "the node's events are missing")
 
 
 async def test_what_others_write_to_the_node_is_seen(node: NodeUnderTest) -> None:
@@ -85,11 +86,11 @@ async def test_what_others_write_to_the_node_is_seen(node: NodeUnderTest) -> Non
 
     await eventually(back, "the node stays given up")
 
-    async def told() -> bool:
+    async def is_reported() -> bool:
         events = (await node.client.list(core_v1.Event, "default", field_selector="involvedObject.kind=Node")).items
         return "Node node-1 status is now: NodeNotSchedulable" in {e.message for e in events}
 
-    await eventually(told, "nobody heard that the node takes no pods")
+    await eventually(is_reported, "nobody heard that the node takes no pods")
     await node.client.patch(core_v1.Node, "node-1", "", {"spec": {"unschedulable": None}})
 
 
@@ -109,7 +110,7 @@ async def test_what_belongs_to_no_pod_is_swept_up(server: ApiUnderTest, tmp_path
     try:
         pod = core_v1.Pod()
         pod.metadata.uid = orphan
-        await cgroups.ensure_pod(pod, cfs_quota=True, period_us=100_000, pids=-1)
+        await cgroups.ensure_pod(pod, pod_limits(pod, cfs_quota=True, period_us=100_000, pids=-1))
         assert orphan in cgroups.pod_uids()
         client = server.client()
         volumes = VolumeManager(
@@ -228,6 +229,7 @@ async def test_a_node_without_memory_evicts_the_pod_that_takes_most_beyond_its_r
             collector.snapshot,
             free,
             lambda: changes.append(True),
+            ImageFilesystem(runtime, node.config.root_dir),
             clock=SYSTEM,
         )
         await eviction.check()

@@ -81,12 +81,12 @@ async def answers(client: Client) -> None:
     async with asyncio.timeout(20):
         while True:
             try:
-                return await _asked(client)
+                return await _requested(client)
             except CRIError:
                 await asyncio.sleep(0.05)
 
 
-async def _asked(client: Client) -> None:
+async def _requested(client: Client) -> None:
     await client.runtime.status()
     await client.runtime.list_pod_sandboxes()
 

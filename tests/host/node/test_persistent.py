@@ -115,7 +115,7 @@ async def test_an_empty_local_device_gets_a_file_system_and_one_with_data_keeps_
     assert message.endswith("failed to mount the volume as xfs, it already contains ext4")
 
 
-async def test_nfs_is_mounted_by_mount_and_its_words_are_told(
+async def test_nfs_is_mounted_by_mount_and_its_error_is_reported(
     node: NodeUnderTest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     inline = {"name": "data", "nfs": {"server": "192.0.2.9", "path": "/export", "readOnly": True}}

@@ -8,7 +8,7 @@ from tests.support.node import NodeUnderTest
 SLEEP = {"name": "main", "image": BUSYBOX_IMAGE, "command": ["sh", "-c", "trap 'exit 0' TERM; sleep 1000 & wait"]}
 
 
-async def test_a_pod_becomes_ready_and_tells_its_story_in_events(node: NodeUnderTest) -> None:
+async def test_a_pod_becomes_ready_and_emits_events(node: NodeUnderTest) -> None:
     await node.create("web", {"containers": [SLEEP]})
     pod = await node.ready("web")
     assert pod.status.phase == "Running"

@@ -37,7 +37,7 @@ def container(name: str, propagation: str, **more: Any) -> Json:
     return {"name": name, "image": BUSYBOX_IMAGE, "command": ["sleep", "1000"], "volumeMounts": [mount], **more}
 
 
-async def test_mounts_reach_a_container_and_leave_it_as_it_asks(node: NodeUnderTest, shared: Path) -> None:
+async def test_mounts_propagate_according_to_the_mount_propagation(node: NodeUnderTest, shared: Path) -> None:
     await run(["mount", "--bind", str(shared), str(shared)])
     await run(["mount", "--make-shared", str(shared)])
     containers = [

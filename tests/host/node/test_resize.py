@@ -89,14 +89,14 @@ async def test_a_container_that_wants_a_restart_for_it_is_restarted(node: NodeUn
     pod = await node.ready("restarts")
     assert pod.status.container_statuses[0].restart_count == 1
 
-    async def told() -> bool:
+    async def is_reported() -> bool:
         return ("Killing", "Container main resize requires restart") in await node.events("restarts")
 
-    await eventually(told, "no event tells why it was restarted")
+    await eventually(is_reported, "no event tells why it was restarted")
     assert pod.status.container_statuses[0].resources
 
 
-async def test_a_size_that_the_node_cannot_hold_waits_and_says_why(node: NodeUnderTest) -> None:
+async def test_a_size_that_the_node_cannot_hold_waits_and_reports_the_reason(node: NodeUnderTest) -> None:
     allocatable = (await node.client.get(core_v1.Node, node.config.node_name)).status.allocatable["cpu"]
     all_but_300 = f"{int(quantity.parse(allocatable) * 1000) - 300}m"
     beside, container = sized(all_but_300, "64Mi"), sized("100m", "64Mi")
@@ -142,6 +142,44 @@ async def test_a_limit_below_what_a_container_uses_is_put_off(node: NodeUnderTes
     pod = await node.wait("full", lambda p: (condition(p) or ("", ""))[1] == "Error")
     found = condition(pod)
     assert found and found[0] == "PodResizeInProgress"
-    assert (found[2] or "").startswith('attempting to set container "main" memory limit (67108864) below current usage')
+    text = "cannot decrease memory limits: [attempting to set pod memory limit (67108864) below current usage"
+    assert (found[2] or "").startswith(text)
+    assert 'attempting to set container "main" memory limit (67108864) below' in (found[2] or "")
     now = pod.status.container_statuses[0]
     assert (now.container_id, now.restart_count) == (before.status.container_statuses[0].container_id, 0)
+
+
+def limits_of(node: NodeUnderTest, pod: core_v1.Pod) -> tuple[int, int]:
+    """CPU quota and memory limit of the pod's own cgroup."""
+    groups = Cgroups(node.config.cgroup_root, "cgroupfs")
+    found = groups.fs.read(groups.pod_path(pod))
+    return found.cpu_quota, found.memory
+
+
+async def test_resources_of_the_whole_pod_change_its_cgroup_and_what_inherits_its_limits(node: NodeUnderTest) -> None:
+    inherits, own = sized("100m", "16Mi"), sized("100m", "16Mi", name="own")
+    inherits.pop("resources")
+    own["resources"]["limits"] = {"cpu": "500m", "memory": "64Mi"}
+    whole = {"requests": {"cpu": "200m", "memory": "64Mi"}, "limits": {"cpu": "1", "memory": "256Mi"}}
+    await node.create("whole", {"containers": [inherits, own], "resources": whole})
+    before = await node.ready("whole")
+    assert limits_of(node, before) == (100_000, 256 << 20)
+    for cpu, memory in (("1500m", "512Mi"), ("600m", "128Mi")):
+        wanted = {"requests": whole["requests"], "limits": {"cpu": cpu, "memory": memory}}
+        await node.client.patch(
+            core_v1.Pod, "whole", "default", {"spec": {"resources": wanted}}, type=STRATEGIC, subresource="resize"
+        )
+        after = await node.wait(
+            "whole",
+            lambda p, wanted=wanted: p.status.resources == core_v1.ResourceRequirements(**wanted) and not condition(p),
+        )
+        quota, size = quantity.milli(cpu) * 100, quantity.value(memory)
+        assert limits_of(node, after) == (quota, size)
+        script = (
+            "cd /sys/fs/cgroup; if [ -e cpu.max ]; then cat cpu.max memory.max; else "
+            "cat cpu/cpu.cfs_quota_us memory/memory.limit_in_bytes; fi"
+        )
+        text = await node.execute(after, "sh", "-c", script)
+        assert text.split() in ([str(quota), str(size)], [str(quota), "100000", str(size)])
+        assert [s.restart_count for s in after.status.container_statuses] == [0, 0]
+    assert after.status.allocated_resources == whole["requests"]

@@ -22,7 +22,7 @@ except SubordinateIdsError as error:
 """
 
 
-def asked(folder: Path, users: str, subuid: str, subgid: str) -> str:
+def requested(folder: Path, users: str, subuid: str, subgid: str) -> str:
     """Ask on a machine whose /etc has these users and IDs: laid over the real one for the asking process alone."""
     (folder / "passwd").write_text(f"root:x:0:0::/root:/bin/sh\n{users}")
     (folder / "subuid").write_text(subuid)
@@ -59,4 +59,4 @@ OTHERS = "me:231072:65536\n"
 def test_pods_get_the_ids_of_the_user_kubelet(
     tmp_path: Path, users: str, subuid: str, subgid: str, answer: str
 ) -> None:
-    assert asked(tmp_path, users, subuid, subgid) == answer
+    assert requested(tmp_path, users, subuid, subgid) == answer

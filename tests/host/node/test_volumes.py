@@ -116,6 +116,7 @@ async def test_empty_dirs_of_disk_and_memory_and_sub_paths(node: NodeUnderTest) 
         {"name": "disk", "mountPath": "/sub", "subPath": "a/b"},
         {"name": "disk", "mountPath": "/named", "subPathExpr": "pod-$(POD)"},
         {"name": "ram", "mountPath": "/ram"},
+        {"name": "ram", "mountPath": "/part", "subPath": "part"},
         {"name": "single", "mountPath": "/etc/app.conf", "subPath": "app.conf"},
     ]
     spec = pod_with(volumes, volume_mounts)
@@ -124,12 +125,12 @@ async def test_empty_dirs_of_disk_and_memory_and_sub_paths(node: NodeUnderTest) 
     pod = await node.ready("dirs")
     script = (
         "echo hi > /sub/f; cat /disk/a/b/f; echo n > /named/g; cat /disk/pod-dirs/g; cat /etc/app.conf; echo;"
-        "df -k /ram | tail -1 | awk '{print $2}' 2>/dev/null || true; stat -c %a /disk;"
+        "df -k /ram | tail -1 | awk '{print $2}' 2>/dev/null || true; stat -c %a /disk /ram /part;"
         "dd if=/dev/zero of=/ram/big bs=1k count=2000 2>&1 | grep -c 'No space'"
     )
     text = await node.execute(pod, "sh", "-c", script)
     assert text.splitlines()[:3] == ["hi", "n", "x=1"]
-    assert text.splitlines()[-2:] == ["777", "1"]
+    assert text.splitlines()[-4:] == ["777", "1777", "1777", "1"]
     root = node.config.pods_dir / (pod.metadata.uid or "")
     await node.delete("dirs")
     await node.gone("dirs")

@@ -6,15 +6,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
+from kube.json_object import Object
 from tests.support.authorised.calls import Call
 from tests.support.authorised.expected_questions import dry
 from tests.support.authorised.recording import Question, Record, Shown, Write
 from tests.support.authorised.targets import same_storage, target_of
 from tests.support.authorised.world import Sent
 
-Object = dict[str, Any]
 OTHERWISE: dict[tuple[str, str], str] = {
     (
         "pods",

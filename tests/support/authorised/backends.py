@@ -1,7 +1,8 @@
 """Backends that answer without a network: kubelets, containers, endpoints of Services and extension servers.
 
-`asyncio.open_connection` of a recorded request leads here, whatever address it names. Each answers 200 with a text that names
-its address, so that the text in an answer tells whose data it is, and no protocol is switched.
+`open_connection` (asyncio's, and that of kube.client_handshakes) of a recorded request leads here, whatever address it names.
+Each answers 200 with a text that names its address, so that the text in an answer tells whose data it is, and no protocol is
+switched.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+from kube import client_handshakes
 from tests.support.authorised.recording import CURRENT, Dial
 
 
@@ -41,12 +43,19 @@ class _Writer:
 @contextlib.contextmanager
 def dialled() -> Iterator[None]:
     """Answer the connections that recorded requests open."""
-    real = asyncio.open_connection
+    plain, encrypted = asyncio.open_connection, client_handshakes.open_connection
+    asyncio.open_connection, client_handshakes.open_connection = _recorded(plain), _recorded(encrypted)
+    try:
+        yield
+    finally:
+        asyncio.open_connection, client_handshakes.open_connection = plain, encrypted
 
-    async def open_connection(host: Any = None, port: Any = None, **more: Any) -> Any:
+
+def _recorded(real: Any) -> Any:
+    async def open_connection(host: Any, port: Any, *rest: Any, **more: Any) -> Any:
         record = CURRENT.get()
         if record is None:
-            return await real(host, port, **more)
+            return await real(host, port, *rest, **more)
         dial = Dial(str(host), int(port))
         record.dials.append(dial)
         reader, text = asyncio.StreamReader(), data_of(str(host)).encode()
@@ -56,8 +65,4 @@ def dialled() -> Iterator[None]:
         reader.feed_eof()
         return reader, _Writer(dial)
 
-    asyncio.open_connection = open_connection
-    try:
-        yield
-    finally:
-        asyncio.open_connection = real
+    return open_connection

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import copy
 from random import Random
-from typing import Any
 
+from kube.json_object import Object
 from tests.support.authorised.calls import one, some
 from tests.support.authorised.objects import NAMESPACES, whole
 from tests.support.authorised.targets import Target
 from tests.support.authorised.world import World
-
-Object = dict[str, Any]
 
 
 def fresh(rng: Random, world: World, target: Target, namespace: str, name: str) -> Object:

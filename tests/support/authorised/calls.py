@@ -12,17 +12,16 @@ from urllib.parse import quote, unquote
 import yaml
 
 from control.http import encodings
-from control.http.negotiate import Wanted
+from control.http.negotiate import MediaTypeOptions
 from tests.support.authorised.objects import NAMESPACES
 from tests.support.authorised.targets import Target
 from tests.support.authorised.world import World
 
-Object = dict[str, Any]
 Pairs = tuple[tuple[str, str], ...]
 JSON, YAML, PROTOBUF = "application/json", "application/yaml", "application/vnd.kubernetes.protobuf"
 UPGRADES = ("websocket", "SPDY/3.1")
 HIDDEN = "zqhidden-"
-"""What a client puts into headers that are the front proxy's, or its own credentials."""
+"""Beginning of the values of headers that are the front proxy's, or the client's own credentials."""
 
 
 @dataclass(frozen=True)
@@ -183,7 +182,7 @@ def encoded(rng: Random, obj: Any, target: Target | None, kind: tuple[str, str] 
             return yaml.safe_dump(obj).encode(), YAML
         case 1 if module and isinstance(obj, dict):
             try:
-                return encodings.write(obj, Wanted(protobuf=True), module, name), PROTOBUF
+                return encodings.write(obj, MediaTypeOptions(protobuf=True), module, name), PROTOBUF
             except (TypeError, ValueError, KeyError, AttributeError):
                 return json.dumps(obj).encode(), JSON  # what was drawn does not fit the type
         case _:

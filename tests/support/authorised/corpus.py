@@ -25,7 +25,7 @@ FORMS: dict[str, Callable[[Random, World], Call]] = {
     "misuse": part_forms.misusing,
     "connect": part_forms.connecting,
     "extend": part_forms.extending,
-    "review": part_forms.asking,
+    "review": part_forms.requesting,
     "node": part_forms.by_node,
 }
 

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any
 
+from kube.json_object import Object
 from tests.support.authorised.expected_questions import AGENT_PORT
 from tests.support.authorised.objects import NODES, POD_ADDRESSES
 from tests.support.authorised.recording import Dial, Question, Record, Write
 from tests.support.authorised.targets import Target, same_storage, target_of
 from tests.support.authorised.world import EXTENSION, Sent, World
 
-Object = dict[str, Any]
 _READS = frozenset({"get", "list", "watch"})
 _CHANGES = frozenset({"update", "patch"})
 _SHOWN_BY = _READS | _CHANGES | {"create", "delete", "deletecollection"}
@@ -33,10 +32,10 @@ _PARTS: dict[str, frozenset[str]] = {
     "binding": frozenset({"spec.nodeName", "status", "metadata"}),
     "eviction": frozenset({"status", "metadata"}),
 }
-"""What may be changed through a subresource."""
+"""Fields that may be changed through a subresource."""
 _GRANTS = (("escalate", "roles"), ("escalate", "clusterroles"), ("bind", ""))
 SCRAPED = ("GET", "/metrics/resource")
-"""What the server itself asks agents to answer metrics.k8s.io; upstream's metrics server does so under its own identity."""
+"""The server's own request to agents for metrics.k8s.io; upstream's metrics server does so under its own identity."""
 _METHODS = {"GET": "get", "HEAD": "get", "OPTIONS": "", "POST": "create", "PUT": "update", "PATCH": "patch"} | {
     "DELETE": "delete"
 }
@@ -57,7 +56,7 @@ def unauthorised(
 
 
 def _concerns(q: Question, target: Target, namespace: str, name: str) -> bool:
-    """Say whether a question is about an object, by itself or as one of those that it names by leaving their names out."""
+    """Return whether a question is about an object, by itself or as one of those that it names by leaving their names out."""
     if not same_storage(q.group, q.resource, target):
         return False
     if target.plural == "namespaces":
@@ -134,7 +133,7 @@ def _written(write: Write, yes: list[Question]) -> Iterator[str]:
 
 
 def _removes(write: Write) -> bool:
-    """Say whether a write takes an object away or marks it for that."""
+    """Return whether a write takes an object away or marks it for that."""
     assert write.old is not None
     if write.new is None:
         return True

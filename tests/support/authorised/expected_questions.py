@@ -9,20 +9,20 @@ from collections.abc import Iterator
 from typing import Any
 from urllib.parse import parse_qs
 
+from kube.json_object import Object
 from tests.support.authorised.calls import Call
 from tests.support.authorised.objects import PARAMETERS
 from tests.support.authorised.recording import Question, Record, Shown
 from tests.support.authorised.targets import TARGETS
 from tests.support.authorised.world import Sent
 
-Object = dict[str, Any]
 RBAC, SIGNERS, POLICIES = "rbac.authorization.k8s.io", "certificates.k8s.io", "admissionregistration.k8s.io"
 _GC_FIELDS = ("ownerReferences", "finalizers", "managedFields", "selfLink", "resourceVersion")
 _AGENT_CONNECTIONS = ("exec", "attach", "run", "portforward", "cri")
 AGENT_PORT = 10250
 SYSTEM_MASTERS = "system:masters"
 ANY_FINALIZERS = Question("update", "*", "*", "finalizers", "", "*")
-"""Who may set those of anything is asked about no owner."""
+"""Permission to set the finalizers of everything: whoever has it is asked about no owner."""
 
 
 def further(call: Call, first: Question, sent: Sent, record: Record, groups: tuple[str, ...]) -> Iterator[Question]:
@@ -134,7 +134,7 @@ def _owners(first: Question, shown: Shown) -> Iterator[Question]:
 
 
 _FREE = ("", "pods", "status")
-"""Whose owners a strategy keeps (kubeapiserver's whitelist of the plugin)."""
+"""Resource whose owners may change without these permissions (kubeapiserver's whitelist of the plugin)."""
 
 
 def dry(call: Call) -> bool:

@@ -88,7 +88,7 @@ FAULTS = (
     ),
     Mutant(
         "a node takes the mark of a mirror off a pod",
-        "control.registry.core.pod_status:validate_status",
+        "control.registry.core.pod.status:validate_status",
         "errors = validate_annotation_changes(annotations, annotated)",
         "errors = []",
         ("node",),

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from control.auth.user import AuthzAttributes, Decision, UserInfo
+from kube.json_object import Object
 from tests.support.authorised.calls import HIDDEN, Call
 from tests.support.authorised.objects import NAMESPACES
 from tests.support.authorised.recording import Record
 from tests.support.authorised.targets import TARGETS, target_of
 from tests.support.authorised.world import Sent, World
 
-Object = dict[str, Any]
 NODE = UserInfo("system:node:n1", groups=("system:nodes", "system:authenticated"))
 MIRROR = "kubernetes.io/config.mirror"
 _EXPIRE = ("", "events.k8s.io")
@@ -93,7 +93,9 @@ def readable_by_node(world: World) -> frozenset[tuple[str, str, str]]:
         target = TARGETS[name]
         for namespace in NAMESPACES:
             for seed in world.seeded(target, namespace):
-                asked = AuthzAttributes(NODE, "get", target.group, target.version, target.plural, "", namespace, seed)
-                if world.api.auth.node.authorize(asked)[0] is Decision.ALLOW:
+                requested = AuthzAttributes(
+                    NODE, "get", target.group, target.version, target.plural, "", namespace, seed
+                )
+                if world.api.auth.node.authorize(requested)[0] is Decision.ALLOW:
                     found.add((name, namespace, seed))
     return frozenset(found)

@@ -116,22 +116,22 @@ def _text(call: Call) -> bytes:
 
 def _questions(call: Call, first: Question, acting: str, sent: Sent, record: Record) -> Iterator[str]:
     """Compare what was asked with what upstream asks."""
-    asked = [a for a in record.asked if a.user == acting and not a.question.verb.startswith("impersonate")]
+    requested = [a for a in record.received if a.user == acting and not a.question.verb.startswith("impersonate")]
     if acting != call.user:
         yield from _impersonated(call, record)
-    if not asked:
-        yield f"nothing was asked, and upstream asks {first}"
+    if not requested:
+        yield f"no question to the authorizer, upstream asks {first}"
         return
-    begun = asked[0].question
+    begun = requested[0].question
     if begun != first:
-        yield f"asked {begun}, and upstream asks {first}"
-    elif first.resource and asked[0].selectors != selectors_of(call):
-        yield f"the authorizer was told of the selectors {asked[0].selectors}, and upstream tells it {selectors_of(call)}"
+        yield f"the authorizer was asked {begun}, upstream asks {first}"
+    elif first.resource and requested[0].selectors != selectors_of(call):
+        yield f"the authorizer got the selectors {requested[0].selectors}, upstream's would get {selectors_of(call)}"
     groups: tuple[str, ...] = (
         GROUPS if acting == call.user else tuple(v for k, v in call.headers if k == "impersonate-group")
     )
     expected = set(expected_questions.further(call, first, sent, record, groups))
-    found = {a.question for a in asked}
+    found = {a.question for a in requested}
     for missing in sorted(expected - found):
         yield f"upstream asks also {missing}"
     review = first.group == "authorization.k8s.io"
@@ -141,13 +141,13 @@ def _questions(call: Call, first: Question, acting: str, sent: Sent, record: Rec
 
 
 def _of_no_consequence(more: Question, sent: Sent) -> bool:
-    """Say whether a question may be asked in vain: what was asked for did not come about in the end."""
+    """Return whether a question may be asked in vain: what was asked for did not come about in the end."""
     return not 200 <= sent.status < 300
 
 
 def _impersonated(call: Call, record: Record) -> Iterator[str]:
     """Yield what was not asked about acting as somebody: the user, each group, the uid, each extra."""
-    asked = [a.question for a in record.asked if a.user == call.user]
+    requested = [a.question for a in record.received if a.user == call.user]
     whom: list[tuple[str, str]] = []
     for name, value in call.headers:
         if name == "impersonate-user" and not any("users" in kind or "accounts" in kind for kind, _ in whom):
@@ -161,5 +161,5 @@ def _impersonated(call: Call, record: Record) -> Iterator[str]:
             whom.append(("userextras", value))
     for resources, name in whom:
         names = (name, name.removeprefix("system:node:"))
-        if not any(q.verb.startswith("impersonate") and q.resource in resources and q.name in names for q in asked):
+        if not any(q.verb.startswith("impersonate") and q.resource in resources and q.name in names for q in requested):
             yield f"acted as {name} of {resources} without being asked about it"

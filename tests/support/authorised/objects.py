@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-from typing import Any
 
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -11,17 +10,17 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
+from kube.json_object import Object
 from tests.support.authorised.targets import Target
 from tests.support.minimal import minimal
 
-Object = dict[str, Any]
 NAMESPACES = ("left", "right")
 NODES = {"n1": "10.8.0.1", "n2": "10.8.0.2"}
 POD_ADDRESSES = {("left", "a"): "10.9.0.1", ("right", "a"): "10.9.0.2"}
 PARAMETERS = {"b.c": ("", "configmaps")}
-"""What the policies with parameters take them from, by their names."""
+"""Group and resource of the parameters of policies, by the policies' names."""
 OUTSIDE = "203.0.113.9"
-"""What a Service of type ExternalName names."""
+"""External name of a Service of type ExternalName."""
 
 
 def objects_of(target: Target, namespace: str, request: str) -> list[Object]:

@@ -88,23 +88,23 @@ OTHERS = (
     # -- lists and watches
     Mutant(
         "a list shows all namespaces",
-        "control.server.listing:Listing.folder",
+        "control.server.list_options:ListOptions.folder",
         'prefix = f"{prefix}{namespace}/"',
         "pass",
         ("list",),
     ),
     Mutant(
         "a list by name shows what begins with that name",
-        "control.server.listing:ListOptions.predicate",
-        "if fields.empty:",
+        "control.server.list_options:ListOptions.predicate",
+        "if self.fields.empty:",
         "if True:",
         ("list", "watch"),
     ),
     Mutant(
         "a namespace in a field selector takes the path's place",
-        "control.server.listing:Listing.folder",
-        'namespace or options.fields.exact("metadata.namespace")',
-        'options.fields.exact("metadata.namespace") or namespace',
+        "control.server.list_options:ListOptions.folder",
+        'namespace or self.fields.exact("metadata.namespace")',
+        'self.fields.exact("metadata.namespace") or namespace',
         ("list", "watch"),
     ),
     Mutant(
@@ -138,7 +138,7 @@ OTHERS = (
     ),
     Mutant(
         "a dry run deletes",
-        _REGISTRY + "removal:_delete",
+        _REGISTRY + "deletion:_delete",
         "if options.dry_run:",
         "if False:",
         ("delete",),
@@ -168,13 +168,13 @@ OTHERS = (
     Mutant(
         "an update is shown without the old object",
         _REGISTRY + "updating:_update_once",
-        "old if projection is None",
-        "obj if projection is None",
+        "shown, shown_old = obj, old",
+        "shown, shown_old = obj, obj",
         ("patch", "replace"),
     ),
     Mutant(
         "a deletion is not shown to admission",
-        _REGISTRY + "removal:_delete",
+        _REGISTRY + "deletion:_delete",
         "await registry.admission.validate(attributes)",
         "pass",
         ("delete",),
@@ -188,7 +188,7 @@ OTHERS = (
     ),
     Mutant(
         "a dry run is shown as none",
-        _REGISTRY + "removal:_delete",
+        _REGISTRY + "deletion:_delete",
         "dry_run=options.dry_run,",
         "dry_run=False,",
         ("delete",),
@@ -203,8 +203,8 @@ OTHERS = (
     # -- backends
     Mutant(
         "a client's credentials are passed on",
-        "control.http.relay:request_head",
-        "lowered in _NOT_PASSED_ON",
+        "control.http.http1:request_head",
+        "lowered in _DROPPED_REQUEST_HEADERS",
         'lowered == b"host"',
         ("extend", "connect"),
     ),

@@ -6,8 +6,8 @@ import copy
 import json
 from dataclasses import replace
 from random import Random
-from typing import Any
 
+from kube.json_object import Object
 from tests.support.authorised.calls import (
     JSON,
     UPGRADES,
@@ -27,7 +27,6 @@ from tests.support.authorised.targets import BOATS, TARGETS
 from tests.support.authorised.world import EXTENSION, World
 from tests.support.authorised.writing_forms import options
 
-Object = dict[str, Any]
 PODS = TARGETS["pods"]
 NODE_USER = "system:node:n1"
 _SCALED = ("deployments.apps", f"boats.{BOATS}")
@@ -205,7 +204,7 @@ def extending(rng: Random, world: World) -> Call:
     return Call(method, spelled(rng, path), one(rng, ("", "watch=true")), headers_of(rng, *more), b"", "extension")
 
 
-def asking(rng: Random, world: World) -> Call:
+def requesting(rng: Random, world: World) -> Call:
     """A review: what may be done is asked, and nothing is done."""
     kind = one(
         rng, ("SubjectAccessReview", "SelfSubjectAccessReview", "LocalSubjectAccessReview", "SelfSubjectRulesReview")

@@ -17,12 +17,11 @@ import msgspec
 
 from control.admission.plugin import Attributes
 from control.auth.user import AuthzAttributes, Decision
-from control.registry import creation, removal, updating
+from control.registry import creation, deletion, updating
 from control.registry.context import SERVER, Context
 from control.registry.registry import Registry
 from control.storage.store import Item, Store
-
-Object = dict[str, Any]
+from kube.json_object import Object
 
 
 class Question(NamedTuple):
@@ -63,7 +62,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Write:
-    """One change of the store: `old` None where an object came to be, `new` None where it went."""
+    """One change of the store: `old` None if an object came to be, `new` None if it went."""
 
     key: str
     old: Object | None
@@ -102,13 +101,13 @@ class Dial:
 
 @dataclass
 class Record:
-    asked: list[Asked] = field(default_factory=list)
+    received: list[Asked] = field(default_factory=list)
     shown: list[Shown] = field(default_factory=list)
     writes: list[Write] = field(default_factory=list)
     dials: list[Dial] = field(default_factory=list)
 
     def yes(self, user: str) -> list[Question]:
-        return [asked.question for asked in self.asked if asked.allowed and asked.user == user]
+        return [request.question for request in self.received if request.allowed and request.user == user]
 
 
 CURRENT: ContextVar[Record | None] = ContextVar("record", default=None)
@@ -128,7 +127,7 @@ class RecordingAuthorizer:
             return Decision.ALLOW, ""
         allowed = self.rule(attributes)
         selectors = (attributes.field_selector, attributes.label_selector)
-        record.asked.append(Asked(attributes.user.name, question(attributes), allowed, selectors))
+        record.received.append(Asked(attributes.user.name, question(attributes), allowed, selectors))
         return (Decision.ALLOW if allowed else Decision.NO_OPINION), ""
 
 
@@ -210,7 +209,7 @@ class RecordingAdmission:
 @contextlib.contextmanager
 def writers_identified() -> Iterator[None]:
     """Let each write through a registry be recorded under the user that it was given."""
-    verbs = ((creation, "create"), (updating, "update"), (removal, "delete"))
+    verbs = ((creation, "create"), (updating, "update"), (deletion, "delete"))
     kept = [getattr(module, name) for module, name in verbs]
     for (module, name), work in zip(verbs, kept, strict=True):
         setattr(module, name, _identified(work))

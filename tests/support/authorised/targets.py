@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
+from kube.json_object import Object
 from kube.resources import RESOURCES, Resource, by_path
 
-Object = dict[str, Any]
 BOATS, CREW = "boats.example", "crew.example"
 
 
@@ -71,7 +70,7 @@ BY_NAME = {(t.group, t.plural): t for t in TARGETS.values()}
 
 
 def target_of(key: str) -> tuple[Target, str, str] | None:
-    """Return the target, namespace and name of a key in the store; None where no request is made for its resource."""
+    """Return the target, namespace and name of a key in the store; None if no request is made for its resource."""
     for target in TARGETS.values():
         if key.startswith(target.prefix):
             namespace, slash, name = key.removeprefix(target.prefix).partition("/")
@@ -81,7 +80,7 @@ def target_of(key: str) -> tuple[Target, str, str] | None:
 
 
 def same_storage(group: str, plural: str, target: Target) -> bool:
-    """Say whether a resource shows the objects of a target: events are shown by two groups."""
+    """Return whether a resource shows the objects of a target: events are shown by two groups."""
     found = BY_NAME.get((group, plural))
     return found is not None and found.prefix == target.prefix
 

@@ -25,6 +25,7 @@ from control.http.exchange import Request, Response, Stream, Upgrade
 from control.http.pieces import whole
 from control.storage import codec
 from control.storage.store import KeyNotFound, RevisionConflict
+from kube.json_object import Object
 from tests.support.authorised.backends import dialled
 from tests.support.authorised.objects import NAMESPACES, certificate_request, objects_of
 from tests.support.authorised.recording import (
@@ -37,12 +38,11 @@ from tests.support.authorised.recording import (
 from tests.support.authorised.targets import BOATS, BY_NAME, CREW, TARGETS, Target, definition
 from tests.support.control import ApiUnderTest, api_server
 
-Object = dict[str, Any]
 ADMIN = UserInfo("admin", groups=("system:masters", "system:authenticated"))
 EXTENSION = "elsewhere.example"
 WATCH_SECONDS = 0.01
 TURNS = 20
-"""How often the loop goes round until the authorizers have heard of a change."""
+"""Iterations of the event loop until the authorizers have processed a change."""
 FRESH_SECONDS = 0.05
 """Time that a request waits for a revision that is not there."""
 HEADERS = {
@@ -77,7 +77,7 @@ class World:
     """Continue tokens of lists that somebody else began."""
     csr: str = ""
     users: dict[str, UserInfo] = field(default_factory=dict)
-    """Who sends requests, by the token that stands for them."""
+    """Users that send requests, by their tokens."""
 
     async def authenticate(self, credentials: Credentials) -> UserInfo | None:
         """Return the user of a request: an authenticator."""
@@ -232,7 +232,7 @@ async def world(directory: Path) -> AsyncIterator[World]:
                 made = World(api, under_test, authorizer)
                 api.auth.authenticator.replace([made])
                 api.auth.authorizer.replace([Link("", "", authorizer)])
-                api.listing.min_watch_timeout = WATCH_SECONDS
+                api.watches.min_timeout = WATCH_SECONDS
                 api.cache.wait_fresh = functools.partial(api.cache.wait_fresh, timeout=FRESH_SECONDS)  # type: ignore[method-assign]
                 api.registry.store = RecordingStore(api.store)  # type: ignore[assignment]
                 api.registry.admission = RecordingAdmission(api.registry.admission)

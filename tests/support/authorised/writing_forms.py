@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from kube.json_object import Object
 from tests.support.authorised.bodies import changes_of, fresh, status_of, twisted
 from tests.support.authorised.calls import (
     JSON,
@@ -25,7 +26,6 @@ from tests.support.authorised.calls import (
 from tests.support.authorised.targets import TARGETS, Target
 from tests.support.authorised.world import World
 
-Object = dict[str, Any]
 _NOT_WRITTEN = {"nodes", "endpoints", "namespaces"}
 WRITABLE = [name for name in TARGETS if name not in _NOT_WRITTEN]
 _POPULAR = [

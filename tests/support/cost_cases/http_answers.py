@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from agent import http_get, http_request
-from agent.http_answer import AnswerError, Body, headers_of
+from agent.http_response import Body, ResponseError, headers_of
 from agent.probes import http as http_probe
 from kube import urls
 from kube.api import core_v1
@@ -122,7 +122,7 @@ def location(text: str) -> object:
     return http_probe._resolved("http://10.0.0.1:80/", text.encode())
 
 
-REFUSED = (AnswerError, EOFError, ValueError)
+REFUSED = (ResponseError, EOFError, ValueError)
 CASES = [
     *cases("answer", ANSWERS, answer(http_get.READ_BYTES), largest=HEAD, refused=REFUSED),
     *cases("answer in pieces of 100", ANSWERS, answer(100), largest=HEAD, refused=REFUSED),

@@ -148,8 +148,8 @@ def _applied(size: int) -> tuple[Any, Any]:
 
 def _apply(given: tuple[Any, Any]) -> object:
     old, new = given
-    first = apply(None, old, "one", False, POD_SHAPE, NOW)
-    return apply(first, new, "two", False, POD_SHAPE, NOW)
+    first = apply(None, old, "one", force=False, schema=POD_SHAPE, now=NOW)
+    return apply(first, new, "two", force=False, schema=POD_SHAPE, now=NOW)
 
 
 def _conflicting(size: int) -> tuple[Any, Any]:

@@ -7,7 +7,7 @@ import zlib
 from collections.abc import AsyncIterator, Callable
 
 from control import requestinfo
-from control.http import html_page, links, negotiate
+from control.http import html_page, negotiate, rewrite_links
 from tests.support.cost import Case
 from tests.support.cost_cases.inputs import HEAD, OBJECT, cases, fill
 
@@ -56,7 +56,7 @@ def page(step: int) -> Callable[[bytes], object]:
 
     def read(text: bytes) -> object:
         on_its_way = html_page.Page(
-            lambda url: links.lead_through(url, "/api/v1/namespaces/n/pods/p/proxy", "b:80", "a:6443")
+            lambda url: rewrite_links.rewrite_link(url, "/api/v1/namespaces/n/pods/p/proxy", "b:80", "a:6443")
         )
         return sum(len(on_its_way.feed(text[at : at + step])) for at in range(0, len(text), step)) + len(
             on_its_way.end()
@@ -71,7 +71,7 @@ def unpack(packed: bytes) -> object:
             yield packed[at : at + 16384]
 
     async def whole() -> int:
-        return sum([len(piece) async for piece in links.unpacked(chunks())])
+        return sum([len(piece) async for piece in rewrite_links.unpacked(chunks())])
 
     loop = asyncio.new_event_loop()
     try:

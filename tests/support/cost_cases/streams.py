@@ -6,7 +6,9 @@ import zlib
 from collections.abc import Callable
 
 from agent.streaming import spdy
-from agent.streaming.channels import choose
+from agent.streaming.channels import MessageDecoder, choose
+from agent.streaming.frame_splitter import FRAGMENT
+from agent.streaming.websocket import Fragment
 from tests.support.cost import Case
 from tests.support.cost_cases.inputs import OBJECT, cases, fill
 
@@ -46,7 +48,14 @@ SPDY: dict[str, Callable[[int], bytes]] = {
 def channels(name: str) -> Callable[[bytes], object]:
     protocol = choose([name])
     assert protocol is not None
-    return protocol.decode
+
+    def decode(message: bytes) -> object:
+        decoder = MessageDecoder(protocol)
+        for at in range(0, len(message), FRAGMENT):
+            decoder.decode(Fragment(message[at : at + FRAGMENT], at == 0, at + FRAGMENT >= len(message)))
+        return None
+
+    return decode
 
 
 CASES = [

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from agent.lifecycle import container_hash
-from agent.records import ContainerRecord, PodRuntime, SandboxRecord, State
+from agent.runtime_records import ContainerRecord, PodRuntime, SandboxRecord, State
 from kube.api import core_v1
 
 IMAGE = "busybox:1"

@@ -66,7 +66,7 @@ FORGED = {
         "kubernetes.io/config.mirror": "1",
     }
 }
-"""What an author of API pods may write to be taken for a static one."""
+"""Metadata of an API pod that pretends to be a static one."""
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ FORGED = {
         ),
     ],
 )
-def test_a_node_takes_what_it_can_hold_and_says_why_not(
+def test_a_node_admits_pods_that_fit_and_reports_the_reason_otherwise(
     given: core_v1.Pod, others: tuple[core_v1.Pod, ...], node: NodeState, wanted: str
 ) -> None:
     assert reason(given, *others, node=node) == wanted

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from agent.lifecycle.resize import PendingResize
+from agent.lifecycle.resize import Actuated, PendingResize
 from agent.pods.state import PodState
 from agent.pods.steps.sync import _check_resize
 from kube.api import core_v1
@@ -28,7 +28,7 @@ class Context(SimpleNamespace):
 def test_a_resize_counts_once_it_is_allocated() -> None:
     before, changes = sized("100m"), list[int]()
     state = PodState(before, static=False, rejection=None, allocated=before, clock=FakeClock(), back_off_max=300.0)
-    state.resize.actuated = {}
+    state.resize.actuated = Actuated({})
     ignored: Any = lambda *_, **__: None  # noqa: E731
     context = Context(
         state=state,

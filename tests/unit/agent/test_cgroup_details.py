@@ -9,7 +9,7 @@ import pytest
 
 from agent.cgroups.tree import Cgroups
 from agent.interfaces import PodView
-from agent.records import SandboxRecord
+from agent.runtime_records import SandboxRecord
 from agent.usage import cadvisor, cgroup_details, machine
 from agent.usage.model import CPU, ContainerUse, Filesystem, Interface, Memory, NodeUse, PodUse, Snapshot
 from kube.api import core_v1, meta_v1
@@ -59,9 +59,9 @@ def lay(mount: Path, path: str, v2: bool, processes: str = "") -> None:
 
 
 @pytest.mark.parametrize("v2", [True, False], ids=["v2", "v1"])
-def test_a_cgroup_says_the_same_in_both_versions(tmp_path: Path, v2: bool) -> None:
+def test_a_cgroup_has_the_same_statistics_in_both_versions(tmp_path: Path, v2: bool) -> None:
     lay(tmp_path, "kubepods/pod1/c1", v2)
-    found = cgroup_details.read(tmp_path, "kubepods/pod1/c1", v2)
+    found = cgroup_details.read(tmp_path, "kubepods/pod1/c1", v2=v2)
     samples = found.samples
     assert samples["container_cpu_user_seconds_total"] == pytest.approx(3.0)
     assert samples["container_cpu_system_seconds_total"] == pytest.approx(2.0)
@@ -91,9 +91,9 @@ def test_a_cgroup_says_the_same_in_both_versions(tmp_path: Path, v2: bool) -> No
     }
 
 
-def test_a_cgroup_that_went_says_nothing(tmp_path: Path) -> None:
-    assert cgroup_details.read(tmp_path, "gone", True).samples == {}
-    assert cgroup_details.read(tmp_path, "gone", False).samples == {}
+def test_a_removed_cgroup_has_no_statistics(tmp_path: Path) -> None:
+    assert cgroup_details.read(tmp_path, "gone", v2=True).samples == {}
+    assert cgroup_details.read(tmp_path, "gone", v2=False).samples == {}
 
 
 def test_series_are_labelled_by_pod_and_container(tmp_path: Path) -> None:
@@ -140,6 +140,14 @@ def test_a_network_device_may_have_a_name_of_any_bytes(
     assert cgroup_details.interfaces(7) == {key: [0, 1, 2, 3, 8, 9, 10, 11] for key in (shown, "eth0")}
     assert [found.name for found in machine.interfaces(tmp_path / "7")] == ["eth0", shown]
     assert cgroup_details.interfaces(8) == {}
+
+
+def test_of_very_many_network_devices_the_first_are_reported(tmp_path: Path) -> None:
+    (tmp_path / "net").mkdir()
+    numbers = " ".join("1" * 16)
+    lines = [f"d{number}: {numbers}\n" for number in range(2 * machine.MOST_DEVICES)]
+    (tmp_path / "net/dev").write_text("Inter-|\n face |\n" + "".join(lines))
+    assert len(machine.network_counters(tmp_path)) == machine.MOST_DEVICES
 
 
 def test_of_a_container_of_many_open_files_the_first_are_looked_at(

@@ -38,7 +38,7 @@ def test_the_working_set_is_what_is_charged_less_inactive_file_pages(tmp_path: P
     assert (found.memory.available, found.memory.page_faults, found.memory.major_page_faults) == (330 * MI, 7, 2)
 
 
-def test_without_a_limit_nothing_is_said_of_what_is_available(tmp_path: Path) -> None:
+def test_without_a_limit_no_available_amount_is_reported(tmp_path: Path) -> None:
     v2(tmp_path, memory__max="max")
     found = memory_of(tmp_path, "a/b")
     assert found is not None and found.available is None

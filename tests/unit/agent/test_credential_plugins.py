@@ -22,10 +22,10 @@ async def test_no_lock_is_kept_of_an_image_for_which_a_plugin_failed(tmp_path: P
     )
     nothing: Any = None
     plugin = Plugin(provider, tmp_path, nothing, nothing, FakeClock())
-    asked = []
+    requested = []
 
     async def fail(image: str, account: object) -> None:
-        asked.append(image)
+        requested.append(image)
         raise PluginError("no")
 
     monkeypatch.setattr(plugin, "_exec", fail)
@@ -37,4 +37,4 @@ async def test_no_lock_is_kept_of_an_image_for_which_a_plugin_failed(tmp_path: P
     before = locks()
     for number in range(20):
         assert await plugin.credentials(core_v1.Pod(), f"a.io/x:{number}") == []
-    assert len(asked) == 20 and locks() == before
+    assert len(requested) == 20 and locks() == before

@@ -95,3 +95,14 @@ def test_a_folder_that_was_begun_by_an_agent_that_was_killed_is_open_to_the_pod(
             empty_dir.make(target, core_v1.EmptyDirVolumeSource(), given, 0, mounts.MountTable(tmp_path))
     empty_dir.make(target, core_v1.EmptyDirVolumeSource(), given, 0, mounts.MountTable(tmp_path))
     assert stat.S_IMODE(target.stat().st_mode) == 0o2777 and list(target.parent.iterdir()) == [target]
+
+
+@pytest.mark.parametrize(("group", "mode"), [(None, 0o1777), (os.getgid(), 0o3777)])
+def test_a_folder_in_memory_has_the_sticky_bit_of_a_tmpfs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, group: int | None, mode: int
+) -> None:
+    monkeypatch.setattr(mounts, "mount_tmpfs", lambda *_, **__: None)
+    given = pod("main")
+    given.spec.security_context = core_v1.PodSecurityContext(fs_group=group)
+    empty_dir.make(tmp_path / "v", core_v1.EmptyDirVolumeSource(medium="Memory"), given, 0, mounts.MountTable(tmp_path))
+    assert stat.S_IMODE((tmp_path / "v").stat().st_mode) == mode

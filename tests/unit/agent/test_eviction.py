@@ -1,23 +1,29 @@
-"""When thresholds are met, who goes first, and who is over a limit of their own."""
+"""Eviction: thresholds, the order of pods, and pods over limits of their own."""
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
+import os
 from collections.abc import Callable, Mapping
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import msgspec
 import pytest
 
-from agent.eviction import Eviction, local_storage
+from agent.eviction import Eviction, local_storage, signals
+from agent.eviction.image_filesystem import ImageFilesystem
 from agent.eviction.ranking import Usage, eviction, rank, usage_of
 from agent.eviction.signals import Reading
 from agent.eviction.thresholds import Threshold, ThresholdTracker, thresholds
 from agent.interfaces import PodView
 from agent.lifecycle import End
-from agent.records import ContainerRecord, State
+from agent.runtime_records import ContainerRecord, State
 from agent.usage.model import CPU, ContainerUse, Filesystem, Memory, NodeUse, PodUse, Snapshot
+from cri.client import Client
+from cri.errors import UnavailableError
+from cri.messages import FilesystemIdentifier, FilesystemUsage
 from kube.api import core_v1
 from kube.clock import SYSTEM, Clock, FakeClock, settle
 
@@ -135,16 +141,16 @@ def test_who_exceeds_requests_goes_first_then_low_priority_then_the_largest_exce
     assert rank([of("critical", 99, 0, 2_000_001_000)]) == []
 
 
-def test_the_message_says_what_was_short_and_which_container_took_more_than_it_asked_for() -> None:
-    asked = pod("p", requests={"memory": "1Mi"})
-    usage = usage_of(PodView(asked, (), None), use("p", memory=5 << 20), "memory")
+def test_the_eviction_message_names_the_resource_and_the_containers_over_their_requests() -> None:
+    request = pod("p", requests={"memory": "1Mi"})
+    usage = usage_of(PodView(request, (), None), use("p", memory=5 << 20), "memory")
     end = eviction(Threshold("memory.available", "100Mi"), Reading(50 << 20, GI), usage)
     assert (end.phase, end.reason) == ("Failed", "Evicted")
     assert end.message == (
         "The node was low on resource: memory. Threshold quantity: 100Mi, available: 50Mi. "
         "Container c was using 5Mi, request is 1Mi, has larger consumption of memory. "
     )
-    usage = usage_of(PodView(asked, (), None), use("p"), "pids")
+    usage = usage_of(PodView(request, (), None), use("p"), "pids")
     end = eviction(Threshold("pid.available", "10%"), Reading(7, 100), usage)
     assert end.message == "The node was low on resource: pids. Threshold quantity: 10, available: 7. "
 
@@ -244,6 +250,7 @@ def evictions(
     *used: PodUse,
     free: Callable[[int], int] = lambda wanted: 0,
     clock: Clock = SYSTEM,
+    images: ImageFilesystem | None = None,
 ) -> Eviction:
     """Make the loop over pods that use so much; `free` removes unused images."""
     disk = Filesystem(0.0, 0, 0, 0, 0, 0, 0)
@@ -255,7 +262,51 @@ def evictions(
         return free(wanted)
 
     watch = ThresholdTracker(thresholds(hard, {}, {}, {}), 0.0)
-    return Eviction(pods, watch, read, snapshot, freed, lambda: None, clock=clock)  # type: ignore[arg-type]
+    found = images or ImageFilesystem(cast(Client, Runtime(Path("/"))), Path("/"))
+    return Eviction(pods, watch, read, snapshot, freed, lambda: None, found, clock=clock)  # type: ignore[arg-type]
+
+
+class Runtime:
+    """Reports the filesystem of images; raises an error while there is none."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self.folder, self.images = folder, self
+
+    async def image_fs_info(self) -> list[Any]:
+        if self.folder is None:
+            raise UnavailableError("containerd is not there")
+        return [FilesystemUsage(fs_id=FilesystemIdentifier(mountpoint=str(self.folder)))]
+
+
+@pytest.mark.parametrize(
+    ("short", "evicted", "freed"), [("nodefs.available", "logs", 0), ("imagefs.available", "layers", 1)]
+)
+async def test_a_separate_disk_of_images_concerns_images_and_layers_and_the_agents_disk_logs_and_volumes(
+    short: str, evicted: str, freed: int
+) -> None:
+    pods, requests = SlowToEnd("logs", "layers"), list[int]()
+
+    def free(wanted: int) -> int:
+        requests.append(wanted)
+        return 0
+
+    images = ImageFilesystem(cast(Client, Runtime(Path("/proc"))), Path("/"))
+    used = use("logs", logs=9, rootfs=1), use("layers", logs=1, rootfs=10)
+    loop = evictions(pods, {short: "10"}, lambda: signal(short, 5), *used, free=free, images=images)
+    await loop.check()
+    assert (pods.evicted, len(requests)) == ([evicted], freed)
+
+
+async def test_the_disk_of_images_is_the_one_that_the_runtime_reports_and_until_then_the_agents(tmp_path: Path) -> None:
+    runtime = Runtime(None)
+    images = ImageFilesystem(cast(Client, runtime), tmp_path)
+    read = signals.reader(tmp_path, GI, lambda: None, lambda: images.folder)
+    await images.locate()
+    assert read()["imagefs.available"].capacity == read()["nodefs.available"].capacity
+    runtime.folder = Path("/dev")
+    await images.locate()
+    assert read()["imagefs.available"].capacity == os.statvfs("/dev").f_blocks * os.statvfs("/dev").f_frsize
+    assert images.has_images("imagefs.inodesFree") and not images.has_images("nodefs.inodesFree")
 
 
 @pytest.mark.parametrize("lets_go", [True, False])
@@ -292,16 +343,16 @@ async def test_nobody_else_goes_while_an_evicted_pod_still_holds_what_is_short(l
 async def test_for_a_shortage_on_disk_unused_images_go_first_and_a_pod_where_that_is_not_enough(
     short: str, enough: bool
 ) -> None:
-    pods, left, asked = SlowToEnd("small", "large"), [5], list[int]()
+    pods, left, request = SlowToEnd("small", "large"), [5], list[int]()
 
     def free(wanted: int) -> int:
-        asked.append(wanted)
+        request.append(wanted)
         left[0] = 11 if enough else 9
         return 4
 
     used = use("small", rootfs=3), use("large", rootfs=1, logs=4)
     await evictions(pods, {short: "10"}, lambda: signal(short, left[0]), *used, free=free).check()
-    assert len(asked) == 1 and asked[0] > 1 << 60  # all that nobody uses, not only what is missing
+    assert len(request) == 1 and request[0] > 1 << 60  # all that nobody uses, not only what is missing
     if enough:
         assert pods.evicted == []
     elif short.endswith("available"):
@@ -310,3 +361,32 @@ async def test_for_a_shortage_on_disk_unused_images_go_first_and_a_pod_where_tha
         )
     else:
         assert pods.messages == ["The node was low on resource: inodes. Threshold quantity: 10, available: 5. "]
+
+
+async def test_signals_that_cannot_be_read_are_read_again_in_the_next_round() -> None:
+    clock, pods = FakeClock(), SlowToEnd("a")
+    failures: list[Exception] = [OSError("Input/output error"), UnavailableError("containerd is not there")]
+
+    def read() -> Mapping[str, Reading]:
+        if failures:
+            raise failures.pop()
+        return signal("memory.available", 1)
+
+    task = asyncio.create_task(evictions(pods, {"memory.available": "10"}, read, use("a"), clock=clock).run())
+    async with asyncio.timeout(10):
+        while not pods.evicted and not task.done():
+            await clock.advance(10)
+            await asyncio.sleep(0.001)  # the signals are read in a thread
+    assert pods.evicted == ["a"] and not task.done()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_a_disk_of_images_that_cannot_be_found_now_is_looked_for_again(tmp_path: Path) -> None:
+    runtime = Runtime(tmp_path / "not mounted")
+    images = ImageFilesystem(cast(Client, runtime), tmp_path)
+    await images.locate()
+    assert images.folder == tmp_path
+    runtime.folder = Path("/proc")
+    await images.locate()
+    assert images.folder == Path("/proc")

@@ -9,11 +9,14 @@ from typing import Any
 
 import pytest
 
+from agent.threads import Owner
 from agent.volumes import formatting, mounts
 from agent.volumes.payload import VolumeError
 from kube import process
 from kube.clock import settle
 from kube.process import CommandError, Result
+
+OWNER = Owner("uid", "n")
 
 
 class Commands:
@@ -51,7 +54,7 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> Commands:
 
 
 async def mount(folder: Path) -> None:
-    await formatting.mount("/dev/disk", folder, "ext4", (), read_only=False)
+    await formatting.mount("/dev/disk", folder, "ext4", (), read_only=False, owner=OWNER)
 
 
 async def test_checking_and_making_a_file_system_have_no_limit(tmp_path: Path, commands: Commands) -> None:

@@ -9,12 +9,13 @@ import pytest
 
 from agent.images.garbage_collection import ImageDisk, ImageGC
 from cri.client import Client
+from cri.errors import UnavailableError
 from cri.messages import Image
 from kube.clock import FakeClock, settle
 
 
 class Runtime:
-    """Images that nothing uses; each takes a turn of the loop to remove, and removing what is gone succeeds, as CRI has it."""
+    """Images that nothing uses; each takes a moment to remove, and removing what is gone succeeds, as CRI has it."""
 
     def __init__(self) -> None:
         self.have = {f"i{n}": Image(id=f"i{n}", size=100) for n in range(5)}
@@ -31,9 +32,12 @@ class Runtime:
         return [SimpleNamespace(fs_id=SimpleNamespace(mountpoint="/"))]
 
     async def remove_image(self, image: str) -> None:
-        await asyncio.sleep(0)
+        await asyncio.sleep(0.01)
         self.have.pop(image, None)
         self.removed.append(image)
+
+
+FULL = ImageDisk(1000, 100)
 
 
 def collection(runtime: Runtime, clock: FakeClock, disk: ImageDisk) -> ImageGC:
@@ -42,7 +46,7 @@ def collection(runtime: Runtime, clock: FakeClock, disk: ImageDisk) -> ImageGC:
 
 async def test_collections_side_by_side_remove_and_count_each_image_once() -> None:
     runtime = Runtime()
-    images = collection(runtime, FakeClock(), ImageDisk(1000, 100))
+    images = collection(runtime, FakeClock(), FULL)
     freed = await asyncio.gather(images.collect(), images.free(sys.maxsize), images.collect())
     assert sum(freed) == 500
     assert sorted(runtime.removed) == ["i0", "i1", "i2", "i3", "i4"]
@@ -67,3 +71,38 @@ async def test_a_disk_that_cannot_be_measured_is_tried_again(caplog: pytest.LogC
             await asyncio.sleep(0.001)
     assert not task.done() and "Input/output error" in caplog.text
     task.cancel()
+
+
+async def test_an_image_that_cannot_be_removed_keeps_none_of_the_others() -> None:
+    runtime = Runtime()
+    remove = runtime.remove_image
+
+    async def refuses(image: str) -> None:
+        if image == "i0":
+            raise UnavailableError("the image is in use")
+        await remove(image)
+
+    runtime.remove_image = refuses  # type: ignore[method-assign]
+    images = collection(runtime, FakeClock(), FULL)
+    assert await images.free(sys.maxsize) == 400
+    assert sorted(runtime.removed) == ["i1", "i2", "i3", "i4"]
+
+
+TEN_YEARS = 10 * 365 * 86400.0
+
+
+@pytest.mark.parametrize("step", [TEN_YEARS, -TEN_YEARS])
+async def test_images_do_not_age_by_a_step_of_the_wall_clock(step: float) -> None:
+    runtime, clock = Runtime(), FakeClock()
+    images = ImageGC(
+        cast(Client, runtime), clock, high=85, low=80, minimum_age=120, maximum_age=3600, disk=lambda path: FULL
+    )
+    await images.collect()
+    clock.step(step)
+    assert await images.remove_old() == await images.collect() == await images.free(sys.maxsize) == 0
+    assert runtime.removed == []
+    await clock.advance(120)
+    assert await images.remove_old() == 0
+    assert await images.free(200) == 200
+    await clock.advance(3600)
+    assert await images.remove_old() == 300

@@ -9,7 +9,7 @@ import pytest
 
 from agent.interfaces import ProbeOutcome
 from agent.lifecycle import End, Plan, Situation, plan
-from agent.records import PodRuntime
+from agent.runtime_records import PodRuntime
 from kube.api import core_v1
 from tests.unit.agent.pods import NOTHING, pod, record, runtime, sandbox, sidecar
 
@@ -350,7 +350,8 @@ def test_what_a_pod_needs_next(case: Case) -> None:
     assert decided.wake_at == case.wake
 
 
-SMALL = core_v1.ResourceRequirements(requests={"cpu": "100m"})
+sized = core_v1.ResourceRequirements
+SMALL = sized(requests={"cpu": "100m"})
 LARGE = {"requests": {"cpu": "200m"}}
 
 
@@ -359,13 +360,25 @@ def test_a_changed_size_is_applied_in_place_or_by_a_restart_or_held() -> None:
     grown = pod({"name": "main", "resources": LARGE})
     decided = _plan(grown, what, actuated=actuated)
     assert [r.name for r in decided.resize] == ["main"] and not decided.kill
-    assert not _plan(grown, what, actuated=actuated, resize_pending=True).resize
     assert not _plan(grown, what).resize, "what was applied is not known"
     same = pod({"name": "main", "resources": {"requests": {"cpu": "0.1"}}})
     assert not _plan(same, what, actuated=actuated).resize
     policy = [{"resourceName": "cpu", "restartPolicy": "RestartContainer"}]
     restarted = _plan(pod({"name": "main", "resources": LARGE, "resizePolicy": policy}), what, actuated=actuated)
-    assert restarted.kill[0].message == "Container main resize requires restart" and not restarted.resize
+    (kill,) = restarted.kill
+    assert kill.message == "Container main resize requires restart" and kill.for_resize and not restarted.resize
+
+
+def test_a_limit_of_the_whole_pod_resizes_the_containers_that_inherit_it() -> None:
+    what = runtime(record("main"), record("own"))
+    wanted = pod(
+        {"name": "main"}, {"name": "own", "resources": {"limits": {"cpu": "1"}}}, resources={"limits": {"cpu": "2"}}
+    )
+    one, two = ({"limits": {"cpu": amount}} for amount in ("1", "2"))
+    assert [r.name for r in _plan(wanted, what, actuated={"main-0": sized(**one), "own-0": sized(**one)}).resize] == [
+        "main"
+    ]
+    assert not _plan(wanted, what, actuated={"main-0": sized(**two), "own-0": sized(**one)}).resize
 
 
 def _plan(pod: core_v1.Pod, runtime: PodRuntime, **more: Any) -> Plan:
@@ -377,7 +390,7 @@ def test_a_restart_counts_on_from_the_last_instance_even_of_an_old_sandbox() -> 
     assert _plan(pod(), old).start[0].restart_count == 5
 
 
-def test_kills_say_why_and_whether_a_restart_follows() -> None:
+def test_killing_events_contain_the_reason_and_whether_a_restart_follows() -> None:
     outcome = {"main-0": ProbeOutcome(failed="Startup", grace=7)}
     kill = _plan(pod(), runtime(record("main")), outcomes=outcome).kill[0]
     assert (kill.message, kill.grace) == ("Container main failed startup probe, will be restarted", 7)
@@ -387,7 +400,7 @@ def test_kills_say_why_and_whether_a_restart_follows() -> None:
     assert kill.message == "Container main definition changed, will be restarted"
 
 
-def test_a_deadline_tells_its_reason() -> None:
+def test_a_pod_over_its_active_deadline_fails_with_the_reason() -> None:
     over = pod(activeDeadlineSeconds=1, status={"startTime": "1970-01-01T00:00:01Z"})
     assert _plan(over, runtime(record("main"))).end == End(
         "Failed", "DeadlineExceeded", "Pod was active on the node longer than the specified deadline"

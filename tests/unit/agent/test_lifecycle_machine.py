@@ -15,11 +15,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from agent import records
+from agent import runtime_records
 from agent.backoff import BackOff
 from agent.interfaces import ProbeOutcome
 from agent.lifecycle import End, Kind, Plan, Situation, is_sidecar, plan, policy_of, removal_order
-from agent.records import PodRuntime, State
+from agent.runtime_records import PodRuntime, State
 from agent.status.container import StatusInputs
 from agent.status.phase import ENDED_PHASES
 from agent.status.pod import NodeFacts, pod_status
@@ -65,7 +65,7 @@ class PodMachine(RuleBasedStateMachine):
         self.outcomes: dict[str, ProbeOutcome] = {}
         self.end: End | None = None
         self.ran: Counter[tuple[str, str]] = Counter()
-        """How often a container was started in a sandbox."""
+        """Number of starts of a container in a sandbox."""
         self.counts: dict[str, int] = {}
         self.attempt = 0
 
@@ -84,9 +84,9 @@ class PodMachine(RuleBasedStateMachine):
     def runtime(self) -> PodRuntime:
         found = PodRuntime()
         for sandbox in self.fake.sandboxes.values():
-            found = found.with_sandbox(records.sandbox_record(sandbox.status))
+            found = found.with_sandbox(runtime_records.sandbox_record(sandbox.status))
         for container in self.fake.containers.values():
-            found = found.with_container(records.container_record(container.status, container.sandbox_id))
+            found = found.with_container(runtime_records.container_record(container.status, container.sandbox_id))
         return found
 
     def decide(self) -> Plan:
@@ -195,8 +195,8 @@ class PodMachine(RuleBasedStateMachine):
         latest = before.latest(name)
         if latest is not None and latest.exited:
             self.back_off.next(name, self.now)
-        labels = {records.CONTAINER_NAME: name}
-        annotations = {records.RESTART_COUNT: str(count)}
+        labels = {runtime_records.CONTAINER_NAME: name}
+        annotations = {runtime_records.RESTART_COUNT: str(count)}
         config = api.ContainerConfig(
             metadata=api.ContainerMetadata(name=name, attempt=count),
             image=api.ImageSpec(image=IMAGE),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agent.lifecycle import container_hash, grace_of, policy_of, restarts, termination_waves
-from agent.lifecycle.rules import surplus_instances
+from agent.lifecycle.rules import deadline_at, surplus_instances
 from kube.api import core_v1
 from tests.unit.agent.pods import pod, record, runtime, sidecar
 
@@ -40,6 +40,12 @@ def test_the_grace_is_the_override_or_the_deletions_or_the_pods(
     spec: dict[str, Any], override: int | None, grace: int
 ) -> None:
     assert grace_of(pod(**spec), override) == grace
+
+
+def test_a_deadline_that_an_older_version_stored_is_in_the_far_future() -> None:
+    endless = pod()
+    endless.spec.active_deadline_seconds, endless.status.start_time = 10**400, "2026-01-02T03:04:05Z"
+    assert (deadline_at(endless) or 0) > 1e9
 
 
 def test_sidecars_end_after_the_others_and_in_reverse_order() -> None:

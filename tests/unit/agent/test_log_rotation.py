@@ -8,7 +8,7 @@ import pytest
 from agent.interfaces import Pods, PodView
 from agent.node import log_rotation
 from agent.node.log_rotation import LogRotation, remove_logs, tidy
-from agent.records import ContainerRecord, State
+from agent.runtime_records import ContainerRecord, State
 from cri.errors import CRIError
 from cri.runtime_service import RuntimeService
 from kube.api import core_v1
@@ -123,3 +123,13 @@ def test_a_link_among_rotated_logs_is_removed_unread(tmp_path: Path) -> None:
     (tmp_path / "0.log.20260101-000000").symlink_to(tmp_path / "secret")
     tidy(tmp_path / "0.log", 5)
     assert [found.name for found in tmp_path.iterdir()] == ["secret"]
+
+
+async def test_a_log_that_cannot_be_read_delays_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    broken, world = World(tmp_path / "file"), World(tmp_path)  # a path below a file: ENOTDIR
+    world.path.write_bytes(bytes(200))
+    own = world.views()
+    monkeypatch.setattr(world, "views", lambda: broken.views() + own)
+    await world.rotation.rotate_all()
+    assert world.reopened == 1

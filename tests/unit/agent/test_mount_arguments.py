@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 
+from agent.threads import Owner
 from agent.volumes import formatting, nfs
 from agent.volumes.payload import VolumeError
 from kube import process
+
+OWNER = Owner("uid", "n")
 
 
 @pytest.fixture
@@ -40,7 +43,7 @@ def argvs(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 async def test_an_nfs_source_comes_after_the_end_of_options(
     tmp_path: Path, argvs: list[list[str]], server: str, source: str
 ) -> None:
-    await nfs.mount(server, "/exports/a b", tmp_path / "v", ("nolock",), read_only=True)
+    await nfs.mount(server, "/exports/a b", tmp_path / "v", ("nolock",), read_only=True, owner=OWNER)
     assert argvs == [["mount", "-t", "nfs", "-o", "ro,nolock", "--", source, str(tmp_path / "v")]]
 
 
@@ -66,12 +69,12 @@ async def test_no_other_server_or_path_reaches_mount(
     tmp_path: Path, argvs: list[list[str]], server: str, export: str
 ) -> None:
     with pytest.raises(VolumeError, match=r"nfs (server|path) .* must be"):
-        await nfs.mount(server, export, tmp_path / "v", (), read_only=False)
+        await nfs.mount(server, export, tmp_path / "v", (), read_only=False, owner=OWNER)
     assert argvs == [] and not (tmp_path / "v").exists()
 
 
 async def test_a_device_comes_after_the_end_of_options(tmp_path: Path, argvs: list[list[str]]) -> None:
-    await formatting.mount("/dev/none", tmp_path / "v", "", (), read_only=False)
+    await formatting.mount("/dev/none", tmp_path / "v", "", (), read_only=False, owner=OWNER)
     assert [argv[0] for argv in argvs] == ["blkid", "mkfs.ext4", "mount"]
     for argv in argvs:
         assert argv[argv.index("--") + 1] == "/dev/none", argv
@@ -90,5 +93,5 @@ async def test_no_other_device_or_type_reaches_a_command(
     tmp_path: Path, argvs: list[list[str]], device: str, kind: str, refusal: str
 ) -> None:
     with pytest.raises(VolumeError, match=refusal):
-        await formatting.mount(device, tmp_path / "v", kind, (), read_only=False)
+        await formatting.mount(device, tmp_path / "v", kind, (), read_only=False, owner=OWNER)
     assert argvs == []

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
+import tracemalloc
 from pathlib import Path
+from typing import cast
+
+import pytest
 
 from agent.orphans import OwnContainerd, cni, machine, rules
-from agent.orphans.machine import ADDRESS, BUNDLE, LEASE, NETNS, SHIM, Item
+from agent.orphans.machine import ADDRESS, BUNDLE, LEASE, NETNS, SHIM, Daemon, Item
 from agent.orphans.rules import Owners
+from agent.orphans.sweep import PERIOD_SECONDS, Sweep
+from agent.usage.counters import Counter
+from cri.client import Client
+from cri.errors import UnavailableError
+from kube.clock import FakeClock
 
 ONE, OTHER = "1" * 64, "2" * 64
 STARTED = 1000.0
@@ -85,7 +96,46 @@ def test_nothing_is_found_where_no_folder_is(tmp_path: Path) -> None:
     assert [*machine.bundles(of), *machine.namespaces(of), *machine.addresses(of)] == []
 
 
-def test_del_is_asked_with_what_add_was_asked_with() -> None:
+def process(proc: Path, pid: int, command_line: bytes, *, namespace: str = "mnt:[1]") -> Path:
+    folder = proc / str(pid)
+    (folder / "ns").mkdir(parents=True)
+    (folder / "ns/mnt").symlink_to(namespace)
+    (folder / "comm").write_bytes(b"containerd-shim\n")
+    (folder / "stat").write_bytes(b"%d (containerd-shim) S" % pid + b" 5" * 49)
+    (folder / "cmdline").write_bytes(command_line)
+    return folder
+
+
+def test_command_lines_of_other_processes_are_read_up_to_a_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of, proc = own(tmp_path), tmp_path / "proc"
+    monkeypatch.setattr(machine, "_PROC", proc)
+    line = b"\0".join((b"containerd-shim-runc-v2", b"-id", ONE.encode(), b"-address", bytes(of.socket), b""))
+    process(proc, 1, b"containerd\0")
+    process(proc, 7, line)
+    in_a_container = process(proc, 8, line, namespace="mnt:[2]")
+    long = process(proc, 9, line)
+    with open(long / "cmdline", "r+b") as file:
+        file.truncate(1 << 30)  # as prctl(PR_SET_MM_MAP) makes it
+    read: list[Path] = []
+    monkeypatch.setattr(
+        machine.process_files,
+        "command_line",
+        lambda at, kept=machine.process_files.command_line: read.append(at) or kept(at),
+    )
+    tracemalloc.start()
+    try:
+        found = [*machine.shims(of, Daemon(1, 5, 0.0))]
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert [(item.pid, item.owner) for item in found] == [(7, ONE)]
+    assert peak < 4 << 20
+    assert in_a_container not in read, "reading it may block, as its process likes"
+
+
+def test_cni_del_has_the_arguments_of_cni_add() -> None:
     network = {"cniVersion": "1.0.0", "name": "pods", "plugins": []}
     plugin = {"type": "portmap", "snat": True, "capabilities": {"portMappings": True}}
     remembered = {"capabilityArgs": {"portMappings": [{"hostPort": 80}], "dns": {}}, "result": {"ips": []}}
@@ -116,3 +166,24 @@ def test_what_libcni_remembers_leads_from_a_namespace_to_its_sandbox(tmp_path: P
     (of.results / f"pods-{'3' * 64}-eth0").write_text('{"containerId"')
     assert cni.sandboxes_in(of, "/n/cni-2") == [OTHER]
     assert [path.name for path, _ in cni.results(of, ONE)] == [f"pods-{ONE}-eth0"]
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EMFILE, "Too many open files"), UnavailableError("containerd starts")])
+async def test_a_sweep_that_cannot_read_the_machine_or_the_owners_is_repeated_a_period_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception
+) -> None:
+    clock, swept = FakeClock(), list[float]()
+    tested = Sweep(own(tmp_path), cast(Client, None), 120.0, clock=clock, removed=Counter("removed", "", ("kind",)))
+
+    async def sweep() -> None:
+        swept.append(clock.monotonic())
+        if len(swept) == 2:
+            raise error
+
+    monkeypatch.setattr(tested, "sweep", sweep)
+    task = asyncio.create_task(tested.run())
+    await clock.advance(2 * PERIOD_SECONDS)
+    assert swept == [0, PERIOD_SECONDS, 2 * PERIOD_SECONDS] and not task.done()
+    assert f"scanning for orphans of containerd: {error}" in caplog.text
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

@@ -87,7 +87,7 @@ async def test_pulls_that_never_end_take_no_more_than_a_share_of_the_places(worl
     assert len(world.begun) == NAMESPACE + 2
 
 
-async def test_another_registry_is_asked_while_one_does_not_answer_the_same_namespace(world: World) -> None:
+async def test_another_registry_is_queried_while_one_does_not_answer_the_same_namespace(world: World) -> None:
     for number in range(4):
         await world.pull(f"bad-{number}", "a", "bad")
     await world.pull("good", "a", "good")

@@ -6,11 +6,12 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator, Iterable, Mapping
+from typing import Any
 
 import pytest
 
 from agent.pods import references as store_module
-from agent.pods.referenced_objects import TTL_SECONDS, Reference, WatchedObject
+from agent.pods.referenced_objects import LAST_RETRY, TTL_SECONDS, Reference, WatchedObject
 from agent.pods.references import LARGEST, LARGEST_BYTES, WATCHES, WATCHES_OF_A_POD, ReferencesError, ReferenceStore
 from kube.api import core_v1
 from kube.client import Client, Response
@@ -89,14 +90,14 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-def told() -> list[str]:
+def reported() -> list[str]:
     return []
 
 
 @pytest.fixture
-async def store(server: Server, clock: FakeClock, told: list[str]) -> AsyncIterator[ReferenceStore]:
+async def store(server: Server, clock: FakeClock, reported: list[str]) -> AsyncIterator[ReferenceStore]:
     def changed(uids: Iterable[str]) -> None:
-        told.extend(uids)
+        reported.extend(uids)
 
     made = ReferenceStore(Client(server), changed, clock=clock)
     yield made
@@ -120,6 +121,24 @@ async def test_a_pod_of_a_thousand_references_takes_few_watches(server: Server, 
     assert len(asyncio.all_tasks()) <= WATCHES_OF_A_POD + 10
 
 
+async def test_a_watched_object_is_followed_again_after_an_unforeseen_error(
+    server: Server, store: ReferenceStore, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures, listed = [TypeError("a bug")], server.request
+
+    async def fails_once(*given: Any, **more: Any) -> Response:
+        if failures:
+            raise failures.pop()
+        return await listed(*given, **more)
+
+    monkeypatch.setattr(server, "request", fails_once)
+    store.track("p", names(1))
+    await settle()
+    assert not failures and store.config_map("n", "c0") is None
+    await clock.advance(LAST_RETRY)
+    assert server.watches == 1 and store.config_map("n", "c0") is not None
+
+
 async def test_the_watches_of_all_pods_are_bounded(server: Server, store: ReferenceStore) -> None:
     for pod in range(10):
         store.track(f"pod-{pod}", names(60, f"p{pod}-"))
@@ -131,8 +150,8 @@ async def test_the_watches_of_all_pods_are_bounded(server: Server, store: Refere
     assert store._bytes == {}
 
 
-async def test_what_is_fetched_is_fetched_again_each_minute_and_changes_are_told(
-    server: Server, store: ReferenceStore, clock: FakeClock, told: list[str], monkeypatch: pytest.MonkeyPatch
+async def test_fetched_documents_are_refetched_each_minute_and_changes_are_reported(
+    server: Server, store: ReferenceStore, clock: FakeClock, reported: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store_module, "WATCHES_OF_A_POD", 0)
     store.track("p", names(3))
@@ -141,10 +160,10 @@ async def test_what_is_fetched_is_fetched_again_each_minute_and_changes_are_told
     assert server.fetched == 3
     server.revisions["c1"] = 2
     await clock.advance(TTL_SECONDS + 1)
-    assert server.fetched == 6 and told == ["p"]
+    assert server.fetched == 6 and reported == ["p"]
     server.missing.add("c2")
     await clock.advance(TTL_SECONDS + 1)
-    assert told == ["p", "p"] and store.config_map("n", "c2") is None
+    assert reported == ["p", "p"] and store.config_map("n", "c2") is None
     server.broken = True
     await clock.advance(TTL_SECONDS + 1)
     assert store.config_map("n", "c1") is not None
@@ -168,7 +187,7 @@ async def test_a_pod_that_starts_sees_what_is_fetched_as_it_is_now(
     assert found is not None and found.metadata.resource_version == "2"
 
 
-async def test_a_pod_that_waits_asks_again_for_what_the_server_did_not_answer(
+async def test_a_waiting_pod_repeats_the_request_that_the_server_did_not_answer(
     server: Server, store: ReferenceStore, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store_module, "WATCHES_OF_A_POD", 0)
@@ -182,7 +201,7 @@ async def test_a_pod_that_waits_asks_again_for_what_the_server_did_not_answer(
     await waiting
 
 
-async def test_a_pod_that_names_too_many_objects_is_told_so_and_costs_nothing(
+async def test_a_pod_with_too_many_references_gets_an_error_and_causes_no_requests(
     server: Server, store: ReferenceStore
 ) -> None:
     store.track("p", names(LARGEST + 1))
@@ -221,7 +240,7 @@ def _watched(store: ReferenceStore, namespace: str) -> int:
 
 
 async def test_namespaces_share_the_watches_and_nothing_is_lost_where_one_gives_some_up(
-    server: Server, store: ReferenceStore, clock: FakeClock, told: list[str]
+    server: Server, store: ReferenceStore, clock: FakeClock, reported: list[str]
 ) -> None:
     for pod in range(WATCHES // WATCHES_OF_A_POD):
         store.track(f"loud-{pod}", of("loud", WATCHES_OF_A_POD, f"p{pod}-"))
@@ -231,10 +250,10 @@ async def test_namespaces_share_the_watches_and_nothing_is_lost_where_one_gives_
     await settle()
     assert (_watched(store, "loud"), _watched(store, "quiet"), server.watches) == (WATCHES - 5, 5, WATCHES)
     held = [store.config_map("loud", f"p{pod}-{number}") for pod in range(4) for number in range(WATCHES_OF_A_POD)]
-    assert all(held) and not told, "what is not watched any more is still there"
+    assert all(held) and not reported, "what is not watched any more is still there"
     server.revisions |= {f"p{pod}-{number}": 2 for pod in range(4) for number in range(WATCHES_OF_A_POD)}
     await clock.advance(TTL_SECONDS + 1)
-    assert len(told) == server.fetched == 5, "what is not watched any more is fetched"
+    assert len(reported) == server.fetched == 5, "what is not watched any more is fetched"
     store.track("greedy", of("third", WATCHES_OF_A_POD))
     store.track("greedier", of("third", WATCHES_OF_A_POD, "d"))
     await store.ready("greedier")
@@ -266,7 +285,7 @@ async def test_a_pod_keeps_its_watch_where_it_would_hold_too_much_without(
 
 
 async def test_what_few_pods_name_is_fetched_each_minute_however_much_others_name(
-    server: Server, store: ReferenceStore, clock: FakeClock, told: list[str], monkeypatch: pytest.MonkeyPatch
+    server: Server, store: ReferenceStore, clock: FakeClock, reported: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store_module, "WATCHES_OF_A_POD", 0)
     for pod in range(6):
@@ -278,7 +297,7 @@ async def test_what_few_pods_name_is_fetched_each_minute_however_much_others_nam
     for revision in (2, 3):
         server.revisions = {f"small{number}": revision for number in range(2)}
         server.revisions |= {f"quiet{number}": revision for number in range(3)}
-        told.clear()
+        reported.clear()
         await clock.advance(TTL_SECONDS + 2)
-        assert told.count("quiet") == 3 and told.count("small") == 2
+        assert reported.count("quiet") == 3 and reported.count("small") == 2
     assert server.fetched > 1920

@@ -12,7 +12,7 @@ import pytest
 
 from agent.kubelet_configuration import ConfigError
 from agent.managers import state_files
-from agent.pods.allocation import as_allocated
+from agent.pods.allocation import Size, as_allocated
 from agent.pods.resource_state import ACTUATED, ALLOCATED, PodResourceStates, _Sum, refusal
 from kube.api import core_v1
 from tests.unit.agent.pods import pod
@@ -33,14 +33,15 @@ def test_what_upstream_wrote_is_read(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text(json.dumps({"data": DATA, "checksum": 2059185192}))
     found = PodResourceStates(tmp_path)
     state = found.allocated if name == ALLOCATED else found.actuated
-    assert state.of("p")["c"].limits == {"cpu": "1500m", "memory": "128Mi"}
-    assert [claim.name for claim in state.of("p")["b<&>"].claims] == ["x"]
-    assert state.of("o") == {} and state.of("none") == {}
+    p = state.of("p")
+    assert p is not None and p.together is None and p.containers["c"].limits == {"cpu": "1500m", "memory": "128Mi"}
+    assert [claim.name for claim in p.containers["b<&>"].claims] == ["x"]
+    assert state.of("o") == Size({}, core_v1.ResourceRequirements(limits={"cpu": "2"})) and state.of("none") is None
 
 
 def test_nothing_is_read_where_upstream_had_nothing(tmp_path: Path) -> None:
     (tmp_path / ALLOCATED).write_text(json.dumps({"data": "{}", "checksum": 694314937}))
-    assert PodResourceStates(tmp_path).allocated.of("p") == {}
+    assert PodResourceStates(tmp_path).allocated.of("p") is None
 
 
 @pytest.mark.parametrize("name", [ALLOCATED, ACTUATED])
@@ -65,28 +66,29 @@ def test_a_damaged_file_is_named_with_what_is_to_be_done(tmp_path: Path, name: s
 
 async def test_the_next_agent_knows_what_was_noted(tmp_path: Path) -> None:
     state = PodResourceStates(tmp_path).actuated
-    state.put("u", {"a": size("1"), "b": core_v1.ResourceRequirements()}, None)
+    noted = Size({"a": size("1"), "b": core_v1.ResourceRequirements()}, size("3"))
+    state.put("u", noted)
     await state.save()
     again = PodResourceStates(tmp_path)
-    assert again.actuated.of("u") == {"a": size("1"), "b": core_v1.ResourceRequirements()}
+    assert again.actuated.of("u") == noted
     again.keep({"v"})
-    assert again.actuated.of("u") == {}
+    assert again.actuated.of("u") is None
 
 
 async def test_pods_without_sizes_are_not_written_and_those_that_are_gone_go_with_the_next_note(tmp_path: Path) -> None:
     state = PodResourceStates(tmp_path).allocated
-    state.put("small", {"a": core_v1.ResourceRequirements()}, None)
+    state.put("small", Size({"a": core_v1.ResourceRequirements()}))
     await state.save()
     assert not (tmp_path / ALLOCATED).exists()
-    state.put("u", {"a": size("1")}, None)
-    state.put("v", {"a": size("1")}, None)
+    state.put("u", Size({"a": size("1")}))
+    state.put("v", Size({"a": size("1")}))
     await state.save()
     before = (tmp_path / ALLOCATED).stat().st_ino
-    state.put("v", {"a": size("1")}, None)
+    state.put("v", Size({"a": size("1")}))
     state.forget("u")
     await state.save()
     assert (tmp_path / ALLOCATED).stat().st_ino == before
-    state.put("v", {"a": size("2")}, None)
+    state.put("v", Size({"a": size("2")}))
     await state.save()
     data = json.loads(json.loads((tmp_path / ALLOCATED).read_text())["data"])
     assert data["entries"].keys() == {"v"}
@@ -102,7 +104,7 @@ async def test_notes_of_many_pods_are_written_together(tmp_path: Path, monkeypat
     monkeypatch.setattr(state_files, "write", counted)
 
     async def note(number: int) -> None:
-        state.put(f"u{number}", {"a": size("1")}, None)
+        state.put(f"u{number}", Size({"a": size("1")}))
         await state.save()
         assert f"u{number}" in (tmp_path / ACTUATED).read_text()
 
@@ -120,18 +122,19 @@ async def test_what_cannot_be_written_is_written_the_next_time(
 
     with monkeypatch.context() as patched:
         patched.setattr(state_files, "write", fail)
-        state.put("u", {"a": size("1")}, None)
+        state.put("u", Size({"a": size("1")}))
         await state.save()
     assert "No space left on device" in caplog.text and not (tmp_path / ACTUATED).exists()
     await state.save()
-    assert PodResourceStates(tmp_path).actuated.of("u") == {"a": size("1")}
+    assert PodResourceStates(tmp_path).actuated.of("u") == Size({"a": size("1")})
 
 
 def test_a_pod_begins_in_the_size_that_the_last_agent_granted_it() -> None:
     wanted = pod({"name": "main", "resources": {"requests": {"cpu": "2"}}})
-    assert as_allocated(wanted, {}) is wanted and as_allocated(wanted, {"main": size("2")}) is wanted
-    found = as_allocated(wanted, {"main": size("1")})
+    assert as_allocated(wanted, None) is wanted and as_allocated(wanted, Size({"main": size("2")})) is wanted
+    found = as_allocated(wanted, Size({"main": size("1")}))
     assert found.spec.containers[0].resources == size("1")
+    assert as_allocated(wanted, Size({"main": size("2")}, size("5"))).spec.resources == size("5")
 
 
 @pytest.fixture
@@ -152,13 +155,14 @@ async def test_the_checksum_is_made_beside_the_loop_and_only_of_what_changed(
 ) -> None:
     state = PodResourceStates(tmp_path).allocated
     for number in range(100):
-        state.put(f"u{number}", {f"c{k}": size("1") for k in range(100)}, None)
+        state.put(f"u{number}", Size({f"c{k}": size("1") for k in range(100)}))
     await state.save()
     file = tmp_path / ALLOCATED
     assert sum(length for _, length in summed) > 300_000
     for uid in ("u0", "u7", "new", "u0"):
         summed.clear()
-        state.put(uid, {"c": size(str(len(state.of(uid)) + 2))}, None)
+        before = state.of(uid) or Size({})
+        state.put(uid, Size({"c": size(str(len(before.containers) + 2))}))
         if uid == "u7":
             continue
         await state.save()
@@ -166,7 +170,7 @@ async def test_the_checksum_is_made_beside_the_loop_and_only_of_what_changed(
     assert threading.current_thread().name not in {name for name, _ in summed}
     for gone in ("new", "u50"):
         state.forget(gone)
-        state.put("u99", {"c": size(gone.removeprefix("u").replace("new", "3"))}, None)
+        state.put("u99", Size({"c": size(gone.removeprefix("u").replace("new", "3"))}))
         await state.save()
         again = PodResourceStates(tmp_path).allocated  # which holds the checksum against the whole
         assert again._pods == state._pods and len(again._pods) == 100 - (gone == "u50")
@@ -187,11 +191,11 @@ async def test_a_note_of_a_pod_has_a_bound(tmp_path: Path) -> None:
     names: dict[str, str | int | float] = {f"x.io/a{number:05d}": "0" for number in range(16_000)}
     large = core_v1.ResourceRequirements(requests=names, limits=names)
     state = PodResourceStates(tmp_path).allocated
-    state.put("small", {"c": size("1")}, None)
-    state.put("large", {"c": large}, None)
+    state.put("small", Size({"c": size("1")}))
+    state.put("large", Size({"c": large}))
     await state.save()
-    assert (tmp_path / ALLOCATED).stat().st_size < 1000 and state.of("large") == {}
-    state.put("small", {"c": large}, None)
-    assert state.of("small") == {}
-    assert "are allowed" in refusal("u", {"c": large}, None) and "are allowed" in refusal("u", {}, large)
-    assert refusal("u", {f"c{number}": size("1") for number in range(300)}, None) == ""
+    assert (tmp_path / ALLOCATED).stat().st_size < 1000 and state.of("large") is None
+    state.put("small", Size({"c": large}))
+    assert state.of("small") is None
+    assert "are allowed" in refusal("u", Size({"c": large})) and "are allowed" in refusal("u", Size({}, large))
+    assert refusal("u", Size({f"c{number}": size("1") for number in range(300)})) == ""

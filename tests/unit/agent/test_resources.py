@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from agent import configure
 from agent.cgroups import qos, swap
 from agent.cgroups.cgroupfs import Limits
-from agent.cgroups.tree import Cgroups
+from agent.cgroups.tree import Cgroups, pod_limits
 from agent.flags import Flags
 from agent.kubelet_configuration import ConfigError, parse
 from agent.managers.run_options import RunOptions
@@ -64,7 +64,7 @@ def test_a_container_without_limits_may_use_the_pods() -> None:
     assert (found.cpu_quota, found.memory_limit_in_bytes) == (50_000, 64 << 20)
 
 
-def test_huge_pages_that_were_not_asked_for_are_not_to_be_had() -> None:
+def test_unrequested_huge_pages_cannot_be_used() -> None:
     given = pod(sized({"hugepages-2Mi": "4Mi", "memory": "64Mi"}))
     found = {limit.page_size: limit.limit for limit in made(given, huge_page_sizes=("2Mi", "1Gi")).hugepage_limits}
     assert found == {"2MB": 4 << 20, "1GB": 0}
@@ -179,7 +179,7 @@ async def test_a_pods_cgroup_bounds_its_huge_pages(tmp_path: Path) -> None:
     for size in ("2MB", "1GB"):
         (folder / f"hugetlb.{size}.max").write_text("max")
         (folder / f"hugetlb.{size}.rsvd.max").write_text("max")
-    await groups.ensure_pod(given, cfs_quota=True, period_us=100_000, pids=-1)
+    await groups.ensure_pod(given, pod_limits(given, cfs_quota=True, period_us=100_000, pids=-1))
     found = {file.name: file.read_text() for file in folder.glob("hugetlb.*.max")}
     assert found == {
         "hugetlb.2MB.max": str(4 << 20),

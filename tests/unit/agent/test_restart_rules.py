@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from agent.lifecycle import Plan, Situation, plan, removal_order, restarts, restarts_all
-from agent.records import PodRuntime
+from agent.runtime_records import PodRuntime
 from agent.status.container import StatusInputs
 from agent.status.pod import NodeFacts, pod_status
 from kube.api import core_v1
@@ -70,14 +70,14 @@ def test_the_end_of_one_container_restarts_all_only_by_its_rule(code: int) -> No
     assert decided.end is None and not decided.start
 
 
-def test_a_restart_of_all_waits_for_the_back_off_of_who_asked_for_it() -> None:
+def test_a_restart_of_all_containers_waits_for_the_back_off_of_the_container_that_caused_it() -> None:
     given = pod(TRIGGER, "other", policy="Never")
     what = runtime(record("main", "exited", 42), record("other"))
     decided = decide(given, what, ready_at=lambda name, ended: 230.0)
     assert decided.restart_all is None and decided.wake_at == 230.0 and list(decided.backing_off) == ["main"]
 
 
-def test_an_init_container_and_a_sidecar_may_ask_too() -> None:
+def test_an_init_container_and_a_sidecar_may_restart_the_pod_too() -> None:
     for init in (ruled(rule("RestartAllContainers", 3), name="i"), {**TRIGGER, "name": "i", "restartPolicy": "Always"}):
         given = pod("main", init=[init], policy="Never")
         code = 3 if init["restartPolicy"] == "Never" else 42
@@ -120,14 +120,14 @@ def status_of(given: core_v1.Pod, what: PodRuntime, finished: bool = False) -> c
     return pod_status(given, what, StatusInputs(ended=finished), NodeFacts(), NOW, finished=finished)
 
 
-def test_the_condition_tells_of_the_restart_and_the_phase_does_not_go_back() -> None:
+def test_the_condition_reports_the_restart_and_the_phase_does_not_revert() -> None:
     given = pod(TRIGGER, "other", policy="Never", status={"phase": "Running"})
     going = status_of(given, runtime(record("main", "exited", 42), record("other", "exited", 137)))
     text = "container exited with restart policy rule"
     assert (going.phase, condition(going)) == ("Running", ("True", "RestartAllContainersStarted", text))
     taken_away = status_of(given, runtime(record("main", "exited", 42)))
     assert (taken_away.phase, condition(taken_away)) == ("Running", ("True", "RestartAllContainersStarted", text))
-    gone = status_of(pod(TRIGGER, policy="Never", status={**_told(), "phase": "Running"}), runtime())
+    gone = status_of(pod(TRIGGER, policy="Never", status={**_reported(), "phase": "Running"}), runtime())
     assert (gone.phase, condition(gone)) == ("Running", ("False", None, None))
     assert gone.container_statuses[0].restart_count == 4
     ended = status_of(given, runtime(record("main", "exited", 0), record("other", "exited", 0)), finished=True)
@@ -135,12 +135,12 @@ def test_the_condition_tells_of_the_restart_and_the_phase_does_not_go_back() -> 
     assert condition(status_of(pod("main"), runtime(record("main")))) is None
 
 
-def _told() -> dict[str, Any]:
+def _reported() -> dict[str, Any]:
     return {"containerStatuses": [ran("main", 4)]}
 
 
 def test_how_a_container_ended_stays_known_until_it_runs_again() -> None:
-    given = pod(TRIGGER, policy="Never", status={**_told(), "phase": "Running"})
+    given = pod(TRIGGER, policy="Never", status={**_reported(), "phase": "Running"})
     last = status_of(given, runtime()).container_statuses[0].last_state
     assert last is not None and last.terminated is not None and last.terminated.exit_code == 42
 

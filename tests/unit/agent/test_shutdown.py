@@ -1,4 +1,4 @@
-"""When which pods end at the node's shutdown."""
+"""Order and grace periods of pods at the node's shutdown."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import pytest
 from agent.cgroups import qos, slices
 from agent.cgroups import tree as cgroups
 from agent.cgroups.cgroupfs import Limits
-from agent.cgroups.tree import Cgroups
+from agent.cgroups.tree import Cgroups, pod_limits
 from kube.api import core_v1
 
 
@@ -61,20 +61,20 @@ def test_a_reserved_slice_is_found_where_systemd_puts_it(name: str, path: str) -
     assert slices.path_of(name) == path
 
 
-async def test_a_pods_slice_is_asked_for_by_its_own_name_and_found_by_its_uid(
+async def test_a_pods_slice_is_created_by_name_and_found_by_uid(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = []
+    requested = []
 
-    async def note(name: str, wanted: list[str]) -> None:
-        asked.append(name)
+    async def note(name: str, wanted: list[str], *, strict: bool) -> None:
+        requested.append(name)
 
     monkeypatch.setattr(cgroups.slices, "set_properties", note)
     (tmp_path / "cgroup.controllers").touch()
     groups = Cgroups("/", "systemd", mount=tmp_path)
     given = pod("0b6a-77")
-    await groups.ensure_pod(given, cfs_quota=True, period_us=100_000, pids=-1)
-    assert asked == ["kubepods-besteffort-pod0b6a_77.slice"]
+    await groups.ensure_pod(given, pod_limits(given, cfs_quota=True, period_us=100_000, pids=-1))
+    assert requested == ["kubepods-besteffort-pod0b6a_77.slice"]
     assert groups.pod_uids() == {}
     (tmp_path / groups.pod_path(given)).mkdir(parents=True)
     assert groups.pod_uids() == {"0b6a-77": groups.pod_path(given)}

@@ -10,10 +10,10 @@ import pytest
 
 from agent.interfaces import ProbeOutcome
 from agent.lifecycle import End
-from agent.records import ContainerRecord, PodRuntime, State
+from agent.runtime_records import ContainerRecord, PodRuntime, State
 from agent.status.container import StatusInputs, Waiting
+from agent.status.patch import difference
 from agent.status.pod import NodeFacts, pod_status
-from agent.status.writer import difference
 from kube.api import core_v1
 from tests.unit.agent.pods import NOTHING, pod, record, runtime, sandbox, sidecar
 
@@ -243,7 +243,7 @@ def container(status: core_v1.PodStatus) -> core_v1.ContainerStatus:
     return status.container_statuses[0]
 
 
-def test_a_waiting_container_says_for_what() -> None:
+def test_a_waiting_container_has_its_reason() -> None:
     assert container(status_of(pod(), NOTHING)).state.waiting.reason == "ContainerCreating"  # type: ignore[union-attr]
     assert container(status_of(pod(init=["a"]), NOTHING)).state.waiting.reason == "PodInitializing"  # type: ignore[union-attr]
     waiting = {"main": Waiting("ErrImagePull", "no such image")}
@@ -270,8 +270,8 @@ def test_a_restarted_container_shows_the_instance_before() -> None:
 
 
 def test_a_container_that_the_runtime_lost_keeps_its_count() -> None:
-    told = status_of(pod(), runtime(record("main", n=3)))
-    lost = msgspec.structs.replace(pod(), status=told)
+    reported = status_of(pod(), runtime(record("main", n=3)))
+    lost = msgspec.structs.replace(pod(), status=reported)
     shown = container(status_of(lost, NOTHING))
     assert shown.restart_count == 3
     assert shown.last_state and shown.last_state.terminated
@@ -281,22 +281,22 @@ def test_a_container_that_the_runtime_lost_keeps_its_count() -> None:
     )
 
 
-def test_a_container_that_was_made_and_never_started_is_not_said_to_have_ended_when_it_is_lost() -> None:
+def test_a_lost_container_that_never_started_is_not_reported_as_terminated() -> None:
     given = pod(policy="Never")
-    told = status_of(given, runtime(record("main", "created")))
-    assert container(told).container_id, "the API was told of it"
-    status = status_of(msgspec.structs.replace(given, status=told), runtime())
+    reported = status_of(given, runtime(record("main", "created")))
+    assert container(reported).container_id, "the status contains it"
+    status = status_of(msgspec.structs.replace(given, status=reported), runtime())
     shown = container(status)
     assert status.phase == "Pending"
     assert shown.state and shown.state.waiting and not (shown.last_state and shown.last_state.terminated)
 
 
 def test_a_pod_that_ran_stays_running_while_what_was_lost_is_made_again() -> None:
-    told = status_of(pod(), runtime(record("main")))
-    lost = msgspec.structs.replace(pod(), status=told)
-    told = status_of(lost, NOTHING)
-    assert told.phase == "Running"
-    lost = msgspec.structs.replace(pod(), status=told)
+    reported = status_of(pod(), runtime(record("main")))
+    lost = msgspec.structs.replace(pod(), status=reported)
+    reported = status_of(lost, NOTHING)
+    assert reported.phase == "Running"
+    lost = msgspec.structs.replace(pod(), status=reported)
     made = status_of(lost, runtime(record("main", "created", n=1)))
     assert made.phase == "Running"
     ended = container(made).last_state
@@ -324,15 +324,15 @@ def test_an_end_gives_the_phase_and_its_reason() -> None:
     assert (status.phase, status.reason, status.message) == ("Failed", "Evicted", "The node was low on memory")
 
 
-def test_an_end_is_told_when_the_last_container_has_stopped() -> None:
+def test_a_terminal_phase_is_reported_when_the_last_container_has_stopped() -> None:
     end = End("Failed", "Evicted", "The node was low on memory", disruption="The node was low on memory")
 
-    def told(*records: ContainerRecord) -> tuple[str | None, str | None, bool]:
+    def reported(*records: ContainerRecord) -> tuple[str | None, str | None, bool]:
         status = status_of(pod(), runtime(*records), end=end)
         return status.phase, status.reason, any(c.type == "DisruptionTarget" for c in status.conditions)
 
-    assert told(record("main")) == ("Running", None, False)
-    assert told(record("main", "exited", 137)) == ("Failed", "Evicted", True)
+    assert reported(record("main")) == ("Running", None, False)
+    assert reported(record("main", "exited", 137)) == ("Failed", "Evicted", True)
 
 
 def test_a_container_that_never_ran_counts_as_failed_when_the_pod_has_ended() -> None:
@@ -362,6 +362,16 @@ def test_the_patch_has_only_what_changed_and_leaves_others_conditions_alone() ->
     assert difference(new, new) is None
 
 
+def test_the_patch_of_resources_takes_away_what_is_gone() -> None:
+    old = core_v1.PodStatus(
+        resources=core_v1.ResourceRequirements(limits={"cpu": "1"}, requests={"cpu": "1", "memory": "1Gi"})
+    )
+    new = core_v1.PodStatus(resources=core_v1.ResourceRequirements(requests={"cpu": "2", "memory": "1Gi"}))
+    assert difference(old, new) == {"resources": {"limits": None, "requests": {"cpu": "2"}}}
+    assert difference(core_v1.PodStatus(), new) == {"resources": {"requests": {"cpu": "2", "memory": "1Gi"}}}
+    assert difference(new, core_v1.PodStatus()) == {"resources": None}
+
+
 def test_the_patch_of_addresses_takes_the_old_one_away() -> None:
     old = core_v1.PodStatus(pod_ip="10.0.0.1", pod_ips=[core_v1.PodIP(ip="10.0.0.1")])
     new = core_v1.PodStatus(pod_ip="10.0.0.2", pod_ips=[core_v1.PodIP(ip="10.0.0.2")])
@@ -371,14 +381,14 @@ def test_the_patch_of_addresses_takes_the_old_one_away() -> None:
     }
 
 
-def test_what_the_control_plane_says_of_claims_stays() -> None:
+def test_claim_statuses_of_the_control_plane_are_kept() -> None:
     held = pod()
     held.status.resource_claim_statuses = [core_v1.PodResourceClaimStatus(name="gpu", resource_claim_name="web-gpu-x")]
-    told = core_v1.PodExtendedResourceClaimStatus(resource_claim_name="web-extended-resources-x")
-    held.status.extended_resource_claim_status = told
+    reported = core_v1.PodExtendedResourceClaimStatus(resource_claim_name="web-extended-resources-x")
+    held.status.extended_resource_claim_status = reported
     found = status_of(held, runtime(record("main")))
     assert found.resource_claim_statuses == held.status.resource_claim_statuses
-    assert found.extended_resource_claim_status == told
+    assert found.extended_resource_claim_status == reported
 
 
 DEBUG = pod(policy="Never")
@@ -395,7 +405,7 @@ DEBUG.spec.ephemeral_containers = [core_v1.EphemeralContainer(name="debug")]
     ids=["sidecar runs", "sidecar starts", "debug container runs"],
 )
 @pytest.mark.parametrize("end", [None, End("Failed", "Evicted", "disk")], ids=["by itself", "evicted"])
-def test_no_end_is_told_while_a_container_can_run(
+def test_no_terminal_phase_is_reported_while_a_container_can_run(
     given: core_v1.Pod, others: list[ContainerRecord], end: End | None
 ) -> None:
     given = msgspec.structs.replace(given, status=core_v1.PodStatus(phase="Running"))

@@ -10,8 +10,9 @@ import msgspec
 from agent.status.writer import DELETIONS, STATUSES, StatusWriter
 from agent.usage.kubelet_metrics import KubeletMetrics
 from kube.api import core_v1, meta_v1
-from kube.clock import settle
+from kube.clock import FakeClock, settle
 from kube.connections import REQUESTS
+from kube.errors import StatusError
 
 
 class Api:
@@ -19,27 +20,37 @@ class Api:
 
     def __init__(self) -> None:
         self.revision = 1
-        self.ready = "False"
+        self.status: dict[str, Any] = msgspec.to_builtins(status("False"))
         self.patches: list[dict[str, Any]] = []
+
+    @property
+    def ready(self) -> str:
+        return next(c["status"] for c in self.status["conditions"] if c["type"] == "Ready")
 
     async def patch(self, kind: type, name: str, namespace: str, body: dict[str, Any], **_: Any) -> core_v1.Pod:
         self.patches.append(body["status"])
-        self.revision += 1
-        for condition in body["status"].get("conditions", ()):
-            self.ready = condition["status"]
+        before, self.status = self.status, self.merged(body["status"])
+        self.revision += self.status != before
         answer = self.pod()
         await asyncio.sleep(0)
         return answer
 
+    def merged(self, patch: dict[str, Any]) -> dict[str, Any]:
+        conditions = {c["type"]: c for c in self.status["conditions"]}
+        for condition in patch.get("conditions", ()):
+            conditions[condition["type"]] = condition
+        found = {**self.status, **patch, "conditions": list(conditions.values())}
+        return {name: value for name, value in found.items() if value is not None}
+
     def pod(self) -> core_v1.Pod:
         return core_v1.Pod(
             metadata=meta_v1.ObjectMeta(name="p", namespace="n", uid="u", resource_version=str(self.revision)),
-            status=status(self.ready),
+            status=msgspec.convert(self.status, core_v1.PodStatus),
         )
 
-    def others_write(self, ready: str) -> core_v1.Pod:
+    def others_write(self, ready: str, **more: Any) -> core_v1.Pod:
         self.revision += 1
-        self.ready = ready
+        self.status = self.merged({"conditions": [{"type": "Ready", "status": ready}], **more})
         return self.pod()
 
 
@@ -62,10 +73,10 @@ async def test_the_end_of_a_container_is_counted_once_and_not_again_after_a_rest
     writer.set(api.pod(), ended(3))
     assert metrics.terminated_containers.value("container", "3", "Error") == 2
     await writer.flushed("u")
-    told = api.pod()
-    told.status = ended(3)
+    reported = api.pod()
+    reported.status = ended(3)
     again = KubeletMetrics()
-    StatusWriter(api, metrics=again).set(told, ended(3))  # type: ignore[arg-type]
+    StatusWriter(api, metrics=again).set(reported, ended(3))  # type: ignore[arg-type]
     assert again.terminated_containers.value("container", "3", "Error") == 0
 
 
@@ -82,6 +93,95 @@ async def test_what_others_write_over_ours_is_written_again() -> None:
     writer.set(api.others_write("False"), status("True"))
     await writer.flushed("u")
     assert (api.ready, len(api.patches)) == ("True", 2)
+
+
+async def test_what_a_second_agent_reports_of_containers_is_overwritten_again_and_again_but_not_all_the_time() -> None:
+    api, clock = Api(), FakeClock()
+    writer = StatusWriter(api, clock=clock)  # type: ignore[arg-type]
+    ours = core_v1.PodStatus(
+        phase="Running",
+        conditions=[core_v1.PodCondition(type="Ready", status="True")],
+        pod_ip="10.244.0.2",
+        container_statuses=[core_v1.ContainerStatus(name="c", container_id="containerd://ours", restart_count=0)],
+    )
+    writer.set(api.pod(), ours)
+    await writer.flushed("u")
+    theirs = {"containerStatuses": [{"name": "c", "containerID": "containerd://theirs", "restartCount": 1}]}
+    for number in range(25):
+        claims = [{"name": "gpu", "resourceClaimName": f"gpu-{number}"}]
+        writer.set(api.others_write("False", podIP="10.9.9.9", resourceClaimStatuses=claims, **theirs), ours)
+        assert writer.reported("u") == ours
+        await clock.advance(1)
+    assert len(api.patches) == 4, "at first, at once, and every ten seconds"
+    await clock.advance(10)
+    assert (api.ready, len(api.patches)) == ("True", 5)
+    now = api.pod().status
+    assert (now.pod_ip, now.container_statuses) == (ours.pod_ip, ours.container_statuses)
+    assert now.resource_claim_statuses[0].resource_claim_name == "gpu-24", "that is not the agent's"
+    await clock.advance(100)
+    assert len(api.patches) == 5
+    await writer.close()
+
+
+async def test_what_others_wrote_before_a_status_of_the_agents_own_is_seen_in_the_response_to_it() -> None:
+    api = Api()
+    writer = StatusWriter(api)  # type: ignore[arg-type]
+    seen = api.pod()
+    writer.set(seen, status("True"))
+    await writer.flushed("u")
+    api.others_write("True", podIP="10.9.9.9")
+    writer.set(seen, status("False"))
+    await writer.flushed("u")
+    assert (api.ready, api.pod().status.pod_ip) == ("False", None)
+
+
+class StrictApi(Api):
+    """Refuses a second address of one family, as the server does, with addresses merged by their keys."""
+
+    async def patch(self, kind: type, name: str, namespace: str, body: dict[str, Any], **_: Any) -> core_v1.Pod:
+        addresses = {item["ip"]: item for item in self.status.get("podIPs", ())}
+        for item in body["status"].get("podIPs", ()):
+            if item.get("$patch") == "delete":
+                addresses.pop(item["ip"], None)
+            else:
+                addresses[item["ip"]] = item
+        if len(addresses) > 1:
+            raise StatusError(422, "Invalid", "may specify no more than one IP for each IP family")
+        body["status"]["podIPs"] = list(addresses.values())
+        return await super().patch(kind, name, namespace, body)
+
+    async def get(self, *arguments: Any) -> core_v1.Pod:
+        return self.pod()
+
+
+async def test_a_status_that_is_invalid_beside_what_others_wrote_replaces_it() -> None:
+    api, clock = StrictApi(), FakeClock()
+    writer = StatusWriter(api, clock=clock)  # type: ignore[arg-type]
+    seen = api.pod()
+    api.others_write("True", podIP="10.9.9.9", podIPs=[{"ip": "10.9.9.9"}])
+    writer.set(seen, core_v1.PodStatus(phase="Running", pod_ip="10.0.0.2", pod_ips=[core_v1.PodIP(ip="10.0.0.2")]))
+    await clock.advance(5)
+    await writer.flushed("u")
+    assert api.status["podIPs"] == [{"ip": "10.0.0.2"}]
+
+
+class NormalizingApi(Api):
+    """Writes a field of its own into every status."""
+
+    def merged(self, patch: dict[str, Any]) -> dict[str, Any]:
+        return {**super().merged(patch), "qosClass": "BestEffort"}
+
+
+async def test_what_the_server_writes_in_its_own_way_is_not_written_again_and_again() -> None:
+    api, clock = NormalizingApi(), FakeClock()
+    writer = StatusWriter(api, clock=clock)  # type: ignore[arg-type]
+    for _ in range(10):
+        writer.set(api.pod(), status("True"))
+        await clock.advance(20)
+    assert len(api.patches) == 2
+    writer.set(api.others_write("False"), status("True"))
+    await clock.advance(20)
+    assert api.ready == "True"
 
 
 async def test_an_old_version_of_the_pod_is_no_news() -> None:
@@ -189,7 +289,7 @@ async def test_the_mark_of_a_disruption_is_kept_whoever_made_it() -> None:
     assert [patch["conditions"] for patch in api.patches[1:]] == [[{"type": "Ready", "status": "False"}]]
 
 
-async def test_the_agents_own_mark_of_a_disruption_is_told_and_never_taken_back() -> None:
+async def test_the_agents_disruption_condition_is_written_and_never_removed() -> None:
     api = Api()
     writer = StatusWriter(api)  # type: ignore[arg-type]
     ours = disrupted(api.pod(), "TerminationByKubelet")
@@ -197,6 +297,6 @@ async def test_the_agents_own_mark_of_a_disruption_is_told_and_never_taken_back(
     await writer.flushed("u")
     writer.set(disrupted(api.others_write("True"), "EvictionByEvictionAPI"), status("True"))
     await writer.flushed("u")
-    told = [{c["type"]: c.get("reason") for c in patch.get("conditions", ())} for patch in api.patches]
-    assert told[0]["DisruptionTarget"] == "TerminationByKubelet"
-    assert all("DisruptionTarget" not in conditions for conditions in told[1:])
+    reported = [{c["type"]: c.get("reason") for c in patch.get("conditions", ())} for patch in api.patches]
+    assert reported[0]["DisruptionTarget"] == "TerminationByKubelet"
+    assert all("DisruptionTarget" not in conditions for conditions in reported[1:])

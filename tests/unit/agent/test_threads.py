@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import threading
 from collections import Counter
@@ -11,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent import threads
+from agent import thread_slots, threads
 from agent.usage import machine
 from agent.usage.exposition import Text
-from agent.volumes import persistent
+from agent.volumes import formatting, nfs, persistent
 from agent.volumes.mounted_volume import MountedVolume
 from kube.api import core_v1, meta_v1
 
@@ -29,6 +30,21 @@ async def test_calls_with_one_key_run_one_after_another_and_others_side_by_side(
     release.set()
     await asyncio.gather(first, second)
     assert order == ["other", "first", "second"]
+
+
+async def test_reads_with_one_key_at_the_same_time_share_one_call() -> None:
+    ready, begun = threading.Event(), list[int]()
+
+    def read() -> int:
+        begun.append(1)
+        ready.wait()
+        return 42
+
+    reads = [asyncio.create_task(threads.call_shared("v", read)) for _ in range(3)]
+    await asyncio.sleep(0.01)
+    ready.set()
+    assert await asyncio.gather(*reads) == [42, 42, 42]
+    assert len(begun) == 1
 
 
 async def test_errors_are_raised_and_the_number_of_calls_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,6 +119,7 @@ def test_whatever_hangs_others_have_places(wanted: list[threads.Owner]) -> None:
 
 async def test_the_calls_of_a_server_that_hangs_leave_places_to_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "HUNG_SECONDS", 0.0)
+    monkeypatch.setattr(thread_slots, "BLOCKED", 0.005)
     monkeypatch.setattr(threads, "LIMIT", 40)
     monkeypatch.setattr(threads, "SERVER", 8)
     monkeypatch.setattr(threads, "NAMESPACE", 16)
@@ -117,6 +134,9 @@ async def test_the_calls_of_a_server_that_hangs_leave_places_to_the_others(monke
         for number in range(20):
             hung.append(asyncio.create_task(hang(number, server)))
             await asyncio.sleep(0)
+    async with asyncio.timeout(20):
+        while thread_slots.of_loop().waiting or sum(not task.done() for task in hung) > 16:
+            await asyncio.sleep(0.01)
     refused = [task for task in hung if task.done() and isinstance(task.exception(), OSError)]
     assert len(hung) - len(refused) == 16
     alone = threads.Owner("alone", "crowd")
@@ -128,8 +148,70 @@ async def test_the_calls_of_a_server_that_hangs_leave_places_to_the_others(monke
     await asyncio.gather(*hung, return_exceptions=True)
 
 
+async def test_calls_without_an_owner_have_the_slots_of_one_namespace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(thread_slots, "BLOCKED", 60.0)
+    release = threading.Event()
+    long = [asyncio.create_task(threads.call(f"pod {number}", release.wait)) for number in range(thread_slots.NODE)]
+    await asyncio.sleep(0)
+    try:
+        async with asyncio.timeout(5):
+            assert await threads.call("another", os.getpid, owner=threads.Owner("uid", "n")) == os.getpid()
+    finally:
+        release.set()
+    await asyncio.gather(*long)
+
+
+async def test_a_thread_that_cannot_be_started_fails_its_own_call_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(thread_slots, "NODE", 1)
+    release, start = threading.Event(), threading.Thread.start
+
+    def start_unless_full(thread: threading.Thread) -> None:
+        if thread.name == "volume full":
+            raise MemoryError
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_unless_full)
+    first = asyncio.create_task(threads.call("first", release.wait))
+    await asyncio.sleep(0)
+    full, last = (asyncio.create_task(threads.call(key, os.getpid)) for key in ("full", "last"))
+    await asyncio.sleep(0)
+    release.set()
+    async with asyncio.timeout(5):
+        assert await first
+        with pytest.raises(OSError, match="MemoryError") as caught:
+            await full
+        assert await last == os.getpid()
+    assert caught.value.errno == errno.EAGAIN
+    assert not thread_slots.of_loop()._holding
+
+
+async def test_a_call_returns_whatever_becomes_of_those_that_wait_for_its_slot(monkeypatch: pytest.MonkeyPatch) -> None:
+    def leave(slots: thread_slots.ThreadSlots, work: thread_slots.Work) -> None:
+        raise RuntimeError
+
+    monkeypatch.setattr(thread_slots.ThreadSlots, "leave", leave)
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
+    async with asyncio.timeout(5):
+        assert await threads.call("a", os.getpid) == os.getpid()
+
+
+async def test_mounts_are_made_for_their_pod(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    owners = list[threads.Owner | None]()
+
+    async def call(key: str, function: object, *args: object, owner: threads.Owner | None = None) -> bool:
+        owners.append(owner)
+        return True
+
+    monkeypatch.setattr(threads, "call", call)
+    owner = threads.Owner("uid", "n")
+    await nfs.mount("server", "/export", tmp_path, (), read_only=True, owner=owner)
+    await formatting.mount("/dev/disk", tmp_path, "", (), read_only=True, owner=owner)
+    assert owners == [owner, owner]
+
+
 async def test_a_pod_of_many_volumes_that_hang_takes_few_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "HUNG_SECONDS", 0.0)
+    monkeypatch.setattr(thread_slots, "BLOCKED", 0.001)
     release = threading.Event()
     monkeypatch.setattr(persistent, "_filesystem", lambda now, path: release.wait() and None)
     volumes = persistent.PersistentVolumes(Path("/pods"), None, None)  # type: ignore[arg-type]
@@ -141,7 +223,7 @@ async def test_a_pod_of_many_volumes_that_hang_takes_few_threads(monkeypatch: py
     volumes._there = {"u": {name: persistent._There(mounted=MountedVolume(Path("/nfs") / name)) for name in names}}
     for _ in range(2 * threads.POD):
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(0.01):
+            async with asyncio.timeout(0.05):
                 await volumes.volume_stats(pod)
     assert sum(threads.under_way(f"use of /nfs/{name}") for name in names) == threads.POD
     async with asyncio.timeout(5):

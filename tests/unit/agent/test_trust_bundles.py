@@ -15,10 +15,10 @@ PATH = "/apis/certificates.k8s.io/v1beta1/clustertrustbundles"
 
 class Api:
     def __init__(self, answer: bytes) -> None:
-        self.answer, self.asked = answer, list[str]()
+        self.answer, self.received = answer, list[str]()
 
     async def call(self, method: str, path: str, **_: Any) -> bytes:
-        self.asked.append(path)
+        self.received.append(path)
         return self.answer
 
 
@@ -29,8 +29,7 @@ def source(name: str | None = None) -> core_v1.ClusterTrustBundleProjection:
 @pytest.mark.parametrize(
     ("name", "path"),
     [
-        ("example.com:mine:one", "example.com%3Amine%3Aone"),
-        ("../../../api/v1/secrets", "..%2F..%2F..%2Fapi%2Fv1%2Fsecrets"),
+        ("example.com:mine:one", "example.com:mine:one"),
         ("a?watch=1", "a%3Fwatch%3D1"),
         ("a b#c", "a%20b%23c"),
     ],
@@ -38,7 +37,7 @@ def source(name: str | None = None) -> core_v1.ClusterTrustBundleProjection:
 async def test_a_bundles_name_is_one_part_of_the_path(name: str, path: str) -> None:
     api = Api(b'{"spec": {"trustBundle": "pem"}}')
     assert await TrustBundles(api).read(source(name)) == "pem"  # type: ignore[arg-type]
-    assert api.asked == [f"{PATH}/{path}"]
+    assert api.received == [f"{PATH}/{path}"]
 
 
 @pytest.mark.parametrize("name", ["one", None])
@@ -48,9 +47,9 @@ async def test_an_answer_that_is_no_bundle_is_the_volumes_error(name: str | None
         await TrustBundles(Api(answer)).read(source(name))  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("name", [".", ".."])
+@pytest.mark.parametrize("name", [".", "..", "../../../api/v1/secrets"])
 async def test_a_name_that_leads_elsewhere_in_the_path_is_refused(name: str) -> None:
     api = Api(b"{}")
     with pytest.raises(VolumeError):
         await TrustBundles(api).read(source(name))  # type: ignore[arg-type]
-    assert api.asked == []
+    assert api.received == []

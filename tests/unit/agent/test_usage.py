@@ -1,7 +1,13 @@
-"""Usage of a pod if the runtime reports it for containers only."""
+"""Usage of a pod if the runtime reports it for containers only, and rates from two samples."""
 
-from agent.usage.collector import _sum_cpu, _sum_memory
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from agent.usage.collector import Collector, _sum_cpu, _sum_memory
 from agent.usage.model import CPU, ContainerUse, Memory
+from kube.clock import FakeClock
 
 
 def container(name: str, cpu: CPU, memory: Memory) -> ContainerUse:
@@ -17,6 +23,22 @@ def test_a_pod_uses_what_its_containers_use_together() -> None:
     assert _sum_memory(found) == Memory(6.0, 1050, usage=2060, rss=507)
 
 
-def test_nothing_is_said_of_a_pod_without_running_containers() -> None:
+def test_a_pod_without_running_containers_has_no_usage() -> None:
     assert _sum_cpu([]) is None
     assert _sum_memory([]) is None
+
+
+@pytest.mark.parametrize("step", [0.0, -3600.0, 3600.0])
+def test_a_step_of_the_clock_spoils_one_rate(step: float) -> None:
+    nowhere, nothing = Path("/nowhere"), cast(Any, None)
+    collector = Collector(
+        nothing, nothing, FakeClock(), node_name="n", root_dir=nowhere, pods_dir=nowhere, logs_dir=nowhere
+    )
+    rates = []
+    times = [0.0, 10.0, 20.0 + step, 30.0 + step, 40.0 + step]
+    for at, seconds in zip(times, [0, 5, 10, 18, 26], strict=True):
+        found: dict[str, CPU] = {}
+        rates.append(collector._rated("c", CPU(at, seconds * 1_000_000_000), found).nano_cores)
+        collector._cpu = found
+    assert rates[:2] == [None, 500_000_000]
+    assert rates[3:] == [800_000_000, 800_000_000]

@@ -7,7 +7,7 @@ import os
 import stat
 import tracemalloc
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -288,6 +288,43 @@ class Large(Objects):
         return core_v1.Secret(data={"large": base64.b64encode(bytes(1 << 20)).decode(), "small": "eA=="})
 
 
+async def test_a_path_with_a_nul_is_an_invalid_argument_of_its_volume(tmp_path: Path) -> None:
+    """The API accepts such paths, as upstream."""
+    names = [{"path": "a\0b", "fieldRef": {"fieldPath": "metadata.name"}}]
+    given = pod(
+        volumes=[
+            {"name": "fine", "emptyDir": {}},
+            {"name": "host", "hostPath": {"path": f"{tmp_path}/a\0b", "type": "DirectoryOrCreate"}},
+            {"name": "there", "hostPath": {"path": f"{tmp_path}/a\0b", "type": "Directory"}},
+            {"name": "map", "configMap": {"name": "m", "items": [{"key": "a", "path": "x/a\0b"}]}},
+            {"name": "last", "configMap": {"name": "m", "items": [{"key": "a", "path": "x/a\0b/c"}]}},
+        ]
+    )
+    manager = VolumeManager(tmp_path, Objects(), cast(Any, None), cast(Any, None), cast(Any, None))
+    with pytest.raises(MountsFailed) as caught:
+        await manager.mount(given)
+    assert [each.volume for each in caught.value.failed] == ["host", "there", "map", "last"]
+    for each in caught.value.failed:
+        assert str(each) == f'MountVolume.SetUp failed for volume "{each.volume}" : Invalid argument'
+    assert projected({"downwardAPI": {"items": names}})
+    with pytest.raises(OSError, match="Invalid argument"):
+        mounts.bind(tmp_path / "a\0b", tmp_path)
+
+
+async def test_a_sub_path_with_a_nul_is_an_error_of_the_containers_configuration(tmp_path: Path) -> None:
+    manager = VolumeManager(tmp_path, Objects(), cast(Any, None), cast(Any, None), cast(Any, None))
+    for mount in ({"subPath": "a\0b"}, {"subPathExpr": "$(X)"}):
+        given = pod(
+            volumes=[{"name": "v", "emptyDir": {}}],
+            containers=[{"name": "c", "volumeMounts": [{"name": "v", "mountPath": "/v", **mount}]}],
+        )
+        mounted, _ = await manager.mount(given)
+        with pytest.raises(
+            ContainerConfigError, match='failed to prepare subPath for volumeMount "v" of container "c"'
+        ):
+            await manager.container_mounts(given, given.spec.containers[0], mounted, {"X": "a\0b"})
+
+
 def projected(*sources: dict[str, Any]) -> dict[str, File]:
     given = pod(volumes=[{"name": "v", "projected": {"sources": list(sources)}}])
     return volume_payload(given, given.spec.volumes[0], Sources(Large()))
@@ -325,10 +362,12 @@ def test_files_and_folders_of_a_pods_volumes_are_bounded() -> None:
         projected(*(secret_item("small", f"{number}/" + "d/" * 2000 + "f") for number in range(11)))
 
 
-async def test_a_pod_of_thousands_of_volumes_in_memory_is_told_so(tmp_path: Path) -> None:
+async def test_a_pod_of_thousands_of_volumes_in_memory_gets_an_error(tmp_path: Path) -> None:
     given = pod(volumes=[{"name": f"v{number}", "emptyDir": {"medium": "Memory"}} for number in range(1025)])
     manager = VolumeManager(tmp_path, Objects(), *[None] * 3)  # type: ignore[arg-type]
-    with pytest.raises(MountsFailed, match='volume "v0" : the pod has 1025 volumes in memory, 1024 are allowed'):
+    with pytest.raises(
+        MountsFailed, match='volume "v0" : the pod has 1025 mounts of volumes and subPaths, 1024 are allowed'
+    ):
         await manager.mount(given)
     assert manager._own._prepared == {}
 

@@ -66,7 +66,7 @@ def test_a_request_is_read_as_upstream_reads_it(method: str, raw: str, query: st
     assert question_of(Call(method, raw, query)) == expected
 
 
-def test_authorizers_are_told_of_selectors_but_on_the_old_paths() -> None:
+def test_authorizers_get_selectors_except_on_the_deprecated_paths() -> None:
     query = "fieldSelector=a%3Db&labelSelector=c"
     assert selectors_of(Call("GET", PODS, query)) == ("a=b", "c")
     assert selectors_of(Call("DELETE", PODS, query)) == ("a=b", "c")

@@ -26,7 +26,7 @@ def test_a_folder_without_programs_or_sources_is_refused_with_what_it_lacks(tmp_
 
 @pytest.mark.parametrize(("minor", "option"), [(20, "-nodes=3"), (36, "--procs=3")])
 def test_each_version_of_ginkgo_gets_its_own_options(minor: int, option: str, tmp_path: Path) -> None:
-    command = ginkgo.command(_version(minor, tmp_path), "wanted", "", 3, tmp_path)
+    command = ginkgo.command(_version(minor, tmp_path), ginkgo.Selection("wanted"), 3, tmp_path)
     assert option in command
     assert command[-2:] == [str(tmp_path / "bin/e2e.test"), "--"]
 

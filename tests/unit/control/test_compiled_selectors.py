@@ -49,7 +49,7 @@ async def test_a_selector_is_compiled_once_for_each_generation_of_its_object(com
     assert len(compiled) == 4 and len(kept._kept) == 3
 
 
-async def test_what_no_uid_tells_from_others_is_not_kept(compiled: list[str]) -> None:
+async def test_a_selector_of_an_object_without_a_uid_is_not_cached(compiled: list[str]) -> None:
     kept = CompiledSelectors()
     for selector in (LABELS, None):
         assert (await kept.of("ann", {"name": "a"}, "a", lambda s=selector: s)).matches({"app": "web"}) is bool(
@@ -61,8 +61,8 @@ async def test_what_no_uid_tells_from_others_is_not_kept(compiled: list[str]) ->
 async def test_a_large_selector_is_compiled_by_the_thread_once_for_all_who_wait(compiled: list[str]) -> None:
     kept = CompiledSelectors()
     large = {"matchLabels": {f"key-{number}": "value" for number in range(LARGE // 10)}}
-    asked = [kept.of(user, meta(), "a", lambda: large) for user in "abc"]
-    found = await asyncio.gather(*asked)
+    requested = [kept.of(user, meta(), "a", lambda: large) for user in "abc"]
+    found = await asyncio.gather(*requested)
     assert compiled == ["large-objects"] and found[0] is found[1] is found[2]
     assert found[0].matches(large["matchLabels"])
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from control import inline, offload
-from control.auth.authorizers import Link, Remembering, UnionAuthorizer, decide
+from control.auth.authorizers import Link, RetryingAuthorizer, UnionAuthorizer, decide
 from control.auth.user import AuthzAttributes, Decision, UserInfo
 from control.auth.webhooks.access import Settings, WebhookAuthorizer
 from control.cel import BudgetExceeded, Declarations, Program, compile
@@ -77,31 +77,31 @@ async def test_work_outside_of_the_event_loops_requests_has_no_limit(evaluated: 
     assert inline.left() is None
 
 
-async def test_an_authorizer_is_asked_on_the_event_loop_alone() -> None:
-    asked = list[str]()
+async def test_an_authorizer_is_called_only_on_the_event_loop() -> None:
+    requested = list[str]()
 
     class Authorizer:
         def authorize(self, attributes: AuthzAttributes) -> tuple[Decision, str]:
-            asked.append(threading.current_thread().name)
+            requested.append(threading.current_thread().name)
             return Decision.ALLOW, attributes.verb
 
-    remembering = Remembering(Authorizer())
+    retrying = RetryingAuthorizer(Authorizer())
 
     def work() -> Any:
-        return [remembering.authorize(AuthzAttributes(UserInfo("ann"), verb)) for verb in ("get", "list", "get")]
+        return [retrying.authorize(AuthzAttributes(UserInfo("ann"), verb)) for verb in ("get", "list", "get")]
 
-    answers = await remembering.settled(lambda: offload.apart("ann", work))
+    answers = await retrying.settled(lambda: offload.apart("ann", work))
     assert [why for _, why in answers] == ["get", "list", "get"]
-    assert asked == [threading.main_thread().name] * 2
+    assert requested == [threading.main_thread().name] * 2
 
 
 class _Client:
     """An authorization webhook that allows everything."""
 
-    asked = 0
+    calls = 0
 
     async def ask(self, review: Any) -> dict[str, Any]:
-        self.asked += 1
+        self.calls += 1
         return {"allowed": True}
 
 
@@ -117,7 +117,7 @@ async def test_conditions_of_an_authorization_webhook_that_cost_much_are_evaluat
     ann = UserInfo("ann", groups=tuple(f"g{number}" for number in range(groups)))
     for _ in range(3):
         assert (await decide(union, AuthzAttributes(ann, "get", resource="pods")))[0] is Decision.ALLOW
-    assert bool(evaluated["thread"]) is apart and client.asked == 1
+    assert bool(evaluated["thread"]) is apart and client.calls == 1
     assert max(evaluated["loop"]) < inline.MOST + 100
 
 

@@ -8,7 +8,8 @@ import threading
 import pytest
 
 from control import offload
-from control.offload import LARGE, SWITCH_SECONDS, apart, run
+from control.offload import LARGE, apart, run
+from control.switch_interval import SWITCH_SECONDS
 from control.time_limit import Limited
 from kube.errors import StatusError
 
@@ -38,7 +39,7 @@ async def test_work_of_many_requests_on_objects_below_that_does_not_add_up_in_a_
     await asyncio.gather(*(works[n % 2](f"u{n}", LARGE - 1, lambda: rounds.append(passed)) for n in range(40)))
     assert len(set(rounds)) == 40
     begun = passed
-    await asyncio.gather(*(run(f"u{n}", offload.TURN - 1, lambda: rounds.append(passed)) for n in range(40)))
+    await asyncio.gather(*(run(f"u{n}", offload.YIELD_WEIGHT - 1, lambda: rounds.append(passed)) for n in range(40)))
     assert set(rounds[40:]) == {begun}
 
 
@@ -50,9 +51,22 @@ async def test_the_event_loop_goes_on_while_the_thread_works() -> None:
     assert await working
 
 
-async def test_what_work_raises_is_raised_to_who_asked() -> None:
+async def test_an_exception_of_the_work_is_raised_in_the_caller() -> None:
     with pytest.raises(ValueError, match="invalid literal"):
         await apart("ann", int, "x")
+
+
+async def test_the_accounts_of_a_namespace_are_one_user() -> None:
+    begin, order = threading.Event(), list[str]()
+    first = asyncio.ensure_future(apart("system:serviceaccount:shop:a0", begin.wait, 10))
+    await asyncio.sleep(0)
+    accounts = [apart(f"system:serviceaccount:shop:a{n}", order.append, "shop") for n in range(1, 9)]
+    other = apart("system:serviceaccount:blog:a", order.append, "blog")
+    rest = asyncio.gather(*accounts, other)
+    await asyncio.sleep(0.05)
+    begin.set()
+    await asyncio.gather(first, rest)
+    assert order[0] == "blog"
 
 
 async def test_whose_work_took_less_time_goes_first() -> None:
@@ -67,9 +81,9 @@ async def test_whose_work_took_less_time_goes_first() -> None:
     assert sorted(order[:3]) == ["bob", "bob", "eve"] and order[3:] == ["ann 0", "ann 1", "ann 2"]
 
 
-async def test_who_has_not_asked_for_anything_has_no_credit_for_it() -> None:
-    turns, order = offload._Turns(cancels=False), list[str]()
-    turns._taken, turns._least = {"ann": 100.0, "bob": 5.0}, 60.0
+async def test_an_idle_client_accumulates_no_credit() -> None:
+    queue, order = offload._FairQueue(cancels=False), list[str]()
+    queue._taken, queue._least = {"ann": 100.0, "bob": 5.0}, 60.0
     held, loop = asyncio.Event(), asyncio.get_running_loop()
 
     async def work(name: str) -> None:
@@ -77,14 +91,14 @@ async def test_who_has_not_asked_for_anything_has_no_credit_for_it() -> None:
             await held.wait()
         order.append(name)
 
-    def asked(user: str, name: str) -> asyncio.Future[None]:
-        return asyncio.ensure_future(turns.run(user, lambda: loop.create_task(work(name))))
+    def requested(user: str, name: str) -> asyncio.Future[None]:
+        return asyncio.ensure_future(queue.run(user, lambda: loop.create_task(work(name))))
 
-    waiting = [asked("eve", "first")]
+    waiting = [requested("eve", "first")]
     await asyncio.sleep(0)
-    waiting += [asked("ann", "ann"), asked("bob", "bob")]
+    waiting += [requested("ann", "ann"), requested("bob", "bob")]
     await asyncio.sleep(0)
-    assert turns._taken == {"eve": 60.0, "bob": 60.0, "ann": 100.0}
+    assert queue._taken == {"eve": 60.0, "bob": 60.0, "ann": 100.0}
     held.set()
     await asyncio.gather(*waiting)
     assert order == ["first", "bob", "ann"]
@@ -102,23 +116,23 @@ async def test_writes_go_before_pieces_of_reads_which_have_a_turn_now_and_then()
     assert order == ["write"] * 3 + ["read"] + ["write"] * 3 + ["read"]  # ann's was a write, too
 
 
-async def order_of(taken: dict[str, float], asked: list[tuple[str, bool]], seconds: float = 1.0) -> list[str]:
-    """Return in which order users (writes, or reads where True) have their turns that each take so many seconds."""
-    turns, order = offload._Turns(cancels=False), list[str]()
+async def order_of(taken: dict[str, float], requested: list[tuple[str, bool]], seconds: float = 1.0) -> list[str]:
+    """Return in which order users (writes, or reads where True) have their work done, that each take so many seconds."""
+    queue, order = offload._FairQueue(cancels=False), list[str]()
     loop, held = asyncio.get_running_loop(), asyncio.Event()
-    turns._taken = dict(taken)
+    queue._taken = dict(taken)
 
     async def work(name: str) -> None:
         await held.wait()
         order.append(name)
         if name:
-            turns._taken[name.partition(" ")[0]] += seconds
+            queue._taken[name.partition(" ")[0]] += seconds
 
     async def turn(user: str, reading: bool) -> None:
         name = f"{user} {'reads' if reading else 'writes'}" if user else ""
-        await turns.run(user, lambda: loop.create_task(work(name)), reading)
+        await queue.run(user, lambda: loop.create_task(work(name)), reading=reading)
 
-    waiting = [asyncio.ensure_future(turn("", False)), *(asyncio.ensure_future(turn(*one)) for one in asked)]
+    waiting = [asyncio.ensure_future(turn("", False)), *(asyncio.ensure_future(turn(*one)) for one in requested)]
     await asyncio.sleep(0)
     held.set()
     await asyncio.gather(*waiting)
@@ -126,10 +140,10 @@ async def order_of(taken: dict[str, float], asked: list[tuple[str, bool]], secon
 
 
 async def test_the_writes_of_one_user_do_not_go_before_the_reads_of_another() -> None:
-    asked = [("mallory", False)] * 6 + [("alice", True)] * 3
-    found = await order_of({}, asked)
+    requested = [("mallory", False)] * 6 + [("alice", True)] * 3
+    found = await order_of({}, requested)
     assert found[:2] == ["mallory writes", "alice reads"] and found[:6].count("alice reads") == 3
-    found = await order_of({"mallory": 30.0}, asked)
+    found = await order_of({"mallory": 30.0}, requested)
     assert found[:3] == ["alice reads"] * 3
 
 
@@ -146,7 +160,7 @@ async def test_a_users_own_reads_have_a_turn_after_some_writes() -> None:
 
 
 async def test_who_has_a_job_ended_pays_for_the_new_process() -> None:
-    turns, loop = offload._Turns(cancels=True), asyncio.get_running_loop()
+    queue, loop = offload._FairQueue(cancels=True), asyncio.get_running_loop()
 
     async def late() -> None:
         raise TimeoutError
@@ -155,19 +169,19 @@ async def test_who_has_a_job_ended_pays_for_the_new_process() -> None:
         ("left", lambda: loop.create_task(asyncio.sleep(60))),
         ("late", lambda: loop.create_task(late())),
     ):
-        asked = asyncio.ensure_future(turns.run(user, work))
+        requested = asyncio.ensure_future(queue.run(user, work))
         await asyncio.sleep(0)
         if user == "left":
             next(task for task in asyncio.all_tasks() if "sleep" in repr(task.get_coro())).cancel()
         with pytest.raises((asyncio.CancelledError, TimeoutError)):
-            await asked
-        assert turns._taken[user] >= offload.STOP_SECONDS
+            await requested
+        assert queue._taken[user] >= offload.STOP_SECONDS
 
 
 async def test_few_of_those_who_wait_for_nothing_are_remembered() -> None:
     for number in range(offload.MOST_USERS + 10):
         await apart(f"user {number}", int)
-    assert len(offload._places().thread._taken) <= offload.MOST_USERS
+    assert len(offload._workers().thread_queue._taken) <= offload.MOST_USERS
 
 
 async def test_work_that_nobody_waits_for_any_more_is_not_begun() -> None:
@@ -200,26 +214,26 @@ def test_each_event_loop_has_turns_of_its_own() -> None:
 
 
 async def test_work_that_cannot_be_begun_fails_alone_and_others_have_their_turn() -> None:
-    turns = offload._Turns(cancels=False)
+    queue = offload._FairQueue(cancels=False)
     held: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     def unable() -> asyncio.Future[str]:
         raise RuntimeError("can't start new thread")
 
-    async def said(text: str) -> str:
+    async def output(text: str) -> str:
         return text
 
-    first = asyncio.ensure_future(turns.run("a", lambda: held))
-    second = asyncio.ensure_future(turns.run("b", unable))
-    third = asyncio.ensure_future(turns.run("c", lambda: asyncio.ensure_future(said("done"))))
+    first = asyncio.ensure_future(queue.run("a", lambda: held))
+    second = asyncio.ensure_future(queue.run("b", unable))
+    third = asyncio.ensure_future(queue.run("c", lambda: asyncio.ensure_future(output("done"))))
     await asyncio.sleep(0)
     held.set_result("held")
     with pytest.raises(RuntimeError, match="new thread"):
         await second
     assert (await first, await asyncio.wait_for(third, 5)) == ("held", "done")
     with pytest.raises(RuntimeError, match="new thread"):
-        await turns.run("a", unable)
-    assert await asyncio.wait_for(turns.run("a", lambda: asyncio.ensure_future(said("again"))), 5) == "again"
+        await queue.run("a", unable)
+    assert await asyncio.wait_for(queue.run("a", lambda: asyncio.ensure_future(output("again"))), 5) == "again"
 
 
 def _endless() -> None:
@@ -232,13 +246,19 @@ async def test_work_that_takes_too_long_is_a_timeout_and_the_thread_goes_on_with
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(offload, "JOB_SECONDS", 0.05)
-    for asked in (run("ann", LARGE, _endless), offload.evaluate("ann", LARGE, _endless)):
+    works = run("ann", LARGE, _endless), offload.evaluate("ann", LARGE, _endless)
+    for requested in (*works, apart("ann", _endless), offload.read("ann", _endless)):
         with pytest.raises(StatusError) as found:
-            await asked
+            await requested
         assert (found.value.code, found.value.reason) == (504, "Timeout")
         assert found.value.message == "request did not complete within the allotted timeout"
     assert [await run(user, LARGE, lambda: 7) for user in ("ann", "bob")] == [7, 7]
     assert sys.getswitchinterval() != pytest.approx(SWITCH_SECONDS)
+
+
+async def test_work_that_has_to_be_completed_is_not_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offload, "JOB_SECONDS", 0.01)
+    assert not await offload.complete("ann", threading.Event().wait, 0.05)
 
 
 def test_work_that_has_ended_is_not_stopped_nor_is_what_its_thread_does_next() -> None:

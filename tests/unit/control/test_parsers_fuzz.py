@@ -173,7 +173,7 @@ def test_applied_configurations(first: Any, second: Any, kind: str, force: bool)
         config = {**config, **named, "metadata": {**(meta if isinstance(meta, dict) else {}), "name": "a"}}
         config["metadata"].pop("managedFields", None)
         with contextlib.suppress(StatusError):
-            live = apply(live, config, manager, force, SCHEMAS[kind], NOW)
+            live = apply(live, config, manager, force=force, schema=SCHEMAS[kind], now=NOW)
             json.dumps(live)
     if live is not None:
         changed = {**live, "spec": second.get("spec")}

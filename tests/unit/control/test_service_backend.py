@@ -81,7 +81,7 @@ async def test_who_chooses_the_service_is_led_to_its_pods_alone(target: dict[str
         ("", "ServiceUnavailable", 'no service port "" found for service "hook"'),
     ],
 )
-async def test_what_leads_nowhere_is_said(port: str, reason: str, message: str) -> None:
+async def test_a_missing_backend_service_or_port_is_reported(port: str, reason: str, message: str) -> None:
     with pytest.raises(StatusError) as caught:
         await backend(objects(), "ns", "hook", port)
     assert (caught.value.reason, caught.value.message) == (reason, message)

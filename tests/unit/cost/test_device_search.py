@@ -15,12 +15,14 @@ from control.cel import program
 from control.cel.program import Program
 from control.registry.resource.selectors import validate_selectors
 from control.scheduler.decisions import Failed, Placed
-from control.scheduler.devices.allocation import Search
-from control.scheduler.devices.inventory import LOOK
+from control.scheduler.devices import requests
+from control.scheduler.devices.allocation import DeviceSearch
+from control.scheduler.devices.inventory import DEVICE_COST
 from kube.api import core_v1, resource_v1
+from tests.support.cost import Lines
 from tests.support.scheduling import Bench
 from tests.unit.control.scheduler.clusters import node, pod
-from tests.unit.control.scheduler.devices import DRIVER, claim, class_of, device, request, slice_of
+from tests.unit.control.scheduler.devices import DRIVER, Devices, claim, class_of, device, request, slice_of
 
 NUMBER = f'device.attributes["{DRIVER}"].n'
 
@@ -36,9 +38,9 @@ class Rounds:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.looks, self.costs, self.evaluated = [0], [0], 0
-        here, take, evaluate = threading.get_ident(), Search._take, Program.evaluate
+        here, take, evaluate = threading.get_ident(), DeviceSearch._take, Program.evaluate
 
-        def counted(search: Search, *args: Any) -> Any:
+        def counted(search: DeviceSearch, *args: Any) -> Any:
             self.looks[-1] += threading.get_ident() == here
             return take(search, *args)
 
@@ -53,7 +55,7 @@ class Rounds:
             self.costs[-1] += found.cost if threading.get_ident() == here else 0
             return found
 
-        monkeypatch.setattr(Search, "_take", counted)
+        monkeypatch.setattr(DeviceSearch, "_take", counted)
         monkeypatch.setattr(Program, "evaluate", costed)
 
     async def count(self) -> None:
@@ -64,7 +66,7 @@ class Rounds:
 
     def check(self) -> None:
         """Two slices may meet in a round: one of a decision, one of a search."""
-        assert max(self.looks) <= 2 * inline.MOST // LOOK
+        assert max(self.looks) <= 2 * inline.MOST // DEVICE_COST
         assert max(self.costs) <= 2 * inline.MOST + 100
 
 
@@ -118,9 +120,9 @@ def many(number: int) -> resource_v1.ResourceSlice:
 
 
 def with_selectors(*expressions: str, **more: Any) -> dict[str, Any]:
-    wish = request(**more)
-    wish["exactly"]["selectors"] = [{"cel": {"expression": text}} for text in expressions]
-    return wish
+    wanted = request(**more)
+    wanted["exactly"]["selectors"] = [{"cel": {"expression": text}} for text in expressions]
+    return wanted
 
 
 async def test_a_search_without_end_holds_up_neither_the_loop_nor_other_pods(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,9 +141,9 @@ async def test_a_search_without_end_holds_up_neither_the_loop_nor_other_pods(mon
 
 
 async def test_dear_selectors_are_evaluated_beside_the_loop_and_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    wish = with_selectors(*(dear(number) for number in range(4)), count=20)
-    wishes = [claim(wish, name="first"), claim(wish, name="second")]
-    async with running(monkeypatch, many(20), *wishes, wanting("p", "first")) as (bench, rounds):
+    wanted = with_selectors(*(dear(number) for number in range(4)), count=20)
+    claims = [claim(wanted, name="first"), claim(wanted, name="second")]
+    async with running(monkeypatch, many(20), *claims, wanting("p", "first")) as (bench, rounds):
         assert await bench.decided(1) == {"p": Placed("worker-1")}
         assert rounds.evaluated == 80
         rounds.check()
@@ -169,8 +171,8 @@ async def test_long_selectors_are_compiled_beside_the_loop_when_they_are_written
 
 
 async def test_what_cannot_be_evaluated_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    wish = claim(with_selectors(dear(0, f"{NUMBER} / 0 == 1")))
-    async with running(monkeypatch, many(3), wish, wanting("p"), wanting("q")) as (bench, rounds):
+    wanted = claim(with_selectors(dear(0, f"{NUMBER} / 0 == 1")))
+    async with running(monkeypatch, many(3), wanted, wanting("p"), wanting("q")) as (bench, rounds):
         for failed in (await bench.decided(2)).values():
             assert isinstance(failed, Failed) and "selector #0: CEL runtime error: division by zero" in failed.message
         assert sum(cost > 0 for cost in rounds.costs) <= 2
@@ -178,14 +180,14 @@ async def test_what_cannot_be_evaluated_is_remembered(monkeypatch: pytest.Monkey
 
 
 async def test_of_searches_that_find_the_same_device_one_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    wishes = [claim(with_selectors(dear(number)), name=f"c{number}") for number in range(3)]
+    claims = [claim(with_selectors(dear(number)), name=f"c{number}") for number in range(3)]
     pods = [wanting(f"p{number}", f"c{number}") for number in range(3)]
-    async with running(monkeypatch, many(2), *wishes, *pods) as (bench, _):
+    async with running(monkeypatch, many(2), *claims, *pods) as (bench, _):
         found = (await bench.decided(3)).values()
         assert sum(isinstance(each, Placed) for each in found) == 2
         [failed] = [each for each in found if isinstance(each, Failed)]
         assert "1 cannot allocate all claims" in failed.message
-        assert len(bench.scheduler._devices.book.taken) == 2
+        assert len(bench.scheduler._devices.allocated.in_use) == 2
 
 
 async def test_a_pod_that_goes_while_its_devices_are_searched_is_not_placed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,18 +204,86 @@ async def test_a_pod_that_goes_while_its_devices_are_searched_is_not_placed(monk
 
 
 async def test_more_pods_than_have_a_place_are_decided_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    wishes = [claim(with_selectors(dear(number)), name=f"c{number}") for number in range(40)]
+    claims = [claim(with_selectors(dear(number)), name=f"c{number}") for number in range(40)]
     pods = [wanting(f"p{number}", f"c{number}") for number in range(40)]
-    async with running(monkeypatch, many(40), *wishes, *pods) as (bench, rounds):
+    async with running(monkeypatch, many(40), *claims, *pods) as (bench, rounds):
         assert all(isinstance(each, Placed) for each in (await bench.decided(40)).values())
         rounds.check()
+
+
+def naming(name: str, *claims: str) -> core_v1.Pod:
+    entries = [core_v1.PodResourceClaim(name=f"c{n}", resource_claim_name=one) for n, one in enumerate(claims)]
+    return pod(name, resource_claims=entries)
+
+
+def test_a_claim_that_a_pod_names_often_is_allocated_once() -> None:
+    counts = []
+    for entries in (10, 110):
+        bench = Bench()
+        constraints = [{"matchAttribute": f"{DRIVER}/group"}] * 32
+        bench.put(node("worker-1"), class_of(), many(4), claim(request(), constraints=constraints))
+        bench.put(naming("p", *["claim"] * entries))
+        with Lines() as lines:
+            decisions = bench.schedule()
+        assert isinstance(decisions[0], Placed)
+        assert len(bench.scheduler._devices.allocated.in_use) == 1
+        counts.append(lines.count)
+    assert (counts[1] - counts[0]) / 100 < 40, "lines for each entry"
+
+
+async def test_many_claims_of_a_pod_are_prepared_and_searched_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    constraints = [{"matchAttribute": f"{DRIVER}/group"}] * 32
+    names = [f"c{number}" for number in range(100)]
+    claims = [claim(with_selectors(*[f"{NUMBER} >= 0"] * 8), name=name, constraints=constraints) for name in names]
+    made: list[int] = []
+    begin, step = requests.claim_to_allocate, [0]
+    monkeypatch.setattr(
+        "control.scheduler.devices.prepared_claims.claim_to_allocate",
+        lambda *args: (made.append(step[0]), begin(*args))[1],
+    )
+    monkeypatch.setattr("control.pacing.SLICE_SECONDS", 0.0)
+    async with running(monkeypatch, many(128), *claims, naming("p", *names)) as (bench, rounds):
+
+        async def count() -> None:
+            while True:
+                await asyncio.sleep(0)
+                step[0] += 1
+
+        counting = asyncio.create_task(count())
+        decided = await bench.decided(1)
+        counting.cancel()
+        assert isinstance(decided["p"], Placed), decided
+        rounds.check()
+    assert len(made) == 100 + made.count(made[0]) and max(map(made.count, made)) <= 8
+
+
+async def test_a_claim_that_cannot_be_prepared_ends_the_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"c{number}" for number in range(30)]
+    claims = [claim(with_selectors(*[f"{NUMBER} >= 0"] * 8), name=name) for name in names[:-1]]
+    claims.append(claim(request(device_class="none"), name=names[-1]))
+    async with running(monkeypatch, many(64), *claims, naming("p", *names)) as (bench, _):
+        failed = (await bench.decided(1))["p"]
+        assert isinstance(failed, Failed) and "device class none does not exist" in failed.message
+
+
+def test_a_device_costs_no_comparison_with_each_toleration() -> None:
+    counts = []
+    tainted = [{"key": f"a{n}", "effect": "NoSchedule"} for n in range(16)]
+    for number in (100, 200):
+        tolerations = [{"key": f"b{n}", "operator": "Exists"} for n in range(number)]
+        found = Devices(slice_of(*(device(f"d{n}", taints=tainted) for n in range(40))), class_of())
+        wish = claim(request(tolerations=tolerations))
+        with Lines() as lines:
+            assert found.names(wish) is None
+        counts.append(lines.count)
+    assert counts[1] - counts[0] < 100 * 40
 
 
 async def test_a_node_that_must_be_made_room_on_is_searched_no_further(monkeypatch: pytest.MonkeyPatch) -> None:
     """Preemption asks plugins that were not asked before; what they cannot say fails the one pod."""
     weak = pod("weak", cpu="4", node_name="worker-1")
     strong = wanting("strong", cpu="4", priority=10)
-    wish = claim(with_selectors(f"{NUMBER} / 0 == 1"))
-    async with running(monkeypatch, many(1), wish, weak, strong) as (bench, _):
+    wanted = claim(with_selectors(f"{NUMBER} / 0 == 1"))
+    async with running(monkeypatch, many(1), wanted, weak, strong) as (bench, _):
         failed = (await bench.decided(1))["strong"]
         assert isinstance(failed, Failed) and "division by zero" in failed.message

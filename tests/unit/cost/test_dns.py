@@ -190,6 +190,36 @@ def test_where_nothing_is_found_no_slice_is_looked_at(name: str, kind: str) -> N
     assert many <= few + 20
 
 
+def mostly_unready(unready: int) -> Responder:
+    """Answer for a Service of ten slices, each with a ready endpoint behind many that are not."""
+    client = MemoryAPI().client()
+    services, slices = Informer(client, core_v1.Service), Informer(client, discovery_v1.EndpointSlice)
+    directory = InformerDirectory(services, slices)
+    services._set("default/own", service("own", "None", ips=["None"]))
+    for number in range(10):
+        pods = [endpoint(address(n), ready=n == unready, hostname=f"h{number}-{n}") for n in range(unready + 1)]
+        slices._set(f"default/own-{number}", slice_of("own", *pods, suffix=str(number)))
+    return Responder(Zone(directory, DOMAIN, ranges=["10.96.0.0/12"]), Forwarder(list))
+
+
+@pytest.mark.parametrize("name", ["own", "_http._tcp.own", "_tcp.own"])
+def test_endpoints_that_are_not_ready_cost_nothing(name: str) -> None:
+    few, many = (lines(mostly_unready(each), f"{name}.default.svc.cluster.local", "SRV") for each in (10, 900))
+    assert many <= few + 20
+
+
+def test_the_ready_endpoints_of_a_slice_follow_its_changes() -> None:
+    services = Informer(MemoryAPI().client(), core_v1.Service)
+    slices = Informer(MemoryAPI().client(), discovery_v1.EndpointSlice)
+    directory = InformerDirectory(services, slices)
+    for revision, ready in enumerate(([0, 2], [0, 1, 2], [2], [], [1])):
+        made = slice_of("own", *(endpoint(address(n), ready=n in ready) for n in range(3)))
+        made.metadata.resource_version = str(revision)
+        slices._set("default/own-abcde", made)
+        found = [host.ip for host, _ in directory.srv_targets("default/own", "_http", "_tcp")]
+        assert found == [address(n) for n in ready]
+
+
 def sliced(count: int) -> Responder:
     """Answer for a Service of so many pods, each with numbers of its own for the ports' names; the last alone is ready."""
     client = MemoryAPI().client()
@@ -210,7 +240,7 @@ def test_a_question_of_ports_does_not_cost_the_slices_of_others(name: str) -> No
 
 
 @pytest.mark.parametrize("name", ["_made-up._tcp", "_p7._tcp", "_udp", "_made-up"])
-def test_a_port_of_a_service_does_not_cost_the_others_whichever_service_was_asked_of_before(name: str) -> None:
+def test_a_port_of_a_service_adds_no_cost_to_others_whichever_was_queried_before(name: str) -> None:
     services = Informer(MemoryAPI().client(), core_v1.Service)
     directory = InformerDirectory(services, Informer(MemoryAPI().client(), discovery_v1.EndpointSlice))
     for number in range(20):
@@ -264,7 +294,7 @@ def test_what_repeats_is_not_multiplied(what: str, name: str, kind: str, monkeyp
 
 
 @pytest.mark.parametrize("what", ["an address, and names of a number", "hostnames of an address", "slices"])
-def test_an_answer_that_was_not_looked_for_to_the_end_says_so(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_incomplete_search_returns_a_truncated_answer(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
     question = dns.message.make_query("own.default.svc.cluster.local", "A" if what.startswith("hostnames") else "SRV")
     for most, cut in ((300, True), (100_000, False)):
         monkeypatch.setattr("netproxy.dns.endpoints.MAX_STEPS", most)

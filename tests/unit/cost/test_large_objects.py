@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import copy
 import itertools
-import sys
 from collections import defaultdict
-from types import FrameType
-from typing import Any
+from dataclasses import replace
+from typing import Any, Self
 
 import pytest
 
@@ -21,6 +20,7 @@ from control.registry.ratcheting import problems_of_change
 from control.registry.storing import merge_problems
 from control.registry.strategies import strategy_for
 from kube import errors, serialize
+from tests.support.cost import Lines
 from tests.support.large_objects import LargeField, large_fields
 
 COUNTS = (32, 64, 128)
@@ -32,24 +32,29 @@ FIRST = itertools.count(10**6, 10**4)
 FIELDS = defaultdict[str, list[LargeField]](list)
 for _field in large_fields():
     FIELDS[_field.resource.target].append(_field)
+    if _field.type.kind == "list":
+        FIELDS[_field.resource.target].append(replace(_field, equal=True))
+_compared = 0
+"""Comparisons of the objects' texts and numbers since the last counter was entered."""
 
 
-class Steps:
+class Steps(Lines):
     """Counts lines and comparisons while it is entered."""
 
-    count = 0
+    compared = 0
 
-    def __enter__(self) -> Steps:
-        Steps.count, self._before = 0, sys.gettrace()
-        sys.settrace(self._line)
-        return self
+    def __enter__(self) -> Self:
+        global _compared
+        _compared = 0
+        return super().__enter__()
 
     def __exit__(self, *_: object) -> None:
-        sys.settrace(self._before)
+        super().__exit__()
+        self.compared = _compared
 
-    def _line(self, frame: FrameType, event: str, argument: Any) -> Any:
-        Steps.count += event == "line"
-        return self._line
+    @property
+    def count(self) -> int:
+        return super().count + self.compared
 
 
 class Text(str):
@@ -57,7 +62,8 @@ class Text(str):
     __hash__ = str.__hash__
 
     def __eq__(self, other: object) -> bool:
-        Steps.count += 1
+        global _compared
+        _compared += 1
         return str.__eq__(self, other)
 
     def __deepcopy__(self, known: object) -> Text:
@@ -68,7 +74,8 @@ class Number(int):
     __hash__ = int.__hash__
 
     def __eq__(self, other: object) -> bool:
-        Steps.count += 1
+        global _compared
+        _compared += 1
         return int.__eq__(self, other)
 
     def __deepcopy__(self, known: object) -> Number:
@@ -94,17 +101,18 @@ def steps(field: LargeField, count: int) -> int:
     obj = {part: counted(value) for part, value in obj.items()}
     obj |= {"apiVersion": resource.api_version, "kind": resource.kind}
     strategy = strategy_for(resource)
-    with Steps():
+    with Steps() as created:
         strategy.default(obj)
         strategy.warnings_as_sent(obj)
         strategy.prepare_create(obj)
         strategy.default(obj)
         problems = metadata.validate(resource, obj["metadata"], strategy.name_errors)
         merge_problems(problems, strategy.validate(obj))
+        strategy.warnings(obj, None)
         errors.invalid("", resource.kind, "large", problems)
-    created = Steps.count
+    cost = created.count
     old, new = copy.deepcopy(obj), copy.deepcopy(obj)
-    with Steps():
+    with Steps() as updated:
         strategy.prepare_update(new, old)
         strategy.default(new)
         problems = metadata.validate_update(resource, new["metadata"], old["metadata"], strategy.name_errors)
@@ -113,7 +121,7 @@ def steps(field: LargeField, count: int) -> int:
             merge_problems(problems, problems_of_change(strategy, new, old, "status"))
         strategy.warnings(new, old)
         errors.invalid("", resource.kind, "large", problems)
-    return created + Steps.count
+    return cost + updated.count
 
 
 def square(field: LargeField) -> float:

@@ -22,10 +22,10 @@ from agent.pods.pod_requests import PodRequests
 from agent.pods.references import references_of
 from agent.podspec import dns, environment, hosts
 from agent.podspec.sandbox import sandbox_config
-from agent.records import PodRuntime
+from agent.runtime_records import PodRuntime
 from agent.status.container import StatusInputs
+from agent.status.patch import difference
 from agent.status.pod import NodeFacts, pod_status
-from agent.status.writer import difference
 from agent.volumes.payload import Sources, volume_payload
 from kube.api import core_v1
 from kube.quantity import Quantity
@@ -199,9 +199,9 @@ def work(given: core_v1.Pod, runtimes: list[PodRuntime]) -> None:
 def steps(make: Callable[[int], core_v1.Pod], count: int) -> int:
     given = make(count)
     runtimes = [PodRuntime(), *(ran(given, state) for state in ("running", "exited", "created"))]
-    with Steps():
+    with Steps() as lines:
         work(given, runtimes)
-    return Steps.count
+    return lines.count
 
 
 def bend(make: Callable[[int], core_v1.Pod]) -> float:
@@ -220,10 +220,10 @@ def test_what_is_done_for_other_pods_does_not_grow_with_a_large_one(field: str) 
     def beside(large: core_v1.Pod) -> int:
         small = pod({**sized(0), "ports": [{"containerPort": 1, "hostPort": 1}]}, metadata={"uid": "small"})
         taken = [PodRequests.of(large)]
-        with Steps():
+        with Steps() as lines:
             admission.admit(small, taken, NODE, CONFIG)
             follow(small, ran(small, "running"))
-        return Steps.count
+        return lines.count
 
     beside(LARGE[field](2))
     assert beside(LARGE[field](64)) == beside(LARGE[field](1))
@@ -241,12 +241,12 @@ def addressed(count: int, first: int) -> core_v1.PodStatus:
     )
 
 
-def test_what_the_api_is_told_of_a_status_is_made_in_linear_time() -> None:
+def test_a_status_update_is_computed_in_linear_time() -> None:
     def told_in(count: int) -> int:
         before, after = addressed(count, 0), addressed(count, count // 2)
-        with Steps():
+        with Steps() as lines:
             difference(before, after)
-        return Steps.count
+        return lines.count
 
     few, more, many = (told_in(count) for count in COUNTS)
     assert few < more < many and (many - more - 2 * (more - few)) / (6 * COUNTS[0] ** 2) < STEEPEST

@@ -5,11 +5,12 @@ With WHERRY_COST_BYTES=3145728 the inputs grow to the length of the longest body
 
 from __future__ import annotations
 
+import gc
 import re
 
 import pytest
 
-from tests.support.cost import Case, TooExpensive, judge_memory, judge_steps, judge_time
+from tests.support.cost import Case, TooExpensive, judge_memory, judge_steps, judge_time, steps
 from tests.support.cost_cases import CASES
 
 NAMES = [case.name for case in CASES]
@@ -52,6 +53,26 @@ def test_the_judges_pass_what_is_linear() -> None:
     judge_steps(case)
     judge_time(case)
     judge_memory(case)
+
+
+def test_what_a_garbage_collection_executes_is_not_counted() -> None:
+    class Circle:
+        def __init__(self) -> None:
+            self.own = self
+
+        def __del__(self) -> None:
+            self.ended = True
+
+    def read(count: int) -> None:
+        for _ in range(count):
+            Circle()
+
+    thresholds = gc.get_threshold()
+    gc.set_threshold(5)
+    try:
+        assert steps(Case("circles", _letters, read), 1000) < 3100
+    finally:
+        gc.set_threshold(*thresholds)
 
 
 def test_lines_that_grow_with_the_square_are_seen() -> None:

@@ -5,16 +5,25 @@ Steps are lines of Python and comparisons of texts, as with large objects.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from agent import runtime_records
 from agent.lifecycle import Situation, plan, termination_waves
 from agent.pods.crash_loop import CrashLoopBackOff
+from agent.pods.steps.record_updates import find_leftovers, replace_records
 from agent.podspec import environment
+from agent.runtime import Runtime
+from agent.runtime_records import PodRuntime
 from agent.usage import collector
+from cri import messages
 from kube.api import core_v1
 from kube.clock import SYSTEM
 from tests.unit.agent.pods import pod
@@ -71,15 +80,75 @@ def limits(count: int) -> Callable[[], object]:
     return lambda: [collector._memory_limit(given, container.name) for container in given.spec.containers]
 
 
-@pytest.mark.parametrize("prepare", [back_off, resources, waves, limits])
+def exited(count: int) -> PodRuntime:
+    """Return a runtime with ended init containers, listed oldest first."""
+    given = pod(init=numbered(count, named))
+    found = ran(given, "exited")
+    return PodRuntime.of(
+        found.sandboxes, [replace(c, id=Text(c.id), created_at=float(-n)) for n, c in enumerate(found.containers)]
+    )
+
+
+def context(known: PodRuntime, **deps: object) -> Any:
+    volumes = SimpleNamespace(pod_dir=lambda uid: Path("/nowhere"))
+    state = SimpleNamespace(pod=pod(), uid="u", runtime=known, terminating=False, runtime_uncertain=False)
+    return SimpleNamespace(state=state, deps=SimpleNamespace(volumes=volumes, **deps))
+
+
+def ended(work: Coroutine[Any, Any, object]) -> None:
+    """Run what waits for nothing."""
+    with pytest.raises(StopIteration):
+        work.send(None)
+
+
+class Listing:
+    """A runtime's lists."""
+
+    def __init__(self, known: PodRuntime) -> None:
+        labels = {runtime_records.POD_UID: "u", runtime_records.POD_NAME: "p", runtime_records.POD_NAMESPACE: "default"}
+        self.containers = [
+            messages.Container(
+                id=c.id, pod_sandbox_id="s0", state=messages.ContainerState.CONTAINER_EXITED, labels=labels
+            )
+            for c in known.containers
+        ]
+
+    async def list_pod_sandboxes(self) -> list[messages.PodSandbox]:
+        return []
+
+    async def list_containers(self) -> list[messages.Container]:
+        return self.containers
+
+
+def relist(count: int) -> Callable[[], object]:
+    known = exited(count)
+    runtime = Runtime(cast(Any, SimpleNamespace(runtime=Listing(known))))
+    return lambda: asyncio.run(runtime.pods({"u": known}))
+
+
+def taken_over(count: int) -> Callable[[], object]:
+    return lambda: replace_records(context(exited(count)), exited(count))
+
+
+def leftovers(count: int) -> Callable[[], object]:
+    found = exited(count)
+
+    async def of_pod(uid: str) -> PodRuntime:
+        return found
+
+    given = context(PodRuntime(), runtime=SimpleNamespace(of_pod=of_pod))
+    return lambda: ended(find_leftovers(given))
+
+
+@pytest.mark.parametrize("prepare", [back_off, resources, waves, limits, relist, taken_over, leftovers])
 def test_what_is_done_for_each_container_is_linear_in_their_number(
     prepare: Callable[[int], Callable[[], object]],
 ) -> None:
     def steps(count: int) -> int:
         work = prepare(count)
-        with Steps():
+        with Steps() as lines:
             work()
-        return Steps.count
+        return lines.count
 
     steps(COUNTS[-1])  # the hashes are kept
     few, more, many = (steps(count) for count in COUNTS)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from agent.pods import admission
 from agent.pods.pod_requests import PodRequests
-from control.controllers.endpoints import mirroring, slice_plan
+from control.controllers.endpoints import mirrored_slices, slice_plan
 from control.controllers.endpoints.target_ports import TargetPorts
 from control.scheduler.cluster import Cluster
 from control.scheduler.nodeinfo import NodeInfo
@@ -86,13 +87,13 @@ def mirrored(size: int) -> tuple[list[Any], list[Any]]:
         for n in range(size // 64)
     ]
     metadata = meta_v1.ObjectMeta(name="e", namespace="default", uid="uid-e")
-    slices = mirroring.slices_of(core_v1.Endpoints(metadata=metadata, subsets=subsets))
+    slices, *_ = asyncio.run(mirrored_slices.slices_of(core_v1.Endpoints(metadata=metadata, subsets=subsets)))
     return slices, slices[::-1]
 
 
 CASES = [
     Case("ports of a Service", service_and_pod, lambda given: TargetPorts(given[0]).of(given[1]), LARGEST),
-    Case("mirrored slices", mirrored, lambda given: mirroring.plan(*given), LARGEST),
+    Case("mirrored slices", mirrored, lambda given: asyncio.run(mirrored_slices.plan(*given)), LARGEST),
     Case("slices by ports", slices_of_pods, lambda given: slice_plan.plan(*given), LARGEST),
     Case(
         "spread constraints", spread_pod, lambda given: PodTopologySpread(lambda pod: None).pre_filter(*given), LARGEST

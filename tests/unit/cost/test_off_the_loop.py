@@ -135,7 +135,7 @@ async def test_the_elements_of_policies_are_made_in_slices() -> None:
     assert build(1000) - build(100) < APART * 900
 
 
-def test_a_label_that_no_selector_asks_for_changes_no_rules() -> None:
+def test_a_label_in_no_selector_changes_no_rules() -> None:
     site = Site("nftables")
     table = site.enforcer._table
     table.set_policy(parse(policy("large", ingress=[{"from": [{"podSelector": {"matchLabels": {"app": "web"}}}]}])))

@@ -101,10 +101,10 @@ async def both_ways(operator: str, peers: int, others: int) -> tuple[int, int]:
 async def test_peers_and_pods_cost_their_sum(operator: str) -> None:
     """In finds by its values; of the others only as many as may be are in force."""
     size = 2 * MAX_ALIKE
+    few = [await both_ways(operator, size, others) for others in (50, 100)]
+    many = [await both_ways(operator, 2 * size, others) for others in (50, 100)]
     for way in (0, 1):
-        few = [(await both_ways(operator, size, others))[way] for others in (50, 100)]
-        many = [(await both_ways(operator, 2 * size, others))[way] for others in (50, 100)]
-        product = (many[1] - many[0]) - (few[1] - few[0])
+        product = (many[1][way] - many[0][way]) - (few[1][way] - few[0][way])
         assert product / (size * 50) < 0.1, (way, few, many)
 
 

@@ -9,17 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import sys
 from collections.abc import Callable, Iterator
-from types import FrameType
 from typing import Any
 
 import pytest
 
 from kube.api import core_v1, discovery_v1, networking_v1
-from kube.client import key_of
 from kube.clock import FakeClock
 from kube.informer import Change
+from kube.object_names import key_of
 from netproxy import large_changes
 from netproxy.dns.directory import InformerDirectory
 from netproxy.iptables.backend import IPTablesBackend
@@ -39,6 +37,7 @@ from netproxy.slim_objects import (
     SlimPod,
     SlimPort,
 )
+from tests.support.cost import Lines
 from tests.support.iptables_in_memory import RecordingWriter
 from tests.support.ipvs import MemoryKernel
 from tests.support.nft_in_memory import RecordingWriter as NftRecordingWriter
@@ -51,8 +50,8 @@ STEEPEST = 0.25
 Turns of the event loop depend on time, and take some lines."""
 APART = 0.25
 """The most lines that an item of the large object may count in a change of a small one."""
-NOT_OURS = ("asyncio", "logging", "prometheus_client", "tests", "writer.py", "contextlib.py")
-"""What stands in for the kernel, and what takes as long whatever is large."""
+NOT_OURS = frozenset({"asyncio", "logging", "prometheus_client", "tests", "writer.py", "contextlib.py"})
+"""Parts of paths that are not counted: substitutes of the kernel, and code whose time does not depend on sizes."""
 
 
 @pytest.fixture(autouse=True)
@@ -61,25 +60,11 @@ def in_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(large_changes, "LARGE", 1 << 60)
 
 
-class Steps:
+class Steps(Lines):
     """Counts the lines of Python that are executed while it is entered."""
 
-    count = 0
-
-    def __enter__(self) -> Steps:
-        self._before = sys.gettrace()
-        sys.settrace(self._called)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        sys.settrace(self._before)
-
-    def _called(self, frame: FrameType, event: str, argument: Any) -> Any:
-        return None if any(name in frame.f_code.co_filename.split("/") for name in NOT_OURS) else self._line
-
-    def _line(self, frame: FrameType, event: str, argument: Any) -> Any:
-        self.count += event == "line"
-        return self._line
+    def __init__(self) -> None:
+        super().__init__(NOT_OURS)
 
 
 class Followed:
@@ -391,9 +376,8 @@ async def test_making_the_tables_costs_the_sum_of_the_large_object_and_the_other
     assert (many - more - 2 * (more - few)) / (6 * 32**2) < STEEPEST, "the square of its items"
     few, more, many = [await cost(mode, name, 32, others) for others in (8, 16, 32)]
     assert (many - more - 2 * (more - few)) / (6 * 8**2) < STEEPEST, "the square of the others"
-    both = await cost(mode, name, 64, 16) - await cost(mode, name, 32, 16)
-    alone = await cost(mode, name, 64, 8) - await cost(mode, name, 32, 8)
-    assert (both - alone) / (32 * 8) < STEEPEST, "the product of its items and the others"
+    alone, both = [await cost(mode, name, 64, others) for others in (8, 16)]
+    assert ((both - more) - (alone - few)) / (32 * 8) < STEEPEST, "the product of its items and the others"
 
 
 @pytest.mark.parametrize(

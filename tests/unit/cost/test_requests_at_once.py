@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from control.controllers import at_once
-from control.controllers.at_once import AT_ONCE, for_each
+from control.controllers import concurrent_requests
+from control.controllers.concurrent_requests import CONCURRENCY, for_each
 from control.controllers.context import Context
-from control.controllers.discovery import Served
+from control.controllers.discovery import DiscoveredResource
 from control.controllers.garbage import GarbageCollector
 from control.controllers.garbage.graph import ORPHAN, Item
 from control.controllers.garbage.metadata import Owner
@@ -20,10 +20,10 @@ from kube.clock import FakeClock, settle
 from kube.errors import StatusError, conflict
 from tests.support.product_world import World
 
-FOLDER = Path(at_once.__file__).parent
-MAPS = Served("", "v1", "configmaps", "ConfigMap", True, frozenset())
+FOLDER = Path(concurrent_requests.__file__).parent
+MAPS = DiscoveredResource("", "v1", "configmaps", "ConfigMap", True, frozenset())
 ALLOWED = {
-    "at_once.py": "16 workers",
+    "concurrent_requests.py": "16 workers",
     "namespace.py": "one for each kind of objects that the server has",
 }
 
@@ -83,7 +83,7 @@ async def test_dependents_are_orphaned_a_few_at_a_time() -> None:
     api = Slow()
     collector = GarbageCollector(Context(api.client(), FakeClock()))
     collector.graph.put(Item(MAPS, "default", "o", "o", "1", (), (ORPHAN,), True))
-    for number in range(20 * AT_ONCE):
+    for number in range(20 * CONCURRENCY):
         owner = Owner("v1", "ConfigMap", "o", "o", True)
         collector.graph.put(Item(MAPS, "default", f"d{number}", f"d{number}", "1", (owner,), (), False))
     task, tasks = asyncio.create_task(collector.reconcile("o")), list[int]()
@@ -92,10 +92,10 @@ async def test_dependents_are_orphaned_a_few_at_a_time() -> None:
         await settle(1)
         tasks.append(len(asyncio.all_tasks()))
     await task
-    assert (api.most, max(tasks) - before) == (AT_ONCE, AT_ONCE)
+    assert (api.most, max(tasks) - before) == (CONCURRENCY, CONCURRENCY)
 
 
-async def test_all_are_tried_and_the_first_failure_is_told() -> None:
+async def test_all_are_tried_and_the_first_failure_is_reported() -> None:
     tried = list[int]()
 
     async def act(number: int) -> None:
@@ -123,7 +123,7 @@ async def test_a_fault_is_raised_when_all_are_done() -> None:
     assert len(tried) == 50
 
 
-async def test_whoever_is_cancelled_asks_no_more() -> None:
+async def test_a_cancelled_caller_sends_no_more_requests() -> None:
     tried = list[int]()
 
     async def act(number: int) -> None:
@@ -135,4 +135,4 @@ async def test_whoever_is_cancelled_asks_no_more() -> None:
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     await settle(5)
-    assert len(tried) == AT_ONCE
+    assert len(tried) == CONCURRENCY

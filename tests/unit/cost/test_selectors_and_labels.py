@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from control.controllers import replicaset, selecting
+from control.controllers import replicaset, selector_index
 from control.controllers.context import Context
-from control.controllers.selecting import MOST_LATER, Selecting
-from control.controllers.turns import STEPS_A_TURN, Turn, selects
+from control.controllers.selector_index import MOST_LATER, CompiledSelectorIndex
+from control.controllers.step_counter import STEPS_PER_ITERATION, StepCounter, selects
 from kube.api import apps_v1, core_v1, meta_v1
 from kube.clock import FakeClock
 from kube.label_rules import Rules
@@ -26,8 +26,8 @@ from tests.support.lagging_api import LaggingAPI
 from tests.unit.control.controllers.test_orphans import CASES
 
 TERMS, OBJECTS = 16_000, 3
-MOST_STEPS = 2 * STEPS_A_TURN
-"""What may be compared between two suspensions."""
+MOST_STEPS = 2 * STEPS_PER_ITERATION
+"""Maximum of comparisons between two suspensions."""
 LABELS = {f"k{number}": "" for number in range(TERMS)}
 
 
@@ -68,7 +68,7 @@ class Compared:
         self.steps = 0
 
     def joined(self, number: int) -> None:
-        if threading.get_ident() == self._thread and number > selecting.LARGE:
+        if threading.get_ident() == self._thread and number > selector_index.LARGE:
             self.here += 1
 
 
@@ -163,10 +163,10 @@ async def test_a_large_selector_and_many_large_labels_are_compared_in_turns(
 async def test_an_orphan_reaches_a_large_selector_that_selects_it_later_and_no_other(compared: Compared) -> None:
     context = Context(LaggingAPI().client(), FakeClock())
     informer = context.informers.of(apps_v1.DaemonSet)
-    known = Selecting(informer)
+    known = CompiledSelectorIndex(informer)
     for name in ("large", "other"):
         informer._set(f"here/{name}", large(apps_v1.DaemonSet, name))
-        assert not await selects(await known.of(informer.get(f"here/{name}")), labels(0), Turn())
+        assert not await selects(await known.of(informer.get(f"here/{name}")), labels(0), StepCounter())
     told: list[str] = []
     for _ in range(3):
         known.each("here", labels(0), told.append)
@@ -184,8 +184,8 @@ async def test_who_is_not_compiled_yet_has_another_look_and_keeps_what_it_compil
     monkeypatch: pytest.MonkeyPatch, compared: Compared
 ) -> None:
     informer = Context(LaggingAPI().client(), FakeClock()).informers.of(apps_v1.DaemonSet)
-    known, read = Selecting(informer), list[Any]()
-    monkeypatch.setattr(selecting, "from_label_selector", lambda s: (read.append(s), from_label_selector(s))[1])
+    known, read = CompiledSelectorIndex(informer), list[Any]()
+    monkeypatch.setattr(selector_index, "from_label_selector", lambda s: (read.append(s), from_label_selector(s))[1])
     informer._set("here/large", large(apps_v1.DaemonSet))
     told: list[str] = []
     known.each("here", {"a": "b"}, told.append)
@@ -197,7 +197,7 @@ async def test_who_is_not_compiled_yet_has_another_look_and_keeps_what_it_compil
 
 
 @pytest.mark.parametrize("term", ["k{}", "k{}!=z", "k{} in (,a)", "k{}="])
-async def test_a_comparison_in_turns_says_what_one_at_once_does(term: str) -> None:
+async def test_a_comparison_in_slices_gives_the_same_result_as_one_in_a_single_step(term: str) -> None:
     selector = parse_labels(",".join(term.format(number) for number in range(3000)))
     for obj in (LABELS, {**LABELS, "k2999": "z"}, {"a": "b"}, {key: "" for key in list(LABELS)[:2999]}):
-        assert await selects(selector, obj, Turn()) is selector.matches(obj)
+        assert await selects(selector, obj, StepCounter()) is selector.matches(obj)

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from control.controllers.turns import STEPS_A_TURN
+from control.controllers.step_counter import STEPS_PER_ITERATION
 from control.scheduler.cluster import Cluster
-from control.scheduler.counts import COMPARED_AT_ONCE, MOST_COMPARED
-from control.scheduler.framework import Unfinished
 from control.scheduler.plugins.pod_topology_spread import PodTopologySpread
+from control.scheduler.pod_counts import MOST_INDEXES
+from control.scheduler.pod_index import COMPARED_AT_ONCE, LARGE
 from control.scheduler.podinfo import PodInfo
+from control.scheduler.unfinished import Unfinished
 from kube.api import core_v1, meta_v1
 from kube.label_rules import Rules
 
@@ -70,26 +71,30 @@ def places(check: Any, cluster: Cluster) -> list[str]:
 
 
 async def test_a_large_selector_is_compared_with_large_pods_before_they_are_counted(compared: list[int]) -> None:
-    cluster, plugin, wish = world(), PodTopologySpread(lambda _: None), PodInfo(pod("wish", {}, terms=LABELS))
+    cluster, plugin, incoming = world(), PodTopologySpread(lambda _: None), PodInfo(pod("incoming", {}, terms=LABELS))
     with pytest.raises(Unfinished) as unfinished:
-        plugin.pre_filter(wish, cluster)
+        plugin.pre_filter(incoming, cluster)
     gone = pod("p2", LABELS, "a")
     await asyncio.gather(unfinished.value.go_on(), asyncio.sleep(0))
+    assert max(compared, default=0) <= STEPS_PER_ITERATION
     cluster.remove_pod("default/p2")
     cluster.set_pod(pod("small", {"app": "web"}, "b"))  # came meanwhile
-    assert places(plugin.pre_filter(wish, cluster), cluster) == ["b"]
-    assert max(compared, default=0) <= STEPS_A_TURN
+    assert places(plugin.pre_filter(incoming, cluster), cluster) == ["b"]
     cluster.set_pod(gone)
-    assert places(plugin.pre_filter(wish, cluster), cluster) == ["b"], "it stays counted"
-    assert cluster.comparison(wish.spreads.hard[0].question("default")) is None
+    with pytest.raises(Unfinished) as unfinished:  # one large pod, too, is compared in steps
+        plugin.pre_filter(incoming, cluster)
+    await unfinished.value.go_on()
+    assert max(compared, default=0) <= STEPS_PER_ITERATION
+    assert places(plugin.pre_filter(incoming, cluster), cluster) == ["b"], "it stays counted"
+    assert cluster.count(incoming.spreads.hard[0].pod_selection("default"), incoming).per_node == {"a": 3}
 
 
-async def test_small_selectors_are_counted_at_once_and_few_comparisons_are_kept() -> None:
+async def test_small_selectors_are_counted_at_once_and_few_indexes_of_large_ones_are_kept() -> None:
     cluster, plugin = world(), PodTopologySpread(lambda _: None)
     few = dict(list(LABELS.items())[:COMPARED_AT_ONCE])
-    assert places(plugin.pre_filter(PodInfo(pod("wish", {}, terms=few)), cluster), cluster) == ["b"]
-    for number in range(MOST_COMPARED + 2):
+    assert places(plugin.pre_filter(PodInfo(pod("incoming", {}, terms=few)), cluster), cluster) == ["b"]
+    for number in range(MOST_INDEXES // LARGE + 2):
         with pytest.raises(Unfinished) as unfinished:
-            plugin.pre_filter(PodInfo(pod("wish", {}, terms={**LABELS, "n": str(number)})), cluster)
+            plugin.pre_filter(PodInfo(pod("incoming", {}, terms={**LABELS, "n": str(number)})), cluster)
         await unfinished.value.go_on()
-    assert len(cluster._indexes._compared) == MOST_COMPARED
+    assert len(cluster._indexes._indexes) == MOST_INDEXES // LARGE

@@ -23,7 +23,7 @@ class FakeAPI:
         self.away = False
         self.too_old = self.always_too_old = False
         self.refused = ""
-        """Why the server refuses every request; empty where it does not."""
+        """Message with which the server refuses every request; empty where it does not."""
 
     def put(self, path: str, obj: dict[str, Any], type: str = "") -> dict[str, Any]:
         self.revision += 1

@@ -28,7 +28,7 @@ def test_names_on_the_wire_are_upstreams() -> None:
     assert json.loads(serialize.encode(rule)) == {"from": [{}]}
 
 
-def test_empty_parts_that_say_something_are_kept() -> None:
+def test_significant_empty_fields_are_kept() -> None:
     text = b'{"spec":{"volumes":[{"name":"v","emptyDir":{}}],"hostNetwork":false},"metadata":{"labels":{}}}'
     assert serialize.to_dict(serialize.decode(text, core_v1.Pod)) == {
         "metadata": {},
@@ -54,7 +54,7 @@ def test_a_wrong_type_is_named_with_its_path() -> None:
         serialize.decode(b'{"spec":{"replicas":"three"}}', apps_v1.Deployment)
 
 
-def test_facts_tell_how_lists_merge() -> None:
+def test_facts_contain_how_lists_merge() -> None:
     containers = schema.facts(core_v1.PodSpec).field("containers")
     assert (containers.merge_key, containers.strategy, containers.list_type, containers.list_keys) == (
         "name",

@@ -13,7 +13,7 @@ def test_an_installed_copy_knows_what_it_was_made_from(tmp_path: Path) -> None:
     assert build._recorded(tmp_path / "other.json") is None
 
 
-def test_a_source_tree_tells_its_newest_commit(tmp_path: Path) -> None:
+def test_a_source_tree_reports_its_newest_commit(tmp_path: Path) -> None:
     log = tmp_path / ".git" / "logs" / "HEAD"
     log.parent.mkdir(parents=True)
     log.write_text("0 1 Jane Doe <j@example.com> 1 +0000\tcommit: a\n1 2 Jane <j@x> 1767323045 +0100\tcommit: b\tc\n")

@@ -33,3 +33,15 @@ async def test_a_task_that_was_cancelled_ends_so() -> None:
     await asyncio.wait({task})
     assert task.cancelled()
     assert await cancellation.as_error(asyncio.sleep(0, "result")) == "result"
+
+
+async def test_a_started_task_fails_its_group_and_one_that_the_group_cancels_is_no_failure() -> None:
+    async def forever() -> None:
+        await asyncio.Event().wait()
+
+    with pytest.raises(ExceptionGroup) as raised:
+        async with asyncio.TaskGroup() as group:
+            beside = cancellation.start(group, forever, "beside")
+            cancellation.start(group, _of_others, "of others")
+    assert raised.group_contains(AwaitedCancelled)
+    assert beside.cancelled()

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from agent.server import listeners as agent_port
-from bench.api import configuration
+from bench.server import configuration
 from control.server import serve as server_port
-from kube import client_authorities, pki
+from kube import client_authorities, openssl, pki
 from tests.support.handshake import shake
 
 NOW = datetime.now(UTC)
@@ -85,10 +85,10 @@ def test_names_that_fill_a_handshake_are_left_out(tmp_path: Path, monkeypatch: p
     assert context.verify_mode == ssl.CERT_OPTIONAL and len(context.get_ca_certs()) == 2
 
 
-def test_without_a_way_to_openssl_certificates_are_asked_for_all_the_same(
+def test_without_access_to_openssl_certificates_are_still_requested(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clients, names = authorities(tmp_path, "clients")
-    monkeypatch.setattr(client_authorities, "_openssl", lambda: None)
+    monkeypatch.setattr(openssl, "library", lambda: None)
     context = agent_port.tls_context(listener(tmp_path, clients))
     assert names[0] not in first_answer(context) and context.verify_mode == ssl.CERT_OPTIONAL

@@ -106,10 +106,10 @@ def test_who_holds_most_is_closed_where_too_much_is_held_and_nobody_goes_before_
     peers.table.hold_head(small, 10)
     peers.table.hold_head(large, 31)
     assert peers.closed == [large]
-    assert peers.table.held == 70
+    assert peers.table.buffered_bytes == 70
     peers.table.hold_head(user, 95)
     assert peers.closed == [large, small]
-    assert peers.table.held == 95
+    assert peers.table.buffered_bytes == 95
 
 
 def test_one_answer_may_be_larger_than_the_limit_and_two_may_not() -> None:
@@ -119,7 +119,7 @@ def test_one_answer_may_be_larger_than_the_limit_and_two_may_not() -> None:
     assert peers.closed == []
     peers.table.hold_answer(other, 10)
     assert peers.closed == [large]
-    assert peers.table.held == 10
+    assert peers.table.buffered_bytes == 10
 
 
 def test_one_user_that_reads_nothing_may_hold_an_eighth_of_all_unread_answers() -> None:
@@ -130,7 +130,17 @@ def test_one_user_that_reads_nothing_may_hold_an_eighth_of_all_unread_answers() 
         peers.table.hold_answer(connection, size)
         peers.table.hold_stalled(connection, size)
     assert peers.closed == [mine[1]]
-    assert peers.table.held == 160
+    assert peers.table.buffered_bytes == 160
+
+
+def test_of_one_users_answers_one_of_the_namespace_that_holds_most_is_closed_first() -> None:
+    peers = Peers(unread_bytes=8 * 200)
+    alone, *many = (peers.add("1", user="kube-apiserver") for _ in range(4))
+    for connection, namespace, size in zip((alone, *many), ("quiet", *["crowd"] * 3), (90, 40, 50, 30), strict=True):
+        connection.work_of = namespace
+        peers.table.hold_answer(connection, size)
+        peers.table.hold_stalled(connection, size)
+    assert peers.closed == [many[1]]
 
 
 def test_what_a_connection_holds_is_its_users_once_it_has_one() -> None:
@@ -202,9 +212,15 @@ def test_counts_stay_right_and_within_the_limits_whatever_happens(seed: int) -> 
         alive = [each for each in living if each not in set(peers.closed)]
         assert len(table) == len(alive) <= 20
         assert table.unauthenticated == sum(not each.user for each in alive) <= 12
-        assert table.held == sum(table._answers.sizes.values()) <= 200
+        assert table.buffered_bytes == sum(table._answers.sizes.values()) <= 200
         assert set(table._answers.sizes) <= set(alive)
     for each in alive:
         table.remove(each)
-    assert len(table) == table.held == 0
+    assert len(table) == table.buffered_bytes == 0
     assert (table._peers, table._users, table._answers.sizes) == ({}, {}, {})
+
+
+def test_the_service_accounts_of_a_namespace_count_as_one_user() -> None:
+    peers = Peers()
+    accounts = [peers.add("10.0.0.1", user=f"system:serviceaccount:shop:a{n}") for n in range(2)]
+    assert {account.who for account in accounts} == {"system:serviceaccount:shop"}

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
+from kube import controller as controllers
 from kube.clock import FakeClock, settle
 from kube.controller import Controller
+from kube.step_limit import Shares, sampling
 
 
 async def test_keys_whose_reconciling_waits_for_nothing_do_not_keep_others_from_the_event_loop() -> None:
@@ -47,3 +51,29 @@ async def test_a_key_whose_reconciling_was_cancelled_by_others_is_reconciled_aga
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     assert task.cancelled()
+
+
+async def test_a_key_that_holds_the_event_loop_is_stopped_and_its_namespace_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(controllers, "_shares", Shares("test", 0.1, 0.5, 60.0))
+    tries: list[str] = []
+
+    async def reconcile(key: str) -> None:
+        tries.append(key)
+        while tries == ["bad/endless"]:
+            pass
+
+    clock = FakeClock()
+    controller = Controller("test", reconcile, workers=1, clock=clock)
+    with sampling():
+        for key in ("bad/endless", "bad/other", "good/one", "node"):
+            controller.enqueue(key)
+        task = asyncio.create_task(controller.run())
+        await clock.advance(1)
+        assert tries == ["bad/endless", "good/one", "node"]
+        monkeypatch.setattr(controllers, "_shares", Shares("test", 0.1, 0.5, 60.0))  # a minute of the machine's time
+        await clock.advance(61)
+        assert sorted(tries[3:]) == ["bad/endless", "bad/other"]
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)

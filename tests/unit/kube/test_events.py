@@ -160,7 +160,7 @@ class Refusing(FakeAPI):
             raise StatusError(429, "TooManyRequests", "limit reached on type Namespace")
         return await super().request(method, path, **options)
 
-    def told(self, namespace: str) -> list[str]:
+    def reported(self, namespace: str) -> list[str]:
         return [o["message"] for o in self.objects.values() if o["involvedObject"]["namespace"] == namespace]
 
 
@@ -176,14 +176,14 @@ async def test_refused_events_hold_up_their_own_namespace_alone_and_keep_their_o
         events.event(_pod("full", f"p{number}"), "Warning", "BackOff", f"m{number}")
     events.event(_pod("quiet", "victim"), "Normal", "Started", "at once")
     await clock.advance(0)
-    assert (api.told("quiet"), api.tries) == (["at once"], 1)
+    assert (api.reported("quiet"), api.tries) == (["at once"], 1)
     await clock.advance(2 * RETRY_SECONDS)
     events.event(_pod("quiet", "victim"), "Normal", "Killing", "later")
     await clock.advance(0)
-    assert (api.told("quiet"), api.tries) == (["at once", "later"], 3)
+    assert (api.reported("quiet"), api.tries) == (["at once", "later"], 3)
     api.full = None
     await clock.advance(RETRY_SECONDS)
-    assert api.told("full") == [f"m{number}" for number in range(5)]
+    assert api.reported("full") == [f"m{number}" for number in range(5)]
     running.cancel()
 
 
@@ -217,4 +217,4 @@ async def test_flushing_tries_what_is_refused_once() -> None:
         for number in range(3):
             events.event(_pod(namespace, f"p{number}"), "Normal", "Started", f"m{number}")
     await events.flush()
-    assert (len(api.told("quiet")), api.tries) == (3, 1)
+    assert (len(api.reported("quiet")), api.tries) == (3, 1)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -11,7 +12,9 @@ import pytest
 from kube.api import core_v1
 from kube.client import Client
 from kube.clock import FakeClock, settle
-from kube.informer import Change, Informer, by_namespace, temporary_subscriptions
+from kube.indexer import by_namespace
+from kube.informer import Change, Informer, temporary_subscriptions
+from kube.shrinking import SMALL
 from tests.unit.kube.fake_api import FakeAPI
 
 PODS = "/api/v1/pods"
@@ -24,17 +27,17 @@ def pod(name: str, **metadata: Any) -> dict[str, Any]:
 @asynccontextmanager
 async def following(api: FakeAPI, clock: FakeClock) -> AsyncIterator[tuple[Informer[core_v1.Pod], list[str]]]:
     informer = Informer(Client(api), core_v1.Pod, indexes={"namespace": by_namespace}, clock=clock)
-    told: list[str] = []
+    reported: list[str] = []
 
     def handler(change: Change[core_v1.Pod]) -> None:
-        told.append(f"{change.type} {change.key}")
+        reported.append(f"{change.type} {change.key}")
 
     informer.subscribe(handler)
     task = asyncio.create_task(informer.run())
     await informer.wait_synced()
     await settle()
     try:
-        yield informer, told
+        yield informer, reported
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -43,38 +46,53 @@ async def following(api: FakeAPI, clock: FakeClock) -> AsyncIterator[tuple[Infor
 async def test_what_is_listed_and_what_is_watched_arrive_in_order() -> None:
     api = FakeAPI()
     api.put(f"{PODS}/a", pod("a"))
-    async with following(api, FakeClock()) as (informer, told):
+    async with following(api, FakeClock()) as (informer, reported):
         api.put(f"{PODS}/b", pod("b"))
         api.put(f"{PODS}/a", pod("a", labels={"x": "y"}))
         api.remove(f"{PODS}/b")
         await settle()
-        assert told == ["ADDED default/a", "ADDED default/b", "MODIFIED default/a", "DELETED default/b"]
+        assert reported == ["ADDED default/a", "ADDED default/b", "MODIFIED default/a", "DELETED default/b"]
         assert [p.metadata.name for p in informer.list()] == ["a"]
         assert [p.metadata.name for p in informer.by_index("namespace", "default")] == ["a"]
         assert informer.get("default/b") is None
 
 
+async def test_objects_that_are_gone_need_no_memory() -> None:
+    api = FakeAPI()
+    async with following(api, FakeClock()) as (informer, changes):
+        for number in range(2000):
+            api.put(f"{PODS}/p{number}", pod(f"p{number}"))
+        await settle()
+        for number in range(1999):
+            api.remove(f"{PODS}/p{number}")
+        await settle()
+        assert changes.count("DELETED default/p7") == 1
+        assert [p.metadata.name for p in informer.by_index("namespace", "default")] == ["p1999"]
+        held = (informer._objects, informer._indexes["namespace"], informer._indexes["namespace"]["default"])
+        assert max(map(sys.getsizeof, held)) <= SMALL
+
+
 async def test_a_broken_watch_goes_on_from_the_last_revision() -> None:
     api, clock = FakeAPI(), FakeClock()
-    async with following(api, clock) as (_, told):
+    async with following(api, clock) as (_, reported):
         api.put(f"{PODS}/a", pod("a"))
         await settle()
         api.drop_watches()
         await clock.advance(1)
         api.put(f"{PODS}/b", pod("b"))
         await settle()
-        assert told == ["ADDED default/a", "ADDED default/b"]
+        assert reported == ["ADDED default/a", "ADDED default/b"]
         watches = [query for verb, _, query, _ in api.requests if verb == "WATCH"]
         assert watches[-1]["resourceVersion"] == "1"
         assert len([r for r in api.requests if r[0] == "GET"]) == 1
 
 
-async def test_an_expired_watch_lists_again_and_tells_the_difference() -> None:
+async def test_an_expired_watch_lists_again_and_reports_the_differences() -> None:
     api, clock = FakeAPI(), FakeClock()
     for name in "abc":
         api.put(f"{PODS}/{name}", pod(name))
-    async with following(api, clock) as (informer, told):
-        told.clear()
+    async with following(api, clock) as (informer, reported):
+        reported.clear()
         api.too_old = True
         quiet, api.watchers = api.watchers, []
         api.remove(f"{PODS}/a")
@@ -84,18 +102,18 @@ async def test_an_expired_watch_lists_again_and_tells_the_difference() -> None:
         for queue in quiet:
             queue.put_nowait(None)
         await clock.advance(1)
-        assert told == ["DELETED default/a", "MODIFIED default/b", "DELETED default/c", "ADDED default/c"]
+        assert reported == ["DELETED default/a", "MODIFIED default/b", "DELETED default/c", "ADDED default/c"]
         assert sorted(informer.keys()) == ["default/b", "default/c"]
 
 
-async def test_a_server_that_refuses_every_watch_as_too_old_is_asked_with_growing_pauses() -> None:
+async def test_lists_after_repeated_expired_watches_back_off() -> None:
     api, clock = FakeAPI(), FakeClock()
     async with following(api, clock):
-        asked = len(api.requests)
+        requested = len(api.requests)
         api.always_too_old = True
         api.drop_watches()
         await clock.advance(60)
-        assert len(api.requests) - asked < 60
+        assert len(api.requests) - requested < 60
         api.always_too_old = False
         await clock.advance(6)
         api.put(f"{PODS}/b", pod("b"))
@@ -107,19 +125,19 @@ async def test_a_server_whose_revisions_went_back_is_listed_anew() -> None:
     api, clock = FakeAPI(), FakeClock()
     for name in "abc":
         api.put(f"{PODS}/{name}", pod(name))
-    async with following(api, clock) as (informer, told):
-        told.clear()
+    async with following(api, clock) as (informer, reported):
+        reported.clear()
         restored = api.objects.pop(f"{PODS}/a")
         api.objects, api.revision = {f"{PODS}/a": restored}, 1
         api.drop_watches()
         await clock.advance(5)
-        assert sorted(told) == ["DELETED default/b", "DELETED default/c"]
+        assert sorted(reported) == ["DELETED default/b", "DELETED default/c"]
         api.put(f"{PODS}/d", pod("d"))
         await settle()
         assert sorted(informer.keys()) == ["default/a", "default/d"]
 
 
-async def test_a_server_that_is_away_is_asked_again_with_growing_pauses_and_nothing_is_lost() -> None:
+async def test_requests_to_an_unreachable_server_are_retried_with_back_off_and_nothing_is_lost() -> None:
     api, clock = FakeAPI(), FakeClock()
     api.put(f"{PODS}/a", pod("a"))
     async with following(api, clock) as (informer, _):
@@ -137,22 +155,22 @@ async def test_a_server_that_is_away_is_asked_again_with_growing_pauses_and_noth
         assert informer.get("default/c") is not None
 
 
-async def test_a_failing_handler_does_not_keep_others_from_being_told() -> None:
+async def test_a_failing_handler_does_not_prevent_the_calls_of_others() -> None:
     api = FakeAPI()
     informer = Informer(Client(api), core_v1.Pod)
-    told = []
+    reported = []
 
     def broken(_: Change[core_v1.Pod]) -> None:
         raise RuntimeError("a bug")
 
     informer.subscribe(broken)
-    informer.subscribe(lambda change: told.append(change.key))
+    informer.subscribe(lambda change: reported.append(change.key))
     task = asyncio.create_task(informer.run())
     await informer.wait_synced()
     await settle()
     api.put(f"{PODS}/a", pod("a"))
     await settle()
-    assert told == ["default/a"]
+    assert reported == ["default/a"]
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 
@@ -168,7 +186,7 @@ async def test_managed_fields_are_not_kept_in_memory() -> None:
 
 async def test_temporary_subscriptions_end_with_their_block_also_those_of_its_tasks() -> None:
     api = FakeAPI()
-    async with following(api, FakeClock()) as (informer, told):
+    async with following(api, FakeClock()) as (informer, reported):
         heard: list[str] = []
 
         async def later() -> None:
@@ -182,10 +200,10 @@ async def test_temporary_subscriptions_end_with_their_block_also_those_of_its_ta
         api.put(f"{PODS}/b", pod("b"))
         await settle()
         assert heard == ["block default/a", "task default/a"]
-        assert told == ["ADDED default/a", "ADDED default/b"]
+        assert reported == ["ADDED default/a", "ADDED default/b"]
 
 
-async def test_what_the_server_refuses_is_said_once_and_asked_for_ever_more_rarely(
+async def test_a_rejected_list_is_logged_once_and_retried_with_back_off(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     api, clock = FakeAPI(), FakeClock()
@@ -205,3 +223,47 @@ async def test_what_the_server_refuses_is_said_once_and_asked_for_ever_more_rare
     ]
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+
+
+# -- objects that do not fit their type -------------------------------------------------------------------------------
+BAD = {"metadata": {"name": "bad", "namespace": "default"}, "spec": {"nodeName": 5}}
+
+
+@asynccontextmanager
+async def skipping(api: FakeAPI) -> AsyncIterator[Informer[core_v1.Pod]]:
+    informer = Informer(Client(api), core_v1.Pod, skip_unreadable=True, clock=FakeClock())
+    task = asyncio.create_task(informer.run())
+    await settle()
+    try:
+        yield informer
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_an_unreadable_object_is_left_out_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    api = FakeAPI()
+    api.put(f"{PODS}/bad", BAD)
+    api.put(f"{PODS}/a", pod("a"))
+    async with skipping(api) as informer:
+        assert informer.synced
+        api.put(f"{PODS}/b", pod("b"))
+        await settle()
+        assert sorted(informer.keys()) == ["default/a", "default/b"]
+        api.put(f"{PODS}/b", {**BAD, "metadata": {"name": "b", "namespace": "default"}})
+        api.put(f"{PODS}/bad", pod("bad"))
+        await settle()
+        assert sorted(informer.keys()) == ["default/a", "default/bad"]
+    skipped = [record.getMessage() for record in caplog.records if "skipping" in record.getMessage()]
+    assert [line.split(",")[0] for line in skipped] == ["skipping Pod default/bad", "skipping Pod default/b"]
+
+
+async def test_an_unreadable_object_stops_an_informer_that_keeps_what_it_knew() -> None:
+    api, clock = FakeAPI(), FakeClock()
+    api.put(f"{PODS}/a", pod("a"))
+    async with following(api, clock) as (informer, reported):
+        api.put(f"{PODS}/a", {**BAD, "metadata": {"name": "a", "namespace": "default"}})
+        await settle()
+        await clock.advance(10)
+        assert list(informer.keys()) == ["default/a"]
+        assert reported == ["ADDED default/a"]

@@ -114,7 +114,7 @@ async def test_the_kernel_watches_as_soon_as_it_can(tmp_path: Path, kernel: Kern
         assert await _names(watcher) == {"two"}
 
 
-async def test_a_directory_that_goes_while_it_is_looked_at_is_told_of(tmp_path: Path, kernel: Kernel) -> None:
+async def test_a_directory_deleted_during_the_scan_is_reported(tmp_path: Path, kernel: Kernel) -> None:
     kernel.no_instance = True
     (tmp_path / "gone").mkdir()
     with inotify.Watcher() as watcher:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kube.api import core_v1
-from kube.pod_requests import pod_requests
+from kube.pod_requests import allocated_resources, pod_requests
 
 
 def container(cpu: str, name: str = "c") -> core_v1.Container:
@@ -41,3 +41,30 @@ def test_the_most_counts_but_nothing_that_cannot_be(
         ),
     )
     assert pod_requests(pod) == {"cpu": counts + 500}
+
+
+@pytest.mark.parametrize(
+    ("asks", "promised", "has", "infeasible", "counts"),
+    [
+        ("2", "1", "1", False, 2000),
+        ("2", "1", "1", True, 1000),
+        ("1", "2", "3", False, 3000),
+        ("1", "1", None, False, 1000),
+    ],
+)
+def test_the_most_counts_of_a_pod_with_resources_of_its_own(
+    asks: str, promised: str, has: str | None, infeasible: bool, counts: int
+) -> None:
+    pending = core_v1.PodCondition(type="PodResizePending", status="True", reason="Infeasible")
+    pod = core_v1.Pod(
+        spec=core_v1.PodSpec(
+            containers=[container("500m")], resources=core_v1.ResourceRequirements(requests={"cpu": asks})
+        ),
+        status=core_v1.PodStatus(
+            allocated_resources={"cpu": promised, "memory": "1Gi"},
+            resources=core_v1.ResourceRequirements(requests={"cpu": has}) if has else None,
+            conditions=[pending] if infeasible else [],
+        ),
+    )
+    assert pod_requests(pod) == {"cpu": counts}
+    assert ("" in allocated_resources(pod)) is (has is not None)

@@ -39,7 +39,7 @@ LABELS = {"app": "web", "tier": "front", "size": "7", "empty": ""}
         ("example.com/x=1", False),
     ],
 )
-def test_a_label_selector_matches_what_it_says(text: str, matches: bool) -> None:
+def test_a_label_selector_matches_its_labels(text: str, matches: bool) -> None:
     assert selectors.parse_labels(text).matches(LABELS) is matches
 
 
@@ -80,7 +80,7 @@ def test_a_structured_selector_joins_labels_and_expressions() -> None:
         ("absent=", True),
     ],
 )
-def test_a_field_selector_matches_what_it_says(text: str, matches: bool) -> None:
+def test_a_field_selector_matches_its_fields(text: str, matches: bool) -> None:
     fields = {"metadata.name": "x", "status.phase": "Running", "note": "a,b"}
     assert selectors.parse_fields(text).matches(fields) is matches
 
@@ -95,7 +95,7 @@ def test_field_selectors_are_read_term_by_term_as_upstream() -> None:
             selectors.parse_fields(wrong)
 
 
-def test_a_field_selector_tells_the_value_it_demands() -> None:
+def test_a_field_selector_returns_the_value_that_it_requires() -> None:
     assert selectors.parse_fields("spec.nodeName=n1,a!=b").exact("spec.nodeName") == "n1"
     assert selectors.parse_fields("spec.nodeName!=n1").exact("spec.nodeName") is None
     with pytest.raises(selectors.SelectorError):
@@ -110,7 +110,7 @@ def _requirement(draw: random.Random) -> selectors.Requirement:
     return selectors.Requirement(key, operator, frozenset(values))
 
 
-def test_many_requirements_say_the_same_joined_as_one_by_one() -> None:
+def test_many_requirements_match_the_same_joined_as_one_by_one() -> None:
     draw, matched = random.Random(7), 0
     for _ in range(3000):
         labels = {key: draw.choice(["", "1", "2", "5", "x"]) for key in draw.sample("abcdefgh", draw.randint(0, 8))}
@@ -172,7 +172,7 @@ OPERATORS = {"k{}": True, "k{}=": True, "k{}!=v": True, "!m{}": True, "k{} in (,
 
 
 @pytest.mark.parametrize("one", OPERATORS)
-def test_a_comparison_of_many_with_many_tells_its_cost_and_goes_on_in_parts(one: str) -> None:
+def test_a_comparison_of_many_with_many_reports_its_cost_and_continues_in_parts(one: str) -> None:
     labels = {f"k{number}": "" for number in range(4000)}
     selector = selectors.parse_labels(",".join(one.format(number) for number in range(4000)))
     assert selector.cost(labels) >= 4000 // 4 and selector.cost({}) == 1

@@ -61,14 +61,14 @@ def test_files_that_cannot_be_used_at_first_are_an_error(tmp_path: Path) -> None
         settings(tmp_path / "absent.crt", tmp_path / "absent.key").current()
 
 
-def test_an_extension_is_shown_the_front_proxy_certificate_as_it_is_now(tmp_path: Path) -> None:
+async def test_an_extension_is_shown_the_front_proxy_certificate_as_it_is_now(tmp_path: Path) -> None:
     authority = pki.new_ca("ca", datetime.now(UTC))
     service = {"spec": {"version": "v1", "service": {"name": "s", "namespace": "n"}}}
     remote = Remote(service, 1, FrontProxy(*pair(tmp_path, authority)))
-    first = remote.context()
-    assert remote.context() is first
+    first = await remote.context()
+    assert await remote.context() is first
     pair(tmp_path, authority)
-    assert remote.context() is not first
+    assert await remote.context() is not first
 
 
 @pytest.mark.parametrize(

@@ -131,7 +131,7 @@ def test_a_client_computes_no_finite_field_exchange(
         between(tls_settings.unchecked() if client == "unchecked" else tls_settings.verifying(), server)
 
 
-def test_where_openssl_cannot_be_asked_for_a_list_p_256_is_left(
+def test_if_openssl_has_no_list_of_curves_only_p_256_is_offered(
     server: ssl.SSLContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tls_groups, "_control", lambda: None)
@@ -150,7 +150,6 @@ def test_all_tls_settings_are_made_where_groups_are_limited() -> None:
         "control/auth/configuration.py",  # reads a certificate
         "control/admission/webhooks/credentials.py",  # tries a certificate
         "wherry/security/ports.py",  # looks at what ports take
-        "wherry/security/gather.py",
     }
     found = set()
     for folder in ("agent", "control", "cri", "kube", "netproxy", "wherry"):

@@ -1,5 +1,6 @@
 """Every built-in kind through every encoding and back, with nothing lost; and what protobuf is known not to carry."""
 
+import random
 from typing import Any
 
 import msgspec
@@ -13,7 +14,7 @@ from control.decoding.yaml_body import load_yaml
 from kube.api import meta_v1
 from kube.errors import StatusError
 from kube.resources import RESOURCES, Resource
-from kube.schema import wire, wire_encode
+from kube.schema import wire, wire_encode, wire_stored
 from tests.support.objects import make
 
 KINDS = sorted({(r.module, r.kind): r for r in RESOURCES}.values(), key=lambda r: (r.module, r.kind))
@@ -91,8 +92,29 @@ def test_a_watch_event_is_a_frame_with_its_length_before_it() -> None:
 def test_what_is_of_the_wrong_type_is_an_error_of_its_own() -> None:
     with pytest.raises(wire.WireError, match="Pod"):
         wire_encode.encode({"metadata": {"labels": "no"}}, "core_v1", "Pod")
-    with pytest.raises(wire.WireError, match="has no protobuf form"):
-        wire_encode.encode({}, "core_v1", "Nothing")
+    for encode in (wire_encode.encode, wire_stored.encode_stored):
+        with pytest.raises(wire.WireError, match="has no protobuf form"):
+            encode({}, "core_v1", "Nothing")
+
+
+@SHOWN
+@settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck))
+@given(seed=st.integers(0, 2**32), odd=st.sampled_from((1, "x", True, 10**400, -0.5, [1], {"a": 1}, [None], "\ud800")))
+def test_a_stored_object_with_any_value_in_any_place_has_a_protobuf_form(
+    resource: Resource, seed: int, odd: Any
+) -> None:
+    chosen = random.Random(seed)
+    obj = place = make(resource.type, seed, wire_encode.without_number)
+    while isinstance(place, dict | list) and place:
+        key: Any = chosen.choice(list(place)) if isinstance(place, dict) else chosen.randrange(len(place))
+        inner = place[key]
+        if not inner or not isinstance(inner, dict | list) or chosen.random() < 0.2:
+            place[key] = odd
+            break
+        place = inner
+    message = wire_stored.encode_stored(obj, resource.module, resource.kind)
+    found = wire.decode(message, resource.module, resource.kind)
+    assert set(found) <= set(obj)
 
 
 @SHOWN

@@ -71,7 +71,7 @@ async def test_shutting_down_ends_those_who_wait() -> None:
         await waiting
 
 
-async def test_a_controller_retries_what_fails_and_returns_to_what_it_was_told_to() -> None:
+async def test_a_controller_retries_failed_keys_and_requeues_keys_after_the_requested_delay() -> None:
     clock = FakeClock()
     seen: list[tuple[str, float]] = []
 

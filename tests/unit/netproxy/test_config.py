@@ -9,7 +9,7 @@ import pytest
 from kube.process import Result
 from netproxy import config, configuration_file, modes
 from netproxy.__main__ import cli, configuration, parser
-from netproxy.backends import static_settings
+from netproxy.backend_factory import fixed_chain_settings
 from netproxy.errors import ConfigError, UnsupportedModeError
 from netproxy.service_subsystem import check_hosts
 
@@ -159,8 +159,8 @@ def test_a_field_that_changes_nothing_here_is_named_with_the_reason(caplog: pyte
     configuration_file.parse(
         {**HEAD, "portRange": "1-2", "clientConnection": {"qps": 5, "burst": 0}, "configSyncPeriod": ""}
     )
-    told = [record.getMessage() for record in caplog.records]
-    assert [line.split(" ")[0] for line in told] == ["portRange", "clientConnection.qps"]
+    reported = [record.getMessage() for record in caplog.records]
+    assert [line.split(" ")[0] for line in reported] == ["portRange", "clientConnection.qps"]
 
 
 def test_each_mode_has_its_own_section() -> None:
@@ -213,7 +213,7 @@ async def test_auto_is_nftables_unless_something_speaks_against_it(monkeypatch: 
 def test_node_ports_are_served_where_upstream_serves_them(
     mode: str, given: tuple[str, ...], expected: tuple[str, ...]
 ) -> None:
-    found = static_settings(config.ProxyConfig(node_port_addresses=given), 4, ("fd00::1", "192.168.0.1"), mode)
+    found = fixed_chain_settings(config.ProxyConfig(node_port_addresses=given), 4, ("fd00::1", "192.168.0.1"), mode)
     assert found.node_port_cidrs == expected
 
 
@@ -258,7 +258,7 @@ def test_a_mode_that_the_kernel_or_the_machine_lacks_is_refused_with_the_reason(
     modes.check("ipvs")
 
 
-def test_the_nftables_mode_without_nft_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_nftables_mode_without_nft_names_the_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(UnsupportedModeError, match="package nftables"):
         modes.check("nftables")

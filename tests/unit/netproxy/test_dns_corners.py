@@ -14,7 +14,8 @@ from netproxy.dns import forwarder, wire
 from netproxy.dns.forwarder import Forwarder, age, lowest_ttl
 from netproxy.dns.zone import Zone
 from tests.support.services import endpoint, port, service, slice_of
-from tests.unit.netproxy.test_dns import CLUSTER, DOMAIN, Directory, ask, responder, texts, upstream_answer
+from tests.unit.netproxy.test_dns import CLUSTER, DOMAIN, Directory, ask, responder, texts
+from tests.unit.netproxy.test_dns_forwarder import upstream_answer
 
 
 @pytest.mark.parametrize(

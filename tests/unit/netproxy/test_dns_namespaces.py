@@ -69,7 +69,7 @@ async def test_namespaces_are_followed_where_they_may_be_listed() -> None:
     await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_where_they_may_not_be_listed_nothing_is_known_and_nobody_asks_again() -> None:
+async def test_if_namespaces_may_not_be_listed_the_check_is_off_and_not_retried() -> None:
     class Refusing:
         async def list(self, kind: object, **options: object) -> None:
             raise StatusError(403, "Forbidden", "no")

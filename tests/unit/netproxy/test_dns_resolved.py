@@ -32,24 +32,24 @@ VALUES = {
 @st.composite
 def answers(draw: st.DrawFn) -> tuple[str, bytes]:
     """Draw a type, and an answer to a question of that type."""
-    asked = draw(st.sampled_from(sorted(TYPES)))
-    message = dns.message.make_response(dns.message.make_query("example.org", asked))
+    requested = draw(st.sampled_from(sorted(TYPES)))
+    message = dns.message.make_response(dns.message.make_query("example.org", requested))
     for _ in range(draw(st.integers(0, 8))):
-        kind = draw(st.sampled_from([asked, asked, "CNAME", "TXT"]))
+        kind = draw(st.sampled_from([requested, requested, "CNAME", "TXT"]))
         name, value = draw(st.sampled_from(NAMES)), draw(VALUES[kind])
         message.answer.append(dns.rrset.from_text(name, draw(st.integers(0, 300)), "IN", kind, value))
-    return asked, message.to_wire()
+    return requested, message.to_wire()
 
 
 @settings(deadline=None)
 @given(answers())
 def test_the_records_of_the_name_and_its_aliases_are_those_that_dnspython_reads(drawn: tuple[str, bytes]) -> None:
-    asked, reply = drawn
-    found = resolver_answer.records(reply, wire.encode_name("example.org"), TYPES[asked])
+    requested, reply = drawn
+    found = resolver_answer.records(reply, wire.encode_name("example.org"), TYPES[requested])
     read = dns.message.from_wire(reply, one_rr_per_rrset=True)
     known = [(_wire(r.name), int(r.rdtype), _wire(r[0]).lower()) for r in read.answer]
     assert {(r.owner, r.type, r.rdata.lower()) for r in found} <= {*known}
-    asked_for = (wire.encode_name("example.org"), TYPES[asked])
+    asked_for = (wire.encode_name("example.org"), TYPES[requested])
     own = {rdata for owner, kind, rdata in known if (owner, kind) == asked_for}
     assert own == {r.rdata.lower() for r in found if (r.owner, r.type) == asked_for}
 
@@ -63,10 +63,10 @@ def _wire(part: dns.name.Name | dns.rdata.Rdata) -> bytes:
 @settings(deadline=None)
 @given(answers(), st.integers(0, 200), st.binary(max_size=4))
 def test_a_damaged_answer_is_malformed_or_read_and_nothing_else(drawn: tuple[str, bytes], at: int, put: bytes) -> None:
-    asked, reply = drawn
+    requested, reply = drawn
     damaged = reply[:at] + put + reply[at + len(put) :]
     try:
-        resolver_answer.records(damaged, wire.encode_name("example.org"), TYPES[asked])
+        resolver_answer.records(damaged, wire.encode_name("example.org"), TYPES[requested])
     except wire.Malformed:
         return
 

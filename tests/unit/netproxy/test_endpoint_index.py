@@ -1,6 +1,7 @@
 """The indexes of endpoints and ports: the same as the slices say, after any changes, in bounded memory."""
 
 import random
+import time
 import tracemalloc
 
 from hypothesis import given, settings
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 
 from kube.api import core_v1, discovery_v1
 from kube.informer import Informer
-from netproxy.dns import wire
+from netproxy.dns import endpoint_index, wire
 from netproxy.dns.directory import InformerDirectory
 from netproxy.dns.zone import Zone
 from tests.support.memory_api import MemoryAPI
@@ -102,7 +103,7 @@ def informers() -> tuple[Informer[core_v1.Service], Informer[discovery_v1.Endpoi
     return Informer(client, core_v1.Service), Informer(client, discovery_v1.EndpointSlice)
 
 
-def said(zone: Zone) -> dict[tuple[str, int], object]:
+def messages(zone: Zone) -> dict[tuple[str, int], object]:
     """Return what a zone answers to every question, whatever the order."""
     found: dict[tuple[str, int], object] = {}
     for name in QUESTIONS:
@@ -123,19 +124,23 @@ def held(directory: InformerDirectory) -> tuple[object, ...]:
     }
     ports = {key: {labels: dict(each) for labels, each in t.items()} for key, t in directory._ports._tables.items()}
     tables = {key: dict(table) for key, table in directory._service_ports._tables.items()}
-    return tables, ports, hosts, {ip: set(index._names.get(ip)) for ip in index._names}, index._headless
+    names = {
+        ip: {(key, each) for key in index._owners.get(ip) for each in index._labels[key].get(ip)}
+        for ip in index._owners
+    }
+    return tables, ports, hosts, names, index._headless
 
 
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 1 << 32), changes=st.integers(1, 60))
-def test_the_index_says_what_the_slices_say_after_any_changes(seed: int, changes: int) -> None:
+def test_the_index_equals_the_slices_after_any_changes(seed: int, changes: int) -> None:
     cluster = Cluster(seed)
     for _ in range(changes):
         cluster.change()
     anew = InformerDirectory(cluster.services, cluster.slices)
     assert held(cluster.directory) == held(anew)
     plain = Directory(*cluster.services.list(), *cluster.slices.list())
-    assert said(Zone(cluster.directory, DOMAIN)) == said(Zone(plain, DOMAIN))
+    assert messages(Zone(cluster.directory, DOMAIN)) == messages(Zone(plain, DOMAIN))
 
 
 def test_nothing_is_left_of_what_is_gone() -> None:
@@ -164,3 +169,47 @@ def test_an_endpoint_takes_a_bounded_number_of_bytes() -> None:
     tracemalloc.stop()
     assert len(list(directory.names_of_address("10.244.0.1"))) == 200
     assert taken / 20_000 < 300
+
+
+class CountedSet(set[str]):
+    """A set that counts look-ups, also those from C."""
+
+    lookups = 0
+
+    def __contains__(self, key: object) -> bool:
+        self.lookups += 1
+        return super().__contains__(key)
+
+
+def seconds(directory: InformerDirectory, address: str) -> float:
+    """Return the least CPU time of looking for the first name of an address."""
+    found = []
+    for _ in range(5):
+        began = time.thread_time()
+        next(iter(directory.names_of_address(address)), None)
+        found.append(time.thread_time() - began)
+    return min(found)
+
+
+def test_any_number_of_host_names_of_an_address_cost_a_lookup_nothing() -> None:
+    services, slices = informers()
+    directory = InformerDirectory(services, slices)
+    for number in range(50):
+        ends = (endpoint("192.0.2.7", hostname=f"h{number}-{each}") for each in range(1000))
+        slices._set(f"tenant/own-{number}", slice_of("own", *ends, suffix=str(number)))
+    assert seconds(directory, "192.0.2.7") < 0.0005
+    assert not list(directory.names_of_address("192.0.2.7"))
+    services._set("default/own", service("own", "None", ips=["None"]))
+    assert len(list(directory.names_of_address("192.0.2.7"))) == 50_000
+    assert seconds(directory, "192.0.2.7") < 0.0005
+
+
+def test_a_lookup_of_an_address_checks_a_bounded_number_of_services() -> None:
+    services, slices = informers()
+    directory = InformerDirectory(services, slices)
+    for number in range(3 * endpoint_index.MAX_SERVICES):
+        name = f"own-{number}"
+        slices._set(f"default/{name}", slice_of(name, "192.0.2.7"))
+    directory._endpoints._headless = counted = CountedSet()
+    assert not list(directory.names_of_address("192.0.2.7"))
+    assert 0 < counted.lookups <= endpoint_index.MAX_SERVICES

@@ -60,6 +60,7 @@ async def enforcing(api: MemoryAPI, *writers: RecordingWriter) -> AsyncIterator[
         clock=clock,
         on_failed=lambda found, why: reported.append(f"{found.metadata.name}: {why}"),
     )
+    enforcer.set_node_ranges(["10.244.1.0/24", "fd00:1::/64"])
     task = asyncio.create_task(enforcer.run())
     try:
         await settle(200)

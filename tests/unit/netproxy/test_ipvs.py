@@ -19,7 +19,7 @@ from netproxy.ipvs.backend import IPVSBackend
 from netproxy.ipvs.kernel import DEVICE, RealKernel, parse_servers
 from netproxy.ipvs.state import Server, ServerConfig
 from netproxy.model import ServicePort, plan_service
-from netproxy.settings import RuleSettings, StaticSettings
+from netproxy.settings import FixedChainSettings, RuleSettings
 from tests.support.churn import Churn
 from tests.support.iptables_in_memory import RecordingWriter
 from tests.support.ipvs import IPVSTracer, MemoryKernel
@@ -37,7 +37,7 @@ def web(*endpoints: str, **spec: object) -> tuple[ServicePort, ...]:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-async def test_virtual_servers_lead_packets_where_the_table_says(case: Case) -> None:
+async def test_virtual_servers_route_packets_as_the_table_specifies(case: Case) -> None:
     kernel, writer = MemoryKernel(), RecordingWriter()
     await backend(kernel, writer).start({"default/x": plan_service(case.service, case.slices, NODE_VIEW)})
     tracer = IPVSTracer(writer.tables, case.host, kernel=kernel)
@@ -240,7 +240,7 @@ async def test_node_ports_follow_the_nodes_addresses() -> None:
     await proxy.verify()
     assert Server("tcp", "192.168.0.2", 30080) in kernel.table.servers
     assert Server("tcp", NODE, 30080) not in kernel.table.servers
-    await proxy.set_static(dataclasses.replace(FIXED, node_port_cidrs=("10.0.0.0/8",)))
+    await proxy.change_fixed_chains(dataclasses.replace(FIXED, node_port_cidrs=("10.0.0.0/8",)))
     assert not [server for server in kernel.table.servers if server.port == 30080]
 
 
@@ -289,7 +289,7 @@ TCP  [fd00:0096:0000:0000:0000:0000:0000:0001]:01BB rr
 async def test_ipv6_has_sets_of_its_own() -> None:
     kernel, writer = MemoryKernel(("fd00::1",)), RecordingWriter()
     rules = RuleSettings(family=6, local_cidrs=("fd00:244::/32",))
-    proxy = IPVSBackend(kernel, writer, rules, StaticSettings(family=6), clock=FakeClock())
+    proxy = IPVSBackend(kernel, writer, rules, FixedChainSettings(family=6), clock=FakeClock())
     six = service("web", "fd00:96::1", port("http", 80, node_port=30080), type="NodePort")
     made = slice_of("web", endpoint("fd00:244:1::2"), address_type="IPv6")
     await proxy.start({"default/web": plan_service(six, [made], NODE_VIEW, (6,))})

@@ -28,7 +28,7 @@ def test_no_more_srv_records_are_made_than_an_answer_can_hold() -> None:
     assert sum(sizes[:-1]) <= 65535 < sum(sizes)  # the last shows that not all fit
 
 
-async def test_an_answer_of_too_many_srv_records_is_full_and_says_that_it_is_cut() -> None:
+async def test_an_answer_of_too_many_srv_records_is_full_and_marked_as_truncated() -> None:
     query = dns.message.make_query(f"db.default.svc.{DOMAIN}", "SRV")
     reply = await responder(many_records()).slow(query.to_wire(), tcp=True)
     assert len(reply) > 65000

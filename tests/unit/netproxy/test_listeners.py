@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -77,7 +78,7 @@ def test_a_list_that_cannot_be_read_is_empty(tmp_path: Path, caplog: pytest.LogC
     ],
 )
 def test_a_socket_counts_where_its_packets_arrive(sockets: set[tuple[str, str, int]], address: str, on: bool) -> None:
-    assert Listeners(frozenset(sockets)).has("TCP", address, 80) is on
+    assert (("TCP", 80) in Listeners(frozenset(sockets)).ports_at(address)) is on
 
 
 def balanced(name: str = "web", *addresses: str, number: int = 80) -> core_v1.Service:
@@ -108,16 +109,50 @@ async def test_only_the_port_at_the_nodes_own_address_is_left_to_the_program() -
     assert await table.take_changes() == {"default/web": ()}
 
 
-async def test_a_program_that_listens_keeps_its_port_and_an_event_says_so() -> None:
+class CountedPorts(list[core_v1.ServicePort]):
+    """Ports that count how often they are read."""
+
+    reads = 0
+
+    def __iter__(self) -> Iterator[core_v1.ServicePort]:
+        self.reads += 1
+        return super().__iter__()
+
+
+async def test_a_change_of_listeners_does_not_read_the_ports_of_all_load_balancers() -> None:
+    table = ServiceTable(NodeView("node-1"))
+    table.set_own_addresses(frozenset({OWN}))
+    counted = []
+    for name in ("web", "other"):
+        made = balanced(name)
+        made.spec.ports = ports = CountedPorts(port(f"p{number}", number) for number in range(1000, 1100))
+        counted.append(ports)
+        table.set_service(f"default/{name}", made)
+    reads = [ports.reads for ports in counted]
+    found = table.set_listeners(Listeners(frozenset({("TCP", "::", 1005), ("UDP", "::", 1006), ("TCP", OTHER, 1007)})))
+    assert found == [PortInUse(f"default/{name}", OWN, "TCP", 1005) for name in ("other", "web")]
+    assert [ports.reads for ports in counted] == reads
+    made = balanced("web", number=1007)
+    table.set_service("default/web", made)
+    assert table.set_listeners(Listeners(frozenset({("TCP", "::", 1005), ("TCP", "::", 1007)}))) == [
+        PortInUse("default/other", OWN, "TCP", 1007),
+        PortInUse("default/web", OWN, "TCP", 1007),
+    ]
+    for name in ("web", "other"):
+        table.delete_service(f"default/{name}")
+    assert table._by_balancer_port == {}
+
+
+async def test_a_listening_program_keeps_its_port_and_an_event_reports_it() -> None:
     api, writer = MemoryAPI(), RecordingWriter()
-    found, told = [Listeners(frozenset({("TCP", "::", 80)}))], list[str]()
+    found, reported = [Listeners(frozenset({("TCP", "::", 80)}))], list[str]()
     api.put(slice_of("web", "10.244.1.2"))
     api.put(slice_of("other", "10.244.1.3"))
     async with proxying(
         api,
         writer,
         read_listeners=lambda: found[0],
-        on_port_in_use=lambda service, taken: told.append(f"{service.metadata.name}: {taken}"),
+        on_port_in_use=lambda service, taken: reported.append(f"{service.metadata.name}: {taken}"),
     ) as proxy:
         proxy.changes.set_own_addresses(frozenset({OWN}))
 
@@ -132,10 +167,10 @@ async def test_a_program_that_listens_keeps_its_port_and_an_event_says_so() -> N
         assert OWN not in "".join(
             text for text in writer.applied if "default/web" in text and "default/other" not in text
         )
-        assert told == [f"web: port 80/TCP at {OWN} is in use by a program"]
+        assert reported == [f"web: port 80/TCP at {OWN} is in use by a program"]
         # The program ends, and another one begins on the other's port.
         found[0] = Listeners(frozenset({("TCP", OWN, 8080)}))
         await proxy.verify()
         await settle(60)
         assert served("web") == (OWN,) and served("other") == ()
-        assert told[1:] == [f"other: port 8080/TCP at {OWN} is in use by a program"]
+        assert reported[1:] == [f"other: port 8080/TCP at {OWN} is in use by a program"]

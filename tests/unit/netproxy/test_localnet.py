@@ -1,4 +1,4 @@
-"""When packets for 127.0.0.0/8 are routed, and who may end that."""
+"""Routing of packets for 127.0.0.0/8: the sysctl and its owner."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_what_this_role_switched_on_it_switches_off_also_in_a_later_life(root: P
     assert setting(root) == "0" and [each.name for each in tmp_path.iterdir()] == ["net"]
 
 
-def test_what_the_machines_owner_set_stays_and_the_log_says_what_that_means(
+def test_a_sysctl_set_by_the_administrator_stays_and_its_effect_is_logged(
     root: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (root / localnet.SETTING).write_text("1\n")

@@ -12,12 +12,12 @@ from netproxy.nft.listing import decode, parse
 from netproxy.nft.table import Contents
 from netproxy.nftables import chains
 from netproxy.nftables.backend import NFTablesBackend
-from netproxy.settings import RuleSettings, StaticSettings
+from netproxy.settings import FixedChainSettings, RuleSettings
 from tests.support.churn import Churn
 from tests.support.nft_in_memory import RecordingWriter
 from tests.support.services import service, slice_of
 
-SETTINGS = StaticSettings(service_cidrs=("10.96.0.0/12",), cluster_cidrs=("10.244.0.0/16",))
+SETTINGS = FixedChainSettings(service_cidrs=("10.96.0.0/12",), cluster_cidrs=("10.244.0.0/16",))
 
 
 def backend(writer: RecordingWriter, clock: FakeClock | None = None) -> NFTablesBackend:
@@ -98,7 +98,7 @@ async def test_two_services_that_claim_one_address_do_not_break_each_other() -> 
         lambda held: held.elements.clear(),
         lambda held: held.rules["nat-output"].clear(),
         lambda held: held.rules["services"].append("drop"),
-        lambda held: held.elements.__setitem__((chains.REFUSED, "10.96.5.1 . tcp . 80"), "drop"),
+        lambda held: held.elements.__setitem__((chains.NO_ENDPOINT_SERVICES, "10.96.5.1 . tcp . 80"), "drop"),
     ],
 )
 async def test_damage_is_noticed_and_repaired(damage: object) -> None:
@@ -226,11 +226,11 @@ async def test_new_pod_ranges_rewrite_only_the_chains_that_depend_on_them() -> N
     await proxy.start({"default/web": web("web", "10.96.5.1", "10.244.1.2")})
     writer.applied.clear()
     settings = dataclasses.replace(SETTINGS, pod_cidrs=("10.244.1.0/24",))
-    await proxy.set_static(settings)
+    await proxy.change_fixed_chains(settings)
     (text,) = writer.applied
     assert "10.244.1.0/24" in text
     assert "10.96.5.1" not in text
-    await proxy.set_static(settings)
+    await proxy.change_fixed_chains(settings)
     assert len(writer.applied) == 1
     fresh = RecordingWriter()
     other = NFTablesBackend(fresh, RuleSettings(local_cidrs=("10.244.0.0/16",)), settings)

@@ -26,17 +26,17 @@ async def test_only_the_services_that_name_an_address_are_planned_again() -> Non
     table.set_slice(slice_of("web", "10.244.1.2"))
     (port,) = (await table.take_changes())["default/web"]
     assert port.load_balancer_ips == ADDRESSES
-    table.set_other_node_address("192.168.0.2", True)
+    table.set_other_node_address("192.168.0.2", present=True)
     ((key, (port,)),) = (await table.take_changes()).items()
     assert (key, port.load_balancer_ips) == ("default/web", ("192.168.0.1", "203.0.113.9"))
-    table.set_other_node_address("192.168.0.2", True)
-    table.set_other_node_address("192.168.0.77", True)
+    table.set_other_node_address("192.168.0.2", present=True)
+    table.set_other_node_address("192.168.0.77", present=True)
     assert await table.take_changes() == {}
-    table.set_other_node_address("192.168.0.2", False)
+    table.set_other_node_address("192.168.0.2", present=False)
     assert set(await table.take_changes()) == {"default/web"}
     table.delete_service("default/web")
     await table.take_changes()
-    table.set_other_node_address("192.168.0.2", True)
+    table.set_other_node_address("192.168.0.2", present=True)
     assert await table.take_changes() == {}
 
 
@@ -45,16 +45,18 @@ def node(name: str, *addresses: str) -> SlimNode:
     return SlimNode(SlimMeta(name=name), status=SlimNodeStatus([*listed, SlimNodeAddress("Hostname", name)]))
 
 
-async def test_each_address_that_comes_or_goes_is_told_once() -> None:
-    told: list[tuple[str, bool]] = []
+async def test_each_added_or_removed_address_is_reported_once() -> None:
+    reported: list[tuple[str, bool]] = []
     informer: Informer[SlimNode] = Informer(MemoryAPI().client(), SlimNode)
     own: list[frozenset[str]] = []
-    follower = NodeAddressWatcher("me", informer, lambda address, present: told.append((address, present)), own.append)
+    follower = NodeAddressWatcher(
+        "me", informer, lambda address, present: reported.append((address, present)), own.append
+    )
 
     def tell(type_: str, old: SlimNode | None, new: SlimNode) -> list[tuple[str, bool]]:
-        told.clear()
+        reported.clear()
         follower._changed(Change(type_, old, new))
-        return sorted(told)
+        return sorted(reported)
 
     assert tell("ADDED", None, node("me", "10.0.0.1")) == []
     assert tell("DELETED", node("me", "10.0.0.1"), node("me", "10.0.0.1")) == []
@@ -71,10 +73,10 @@ async def test_each_address_that_comes_or_goes_is_told_once() -> None:
 
 @pytest.mark.parametrize("own_first", [True, False])
 async def test_an_address_of_this_node_is_no_others(own_first: bool, caplog: pytest.LogCaptureFixture) -> None:
-    told: list[tuple[str, bool]] = []
+    reported: list[tuple[str, bool]] = []
     informer: Informer[SlimNode] = Informer(MemoryAPI().client(), SlimNode)
     follower = NodeAddressWatcher(
-        "me", informer, lambda address, present: told.append((address, present)), lambda own: None
+        "me", informer, lambda address, present: reported.append((address, present)), lambda own: None
     )
     counted = metrics.NODE_CLAIMS_REFUSED.labels("address")._value
     before = counted.get()
@@ -85,17 +87,17 @@ async def test_an_address_of_this_node_is_no_others(own_first: bool, caplog: pyt
     for _ in range(3):  # heartbeats
         follower._changed(Change("MODIFIED", thief, thief))
         follower._changed(Change("MODIFIED", mine, mine))
-    assert dict(told).get("10.0.0.1", False) is False
-    assert dict(told)["10.0.0.2"] is True
+    assert dict(reported).get("10.0.0.1", False) is False
+    assert dict(reported)["10.0.0.2"] is True
     assert counted.get() - before == 1
     assert [record.getMessage() for record in caplog.records] == [
-        "node b names the address 10.0.0.1, which is this node's: it stays so"
+        "node b names the address 10.0.0.1, which belongs to this node: it is not accepted"
     ]
     # This node has another address now, and the old one is the other's in truth.
     follower._changed(Change("MODIFIED", mine, node("me", "10.0.0.9")))
-    assert told[-1] == ("10.0.0.1", True)
+    assert reported[-1] == ("10.0.0.1", True)
     follower._changed(Change("DELETED", thief, thief))
-    assert dict(told)["10.0.0.1"] is False
+    assert dict(reported)["10.0.0.1"] is False
 
 
 def test_the_view_of_a_node_reads_what_the_whole_one_writes() -> None:

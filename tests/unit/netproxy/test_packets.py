@@ -9,7 +9,7 @@ from netproxy.iptables import backend as iptables_sync
 from netproxy.iptables.backend import IPTablesBackend
 from netproxy.model import plan_service
 from netproxy.nftables.backend import NFTablesBackend
-from netproxy.settings import RuleSettings, StaticSettings
+from netproxy.settings import FixedChainSettings, RuleSettings
 from tests.support.iptables_in_memory import RecordingWriter
 from tests.support.nft_in_memory import RecordingWriter as NftRecordingWriter
 from tests.support.nft_tracer import TableTracer
@@ -70,7 +70,7 @@ async def test_node_ports_are_served_on_the_addresses_named(cidrs: tuple[str, ..
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-async def test_pods_may_be_told_by_the_nodes_own_range(case: Case) -> None:
+async def test_pods_may_be_detected_by_the_nodes_pod_range(case: Case) -> None:
     """The detection mode NodeCIDR."""
     services = {"default/x": plan_service(case.service, case.slices, NODE_VIEW)}
     iptables, nftables = RecordingWriter(), NftRecordingWriter()
@@ -89,7 +89,7 @@ async def test_pods_may_be_told_by_the_nodes_own_range(case: Case) -> None:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_the_model_leads_packets_where_the_table_says(case: Case) -> None:
+def test_the_model_routes_packets_as_the_table_specifies(case: Case) -> None:
     ports = plan_service(case.service, case.slices, NODE_VIEW)
     for packet, expected in case.packets.items():
         if not any(packet.source == each.ip for one in ports for each in one.endpoints):  # hairpin is the backend's
@@ -98,7 +98,7 @@ def test_the_model_leads_packets_where_the_table_says(case: Case) -> None:
 
 @pytest.mark.parametrize("rules", [RULES, dataclasses.replace(RULES, lean=True)], ids=["readable", "lean"])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-async def test_iptables_leads_packets_where_the_table_says(case: Case, rules: RuleSettings) -> None:
+async def test_iptables_routes_packets_as_the_table_specifies(case: Case, rules: RuleSettings) -> None:
     writer = RecordingWriter()
     writer.copies_whole_table = rules.lean
     with pytest.MonkeyPatch.context() as patch:
@@ -114,7 +114,7 @@ async def test_iptables_leads_packets_where_the_table_says(case: Case, rules: Ru
 
 @pytest.mark.parametrize("affinity", ["None", "ClientIP"])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-async def test_nftables_leads_packets_where_the_table_says(case: Case, affinity: str) -> None:
+async def test_nftables_routes_packets_as_the_table_specifies(case: Case, affinity: str) -> None:
     changed = msgspec.structs.replace(
         case.service, spec=msgspec.structs.replace(case.service.spec, session_affinity=affinity)
     )
@@ -128,7 +128,7 @@ async def test_nftables_leads_packets_where_the_table_says(case: Case, affinity:
 
 @pytest.mark.parametrize("interface", ["cni0", "cni+"])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-async def test_pods_may_be_told_by_where_their_packets_come_in(case: Case, interface: str) -> None:
+async def test_pods_may_be_detected_by_the_input_interface(case: Case, interface: str) -> None:
     """The detection modes BridgeInterface and InterfaceNamePrefix lead packets as the ranges do."""
     rules = RuleSettings(local_interface=interface, node_addresses=(NODE,))
     services = {"default/x": plan_service(case.service, case.slices, NODE_VIEW)}
@@ -158,7 +158,7 @@ async def test_the_rules_balance_evenly() -> None:
     addresses = [f"10.244.1.{number}" for number in range(2, 9)]
     (planned,) = plan_service(service("web", IP), [slice_of("web", *addresses)])
     writer = RecordingWriter()
-    backend = IPTablesBackend(writer, RuleSettings(local_cidrs=(PODS,)), StaticSettings())
+    backend = IPTablesBackend(writer, RuleSettings(local_cidrs=(PODS,)), FixedChainSettings())
     await backend.start({"default/web": (planned,)})
     chain = next(rules for name, rules in writer.tables["nat"].items() if name.startswith("KUBE-SVC-"))
     left, shares = 1.0, []
@@ -174,7 +174,7 @@ async def test_the_rules_balance_evenly() -> None:
 async def test_a_remembered_client_goes_to_its_endpoint() -> None:
     (planned,) = plan_service(service("web", IP, session_affinity="ClientIP"), [slice_of("web", HERE, THERE)])
     writer = RecordingWriter()
-    backend = IPTablesBackend(writer, RuleSettings(local_cidrs=(PODS,)), StaticSettings())
+    backend = IPTablesBackend(writer, RuleSettings(local_cidrs=(PODS,)), FixedChainSettings())
     await backend.start({"default/web": (planned,)})
     chains = writer.tables["nat"]
     there = next(name for name, rules in chains.items() if name.startswith("KUBE-SEP-") and "10.244.2.2" in rules[0])

@@ -15,7 +15,7 @@ import pytest
 from kube import inotify
 from kube.process import Result
 from netproxy.errors import WriteError
-from netproxy.podnet import cni_results, source_guard, source_rules
+from netproxy.podnet import cni_results, source_guard, source_rules, stranger_rules
 from netproxy.podnet.cni_results import BridgePort, CNIResults, UnreadableResult
 from netproxy.podnet.source_guard import SourceGuard
 from tests.support.nft_in_memory import RecordingWriter
@@ -43,10 +43,10 @@ def parse(document: Any) -> BridgePort | UnreadableResult | None:
     return cni_results.parse(json.dumps(document).encode(), "wherry", "cni0")
 
 
-def test_a_result_says_which_port_is_whose() -> None:
+def test_a_cni_result_maps_ports_to_pods() -> None:
     assert parse(result()) == PORT
-    arguments = [["IgnoreUnknown", "1"], ["K8S_POD_NAME", "web"], ["K8S_POD_UID", "u-1"]]
-    assert parse({**result(), "cniArgs": arguments}) == PORT._replace(pod_uid="u-1")
+    arguments = [["IgnoreUnknown", "1"], ["K8S_POD_NAMESPACE", "a"], ["K8S_POD_NAME", "web"], ["K8S_POD_UID", "u-1"]]
+    assert parse({**result(), "cniArgs": arguments}) == PORT._replace(pod_uid="u-1", pod="a/web")
     assert parse({**result(), "cniArgs": None}) == PORT
 
 
@@ -75,7 +75,7 @@ def test_pods_of_other_networks_and_bridges_are_left_out(document: Any) -> None:
         {"result": 3},
     ],
 )
-def test_a_result_that_does_not_say_whose_a_port_is_is_unclear(document: Any) -> None:
+def test_a_cni_result_without_the_owner_of_a_port_is_unreadable(document: Any) -> None:
     assert isinstance(parse(document), UnreadableResult)
     assert isinstance(cni_results.parse(b"{", "wherry", "cni0"), UnreadableResult)
 
@@ -95,7 +95,9 @@ def test_a_pod_whose_annotations_are_as_large_as_they_may_be_is_known(tmp_path: 
     assert CNIResults(tmp_path, "wherry", "cni0").read_all() == {"wherry-c1-eth0": PORT}
 
 
-def test_a_result_that_cannot_be_read_is_told_apart_from_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_result_that_cannot_be_read_is_distinguished_from_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(cni_results, "LARGEST", 10_000)
     (tmp_path / "wherry-c1-eth0").write_text(annotated(result(), 2000))
     (tmp_path / "wherry-c2-eth0").mkdir()
@@ -111,7 +113,7 @@ def test_a_result_that_cannot_be_read_is_told_apart_from_none(tmp_path: Path, mo
         CNIResults(tmp_path / "wherry-c3-eth0", "wherry", "cni0").read_all()
 
 
-def test_who_asks_for_pods_addresses_hears_that_one_is_not_known(tmp_path: Path) -> None:
+def test_an_unknown_pod_address_raises_an_error(tmp_path: Path) -> None:
     named = {**result(), "cniArgs": [["K8S_POD_UID", "u-1"]]}
     (tmp_path / "wherry-c1-eth0").write_text(json.dumps(named))
     results, torn = CNIResults(tmp_path, "wherry", "cni0"), tmp_path / "wherry-c2-eth0"
@@ -167,6 +169,38 @@ def test_a_port_may_send_from_its_own_addresses_and_advertise_them() -> None:
     }
 
 
+def test_a_port_that_is_not_known_may_use_what_is_nobodys_of_this_nodes_ranges_alone() -> None:
+    made = stranger_rules.chains(("10.244.1.0/24", "fd00:244:1::/64"))
+    four, arp, six = made.values()
+    assert four[-3:] == ("ip saddr @taken4 drop", "ip saddr 10.244.1.0/24 accept", "drop")
+    assert arp[-4:-1] == (
+        "arp saddr ip 0.0.0.0 arp daddr ip @taken4 drop",
+        "arp saddr ip 10.244.1.0/24 accept",
+        "arp saddr ip 0.0.0.0 arp daddr ip 10.244.1.0/24 accept",
+    )
+    assert six[-2:] == ("ip6 saddr fd00:244:1::/64 accept", "drop")
+    target = "@th,64,128 & 0xffffffffffffffff0000000000000000 == 0xfd000244000100000000000000000000"
+    assert f"ip6 saddr :: icmpv6 type nd-neighbor-solicit {target} accept" in six
+    assert f"ip6 saddr fd00:244:1::/64 icmpv6 type nd-neighbor-advert {target} accept" in six
+    accepting = [rule for rules in stranger_rules.chains(()).values() for rule in rules if rule.endswith("accept")]
+    assert accepting and all("icmpv6" in rule for rule in accepting)
+
+
+async def test_the_table_follows_the_ranges_of_the_node(tmp_path: Path, devices: set[str]) -> None:
+    writer = RecordingWriter()
+    guard = SourceGuard(tmp_path, "cni0", to=writer)
+    task = asyncio.create_task(guard.run())
+    try:
+        for cidr in ("10.244.1.0/24", "10.244.7.0/24"):
+            guard.set_node_ranges([cidr])
+            wanted = f"ip saddr {cidr} accept"
+            await until(lambda wanted=wanted: wanted in writer.contents.rules.get("sent-by-strangers", ()))
+            assert str(writer.contents.rules).count("ip saddr 10.244.") == 1
+            await guard.tried.wait()
+    finally:
+        task.cancel()
+
+
 @pytest.fixture
 def devices(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     found = {"vetha", "vethb"}
@@ -202,7 +236,7 @@ async def test_the_table_follows_pods_that_come_and_go_and_is_repaired(tmp_path:
 
     try:
         await until(lambda: held("ports") == {"vetha"})
-        assert set(writer.contents.rules) == set(source_rules.CHAINS) and writer.contents.sets
+        assert set(writer.contents.rules) == {*source_rules.CHAINS, *stranger_rules.chains(())} and writer.contents.sets
         (folder / "wherry-c2-eth0").write_text(json.dumps(result("vethb", "02:00:00:00:00:02")))
         await until(lambda: held("ports") == {"vetha", "vethb"})
         (folder / "wherry-c1-eth0").unlink()
@@ -291,7 +325,7 @@ async def test_while_a_result_cannot_be_read_no_port_without_one_may_send(
     assert writer.contents.rules["prerouting"][0] == writer.contents.rules["input"][0] == "iifname @closed drop"
 
 
-async def test_what_cannot_be_written_is_said_once_and_tried_again(
+async def test_a_failed_write_is_logged_once_and_retried(
     tmp_path: Path, devices: set[str], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Refusing(RecordingWriter):

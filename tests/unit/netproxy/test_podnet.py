@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 from netproxy.podnet import cni, network
-from netproxy.settings import StaticSettings
+from netproxy.settings import FixedChainSettings
 from netproxy.xtables.iptables_chains import fixed
 from tests.support.services import node
 
@@ -54,6 +54,30 @@ def test_the_file_is_replaced_whole_and_only_when_it_differs(tmp_path: Path) -> 
     assert os.listdir(folder) == []
 
 
+def test_the_pod_ranges_of_an_earlier_process_are_read_and_a_damaged_file_counts_as_none(tmp_path: Path) -> None:
+    assert cni.configured_ranges(str(tmp_path)) == ()
+    both = ["10.244.1.0/24", "fd00:1::/64"]
+    cni.write(
+        str(tmp_path),
+        cni.network_list(both, bridge="cni0", mtu=1450, host_ports=True, data_dir="/c", ready_file=GUARDED),
+    )
+    assert cni.configured_ranges(str(tmp_path)) == tuple(both)
+    damaged = (
+        '{"plugins": [',
+        "[]",
+        "{}",
+        '{"plugins": {}}',
+        '{"plugins": [{"ipam": {"ranges": [[]]}}]}',
+        '{"plugins": [{"ipam": {"ranges": [[{"subnet": "x; flush ruleset"}]]}}]}',
+        '{"plugins": [{"ipam": {"ranges": 5}}]}',
+    )
+    for text in damaged:
+        (tmp_path / cni.FILE_NAME).write_text(text)
+        assert cni.configured_ranges(str(tmp_path)) == ()
+    (tmp_path / cni.FILE_NAME).write_bytes(b"\xff")
+    assert cni.configured_ranges(str(tmp_path)) == ()
+
+
 def test_the_nodes_pod_ranges_and_address_are_read() -> None:
     assert network.pod_cidrs_of(node("a", "10.244.1.0/24")) == ("10.244.1.0/24",)
     assert network.pod_cidrs_of(node("a")) == ()
@@ -69,10 +93,10 @@ def test_nothing_but_addresses_of_a_node_gets_into_rules() -> None:
 
 
 def test_only_pod_traffic_that_leaves_the_cluster_is_masqueraded() -> None:
-    settings = network.with_pods(StaticSettings(cluster_cidrs=("10.244.0.0/16",)), ("10.244.1.0/24", "fd00:1::/64"))
+    settings = network.with_pods(FixedChainSettings(cluster_cidrs=("10.244.0.0/16",)), ("10.244.1.0/24", "fd00:1::/64"))
     assert fixed(settings)["nat", "WHERRY-POD-MASQ"] == (
         "-s 10.244.1.0/24 -d 10.244.0.0/16 -j RETURN",
         "-s 10.244.1.0/24 -d 224.0.0.0/4 -j RETURN",
         "-s 10.244.1.0/24 -j MASQUERADE --random-fully",
     )
-    assert fixed(StaticSettings())["nat", "WHERRY-POD-MASQ"] == ()
+    assert fixed(FixedChainSettings())["nat", "WHERRY-POD-MASQ"] == ()

@@ -12,13 +12,14 @@ from netproxy.policy import node_costs
 from netproxy.policy import policy_loader as loader_module
 from netproxy.policy import table as table_module
 from netproxy.policy.failures import Failures
-from netproxy.policy.limits import MAX_COST, MAX_COST_HERE
+from netproxy.policy.limits import MAX_COST, MAX_COST_HERE, MAX_NAMED_PORTS, MAX_PORTS_ALIKE
 from netproxy.policy.parsing import parse
-from netproxy.policy.pod_facts import facts_of
+from netproxy.policy.pod_facts import PodFacts, facts_of
 from netproxy.policy.policy_loader import CLOSED_RETRY, PolicyLoader
 from netproxy.policy.rules import RulesetBuilder
 from netproxy.policy.table import PolicyTable
-from netproxy.policy.work_queue import run_to_end
+from netproxy.slices import run_to_end
+from netproxy.slim_objects import SlimContainer, SlimPort
 from tests.support.policies import pod, policy
 
 
@@ -180,3 +181,32 @@ def test_named_ports_of_pods_count_for_each_name(direction: str, monkeypatch: py
     rule["ports"] = [{"port": f"q{number}"} for number in range(12)]
     with pytest.raises(PolicyError, match="more than"):
         table.set_policy(parse(policy("ten", policyTypes=[direction.title()], **{direction: [rule]})))
+
+
+def with_ports(*names: str) -> PodFacts:
+    """Return a pod here with a container for each name, whose port has it."""
+    found = pod("many", "10.244.1.9", namespace="good")
+    found.spec.containers = [SlimContainer([SlimPort(number, name)]) for number, name in enumerate(names, 1)]
+    facts = facts_of(found, "node-1")
+    assert facts is not None
+    return facts
+
+
+def test_a_name_of_very_many_ports_of_a_pod_leads_to_few_of_them() -> None:
+    site = Site("good")
+    site.put("good", "p", 1, 1)
+    before = sum(map(len, RulesetBuilder(site.table, 4).build().elements.values()))
+    site.table.set_pod("good/many", with_ports(*["p0"] * 5000))
+    after = RulesetBuilder(site.table, 4).build().elements
+    assert sum(map(len, after.values())) <= before + MAX_PORTS_ALIKE + 3
+    named = next(elements for name, elements in after.items() if name.startswith("named-"))
+    assert list(named) == [f"10.244.1.9 . {number}" for number in range(1, MAX_PORTS_ALIKE + 1)]
+
+
+def test_ports_that_are_found_by_name_are_counted_once_and_limited() -> None:
+    found = pod("two", "10.244.1.9")
+    found.spec.containers = [SlimContainer([SlimPort(80, "http"), SlimPort(80, "http", "UDP")])] * 2
+    facts = facts_of(found, "node-1")
+    assert facts is not None
+    assert [(each.protocol, each.number) for each in facts.ports] == [("TCP", 80), ("UDP", 80)]
+    assert len(with_ports(*map(str, range(5000))).ports) == MAX_NAMED_PORTS

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ from netproxy.iptables.backend import IPTablesBackend
 from netproxy.model import ServicePort, plan_service
 from netproxy.proxy import ServiceProxy
 from netproxy.service_table import ServiceTable
-from netproxy.settings import RuleSettings, StaticSettings
+from netproxy.settings import FixedChainSettings, RuleSettings
 from tests.support.iptables_in_memory import RecordingWriter
 from tests.support.memory_api import MemoryAPI
 from tests.support.services import endpoint, node, port, service, slice_of
@@ -32,7 +33,7 @@ async def proxying(api: MemoryAPI, writer: RecordingWriter, **options: object) -
     services = Informer(client, core_v1.Service)
     slices = Informer(client, discovery_v1.EndpointSlice)
     rules, clock = RuleSettings(local_cidrs=("10.244.0.0/16",)), options.get("clock", SYSTEM)
-    backend = IPTablesBackend(writer, rules, StaticSettings(), clock=clock)  # type: ignore[arg-type]
+    backend = IPTablesBackend(writer, rules, FixedChainSettings(), clock=clock)  # type: ignore[arg-type]
     proxy = ServiceProxy(services, slices, [backend], node_name="node-1", **options)  # type: ignore[arg-type]
     tasks = [asyncio.create_task(each) for each in (services.run(), slices.run(), proxy.run())]
     try:
@@ -53,6 +54,18 @@ async def test_nothing_is_written_before_services_and_slices_are_known() -> None
         assert "has no endpoints" not in writer.applied[0]
 
 
+def test_addresses_and_ranges_are_served_in_their_canonical_form() -> None:
+    given = service(
+        "web", "010.96.5.1", type="LoadBalancer", external_ips=["FD00::0:1", "192.0.2.01", "::ffff:192.0.2.2"]
+    )
+    given.spec.load_balancer_source_ranges = [" 10.0.0.1/8", "010.1.0.0/016", "x", "FD00::/8"]
+    given.status.load_balancer = core_v1.LoadBalancerStatus(ingress=[core_v1.LoadBalancerIngress(ip="192.0.02.3")])
+    (found,) = plan_service(given, [slice_of("web", "10.244.1.2")], NodeView("node-1"))
+    assert (found.cluster_ip, found.external_ips) == ("10.96.5.1", ("192.0.2.1", "192.0.2.2"))
+    assert found.load_balancer_ips == ("192.0.2.3",)
+    assert found.source_ranges == ("10.0.0.0/8", "10.1.0.0/16")
+
+
 async def test_changes_of_one_turn_are_written_as_one() -> None:
     api, writer = MemoryAPI(), RecordingWriter()
     async with proxying(api, writer):
@@ -65,7 +78,7 @@ async def test_changes_of_one_turn_are_written_as_one() -> None:
         assert len(writer.applied) <= 2
 
 
-async def test_the_log_says_what_changed(caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_log_contains_the_changes(caplog: pytest.LogCaptureFixture) -> None:
     api, writer = MemoryAPI(), RecordingWriter()
     caplog.set_level("INFO")
     async with proxying(api, writer):
@@ -76,10 +89,10 @@ async def test_the_log_says_what_changed(caplog: pytest.LogCaptureFixture) -> No
         await settle(60)
         api.remove(web)
         await settle(60)
-    told = [record.getMessage() for record in caplog.records if record.name == "netproxy.proxy"]
-    assert told[0].startswith("IPv4, ")
-    assert told[0].endswith("default/web (endpoints of http: 2, 81: 0)")
-    assert told[-1].endswith("default/web (not served)")
+    reported = [record.getMessage() for record in caplog.records if record.name == "netproxy.proxy"]
+    assert reported[0].startswith("IPv4, ")
+    assert reported[0].endswith("default/web (endpoints of http: 2, 81: 0)")
+    assert reported[-1].endswith("default/web (not served)")
 
 
 def test_the_log_names_few_of_many_ports() -> None:
@@ -89,7 +102,7 @@ def test_the_log_names_few_of_many_ports() -> None:
     )
 
 
-async def test_a_least_time_between_two_writes_is_kept_where_one_is_asked_for() -> None:
+async def test_the_configured_minimum_time_between_two_writes_is_kept() -> None:
     api, writer, clock = MemoryAPI(), RecordingWriter(), FakeClock()
     async with proxying(api, writer, clock=clock, min_period=10):
         writes = []
@@ -131,14 +144,14 @@ async def test_the_address_that_the_node_answers_itself_gets_no_rule() -> None:
         assert "10.96.0.10" not in str(writer.tables)
 
 
-async def test_a_changed_service_is_told_to_whoever_keeps_answers_about_it() -> None:
-    told: list[str] = []
+async def test_caches_of_answers_are_notified_of_a_changed_service() -> None:
+    reported: list[str] = []
     api, writer = MemoryAPI(), RecordingWriter()
-    async with proxying(api, writer, on_change=told.append):
+    async with proxying(api, writer, on_change=reported.append):
         api.put(service("web", "10.96.5.1"))
         api.put(slice_of("web", "10.244.1.2"))
         await settle(60)
-    assert told == ["default/web", "default/web"]
+    assert reported == ["default/web", "default/web"]
 
 
 async def test_a_slice_that_moves_to_another_service_leaves_the_first() -> None:
@@ -178,16 +191,43 @@ def test_families_are_kept_apart() -> None:
 
 
 def test_stale_flows_are_those_of_lost_endpoints_and_of_a_port_that_gains_its_first() -> None:
-    def udp(*endpoints: str) -> tuple[object, ...]:
-        slices = [slice_of("dns", *endpoints, ports={"udp": 53}, protocol="UDP")] if endpoints else []
-        return plan_service(service("dns", "10.96.5.3", port("udp", 53, "UDP")), slices)
+    def udp(*endpoints: str, number: int = 53, **spec: Any) -> tuple[ServicePort, ...]:
+        slices = [slice_of("dns", *endpoints, ports={"udp": number}, protocol="UDP")] if endpoints else []
+        return plan_service(service("dns", "10.96.5.3", port("udp", 53, "UDP"), **spec), slices)
 
     target = ["-f", "ipv4", "-p", "udp", "--orig-dst", "10.96.5.3", "--orig-port-dst", "53"]
-    assert stale_flows(udp("10.244.1.2", "10.244.1.3"), udp("10.244.1.3")) == [[*target, "--dst-nat", "10.244.1.2"]]  # type: ignore[arg-type]
-    assert stale_flows(udp(), udp("10.244.1.2")) == [target]  # type: ignore[arg-type]
-    assert stale_flows(udp("10.244.1.2"), udp("10.244.1.2", "10.244.1.3")) == []  # type: ignore[arg-type]
+    lost = [*target, "--reply-src", "10.244.1.2", "--reply-port-src", "53"]
+    assert stale_flows(udp("10.244.1.2", "10.244.1.3"), udp("10.244.1.3")) == [lost]
+    assert stale_flows(udp("10.244.1.2"), udp("10.244.1.2", number=5353)) == [lost], "another target port"
+    assert stale_flows(udp(), udp("10.244.1.2")) == [target]
+    assert stale_flows(udp("10.244.1.2"), udp("10.244.1.2", "10.244.1.3")) == []
+    outside = [*target[:5], "192.0.2.7", *target[6:]]
+    assert stale_flows(udp("10.244.1.2"), udp("10.244.1.2", external_ips=["192.0.2.7"])) == [outside]
+    assert stale_flows(udp("10.244.1.2", external_ips=["192.0.2.7"]), udp("10.244.1.2")) == [
+        [*outside, "--reply-src", "10.244.1.2", "--reply-port-src", "53"]
+    ]
     tcp = plan_service(service("web", "10.96.5.1"), [slice_of("web", "10.244.1.2")])
     assert stale_flows(tcp, ()) == []
+
+
+def test_stale_flows_of_an_address_and_port_of_two_services_are_those_that_neither_translates() -> None:
+    def udp(name: str, *endpoints: str) -> tuple[ServicePort, ...]:
+        slices = [slice_of(name, *endpoints, ports={"udp": 53}, protocol="UDP")] if endpoints else []
+        ip = {"one": "10.96.5.3", "two": "10.96.5.4"}[name]
+        return plan_service(service(name, ip, port("udp", 53, "UDP"), external_ips=["192.0.2.7"]), slices)
+
+    shared = ["-f", "ipv4", "-p", "udp", "--orig-dst", "192.0.2.7", "--orig-port-dst", "53"]
+    ends = ["--reply-src", "10.244.1.2", "--reply-port-src", "53"]
+    one, two, less = udp("one", "10.244.1.2", "10.244.1.3"), udp("two", "10.244.1.4"), udp("one", "10.244.1.3")
+    for old, new in [((*one, *two), (*less, *two)), ((*two, *one), (*two, *less)), ((*one, *two), (*two, *less))]:
+        assert [*shared, *ends] in stale_flows(old, new) and len(stale_flows(old, new)) == 2
+    first, empty, both = udp("one", "10.244.1.2"), udp("two"), udp("two", "10.244.1.2")
+    for old, new in [((*first, *empty), (*first, *both)), ((*empty, *first), (*both, *first))]:
+        assert shared not in stale_flows(old, new), "the other Service translated already"
+    for old, new in [((*first, *both), (*empty,)), ((*both, *first), (*empty,))]:
+        assert [*shared, *ends] in stale_flows(old, new)
+    for old, new in [((*first, *both), (*both,)), ((*both, *first), (*both,))]:
+        assert [*shared, *ends] not in stale_flows(old, new), "the other Service still has the endpoint"
 
 
 async def test_a_proxy_that_falls_behind_for_two_minutes_is_unhealthy() -> None:
@@ -361,7 +401,7 @@ def value(name: str, **labels: str) -> float:
     return metrics.REGISTRY.get_sample_value(name, labels) or 0.0
 
 
-async def test_metrics_have_upstreams_names_and_count_what_they_say() -> None:
+async def test_metrics_have_upstreams_names_and_values() -> None:
     api, writer = MemoryAPI(), RecordingWriter()
     here, there = endpoint("10.244.1.2", node="node-1"), endpoint("10.244.2.2", node="node-2")
     local = service("web", "10.96.5.1", internal_traffic_policy="Local")
@@ -417,11 +457,15 @@ def test_flows_of_an_earlier_life_go_where_they_lead_elsewhere() -> None:
         "tcp 6 29 ESTABLISHED src=10.0.0.1 dst=10.96.5.3 sport=5 dport=53 src=10.244.1.9 dst=10.0.0.1 sport=5353 dport=5",
         "nonsense",
     ]
-    stale = conntrack.stale_entries("\n".join(lines), ports)
+    stale = conntrack.stale_entries("\n".join(lines).encode(), conntrack.wanted_endpoints(ports))
     assert [each[each.index("--orig-port-src") + 1] for each in stale] == ["2", "3"]
     assert stale[0][:4] == ["-f", "ipv4", "-p", "udp"]
     assert (
-        conntrack.stale_entries(lines[1], plan_service(service("dns", "10.96.5.3", port("dns", 53, "UDP")), [])) == []
+        conntrack.stale_entries(
+            lines[1].encode(),
+            conntrack.wanted_endpoints(plan_service(service("dns", "10.96.5.3", port("dns", 53, "UDP")), [])),
+        )
+        == []
     )
 
 

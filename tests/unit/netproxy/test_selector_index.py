@@ -15,7 +15,7 @@ from netproxy.policy.pod_facts import PodFacts
 from netproxy.policy.selector import Selector
 from netproxy.policy.selector_index import FEW, hints_of
 from netproxy.policy.table import PolicyTable
-from netproxy.policy.work_queue import run_to_end
+from netproxy.slices import run_to_end
 from tests.support.policies import policy
 
 OPERATORS = ["in", "in", "notin", "exists", "!", "gt"]
@@ -70,9 +70,21 @@ def test_after_any_changes_members_are_what_each_selector_matches(seed: int) -> 
                 wanted = {k: p for k, p in table.known.pods.items() if selector.matches(p, known.get(p.namespace))}
                 assert table.members(selector) == wanted
                 assert table.members_here(selector) == {k: p for k, p in wanted.items() if p.here}
+        assert members_of(table, "n1") == sum(
+            len(table.members(selector)) * weight
+            for each in table.policies.values()
+            for selector, weight in each.weights.items()
+        )
     for key in list(table.policies):
         table.delete_policy(key)
     assert nothing_is_placed(table)
+    counts = table.selections.counts
+    assert not (counts._policies or counts._weights or counts._counted or counts._changed or counts._totals)
+
+
+def members_of(table: PolicyTable, namespace: str) -> int:
+    run_to_end(table.selections.counts.settle())
+    return table.selections.counts.total(namespace)
 
 
 def nothing_is_placed(table: PolicyTable) -> bool:
@@ -81,7 +93,7 @@ def nothing_is_placed(table: PolicyTable) -> bool:
     return not (left or table.selections.index._places or table.selections.index._times)
 
 
-def test_a_selector_is_found_by_few_values_or_by_a_key_that_it_asks_for() -> None:
+def test_a_selector_is_indexed_by_few_values_or_by_a_required_key() -> None:
     several = Requirement("app", "in", frozenset({"a", "b"}))
     one = Requirement("tier", "in", frozenset({"x"}))
     many = Requirement("app", "in", frozenset(map(str, range(FEW + 1))))

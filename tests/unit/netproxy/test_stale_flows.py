@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator
+import threading
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from typing import Any
 
 import pytest
@@ -28,17 +29,23 @@ class Command:
 
     def __init__(self) -> None:
         self.listed, self.deleted = "", list[list[str]]()
+        self.piece = 50  # bytes: no line comes whole
         self.going = asyncio.Event()
         self.going.set()
         self.under_way = self.most = self.lists = 0
         self.errors: list[Exception] = []
 
+    async def pieces(self, argv: list[str], **options: Any) -> AsyncGenerator[bytes, None]:
+        if self.errors:
+            raise self.errors.pop()
+        self.lists += 1
+        listed = self.listed.encode()
+        for start in range(0, len(listed), self.piece):
+            yield listed[start : start + self.piece]
+
     async def run(self, argv: list[str], **options: Any) -> Result:
         if self.errors:
             raise self.errors.pop()
-        if argv[1] == "-L":
-            self.lists += 1
-            return Result(0, self.listed, "")
         self.under_way += 1
         self.most = max(self.most, self.under_way)
         await self.going.wait()
@@ -52,6 +59,7 @@ class Command:
 def command(monkeypatch: pytest.MonkeyPatch) -> Iterator[Command]:
     made = Command()
     monkeypatch.setattr(conntrack, "run", made.run)
+    monkeypatch.setattr(conntrack, "pieces", made.pieces)
     monkeypatch.setattr(loops, "FIRST_RETRY", 0.01)
     yield made
 
@@ -100,7 +108,7 @@ async def test_changes_are_written_while_flows_cannot_be_deleted(command: Comman
         assert not command.deleted
         command.going.set()
         await until(lambda: command.deleted)
-    assert command.deleted[0][-2:] == ["--dst-nat", "10.244.1.2"]
+    assert command.deleted[0][-4:] == ["--reply-src", "10.244.1.2", "--reply-port-src", "5353"]
 
 
 async def test_flows_are_deleted_when_the_rules_are_written_and_not_before(command: Command) -> None:
@@ -155,8 +163,8 @@ async def test_deletions_run_a_few_at_a_time_and_the_same_one_once(command: Comm
 
 async def test_of_many_only_those_that_lead_somewhere_are_deleted(command: Command) -> None:
     base = ["-f", "ipv4", "-p", "udp"]
-    to_dns = [*base, "--orig-dst", "10.96.5.3", "--orig-port-dst", "53", "--dst-nat"]
-    gone = [[*to_dns, f"10.244.{number >> 8}.{number & 255}"] for number in range(2000)]
+    to_dns, port_gone = [*base, "--orig-dst", "10.96.5.3", "--orig-port-dst", "53"], ["--reply-port-src", "5353"]
+    gone = [[*to_dns, "--reply-src", f"10.244.{number >> 8}.{number & 255}", *port_gone] for number in range(2000)]
     node_port = [*base, "--orig-port-dst", "30053"]
     command.listed = (
         "udp 17 29 src=10.0.0.1 dst=10.96.5.3 sport=1 dport=53 src=10.244.1.2 dst=10.0.0.1 sport=5353 dport=1 use=1\n"
@@ -171,7 +179,7 @@ async def test_of_many_only_those_that_lead_somewhere_are_deleted(command: Comma
     assert sorted(command.deleted) == sorted([gone[258], node_port])
 
 
-async def test_a_machine_without_the_command_is_told_once_a_turn(
+async def test_a_missing_conntrack_command_is_logged_once_in_each_cleanup(
     command: Command, caplog: pytest.LogCaptureFixture
 ) -> None:
     command.errors = [CommandError(["conntrack"], "No such file or directory") for _ in range(20)]
@@ -210,5 +218,27 @@ def test_flows_of_an_earlier_life_to_node_ports_are_found() -> None:
         "udp 17 29 src=10.0.0.1 dst=192.0.2.1 sport=4 dport=30054 src=10.244.1.9 dst=192.0.2.1 sport=5353 dport=4 use=1",
         "udp 17 29 src=fd00::9 dst=fd00::1 sport=5 dport=30053 src=fd00::5 dst=fd00::9 sport=5353 dport=5 use=1",
     ]
-    stale = conntrack.stale_entries("\n".join(lines), ports)
+    stale = conntrack.stale_entries("\n".join(lines).encode(), conntrack.wanted_endpoints(ports))
     assert [each[each.index("--orig-port-src") + 1] for each in stale] == ["2", "3"]
+
+
+async def test_a_full_table_is_read_in_parts(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The event loop neither decodes nor splits what a full table prints."""
+    line = (
+        "udp 17 29 src=10.0.0.1 dst=10.96.5.3 sport=%d dport=53 src=10.244.9.9 dst=10.0.0.1 sport=5353 dport=%d use=1\n"
+    )
+    command.listed = "".join(line % (n, n) for n in range(5000))
+    command.piece = 128 << 10
+    sizes, matched = list[int](), conntrack._matched
+    loop_thread = threading.get_ident()
+
+    def measured(listed: bytes, *rest: Any) -> list[tuple[str, ...]]:
+        assert threading.get_ident() != loop_thread
+        sizes.append(len(listed))
+        return matched(listed, *rest)
+
+    monkeypatch.setattr(conntrack, "_matched", measured)
+    wanted = ["-f", "ipv4", "-p", "udp", "--orig-dst", "10.96.5.3", "--orig-port-dst", "53"]
+    wanted += ["--reply-src", "10.244.9.9", "--reply-port-src", "5353"]
+    assert await conntrack.existing([wanted, [*wanted[:-1], "5354"]]) == [wanted]
+    assert len(sizes) > 2 and max(sizes) < 140 << 10 and sum(sizes) == len(command.listed)

@@ -12,14 +12,14 @@ from netproxy.errors import WriteError
 from netproxy.iptables import backend as iptables_backend
 from netproxy.iptables.backend import IPTablesBackend
 from netproxy.model import ServicePort, plan_service
-from netproxy.settings import RuleSettings, StaticSettings
+from netproxy.settings import FixedChainSettings, RuleSettings
 from netproxy.xtables import restore_text, shadow
 from netproxy.xtables.shadow import Fragment
 from tests.support.churn import Churn
 from tests.support.iptables_in_memory import RecordingWriter
 from tests.support.services import port, service, slice_of
 
-SETTINGS = StaticSettings(service_cidrs=("10.96.0.0/12",), cluster_cidrs=("10.244.0.0/16",))
+SETTINGS = FixedChainSettings(service_cidrs=("10.96.0.0/12",), cluster_cidrs=("10.244.0.0/16",))
 
 
 def backend(writer: RecordingWriter, clock: FakeClock | None = None) -> IPTablesBackend:
@@ -339,11 +339,11 @@ async def test_new_pod_ranges_rewrite_only_the_chains_that_depend_on_them() -> N
     await proxy.start({"default/web": web("web", "10.96.5.1", "10.244.1.2")})
     writer.applied.clear()
     settings = dataclasses.replace(SETTINGS, pod_cidrs=("10.244.1.0/24",))
-    await proxy.set_static(settings)
+    await proxy.change_fixed_chains(settings)
     (text,) = writer.applied
     assert "10.244.1.0/24" in text
     assert "10.96.5.1" not in text
-    await proxy.set_static(settings)
+    await proxy.change_fixed_chains(settings)
     assert len(writer.applied) == 1
     fresh = RecordingWriter()
     other = IPTablesBackend(fresh, RuleSettings(local_cidrs=("10.244.0.0/16",)), settings)

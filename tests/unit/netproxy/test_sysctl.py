@@ -14,14 +14,14 @@ FORWARD = "net/ipv4/ip_forward"
 @pytest.fixture
 def loaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[list[str]]:
     """No module is loaded; what was to be, is listed."""
-    asked: list[list[str]] = []
+    requested: list[list[str]] = []
 
     async def run(argv: list[str], **_: object) -> None:
-        asked.append(argv)
+        requested.append(argv)
         raise CommandError(argv, "no such module")
 
     monkeypatch.setattr(sysctl, "run", run)
-    return asked
+    return requested
 
 
 def write(root: Path, **values: str) -> None:
@@ -31,7 +31,7 @@ def write(root: Path, **values: str) -> None:
         path.write_text(value)
 
 
-async def test_what_others_change_is_set_again_said_once_and_counted(
+async def test_a_changed_sysctl_is_set_again_logged_once_and_counted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     counted = metrics.SYSCTL_REPAIRS.labels("net.ipv4.ip_forward")._value
@@ -62,7 +62,7 @@ async def test_a_device_that_is_made_anew_was_changed_by_nobody(tmp_path: Path) 
         assert await kept.verify() == []
 
 
-async def test_what_cannot_be_set_is_said_once_and_tried_each_time(
+async def test_a_sysctl_that_cannot_be_set_is_logged_once_and_retried_each_time(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(tmp_path, net__ipv4__ip_forward="0")

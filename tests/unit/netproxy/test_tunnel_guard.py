@@ -9,20 +9,21 @@ from typing import Any
 import pytest
 
 from kube.process import CommandError
+from netproxy.nft import static_table
 from netproxy.podnet import node_routes, tunnel_guard
 
 NODES = [ipaddress.ip_address("192.168.0.2"), ipaddress.ip_address("fd99::2")]
 
 
 def test_pods_are_kept_from_the_port_in_both_families() -> None:
-    text = tunnel_guard.script(NODES, 8472, "cni7")
+    text = tunnel_guard.body(NODES, 8472, "cni7")
     forward = text[text.index("chain forward") : text.index("chain output")]
     for address in ("ip daddr @nodes4", "ip6 daddr @nodes6"):
         assert f'iifname "cni7" udp dport 8472 {address} drop' in forward
         assert f"ct status dnat udp dport 8472 {address} drop" in forward
 
 
-def test_where_nft_fails_nothing_is_in_force_and_the_log_says_so_once(
+def test_if_nft_fails_no_rule_is_in_force_and_the_error_is_logged_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def refuse(*_: Any, **__: Any) -> None:
@@ -33,7 +34,7 @@ def test_where_nft_fails_nothing_is_in_force_and_the_log_says_so_once(
         for _ in range(3):
             assert not await made.set(NODES, 8472, "cni0")
 
-    monkeypatch.setattr(tunnel_guard, "run", refuse)
+    monkeypatch.setattr(static_table, "run", refuse)
     asyncio.run(check())
     assert [record.levelname for record in caplog.records] == ["ERROR"]
 

@@ -25,17 +25,17 @@ def test_another_containerd_than_wherrys_is_left_alone() -> None:
 def test_the_folders_are_those_of_its_configuration(plugins: Path) -> None:
     (plugins / "bridge").touch()
     settings = Settings(prefix="/srv/one")
-    told = own_containerd(settings)
+    reported = own_containerd(settings)
     configured = tomllib.loads(containerd.configuration(settings))
     cri = configured["plugins"]["io.containerd.grpc.v1.cri"]
-    assert told is not None
-    assert str(told.root) == configured["root"] and str(told.state) == configured["state"]
-    assert str(told.socket) == configured["grpc"]["address"]
-    assert str(told.plugins) == cri["cni"]["bin_dir"] == str(plugins)
-    assert str(told.network.parent) == cri["cni"]["conf_dir"]
-    assert cri["netns_mounts_under_state_dir"] and told.namespaces.is_relative_to(told.state)
+    assert reported is not None
+    assert str(reported.root) == configured["root"] and str(reported.state) == configured["state"]
+    assert str(reported.socket) == configured["grpc"]["address"]
+    assert str(reported.plugins) == cri["cni"]["bin_dir"] == str(plugins)
+    assert str(reported.network.parent) == cri["cni"]["conf_dir"]
+    assert cri["netns_mounts_under_state_dir"] and reported.namespaces.is_relative_to(reported.state)
 
 
 def test_an_agent_starts_on_a_machine_that_has_lost_its_cni_plugins(plugins: Path) -> None:
-    told = own_containerd(Settings(prefix="/srv/one"))
-    assert told is not None and told.plugins == plugins
+    reported = own_containerd(Settings(prefix="/srv/one"))
+    assert reported is not None and reported.plugins == plugins

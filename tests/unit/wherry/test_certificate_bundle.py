@@ -14,17 +14,17 @@ from wherry.settings import Settings
 NOW = datetime(2026, 5, 1, 12, tzinfo=UTC)
 
 
-def test_what_is_sealed_opens_with_its_key_and_name_alone() -> None:
+def test_a_bundle_decrypts_only_with_its_key_and_name() -> None:
     key, other = bundles.read_key(bundles.new_key()), bundles.read_key(bundles.new_key())
-    sealed = bundles.seal(b"secret", key, "ca.key")
-    assert b"secret" not in sealed
-    assert bundles.seal(b"secret", key, "ca.key") != sealed
-    assert bundles.unseal(sealed, key, "ca.key") == b"secret"
+    encrypted = bundles.encrypt(b"secret", key, "ca.key")
+    assert b"secret" not in encrypted
+    assert bundles.encrypt(b"secret", key, "ca.key") != encrypted
+    assert bundles.decrypt(encrypted, key, "ca.key") == b"secret"
     for wrong_key, name in ((other, "ca.key"), (key, "sa.key")):
         with pytest.raises(WherryError, match="--certificate-key does not open"):
-            bundles.unseal(sealed, wrong_key, name)
+            bundles.decrypt(encrypted, wrong_key, name)
     with pytest.raises(WherryError, match="--certificate-key does not open"):
-        bundles.unseal(sealed[:-1], key, "ca.key")
+        bundles.decrypt(encrypted[:-1], key, "ca.key")
 
 
 @pytest.mark.parametrize("text", ["", "ab", "zz" * 32, "ab" * 31, "ab" * 33])
@@ -33,7 +33,7 @@ def test_what_is_not_a_key_is_refused_with_its_form(text: str) -> None:
         bundles.read_key(text)
 
 
-def test_a_member_on_sqlite_offers_nothing_and_says_how_to_change_that() -> None:
+def test_a_control_plane_on_sqlite_has_no_bundle_and_names_the_migration() -> None:
     with pytest.raises(WherryError, match="`wherry store migrate"):
         bundles.collect(Settings())
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from wherry import cni_plugins, containerd
+from kube.process import Result
+from wherry import cni_plugins, containerd, oci, pause
 from wherry.settings import Settings
 
 
@@ -34,3 +35,32 @@ def test_nothing_of_it_is_where_another_containerd_has_its_own(configuration: di
     assert "/srv/one/run/wherry/nri.sock" in found
     plugins = str(cni_plugins.FOLDERS[0])
     assert [path for path in found if not path.startswith(("/srv/one/", plugins))] == []
+
+
+@pytest.mark.parametrize(
+    ("listed", "imports"),
+    [("the same", 0), ("another image", 1), ("", 1), ("only its digest", 1)],
+)
+async def test_the_built_in_sandbox_image_replaces_another_of_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, listed: str, imports: int
+) -> None:
+    """Whatever had given a node an image of the name would be the first process of all its pods."""
+    settings = Settings(prefix=str(tmp_path))
+    pause.write_image(settings.layout.pause_archive)
+    digest = oci.digest(settings.layout.pause_archive)
+    row = {
+        "the same": f"{pause.IMAGE} application/vnd.oci.image.manifest.v1+json {digest} 1.0 KiB linux/amd64 managed",
+        "another image": f"{pause.IMAGE} application/vnd.oci.image.index.v1+json sha256:{'0' * 64} 1.0 KiB linux/amd64 -",
+        "only its digest": f"{digest} application/vnd.oci.image.manifest.v1+json {digest} 1.0 KiB linux/amd64 -",
+        "": "",
+    }[listed]
+    imported: list[str] = []
+
+    async def run(argv: list[str], **_: object) -> Result:
+        if "import" in argv:
+            imported.append(argv[-1])
+        return Result(0, f"REF TYPE DIGEST SIZE PLATFORMS LABELS \n{row}\n", "")
+
+    monkeypatch.setattr(containerd, "run", run)
+    await containerd.ensure_sandbox_image(settings)
+    assert imported == [str(settings.layout.pause_archive)] * imports

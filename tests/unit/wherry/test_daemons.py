@@ -33,12 +33,12 @@ def test_every_role_is_started_so(proxy: str, dns: str, expected: list[str]) -> 
 def test_dns_and_the_pod_network_run_in_one_process_each(proxy: str, dns: str, expected: list[str]) -> None:
     settings = complete(Settings(proxy=proxy, dns=dns), "192.0.2.1")
     make = {"netproxy": proxy_config, "dns": dns_config}
-    told = [make[daemon](settings, ProxyConfig()) for daemon in expected]
-    assert [each.dns.enabled for each in told].count(True) == 1
-    assert [each.pod_network.enabled for each in told].count(True) == 1
-    assert [each.services for each in told].count(True) == (proxy == "wherry")
-    addresses = {each.metrics_bind_address for each in told}
-    assert len(addresses) == len(told)
+    reported = [make[daemon](settings, ProxyConfig()) for daemon in expected]
+    assert [each.dns.enabled for each in reported].count(True) == 1
+    assert [each.pod_network.enabled for each in reported].count(True) == 1
+    assert [each.services for each in reported].count(True) == (proxy == "wherry")
+    addresses = {each.metrics_bind_address for each in reported}
+    assert len(addresses) == len(reported)
 
 
 @pytest.mark.parametrize(

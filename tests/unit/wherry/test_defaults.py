@@ -8,7 +8,7 @@ import pytest
 
 from control.admission.event_rate_limit import EventRateLimit
 from control.auth.audit_policy import Policy
-from control.auth.service_accounts import groups_of
+from control.auth.service_account_names import groups_of
 from control.auth.user import AuthzAttributes, UserInfo
 from control.controllers.identities import SCHEDULER, account_user
 from wherry import defaults
@@ -85,9 +85,9 @@ def test_an_administrators_policy_takes_the_defaults_place(tmp_path: Path) -> No
 def test_the_rates_of_events_are_a_configuration_that_the_plugin_takes_and_the_documentation_shows(
     tmp_path: Path,
 ) -> None:
-    told = control_config(settings(tmp_path)).default_admission
-    plugin = EventRateLimit(told["EventRateLimit"], lambda: 0.0)
+    reported = control_config(settings(tmp_path)).default_admission
+    plugin = EventRateLimit(reported["EventRateLimit"], lambda: 0.0)
     assert [limit.type for limit in plugin.limits] == ["Server", "Namespace", "User"]
     text = (Path(__file__).parents[3] / "docs" / "security.md").read_text()
-    for limit in told["EventRateLimit"]["limits"]:
+    for limit in reported["EventRateLimit"]["limits"]:
         assert f"| {limit['type']} | {limit['qps']} | {limit['burst']} |" in text

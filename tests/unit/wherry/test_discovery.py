@@ -3,6 +3,7 @@ from __future__ import annotations
 import base64
 import ssl
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 import yaml
@@ -45,19 +46,21 @@ def test_what_is_not_a_hash_is_refused_with_its_form(typed: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "named", "output"),
     [
-        (("10.0.0.1", "", PIN), "--token and --discovery-token-ca-cert-hash are needed"),
-        (("10.0.0.1", TOKEN, ""), "--token and --discovery-token-ca-cert-hash are needed"),
-        (("10.0.0.1", "nonsense", PIN), "as in abcdef.0123456789abcdef"),
-        (("10.0.0.1", TOKEN, PIN, True, ""), "--control-plane and --certificate-key go together"),
-        (("10.0.0.1", TOKEN, PIN, False, "ab" * 32), "--control-plane and --certificate-key go together"),
-        (("10.0.0.1", TOKEN, PIN, True, "ab"), "64 hexadecimal digits"),
+        (("10.0.0.1", "", PIN), {}, "--token and --discovery-token-ca-cert-hash are needed"),
+        (("10.0.0.1", TOKEN, ""), {}, "--token and --discovery-token-ca-cert-hash are needed"),
+        (("10.0.0.1", "nonsense", PIN), {}, "as in abcdef.0123456789abcdef"),
+        (("10.0.0.1", TOKEN, PIN), {"control_plane": True}, "--control-plane and --certificate-key go together"),
+        (("10.0.0.1", TOKEN, PIN), {"certificate_key": "ab" * 32}, "--control-plane and --certificate-key go together"),
+        (("10.0.0.1", TOKEN, PIN), {"control_plane": True, "certificate_key": "ab"}, "64 hexadecimal digits"),
     ],
 )
-def test_what_was_typed_wrongly_is_said_before_anything_is_done(given: tuple[str, str, str], said: str) -> None:
-    with pytest.raises(WherryError, match=said):
-        join.credentials(*given)
+def test_wrong_arguments_are_reported_before_anything_is_done(
+    given: tuple[str, str, str], named: dict[str, Any], output: str
+) -> None:
+    with pytest.raises(WherryError, match=output):
+        join.credentials(*given, **named)
 
 
 def answer(date: datetime) -> Response:
@@ -65,15 +68,15 @@ def answer(date: datetime) -> Response:
 
 
 @pytest.mark.parametrize(
-    ("skew", "said"),
+    ("skew", "output"),
     [
         (timedelta(hours=3, minutes=20), "3 h 20 min ahead of"),
         (timedelta(days=-400), "400 d behind"),
         (timedelta(minutes=-3), "3 min behind"),
     ],
 )
-def test_clocks_that_are_too_far_apart_are_told_with_both_times(skew: timedelta, said: str) -> None:
-    with pytest.raises(WherryError, match=f"this machine's clock is {said}") as caught:
+def test_clocks_that_are_too_far_apart_are_reported_with_both_times(skew: timedelta, output: str) -> None:
+    with pytest.raises(WherryError, match=f"this machine's clock is {output}") as caught:
         discovery.check_clock(answer(NOW), NOW + skew)
     assert "2026-05-01 12:00:00 there" in str(caught.value)
 
@@ -99,7 +102,7 @@ def test_the_ca_is_taken_where_its_hash_is_the_one_given() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[]", "clusters: []", "{", yaml.safe_dump({"clusters": [{"cluster": {}}]})])
-def test_a_document_without_a_ca_is_told_so(text: str) -> None:
+def test_a_document_without_a_ca_is_an_error(text: str) -> None:
     with pytest.raises(WherryError, match="names no CA"):
         discovery._authorities(text, PIN)
 
@@ -125,7 +128,7 @@ def verification(message: str) -> ssl.SSLCertVerificationError:
 
 
 @pytest.mark.parametrize(
-    ("cause", "said"),
+    ("cause", "output"),
     [
         (TimeoutError(), "no API server answers at https://10.0.0.1:6443 within 10 s"),
         (ssl.SSLError(1, "wrong version number"), "does not speak TLS"),
@@ -136,5 +139,5 @@ def verification(message: str) -> ssl.SSLCertVerificationError:
         (ConnectionRefusedError(111, "Connection refused"), "check the address, and that the server runs"),
     ],
 )
-def test_why_a_server_cannot_be_talked_to_is_said_in_one_sentence(cause: BaseException, said: str) -> None:
-    assert said in str(discovery.unreachable(ACCESS, failed(cause), NOW))
+def test_a_connection_error_is_one_sentence(cause: BaseException, output: str) -> None:
+    assert output in str(discovery.unreachable(ACCESS, failed(cause), NOW))

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from wherry import configuration, containerd, file_modes, supervisor
+from wherry import check, configuration, containerd, file_modes, supervisor
+from wherry import settings as saved
+from wherry.errors import WherryError
 from wherry.settings import Settings, complete
 
 
@@ -39,7 +41,7 @@ def test_what_up_writes_is_for_root_alone_whatever_the_mask(tmp_path: Path, mask
     for folder in file_modes.folders(settings):
         assert stat.S_IMODE(folder.path.stat().st_mode) == folder.mode, folder
     assert file_modes.world_readable(layout, paths(tmp_path)) == []
-    assert stat.S_IMODE(layout.settings.stat().st_mode) == 0o644
+    assert stat.S_IMODE(layout.settings.stat().st_mode) == 0o600
     assert len(list(paths(tmp_path))) > 20
 
 
@@ -63,3 +65,35 @@ def test_folders_of_an_older_installation_are_closed_and_never_opened(tmp_path: 
     file_modes.make_folders(settings)
     assert stat.S_IMODE(control.stat().st_mode) == 0o700
     assert stat.S_IMODE(kubelet.stat().st_mode) == 0o700
+
+
+def test_settings_of_an_older_version_are_closed_and_the_check_warns_of_them(tmp_path: Path) -> None:
+    settings = installation(tmp_path)
+    settings.save()
+    settings.layout.settings.chmod(0o644)
+    assert [finding.level for finding in check._settings_file(settings)] == ["warning"]
+    settings.save()
+    assert stat.S_IMODE(settings.layout.settings.stat().st_mode) == 0o600
+    assert list(check._settings_file(settings)) == []
+
+
+def test_the_control_planes_account_may_read_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[tuple[int, int]] = []
+    monkeypatch.setattr(saved, "write_file", lambda path, data, mode, group: written.append((mode, group)))
+    monkeypatch.setattr(saved, "_account_group", lambda: 973)
+    for each in (Settings(), Settings(role="worker"), Settings(prefix="/tmp/second")):
+        each.save()
+    assert written == [(0o640, 973), (0o600, -1), (0o600, -1)]
+
+
+def test_a_user_who_may_not_read_the_settings_is_advised_to_use_sudo(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installation(tmp_path).save()
+
+    def refuse(path: Path) -> bytes:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "read_bytes", refuse)
+    with pytest.raises(WherryError, match=r"wherry\.json is for root alone, .*: run it with sudo"):
+        saved.load(str(tmp_path))

@@ -37,14 +37,16 @@ def test_a_table_of_somebody_elses_is_named_in_every_mode() -> None:
         (Chain("inet", "fw", "in", "input", drops=True), False, "nft insert rule inet fw in tcp dport 10250 accept"),
     ],
 )
-def test_who_drops_what_is_for_the_node_is_told_in_its_own_words(chain: Chain, ufw: bool, word: str) -> None:
+def test_a_firewall_that_drops_traffic_to_the_node_is_reported_with_its_commands(
+    chain: Chain, ufw: bool, word: str
+) -> None:
     (found,) = judge([chain], Settings(), ufw=ufw)
     assert word in found.fix
     assert all(port in found.fix for port in PORTS)
     assert "10.244.0.0/16" in found.fix
 
 
-def test_ufw_on_legacy_tables_is_told_of_by_its_file() -> None:
+def test_ufw_on_legacy_tables_is_reported_by_its_file() -> None:
     (found,) = judge([], Settings(), ufw=True)
     assert (
         found.fix == "ufw allow from 10.244.0.0/16 && ufw allow 6443/tcp && ufw allow 10250/tcp && ufw allow 8472/udp"

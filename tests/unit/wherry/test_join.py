@@ -62,7 +62,7 @@ def machine(path: Path) -> Settings:
     return Settings(prefix=str(path), node_name="n2", node_ip="192.0.2.2")
 
 
-async def test_what_the_cluster_says_of_itself_is_taken_over(
+async def test_settings_published_by_the_cluster_are_used(
     undone: list[Settings], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     async def started(settings: Settings) -> None:
@@ -150,7 +150,7 @@ def test_joining_and_tokens_are_for_root(command: list[str], monkeypatch: pytest
     assert str(result.exception) == "this needs root: run it with sudo"
 
 
-def test_a_machine_that_is_a_node_already_is_told_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_joining_a_machine_that_is_already_a_node_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(membership.os, "geteuid", lambda: 0)
     Settings(prefix=str(tmp_path), node_name="n7", role="worker", joined=SERVER).save()
     options = ["--token", str(WORKER.token), "--discovery-token-ca-cert-hash", WORKER.pin, "--prefix", str(tmp_path)]
@@ -165,7 +165,7 @@ async def test_a_worker_is_seen_through_its_own_nodes_eyes(tmp_path: Path) -> No
             pass
 
 
-def test_a_server_whose_name_is_unknown_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_server_name_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def unknown(*arguments: Any, **options: Any) -> list[Any]:
         raise socket.gaierror(-2, "Name or service not known")
 

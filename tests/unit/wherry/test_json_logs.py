@@ -20,7 +20,7 @@ def test_a_line_is_one_object_with_upstreams_names() -> None:
     assert found["msg"] == 'two\nlines, "quoted"' and abs(found["ts"] - record.created) < 0.001
 
 
-def test_a_failure_is_told_with_where_it_came_from() -> None:
+def test_a_failure_is_logged_with_its_origin() -> None:
     try:
         raise ValueError("lost")
     except ValueError:

@@ -36,7 +36,7 @@ def test_an_option_of_the_command_that_a_pod_runs_is_none_of_kubectls(admin: Pat
     assert kubectl.environment(arguments, admin, {})["KUBECONFIG"] == str(admin)
 
 
-def test_without_a_cluster_only_what_asks_no_server_runs(tmp_path: Path) -> None:
+def test_without_a_cluster_only_commands_without_server_requests_run(tmp_path: Path) -> None:
     for local in ([], ["version", "--client"], ["get", "--help"], ["completion", "bash"]):
         assert kubectl.environment(local, tmp_path / "none", {}) == {}
     with pytest.raises(WherryError, match="name a kubeconfig in KUBECONFIG"):

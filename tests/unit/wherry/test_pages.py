@@ -37,7 +37,7 @@ def cases() -> list[tuple[str, list[str]]]:
 @pytest.mark.parametrize(
     ("page", "words"), cases(), ids=lambda value: value if isinstance(value, str) else " ".join(value)[:50]
 )
-def test_what_a_page_says_to_type_exists_and_is_run(page: str, words: list[str]) -> None:
+def test_commands_in_documents_exist_and_are_run(page: str, words: list[str]) -> None:
     program, *rest = words
     if program.startswith("scripts/"):
         assert (ROOT / program).is_file()

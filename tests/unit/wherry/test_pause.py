@@ -22,7 +22,7 @@ def test_the_sandbox_program_is_an_executable_of_a_few_hundred_bytes(machine: st
     assert struct.unpack_from("<Q", program, len(program) - 32) == (1,), "SIGCHLD's action is to be ignored"
 
 
-def test_an_unknown_machine_is_told_to_name_an_image() -> None:
+def test_an_unknown_architecture_is_an_error_that_requires_an_image() -> None:
     with pytest.raises(NotImplementedError, match="--sandbox-image"):
         pause.program("vax")
 
@@ -36,3 +36,11 @@ def test_the_image_is_the_same_on_every_run(tmp_path: Path) -> None:
         (manifest,) = index["manifests"]
         assert manifest["annotations"]["io.containerd.image.name"] == pause.IMAGE
         assert f"blobs/sha256/{manifest['digest'].removeprefix('sha256:')}" in tar.getnames()
+
+
+@pytest.mark.parametrize(
+    ("machine", "start"), [("x86_64", "b89d000000bf0400000031f60f05"), ("aarch64", "e81480d2800080d2")]
+)
+def test_the_first_thing_that_the_program_does_is_to_end_tracing_by_others(machine: str, start: str) -> None:
+    """prctl(PR_SET_DUMPABLE, 0)."""
+    assert pause.program(machine)[120:].hex().startswith(start)

@@ -10,7 +10,7 @@ from wherry.errors import WherryError
 from wherry.settings import Settings, complete
 
 
-def test_what_is_not_said_follows_from_the_machine_and_the_ranges() -> None:
+def test_defaults_are_derived_from_the_machine_and_the_ranges() -> None:
     full = complete(Settings(node_name="n1", service_cidr="10.100.0.0/16"), "192.0.2.10")
     assert full.node_ip == "192.0.2.10"
     assert full.cluster_dns == "10.100.0.10"
@@ -31,7 +31,7 @@ def test_a_machine_of_both_families_has_an_address_of_each() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [
         ({"node_ip": "192.0.2.1,192.0.2.2"}, "one address, or one of IPv4 and one of IPv6"),
         ({"node_ip": "192.0.2.1,fd00:244::5"}, "lies in fd00:244::/56"),
@@ -45,13 +45,13 @@ def test_a_machine_of_both_families_has_an_address_of_each() -> None:
         ({"service_cidr": "10.96.0.0/12,fd00:96::/126"}, "fewer than 16"),
     ],
 )
-def test_ranges_and_addresses_of_both_families_go_together(wrong: dict[str, str], said: str) -> None:
-    with pytest.raises(WherryError, match=said):
+def test_ranges_and_addresses_of_both_families_go_together(wrong: dict[str, str], message: str) -> None:
+    with pytest.raises(WherryError, match=message):
         complete(Settings(**{"node_name": "n1", **DUAL, **wrong}), "192.0.2.10")
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [
         ({"node_name": "Not_A_Name"}, "choose one with --node-name"),
         ({"service_cidr": "10.96.0.0/33"}, "--service-cidr 10.96.0.0/33"),
@@ -74,13 +74,13 @@ def test_ranges_and_addresses_of_both_families_go_together(wrong: dict[str, str]
         ),
     ],
 )
-def test_a_wrong_choice_is_refused_with_what_to_do(wrong: dict[str, str], said: str) -> None:
-    with pytest.raises(WherryError, match=said):
+def test_a_wrong_choice_is_refused_with_what_to_do(wrong: dict[str, str], message: str) -> None:
+    with pytest.raises(WherryError, match=message):
         complete(Settings(**{"node_name": "n1", **wrong}), "192.0.2.10")
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         ({"node_name": "n2"}, "this machine is node n1: to give it another name"),
         ({"pod_cidr": "10.0.0.0/8"}, "--pod-cidr is the cluster's, not a worker's"),
@@ -88,15 +88,15 @@ def test_a_wrong_choice_is_refused_with_what_to_do(wrong: dict[str, str], said: 
         ({"store": "etcd"}, "--store is the cluster's, not a worker's"),
     ],
 )
-def test_a_worker_decides_nothing_for_the_cluster(given: dict[str, Any], said: str) -> None:
+def test_a_worker_decides_nothing_for_the_cluster(given: dict[str, Any], message: str) -> None:
     worker = Settings(node_name="n1", role="worker", joined="https://192.0.2.1:6443")
-    with pytest.raises(WherryError, match=said):
+    with pytest.raises(WherryError, match=message):
         settings.check_worker(worker, given)
     settings.check_worker(Settings(node_name="n1"), given)
     settings.check_worker(worker, {"node_name": "n1", "max_pods": 50, "node_ip": "192.0.2.7", "prefix": "/"})
 
 
-def test_a_machine_without_a_route_is_asked_for_its_address() -> None:
+def test_a_machine_without_a_default_route_needs_its_address_as_an_option() -> None:
     with pytest.raises(WherryError, match="name it with --node-ip"):
         complete(Settings(node_name="n1"), "")
 

@@ -48,7 +48,7 @@ def test_a_token_for_ever_has_no_expiration() -> None:
     assert {"expiration", "description"}.isdisjoint(tokens.secret(TOKEN, None, "", ()).data)
 
 
-def test_how_long_a_token_lives_is_said_in_two_units() -> None:
+def test_a_tokens_lifetime_is_shown_in_two_units() -> None:
     assert tokens.left(NOW + timedelta(hours=23, minutes=59, seconds=30), NOW) == "23 h 59 min"
     assert tokens.left(NOW - timedelta(seconds=1), NOW) == "<expired>"
 

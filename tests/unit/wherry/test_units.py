@@ -22,7 +22,7 @@ def settings_of(daemon: str) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("daemon", [*ROLES, "containerd"])
-def test_every_daemon_is_started_again_for_ever_and_tells_when_it_is_ready(daemon: str) -> None:
+def test_every_daemons_unit_restarts_always_and_notifies_readiness(daemon: str) -> None:
     found = settings_of(daemon)
     assert found["Restart"] == ["always"]
     assert found["StartLimitIntervalSec"] == ["0"]
@@ -87,20 +87,20 @@ def test_a_file_may_be_read_where_its_bits_and_its_folders_allow_it(tmp_path: Pa
     assert not units.may_read(key, stranger, stranger)
 
 
-async def test_a_reset_takes_away_how_long_logind_was_asked_to_wait_and_no_other_file(
+async def test_a_reset_removes_the_logind_delay_and_no_other_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[list[str]] = []
+    reported: list[list[str]] = []
 
     async def note(argv: list[str], **_: object) -> None:
-        told.append(argv)
+        reported.append(argv)
 
     monkeypatch.setattr(units, "run", note)
     drop_in = tmp_path / "99-kubelet.conf"
     await units.forget_shutdown_delay(drop_in)
     drop_in.write_text("[Login]\nInhibitDelayMaxSec=5\n")
     await units.forget_shutdown_delay(drop_in)
-    assert drop_in.exists() and told == []
+    assert drop_in.exists() and reported == []
     drop_in.write_text(f"{DROP_IN_HEAD}[Login]\nInhibitDelayMaxSec=5\n")
     await units.forget_shutdown_delay(drop_in)
-    assert not drop_in.exists() and told == [["systemctl", "kill", "--signal=HUP", "systemd-logind"]]
+    assert not drop_in.exists() and reported == [["systemctl", "kill", "--signal=HUP", "systemd-logind"]]

@@ -32,7 +32,7 @@ def volume(**changes: object) -> Volume:
         ("ReadWriteMany", AccessMode.MULTI_NODE_MULTI_WRITER, AccessMode.MULTI_NODE_MULTI_WRITER),
     ],
 )
-def test_access_modes_are_told_as_finely_as_the_driver_knows_them(mode: str, plain: int, told_apart: int) -> None:
+def test_access_modes_are_sent_in_the_form_that_the_driver_supports(mode: str, plain: int, told_apart: int) -> None:
     for apart, wanted in ((False, plain), (True, told_apart)):
         found = request.capability(volume(access_mode=mode), tells_writers_apart=apart)
         assert found.access_mode.mode == wanted

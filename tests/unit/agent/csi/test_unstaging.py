@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from agent import threads
 from agent.csi.attachments import Attachments
 from agent.csi.layout import Layout
 from agent.csi.volume import Volume
@@ -106,6 +107,22 @@ async def test_a_volume_stays_while_its_note_or_the_folder_of_it_cannot_be_read(
     assert node.kept
 
 
+async def test_files_of_a_volume_are_removed_for_the_pod_that_leaves(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owners, real = list[threads.Owner | None](), threads.call
+
+    async def call(*args: Any, owner: threads.Owner | None = None) -> Any:
+        owners.append(owner)
+        return await real(*args, owner=owner)
+
+    monkeypatch.setattr(threads, "call", call)
+    owner = threads.Owner("uid", "n")
+    await node.volumes.restore()
+    await node.volumes.release("uid", owner)
+    assert node.driver.unstaged == ["h"] and owners == [owner, owner]
+
+
 async def test_a_damaged_note_keeps_all_volumes_until_its_pod_is_gone(node: Node) -> None:
     await node.volumes.restore()
     node.begin("another", OTHER)
@@ -120,7 +137,7 @@ async def test_a_damaged_note_keeps_all_volumes_until_its_pod_is_gone(node: Node
     assert sorted(node.driver.unstaged) == ["h", "h2"] and node.attachments.in_use() == []
 
 
-async def test_after_a_restart_what_the_disk_cannot_say_is_taken_from_staging_and_the_nodes_status(node: Node) -> None:
+async def test_after_a_restart_missing_volume_state_is_restored_from_staging_and_the_nodes_status(node: Node) -> None:
     reported = "kubernetes.io/csi/other.driver^unstaged"
     status = {"volumesInUse": [reported, "kubernetes.io/nfs/x"]}
     node.api.put(msgspec.convert({"metadata": {"name": "node"}, "status": status}, core_v1.Node))

@@ -66,7 +66,7 @@ def test_a_damaged_note_is_refused(tmp_path: Path) -> None:
         ("cri-o", "1.20.0", "", True),
     ],
 )
-def test_runtimes_that_look_cdi_names_up_are_told_apart(name: str, version: str, config: str, known: bool) -> None:
+def test_runtimes_that_resolve_cdi_names_are_distinguished(name: str, version: str, config: str, known: bool) -> None:
     assert cdi.runtime_knows(name, version, {"config": config}) is known
 
 

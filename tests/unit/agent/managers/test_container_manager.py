@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from agent.devices.pool import Device, Pool
+from agent.managers import claim_cleanup
 from agent.managers.container_manager import SWEEP_SECONDS, ContainerManager
 from agent.managers.errors import DynamicResourceError
 from agent.managers.options import ManagerOptions
@@ -54,7 +55,10 @@ async def test_a_claims_driver_that_does_not_answer_holds_up_neither_processors_
     managers._cpuset_reconciler = reconciler = CpusetReconciler(clock)  # type: ignore[assignment]
     managers.devices._allocations["gone", "main", "example.com/card"] = None  # type: ignore[assignment]
     await managers._lock.acquire()  # as an admission does that waits for a device plugin
-    tasks = [asyncio.create_task(managers.run(None, list)), asyncio.create_task(managers.run_claims(list))]  # type: ignore[arg-type]
+    tasks = [
+        asyncio.create_task(managers.run(None, list)),
+        asyncio.create_task(claim_cleanup.run(managers, clock, list)),
+    ]  # type: ignore[arg-type]
     await clock.advance(100)
     assert reconciler.applied == [10.0 * n for n in range(11)]
     assert {uid.partition("-")[0] for uid in claims.owners} == {"mute"}
@@ -75,7 +79,7 @@ class HungPlugin:
         return await asyncio.get_running_loop().create_future()
 
 
-async def test_a_pod_that_asks_for_nothing_managed_does_not_wait_for_a_device_plugin_that_hangs(tmp_path: Path) -> None:
+async def test_a_pod_without_managed_resources_does_not_wait_for_a_device_plugin_that_hangs(tmp_path: Path) -> None:
     managers = ContainerManager(tmp_path, ManagerOptions(), reserved_cpus=0, clock=FakeClock())
     pool = managers.devices._pools["example.com/card"] = Pool("example.com/card")
     pool.devices = {"card-0": Device(True)}

@@ -33,7 +33,7 @@ def test_what_is_no_list_is_refused(text: str) -> None:
         cpuset.parse(text)
 
 
-def test_sysfs_tells_threads_cores_sockets_and_nodes(tmp_path: Path) -> None:
+def test_threads_cores_sockets_and_nodes_are_read_from_sysfs(tmp_path: Path) -> None:
     found = machine(tmp_path, sockets=2, nodes=4, cores=2, threads=2, huge=3)
     assert len(found.cpus) == 16 and found.node_ids == (0, 1, 2, 3) and found.threads_per_core == 2
     assert found.cores[0] == {0, 8} and found.node_cpus[1] == {2, 3, 10, 11}
@@ -109,7 +109,7 @@ def test_processors_share_a_cache_where_they_can(tmp_path: Path, available: str,
     assert cpuset.render(cpu_assignment.packed(found, cpuset.parse(available), count, by_cache=True)) == taken
 
 
-def test_too_few_processors_are_told_of(tmp_path: Path) -> None:
+def test_too_few_cpus_are_reported(tmp_path: Path) -> None:
     with pytest.raises(AdmissionError, match="not enough cpus available to satisfy request: requested=3, available=2"):
         cpu_assignment.packed(machine(tmp_path), cpuset.parse("0-1"), 3)
 

@@ -51,7 +51,7 @@ def test_hints_name_the_nodes_with_enough_devices(
     assert pool(a=0, b=0, c=1).hints((0, 1), free, must, need) == [Hint(*hint) for hint in hints]
 
 
-def test_what_is_missing_is_told_of() -> None:
+def test_missing_devices_are_reported() -> None:
     found = pool(a=0)
     with pytest.raises(AdmissionError, match=r"unavailable for example.com/gpu\. Requested: 2, Available: 1"):
         found.check(2, {"a"})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from agent.claims.device_health import DeviceHealthCache, Health
 
 
-def test_health_is_believed_for_as_long_as_the_driver_says() -> None:
+def test_health_is_valid_for_the_drivers_timeout() -> None:
     changes: list[None] = []
     healths = DeviceHealthCache(lambda: changes.append(None))
     assert healths.of("d", "p", "x", 0.0) == ("Unknown", "")

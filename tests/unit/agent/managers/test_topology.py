@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from agent.managers.hints import ANY, Hint, Hints, Merger
 from agent.managers.memory import MemoryManager
 from agent.managers.memory_state import Block, MemoryState, NUMANodeState, Table
 from agent.managers.options import ManagerOptions
+from agent.managers.resize import refuse_resize
 from agent.managers.state_files import StateError
 from kube.api import core_v1
 from kube.clock import SYSTEM
@@ -65,7 +67,7 @@ def test_of_sets_that_not_all_prefer_the_one_that_all_need_wins() -> None:
     assert Merger("best-effort", (0, 1, 2, 3)).merge(row)[0] == Hint(0b0011, False)
 
 
-def test_of_sets_equally_large_the_closest_nodes_win_where_asked_for() -> None:
+def test_of_equally_large_sets_the_closest_numa_nodes_are_preferred_if_configured() -> None:
     distances = {0: (10, 40, 20), 1: (40, 10, 40), 2: (20, 40, 10)}
     row = [hints(cpu=[(0b011, True), (0b101, True)])]
     assert Merger("best-effort", (0, 1, 2)).merge(row)[0].affinity == 0b011
@@ -152,7 +154,7 @@ async def test_the_main_containers_use_what_the_init_container_was_promised(tmp_
     assert free(tmp_path) == [GIB // 2, GIB]
 
 
-async def test_too_little_memory_is_told_of_and_others_are_not_managed(tmp_path: Path) -> None:
+async def test_too_little_memory_is_reported_and_others_are_not_managed(tmp_path: Path) -> None:
     manager = static(tmp_path)
     with pytest.raises(AdmissionError, match="no NUMA nodes with enough memory"):
         await give(manager, asks("2Gi"))
@@ -231,10 +233,12 @@ async def test_a_request_that_cannot_be_met_is_unexpected(tmp_path: Path) -> Non
 
 
 def test_guaranteed_pods_are_not_resized_under_a_static_policy(tmp_path: Path) -> None:
-    found = manager(tmp_path, "none").refuse_resize(two("1", "1Gi"))
-    assert found is not None and found.reason == "Infeasible"
-    assert found.message == "Resize is infeasible for Guaranteed Pods alongside CPU Manager static policy"
-    assert manager(tmp_path, "none").refuse_resize(pod()) is None
+    of, before = partial(refuse_resize, manager(tmp_path, "none").options), two("1", "1Gi")
+    found, other = of(two("2", "1Gi"), before), of(two("1", "2Gi"), before)
+    assert found is not None and other is not None and found.reason == other.reason == "Infeasible"
+    assert found.message == 'Resize is infeasible for Guaranteed Pods alongside CPU Manager policy "static"'
+    assert other.message == 'Resize is infeasible for Guaranteed Pods alongside Memory Manager policy "Static"'
+    assert of(before, before) is None and of(pod(), pod()) is None
 
 
 # -- settings ---------------------------------------------------------------------------------------------------------

@@ -143,7 +143,7 @@ def test_a_file_that_nobody_can_read_is_an_error(tmp_path: Path, name: str, dama
 
 
 @pytest.mark.parametrize("damage", DAMAGED)
-def test_a_damaged_note_of_devices_is_told_and_does_not_keep_the_agent_from_starting(
+def test_a_damaged_device_checkpoint_is_logged_and_does_not_prevent_the_agents_start(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: str
 ) -> None:
     path = tmp_path / devices.FILE
@@ -154,7 +154,7 @@ def test_a_damaged_note_of_devices_is_told_and_does_not_keep_the_agent_from_star
 
 
 @pytest.mark.parametrize("name", [cpu_state.FILE, memory_state.FILE, claims.FILE])
-def test_the_agent_says_at_its_start_which_file_it_cannot_read(tmp_path: Path, name: str) -> None:
+def test_the_agent_reports_an_unreadable_file_at_its_start(tmp_path: Path, name: str) -> None:
     from agent.claims.drivers import DRADrivers
     from agent.claims.manager import ClaimManager
     from agent.kubelet_configuration import ConfigError

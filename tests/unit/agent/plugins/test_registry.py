@@ -19,7 +19,7 @@ class Handler:
     """Records its calls; rejects by name."""
 
     def __init__(self) -> None:
-        self.news: asyncio.Queue[tuple[str, str, str]] = asyncio.Queue()
+        self.calls: asyncio.Queue[tuple[str, str, str]] = asyncio.Queue()
         self.invalid = ""
         self.failures = 0
 
@@ -31,10 +31,10 @@ class Handler:
         if self.failures:
             self.failures -= 1
             raise PluginError("not now")
-        self.news.put_nowait(("register", name, endpoint))
+        self.calls.put_nowait(("register", name, endpoint))
 
     async def deregister(self, name: str, endpoint: str) -> None:
-        self.news.put_nowait(("deregister", name, endpoint))
+        self.calls.put_nowait(("deregister", name, endpoint))
 
 
 @pytest.fixture
@@ -58,14 +58,14 @@ async def running(folder: Path, handler: Handler) -> AsyncIterator[PluginRegistr
             await task
 
 
-async def test_a_plugin_is_registered_with_its_types_handler_and_told_so(folder: Path) -> None:
+async def test_a_plugin_is_registered_with_its_types_handler_and_notified(folder: Path) -> None:
     handler = Handler()
     async with (
         running(folder, handler) as registry,
         RegistrationSocket(folder / "a.sock", CSI, "a", "/csi/a") as plugin,
     ):
-        assert await handler.news.get() == ("register", "a", "/csi/a")
-        assert await plugin.told.get() == ""
+        assert await handler.calls.get() == ("register", "a", "/csi/a")
+        assert await plugin.registration_errors.get() == ""
         assert registry.registered() == [(CSI, "a")]
 
 
@@ -74,10 +74,10 @@ async def test_a_plugin_that_was_there_before_and_lies_in_a_folder_below_is_foun
     (folder / "below").mkdir()
     async with RegistrationSocket(folder / "below" / "a.sock", CSI, "a"), running(folder, handler):
         # Without an endpoint of its own the plugin's interface is on the same socket.
-        assert await handler.news.get() == ("register", "a", str(folder / "below" / "a.sock"))
+        assert await handler.calls.get() == ("register", "a", str(folder / "below" / "a.sock"))
         (folder / "new").mkdir()
         async with RegistrationSocket(folder / "new" / "b.sock", CSI, "b"):
-            assert (await handler.news.get())[1] == "b"
+            assert (await handler.calls.get())[1] == "b"
 
 
 async def test_a_plugin_whose_socket_goes_is_let_go_and_one_made_anew_is_registered_again(folder: Path) -> None:
@@ -85,15 +85,15 @@ async def test_a_plugin_whose_socket_goes_is_let_go_and_one_made_anew_is_registe
     async with running(folder, handler) as registry:
         for _ in range(2):
             async with RegistrationSocket(folder / "a.sock", CSI, "a", "/csi/a") as plugin:
-                assert await handler.news.get() == ("register", "a", "/csi/a")
-                await plugin.told.get()
-            assert await handler.news.get() == ("deregister", "a", "/csi/a")
+                assert await handler.calls.get() == ("register", "a", "/csi/a")
+                await plugin.registration_errors.get()
+            assert await handler.calls.get() == ("deregister", "a", "/csi/a")
         assert registry.registered() == []
 
 
-async def test_a_plugin_of_an_unknown_type_is_told_that_nobody_handles_it(folder: Path) -> None:
+async def test_a_plugin_of_an_unknown_type_is_notified_of_the_failed_registration(folder: Path) -> None:
     async with running(folder, Handler()), RegistrationSocket(folder / "a.sock", DEVICE, "a") as plugin:
-        text = await plugin.told.get()
+        text = await plugin.registration_errors.get()
         assert text.startswith("RegisterPlugin error -- no handler registered for plugin type: DevicePlugin at socket")
 
 
@@ -101,10 +101,16 @@ async def test_a_refused_plugin_hears_why_and_is_tried_again(folder: Path) -> No
     handler = Handler()
     handler.invalid, handler.failures = "bad version", 1
     async with running(folder, handler), RegistrationSocket(folder / "a.sock", CSI, "a") as plugin:
-        assert await plugin.told.get() == "RegisterPlugin error -- plugin validation failed with err: bad version"
+        assert (
+            await plugin.registration_errors.get()
+            == "RegisterPlugin error -- plugin validation failed with err: bad version"
+        )
         handler.invalid = ""
-        assert await plugin.told.get() == "RegisterPlugin error -- plugin registration failed with err: not now"
-        assert await plugin.told.get() == ""
+        assert (
+            await plugin.registration_errors.get()
+            == "RegisterPlugin error -- plugin registration failed with err: not now"
+        )
+        assert await plugin.registration_errors.get() == ""
 
 
 async def test_hidden_files_and_what_is_no_socket_are_left_alone(folder: Path) -> None:
@@ -113,9 +119,9 @@ async def test_hidden_files_and_what_is_no_socket_are_left_alone(folder: Path) -
     (folder / ".hidden").mkdir()
     async with running(folder, handler), RegistrationSocket(folder / ".hidden" / "a.sock", CSI, "hidden"):
         async with RegistrationSocket(folder / "b.sock", CSI, "b"):
-            assert (await handler.news.get())[1] == "b"
-        assert (await handler.news.get())[0] == "deregister"
-        assert handler.news.empty()
+            assert (await handler.calls.get())[1] == "b"
+        assert (await handler.calls.get())[0] == "deregister"
+        assert handler.calls.empty()
 
 
 async def test_a_registry_that_failed_unforeseen_goes_on_with_the_plugins_it_knew(folder: Path) -> None:
@@ -124,12 +130,12 @@ async def test_a_registry_that_failed_unforeseen_goes_on_with_the_plugins_it_kne
     registry.add_handler(CSI, handler)
     async with asyncio.timeout(60), RegistrationSocket(folder / "a.sock", CSI, "a", "/csi/a") as plugin:
         first = asyncio.create_task(registry.run())
-        assert await handler.news.get() == ("register", "a", "/csi/a")
-        assert await plugin.told.get() == ""
+        assert await handler.calls.get() == ("register", "a", "/csi/a")
+        assert await plugin.registration_errors.get() == ""
         first.cancel()
         await asyncio.gather(first, return_exceptions=True)
         second = asyncio.create_task(registry.run())
         (folder / "a.sock").unlink()
-        assert await handler.news.get() == ("deregister", "a", "/csi/a")
+        assert await handler.calls.get() == ("deregister", "a", "/csi/a")
         second.cancel()
         await asyncio.gather(second, return_exceptions=True)

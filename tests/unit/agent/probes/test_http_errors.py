@@ -28,14 +28,14 @@ def tls(reason: str) -> ssl.SSLError:
     return error
 
 
-def test_a_server_without_tls_is_not_said_to_forbid_the_connection() -> None:
-    said = wording(tls("WRONG_VERSION_NUMBER"), URL)
-    assert said == "http: server gave HTTP response to HTTPS client"
+def test_a_server_without_tls_is_not_reported_as_forbidding_the_connection() -> None:
+    message = wording(tls("WRONG_VERSION_NUMBER"), URL)
+    assert message == "http: server gave HTTP response to HTTPS client"
     assert wording(tls("TLSV1_ALERT_PROTOCOL_VERSION"), URL) == "remote error: tls: protocol version not supported"
     assert wording(tls("UNEXPECTED_EOF_WHILE_READING"), URL) == "EOF"
 
 
-def test_a_connection_that_is_not_made_is_told_with_its_address() -> None:
+def test_a_failed_connection_is_reported_with_its_address() -> None:
     refused = ConnectionRefusedError(errno.ECONNREFUSED, "Connect call failed ('10.0.0.1', 443)")
     assert connecting(refused) == "dial tcp 10.0.0.1:443: connect: connection refused"
     assert connecting(socket.gaierror(socket.EAI_NONAME, "")) == "dial tcp: lookup 10.0.0.1: no such host"
@@ -48,7 +48,7 @@ def test_a_connection_that_ends_without_an_answer_is_an_eof() -> None:
     assert wording(ConnectionResetError(errno.ECONNRESET, "x"), URL) == "connection reset by peer"
 
 
-def test_a_port_name_that_no_port_has_is_told_as_upstream_tells_it() -> None:
+def test_an_unknown_port_name_is_reported_with_upstreams_message() -> None:
     target = Target(core_v1.Container(name="main"), "id", "10.0.0.1", Owner("uid"))
     with pytest.raises(LookupError, match=r'^strconv\.Atoi: parsing "web": invalid syntax$'):
         target.port("web")

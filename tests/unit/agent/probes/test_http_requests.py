@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import socket
+from typing import Any
 
 import pytest
 
-from agent import host_lookups, http_request
-from agent.pods.hooks import Hooks
+from agent import host_lookups, http_get, http_request
 from agent.probes import http
 from agent.probes.result import Result, Target, Verdict
 from agent.threads import Owner
@@ -53,6 +53,40 @@ def test_long_headers_fail_the_probe() -> None:
     assert found == Result(Verdict.FAILURE, 'Get "http://10.0.0.1:80/": the headers have more than 65536 characters')
 
 
+def test_headers_that_repeat_a_name_count_and_are_not_joined() -> None:
+    class Name(str):
+        joined = 0
+
+        def split(self, *args: Any) -> list[str]:  # type: ignore[override]
+            Name.joined += 1
+            return super().split(*args)
+
+    many = [core_v1.HTTPHeader(name=Name("a"), value="") for _ in range(30_000)]
+    found = http._request(core_v1.HTTPGetAction(port=80, http_headers=many), target())
+    assert found == Result(Verdict.FAILURE, 'Get "http://10.0.0.1:80/": the headers have more than 65536 characters')
+    assert not Name.joined
+
+
+async def test_headers_are_joined_once_for_all_redirects(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent, joined = list[bytes](), list[object]()
+    join = http_request._joined
+
+    async def get(request: http_request.Request, *_: object) -> http_get.Response:
+        sent.append(request.head)
+        return http_get.Response(302, b"/next")
+
+    monkeypatch.setattr(http_get, "get", get)
+    monkeypatch.setattr(http_request, "_joined", lambda headers: joined.append(headers) or join(headers))
+    action = core_v1.HTTPGetAction(port=80, http_headers=[core_v1.HTTPHeader(name="x-a", value=" 1 ")])
+    probe, probed = core_v1.Probe(http_get=action), target()
+    for _ in range(2):
+        found = await http.HTTPProber().probe(probe, probed)
+        assert found.message.endswith("stopped after 10 redirects")
+    assert len(joined) == 1 and len(sent) == 20
+    rest = b"Host: 10.0.0.1:80\r\nUser-Agent: kube-probe/1.36\r\nAccept: */*\r\nX-A: 1\r\nConnection: close\r\n\r\n"
+    assert set(sent) == {b"GET / HTTP/1.1\r\n" + rest, b"GET /next HTTP/1.1\r\n" + rest}
+
+
 def test_a_redirect_to_a_host_of_combining_characters_is_refused_before_it_is_parsed() -> None:
     with pytest.raises(ValueError, match="failed to parse Location header: it has more than 8192 bytes"):
         http._resolved("http://10.0.0.1/", combining("http://")(62000).encode())
@@ -74,24 +108,3 @@ async def test_a_long_name_is_not_looked_up() -> None:
     for name in (combining()(62000), "a" * 254):
         with pytest.raises(socket.gaierror):
             await host_lookups.dial(lambda: None, name, 80, OWNER)  # type: ignore[arg-type, return-value]
-
-
-async def test_only_the_beginning_of_a_failing_hooks_output_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
-    class Output(bytes):
-        def __getitem__(self, part: object) -> bytes:  # type: ignore[override]
-            return Cut(super().__getitem__(part))  # type: ignore[call-overload]
-
-        def __add__(self, other: bytes) -> bytes:
-            raise AssertionError("all of the output is copied")
-
-    class Cut(bytes):
-        pass
-
-    class Runtime:
-        async def exec_sync(self, container: str, command: list[str]) -> object:
-            return type("Answer", (), {"exit_code": 1, "stdout": Output(b"a" * 20000), "stderr": Output(b"b" * 20000)})
-
-    hooks = Hooks(type("Client", (), {"runtime": Runtime()}))  # type: ignore[arg-type]
-    handler = core_v1.LifecycleHandler(exec=core_v1.ExecAction(command=["x"]))
-    with pytest.raises(Exception, match=r"command 'x' exited with 1: a{10240}$"):
-        await hooks.run(core_v1.Pod(), "10.0.0.1", MAIN, "id", handler)

@@ -3,11 +3,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
+import pytest
+
 from agent.interfaces import ProbeOutcome, ProbeTarget
 from agent.probes.prober import PodProber
 from agent.probes.result import Result, Target, Verdict
 from agent.usage import resource_metrics
 from cri.runtime_service import RuntimeService
+from kube import cpu_time
 from kube.api import core_v1, meta_v1
 from kube.clock import FakeClock
 from kube.events import EventRecorder
@@ -19,7 +22,7 @@ class World:
     def __init__(self) -> None:
         self.clock = FakeClock()
         self.answers: dict[str, Result] = {}
-        self.asked: list[tuple[float, str]] = []
+        self.received: list[tuple[float, str]] = []
         self.changes: list[tuple[float, str]] = []
         self.events: list[tuple[str, str, str]] = []
         self.hang = asyncio.Event()
@@ -29,7 +32,7 @@ class World:
         )
 
     async def _answer(self, probe: core_v1.Probe, target: Target) -> Result:
-        self.asked.append((self.clock.monotonic(), target.container.name))
+        self.received.append((self.clock.monotonic(), target.container.name))
         await self.hang.wait()
         return self.answers.get(target.container.name, Result(Verdict.SUCCESS))
 
@@ -49,7 +52,7 @@ class World:
         return pod
 
     def times(self, name: str) -> list[float]:
-        return [at for at, asked in self.asked if asked == name]
+        return [at for at, requested in self.received if requested == name]
 
 
 @asynccontextmanager
@@ -85,6 +88,41 @@ async def test_the_initial_delay_counts_from_the_containers_start() -> None:
         assert world.times("main") == [107, 117]
 
 
+@pytest.mark.parametrize("step", [-3600.0, 3600.0])
+async def test_a_step_of_the_wall_clock_delays_no_first_probe(step: float) -> None:
+    async with running() as world:
+        await world.clock.advance(100)
+        container = core_v1.Container(
+            name="main",
+            startup_probe=_probe(period_seconds=5),
+            readiness_probe=_probe(period_seconds=5, initial_delay_seconds=7),
+        )
+        world.answers["main"] = Result(Verdict.FAILURE)
+        world.sync(container)
+        await world.clock.advance(2)
+        world.clock.step(step)
+        world.answers["main"] = Result(Verdict.SUCCESS)
+        await world.clock.advance(20)
+        assert len(world.times("main")) >= 3 and world.prober.outcome("id-main") == ProbeOutcome()
+
+
+async def test_an_agent_that_starts_after_the_clock_was_set_back_keeps_what_was_reported_of_a_container() -> None:
+    async with running() as world:
+        container = core_v1.Container(name="main", readiness_probe=_probe(period_seconds=5))
+        status = core_v1.ContainerStatus(name="main", container_id="containerd://id-main", started=True, ready=True)
+        pod = core_v1.Pod(
+            metadata=meta_v1.ObjectMeta(name="pod", namespace="default", uid="uid"),
+            spec=core_v1.PodSpec(containers=[container]),
+            status=core_v1.PodStatus(container_statuses=[status]),
+        )
+        started = world.clock.now().timestamp() + 3600.0
+        world.prober.sync(pod, "10.0.0.1", [ProbeTarget(container, "id-main", started)])
+        assert world.prober.outcome("id-main") == ProbeOutcome()
+        world.answers["main"] = Result(Verdict.FAILURE)
+        await world.clock.advance(1)
+        assert world.times("main") == [0]
+
+
 async def test_failures_make_events_and_after_the_threshold_an_outcome() -> None:
     async with running() as world:
         world.answers["main"] = Result(Verdict.FAILURE, "HTTP probe failed with statuscode: 500")
@@ -93,7 +131,7 @@ async def test_failures_make_events_and_after_the_threshold_an_outcome() -> None
         await world.clock.advance(1.5)
         assert world.changes == []
         await world.clock.advance(10)
-        assert len(world.asked) == 3
+        assert len(world.received) == 3
         message = "Liveness probe failed: HTTP probe failed with statuscode: 500"
         assert world.events == [("Unhealthy", message, "spec.containers{main}")] * 3
         outcome = world.prober.outcome("id-main")
@@ -101,7 +139,7 @@ async def test_failures_make_events_and_after_the_threshold_an_outcome() -> None
         assert outcome.failed == "Liveness"
 
 
-async def test_probes_are_counted_by_what_they_said_until_the_container_is_gone() -> None:
+async def test_probes_are_counted_by_result_until_the_container_is_removed() -> None:
     async with running() as world:
         container = core_v1.Container(name="main", readiness_probe=_probe(period_seconds=5))
         pod = world.sync(container)
@@ -162,7 +200,7 @@ async def test_a_slow_probe_does_not_hold_up_the_others_and_is_not_doubled() -> 
         assert len(world.times("a")) == 2
 
 
-async def test_what_is_stopped_is_not_probed_and_says_nothing() -> None:
+async def test_a_stopped_container_is_not_probed_and_emits_no_event() -> None:
     async with running() as world:
         await world.clock.advance(1)
         world.hang.clear()
@@ -174,7 +212,7 @@ async def test_what_is_stopped_is_not_probed_and_says_nothing() -> None:
         assert (world.times("main"), world.changes, world.events) == ([1], [], [])
 
 
-async def test_after_the_agents_own_restart_a_container_stays_ready_until_a_probe_says_otherwise() -> None:
+async def test_after_the_agents_own_restart_a_container_stays_ready_until_a_probe_fails() -> None:
     async with running() as world:
         container = core_v1.Container(
             name="main", startup_probe=_probe(), readiness_probe=_probe(period_seconds=10, failure_threshold=1)
@@ -191,16 +229,14 @@ async def test_after_the_agents_own_restart_a_container_stays_ready_until_a_prob
         assert world.prober.outcome("id-main") == ProbeOutcome(started=True, ready=False)
 
 
-async def test_while_its_pod_is_deleted_a_container_is_not_condemned() -> None:
+async def test_while_its_pod_is_stopped_a_container_is_not_condemned() -> None:
     async with running() as world:
         world.answers["main"] = Result(Verdict.FAILURE)
         container = core_v1.Container(name="main", liveness_probe=_probe(failure_threshold=1, initial_delay_seconds=5))
         await world.clock.advance(1)
-        pod = world.sync(container)
-        pod.metadata.deletion_timestamp = "2026-01-01T00:00:00Z"
-        world.sync(container, pod=pod)
+        world.prober.end(world.sync(container).metadata.uid)
         await world.clock.advance(60)
-        assert world.asked == []
+        assert world.received == []
 
 
 async def test_a_probe_whose_call_others_cancelled_is_made_again_after_its_period() -> None:
@@ -216,3 +252,51 @@ async def _cancelled_by_others() -> None:
     awaited = asyncio.get_running_loop().create_future()
     awaited.cancel()
     await awaited
+
+
+class CPU:
+    """CPU time of the event loop's thread, as a probe's handler takes it."""
+
+    def __init__(self, world: World, seconds: dict[str, float]) -> None:
+        self.now, self.world, self.seconds = 0.0, world, seconds
+        world.prober._handle = self._answer
+
+    async def _answer(self, probe: core_v1.Probe, target: Target) -> Result:
+        self.now += self.seconds[target.container.name] / 2
+        await asyncio.sleep(0)
+        self.now += self.seconds[target.container.name] / 2
+        return await self.world._answer(probe, target)
+
+    def thread_time(self) -> float:
+        return self.now
+
+
+async def test_probes_of_a_namespace_that_take_much_cpu_time_are_delayed(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running() as world:
+        cpu = CPU(world, {f"c{n}": 0.2 for n in range(20)} | {"cheap": 0.001})
+        monkeypatch.setattr(cpu_time, "time", cpu)
+        await world.clock.advance(1)
+        costly = [core_v1.Container(name=f"c{n}", liveness_probe=_probe(period_seconds=1)) for n in range(20)]
+        world.sync(*costly)
+        cheap = core_v1.Container(name="cheap", readiness_probe=_probe(period_seconds=1))
+        spec = core_v1.PodSpec(containers=[cheap])
+        world.sync(
+            cheap, pod=core_v1.Pod(metadata=meta_v1.ObjectMeta(name="p", namespace="other", uid="other"), spec=spec)
+        )
+        await world.clock.advance(300)
+        began = cpu.now
+        world.received.clear()
+        await world.clock.advance(100)
+        assert 8 < cpu.now - began < 12, "a tenth of the time"
+        assert len(world.times("cheap")) >= 99
+        assert {name for _, name in world.received} == {"cheap", *(f"c{n}" for n in range(20))}
+        assert world.events == [] and all(world.prober.outcome(f"id-c{n}") == ProbeOutcome() for n in range(20))
+
+
+async def test_probes_that_take_little_are_not_delayed(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running() as world:
+        monkeypatch.setattr(cpu_time, "time", CPU(world, {f"c{n}": 0.001 for n in range(50)}))
+        await world.clock.advance(1)
+        world.sync(*(core_v1.Container(name=f"c{n}", readiness_probe=_probe(period_seconds=1)) for n in range(50)))
+        await world.clock.advance(200)
+        assert len(world.times("c0")) == 201

@@ -8,8 +8,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
+from agent.server import auth_filter
 from agent.server.auth_filter import AuthFilter
-from agent.server.authentication import Authenticator, User, of_certificate
+from agent.server.authentication import Authenticator, User
 from agent.server.authorization import Authorizer, attributes
 from control.auth.x509 import CertificateAuthenticator
 from kube import pki, subjects
@@ -17,6 +18,7 @@ from kube.api import authentication_v1, authorization_v1
 from kube.client import Client
 from kube.clock import FakeClock
 from kube.errors import StatusError
+from kube.step_limit import Shares, StepTooLong, sampling
 
 
 class API:
@@ -24,14 +26,14 @@ class API:
 
     def __init__(self) -> None:
         self.allowed = {("get", "metrics"), ("create", "proxy"), ("get", "pods")}
-        self.asked: list[str] = []
+        self.received: list[str] = []
         self.failing = False
 
     async def create(self, review: Any) -> Any:
         if self.failing:
             raise StatusError(503, "ServiceUnavailable", "away")
         if isinstance(review, authentication_v1.TokenReview):
-            self.asked.append("token")
+            self.received.append("token")
             user = authentication_v1.UserInfo(username="scraper", groups=["monitoring"], uid="1")
             good = review.spec.token == "good"
             review.status = authentication_v1.TokenReviewStatus(authenticated=good, user=user if good else None)
@@ -40,7 +42,7 @@ class API:
             wanted = review.spec.resource_attributes
             assert wanted is not None
             assert (wanted.resource, wanted.name, wanted.version) == ("nodes", "node-1", "v1")
-            self.asked.append(f"{review.spec.user} {wanted.verb} {wanted.subresource}")
+            self.received.append(f"{review.spec.user} {wanted.verb} {wanted.subresource}")
             allowed = review.spec.user == "admin" or (wanted.verb, wanted.subresource) in self.allowed
             review.status = authorization_v1.SubjectAccessReviewStatus(allowed=allowed)
         return review
@@ -59,6 +61,8 @@ class World:
 
     async def _app(self, scope: Any, receive: Any, send: Any) -> None:
         self.reached.append(scope["path"])
+        while scope["path"].endswith("/endless"):
+            pass
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"fine"})
 
@@ -95,16 +99,16 @@ async def test_a_token_is_vouched_for_and_remembered_for_two_minutes() -> None:
     world = World()
     assert (await world.request("/metrics", token="good"))[0] == 200
     await world.request("/metrics", token="good")
-    assert world.api.asked == ["token", "scraper get metrics"]
+    assert world.api.received == ["token", "scraper get metrics"]
     await world.clock.advance(121)
     await world.request("/metrics", token="good")
-    assert world.api.asked[2:] == ["token"]
+    assert world.api.received[2:] == ["token"]
     await world.clock.advance(180)
     await world.request("/metrics", token="good")
-    assert world.api.asked[3:] == ["token", "scraper get metrics"]
+    assert world.api.received[3:] == ["token", "scraper get metrics"]
 
 
-async def test_a_refusal_is_remembered_for_half_a_minute_and_says_what_was_asked() -> None:
+async def test_a_denial_is_cached_for_half_a_minute_and_names_the_request() -> None:
     world = World()
     refused = (403, "Forbidden (user=scraper, verb=get, resource=nodes, subresource(s)=[stats])")
     assert await world.request("/stats/summary", token="good") == refused
@@ -116,9 +120,28 @@ async def test_a_refusal_is_remembered_for_half_a_minute_and_says_what_was_asked
 
 async def test_a_client_certificate_names_user_and_groups() -> None:
     world = World()
-    assert of_certificate(_certificate([pki.CLIENT])) == User("admin", ("system:masters", "system:authenticated"))
+    assert await user_of(_certificate([pki.CLIENT])) == User("admin", ("system:masters", "system:authenticated"))
     assert (await world.request("/exec/a/b/c", "POST", certificate=_certificate([pki.CLIENT])))[0] == 200
-    assert world.api.asked == ["admin create proxy"]
+    assert world.api.received == ["admin create proxy"]
+
+
+async def user_of(der: bytes) -> User | None:
+    return await Authenticator(None, FakeClock(), cache_seconds=120, anonymous=False).authenticate(der, "")
+
+
+async def test_a_connection_does_not_outlive_its_certificate() -> None:
+    """The handshake verified the certificate; the connection, or a resumed session, may be older."""
+    der = _certificate([pki.CLIENT])
+    rest = (x509.load_der_x509_certificate(der).not_valid_after_utc - FakeClock().now()).total_seconds()
+    for anonymous in (False, True):
+        world = World(anonymous=anonymous)
+        await world.clock.advance(rest - 1)
+        assert (await world.request("/pods", certificate=der))[0] == 200
+        await world.clock.advance(2)
+        assert await world.request("/pods", certificate=der) == (401, "Unauthorized")
+        assert (await world.request("/metrics", certificate=der, token="good"))[0] == 200
+        assert await world.request("/metrics", certificate=der, token="bad") == (401, "Unauthorized")
+        assert await world.request("/pods", certificate=_certificate([pki.SERVER])) == (401, "Unauthorized")
 
 
 def _with_subject(*attributes: tuple[x509.ObjectIdentifier, str]) -> tuple[pki.KeyPair, bytes]:
@@ -130,18 +153,18 @@ def _with_subject(*attributes: tuple[x509.ObjectIdentifier, str]) -> tuple[pki.K
     return ca, made.public_bytes(Encoding.DER)
 
 
-def test_of_several_common_names_the_agent_and_the_api_server_take_the_last() -> None:
+async def test_of_several_common_names_the_agent_and_the_api_server_take_the_last() -> None:
     ca, der = _with_subject((NameOID.COMMON_NAME, "admin"), (NameOID.COMMON_NAME, "jane"))
-    found = of_certificate(der)
+    found = await user_of(der)
     assert found is not None
     assert found.name == CertificateAuthenticator(lambda: [ca.certificate], FakeClock()).user(der).name == "jane"
 
 
-def test_a_subject_with_two_uids_names_nobody() -> None:
+async def test_a_subject_with_two_uids_names_nobody() -> None:
     _, der = _with_subject((NameOID.COMMON_NAME, "jane"), (subjects.UID, "1"), (subjects.UID, "2"))
-    assert of_certificate(der) is None
+    assert await user_of(der) is None
     _, der = _with_subject((NameOID.COMMON_NAME, "jane"), (subjects.UID, "1"))
-    assert of_certificate(der) == User("jane", ("system:authenticated",), "1")
+    assert await user_of(der) == User("jane", ("system:authenticated",), "1")
 
 
 async def test_a_serving_certificate_is_no_client() -> None:
@@ -179,10 +202,10 @@ async def test_while_the_api_server_is_away_nothing_is_allowed() -> None:
         "",
     ],
 )
-async def test_a_path_that_can_be_read_in_two_ways_is_refused_whoever_asks(path: str) -> None:
+async def test_an_ambiguous_path_is_refused_for_every_user(path: str) -> None:
     world = World()
     assert await world.request(path, certificate=_certificate([pki.CLIENT])) == (400, "invalid path")
-    assert (world.reached, world.api.asked) == ([], [])
+    assert (world.reached, world.api.received) == ([], [])
 
 
 @pytest.mark.parametrize("path", ["/", "/pods/", "/logs/...", "/logs/.hidden", "/logs/a..b/", "/logs/%2e%2e/x"])
@@ -219,3 +242,18 @@ def test_paths_are_verbs_on_subresources_and_commands_are_always_create(
     method: str, path: str, verb: str, subresources: tuple[str, ...]
 ) -> None:
     assert attributes(method, path) == (verb, subresources)
+
+
+async def test_a_request_that_holds_the_loop_is_stopped_and_its_user_is_refused_for_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(auth_filter, "_shares", Shares("test", 0.1, 0.2, 10.0))
+    world, admin = World(), _certificate([pki.CLIENT])
+    with sampling():
+        with pytest.raises(StepTooLong):
+            await world.request("/metrics/endless", token="good")
+        status, text = await world.request("/metrics", token="good")
+        assert (status, text.startswith("too many requests, please try again in ")) == (429, True)
+        with pytest.raises(StepTooLong):
+            await world.request("/metrics/endless", certificate=admin)
+        assert (await world.request("/metrics", certificate=admin))[0] == 200

@@ -13,6 +13,7 @@ import pytest
 from agent.server import log_query
 from agent.server.app import ServerDependencies, build
 from agent.server.auth_filter import AuthFilter
+from agent.server.authentication import User
 from agent.server.enabled_handlers import EnabledHandlers
 from agent.server.request_metrics import bucket
 from agent.usage.kubelet_metrics import KubeletMetrics, size_class
@@ -24,7 +25,7 @@ class Anybody:
     """Everybody is let in."""
 
     async def authenticate(self, *given: Any) -> Any:
-        return "somebody"
+        return User("somebody")
 
     async def forbidden(self, *given: Any) -> str:
         return ""
@@ -68,13 +69,13 @@ async def ask(
         "scheme": "https",
     }
 
-    told = False
+    reported = False
 
     async def receive() -> MutableMapping[str, Any]:
-        nonlocal told
-        if told:
+        nonlocal reported
+        if reported:
             await asyncio.Event().wait()  # the client stays
-        told = True
+        reported = True
         return {"type": "http.request", "body": body, "more_body": False}
 
     async def send(message: MutableMapping[str, Any]) -> None:
@@ -133,13 +134,13 @@ async def test_no_link_and_no_path_leads_out_of_the_logs(logs: Path, path: str) 
 
 
 async def test_a_query_finds_the_file_of_a_service(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[list[str]] = []
+    requested: list[list[str]] = []
 
     async def units(argv: list[str], **options: Any) -> Result:
         return Result(0, "kubelet.service\nother.service\n", "")
 
     async def journal(argv: list[str], **options: Any) -> AsyncIterator[bytes]:
-        asked.append(argv)
+        requested.append(argv)
         for piece in (b"of the ", b"journal\n"):
             yield piece
 
@@ -152,11 +153,11 @@ async def test_a_query_finds_the_file_of_a_service(logs: Path, monkeypatch: pyte
     assert (await ask(guard, "/logs/?query=syslog&query=proxy"))[1] == "one\ntwo\nof the proxy"
     assert (await ask(guard, "/logs/?query=/pods/web/0.log"))[:2] == (200, "of a pod")
     assert (await ask(guard, "/logs/?query=none"))[:2] == (200, "\nlog not found for none\n")
-    said = "\noptions present and query resolved to log files for [proxy]\ntry without specifying options\n"
-    assert (await ask(guard, "/logs/?query=proxy&tailLines=2"))[1] == said
+    output = "\noptions present and query resolved to log files for [proxy]\ntry without specifying options\n"
+    assert (await ask(guard, "/logs/?query=proxy&tailLines=2"))[1] == output
     wanted = "query=kubelet&tailLines=3&boot=-1&pattern=E.*&sinceTime=2026-01-02T03:04:05%2B01:00"
     assert (await ask(guard, f"/logs/?{wanted}"))[1] == "of the journal\n"
-    assert asked[-1] == [
+    assert requested[-1] == [
         *("journalctl", "--utc", "--no-pager", "--output=short-precise", "--since=2026-01-02 02:04:05"),
         *("--pager-end", "--lines=3", "--unit=kubelet", "--grep=E.*", "--boot", "-1"),
     ]
@@ -181,6 +182,7 @@ async def test_a_query_finds_the_file_of_a_service(logs: Path, monkeypatch: pyte
             'untilTime: Invalid value: "2026-01-01T00:00:00Z": must be after `sinceTime`',
         ),
         ("query=a&pattern=(", 'pattern: Invalid value: "("'),
+        ("query=a&pattern=" + "a" * 1001, f'pattern: Invalid value: "{"a" * 40}..."'),
     ],
 )
 async def test_a_query_that_makes_no_sense_is_refused(logs: Path, query: str, why: str) -> None:
@@ -218,7 +220,7 @@ DISABLED = "Debug endpoints are disabled.\n"
         ),
     ],
 )
-async def test_handlers_can_be_switched_off_and_say_so(
+async def test_disabled_handlers_respond_with_an_error(
     logs: Path, handlers: EnabledHandlers, shut: dict[str, str], open: list[str]
 ) -> None:
     guard, _ = port(logs, handlers)
@@ -240,7 +242,7 @@ async def test_a_log_is_sent_whatever_date_the_client_has_it_of(logs: Path, day:
     assert len(os.listdir("/proc/self/fd")) == open_files
 
 
-async def test_health_is_told_check_by_check() -> None:
+async def test_health_is_reported_by_check() -> None:
     guard, _ = port()
     assert (await ask(guard, "/healthz"))[:2] == (200, "ok")
     assert (await ask(guard, "/healthz/syncloop"))[:2] == (200, "ok")
@@ -273,7 +275,7 @@ async def test_requests_are_counted_without_anybody_adding_labels(logs: Path) ->
     ]
 
 
-async def test_pages_for_people_tell_version_and_flags() -> None:
+async def test_status_pages_show_version_and_flags() -> None:
     guard, _ = port(flags={"root-dir": "/var/lib/kubelet", "config": "/etc/k.yaml"})
     status, text, headers = await ask(guard, "/flagz")
     assert status == 200 and headers["content-type"].startswith("text/plain")
@@ -287,8 +289,8 @@ async def test_verbosity_is_a_number() -> None:
     guard, _ = port()
     for text in ("x", "", "\u00b2", "\u0663"):
         assert (await ask(guard, "/debug/flags/v", "PUT", text.encode()))[0] == 400
-    said = "successfully set klog.logging.verbosity to 2\n"
-    assert (await ask(guard, "/debug/flags/v", "PUT", b"2"))[:2] == (200, said)
+    output = "successfully set klog.logging.verbosity to 2\n"
+    assert (await ask(guard, "/debug/flags/v", "PUT", b"2"))[:2] == (200, output)
 
 
 def test_images_are_counted_by_upstreams_classes_of_size() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from agent.server import log_files
 from agent.server.log_files import (
-    LINES_A_TURN,
+    LINES_PER_YIELD,
     LogFormatError,
     LogOptions,
     LogWriter,
@@ -18,10 +18,10 @@ from agent.server.log_files import (
     open_beneath,
     parse,
     read,
-    tail_offset,
 )
+from agent.server.log_tail import tail_offset
 from kube import inotify
-from kube.serving.frames import SessionTurns
+from kube.serving.frames import SessionYield
 
 TIMES = [f"2026-01-01T00:00:0{second}.5Z" for second in range(10)]
 LINES = [f"{time} stdout F line {number}\n".encode() for number, time in enumerate(TIMES)]
@@ -35,7 +35,7 @@ async def _read(tmp_path: Path, content: bytes, **options: object) -> bytes:
     path = tmp_path / "pod" / "main" / "0.log"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
-    pieces = read(tmp_path, path, LogOptions(**options), _never, SessionTurns())  # type: ignore[arg-type]
+    pieces = read(tmp_path, path, LogOptions(**options), _never, SessionYield(), asyncio.to_thread)  # type: ignore[arg-type]
     return b"".join([piece async for piece in pieces])
 
 
@@ -102,12 +102,12 @@ async def test_readers_of_many_short_lines_leave_the_event_loop_to_each_other_an
         return write(writer, raw)
 
     monkeypatch.setattr(LogWriter, "write", count)
-    path, turns = tmp_path / "0.log", SessionTurns()
+    path, session_yield = tmp_path / "0.log", SessionYield()
     path.write_bytes(LINES[0] * 4000)
 
     async def reader() -> int:
         options = LogOptions(since=nanoseconds(TIMES[9].encode()))
-        return len([piece async for piece in read(tmp_path, path, options, _never, turns)])
+        return len([piece async for piece in read(tmp_path, path, options, _never, session_yield, asyncio.to_thread)])
 
     tasks = [asyncio.create_task(reader()) for _ in range(4)]
     most = before = 0
@@ -116,17 +116,17 @@ async def test_readers_of_many_short_lines_leave_the_event_loop_to_each_other_an
         most, before = max(most, looked - before), looked
     assert await asyncio.gather(*tasks) == [0] * 4
     assert looked == 4 * 4000
-    assert most == LINES_A_TURN
+    assert most == LINES_PER_YIELD
 
 
-def test_a_tail_is_found_across_blocks(tmp_path: Path) -> None:
+async def test_a_tail_is_found_across_blocks(tmp_path: Path) -> None:
     path = tmp_path / "log"
     lines = [b"%05d " % number + b"x" * (number % 97) + b"\n" for number in range(5000)]
     path.write_bytes(b"".join(lines))
     fd = os.open(path, os.O_RDONLY)
     try:
         for count in (1, 2, 700, 4999, 5000, 5001):
-            assert path.read_bytes()[tail_offset(fd, count) :] == b"".join(lines[-count:])
+            assert path.read_bytes()[await tail_offset(fd, count, asyncio.to_thread) :] == b"".join(lines[-count:])
     finally:
         os.close(fd)
 
@@ -236,7 +236,7 @@ async def test_a_log_is_followed_where_the_kernel_gives_no_inotify_instance(
     async def running() -> bool:
         return runs
 
-    followed = read(tmp_path, path, LogOptions(follow=True), running, SessionTurns())
+    followed = read(tmp_path, path, LogOptions(follow=True), running, SessionYield(), asyncio.to_thread)
     async with asyncio.timeout(20):
         assert await anext(followed) == b"line 0\n"
         reading = asyncio.ensure_future(anext(followed))

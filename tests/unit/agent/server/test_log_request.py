@@ -3,7 +3,7 @@ from datetime import UTC, datetime
 import pytest
 
 from agent.interfaces import PodView
-from agent.records import ContainerRecord, State
+from agent.runtime_records import ContainerRecord, State
 from agent.server import log_request
 from agent.server.log_files import LogOptions
 from kube.api import core_v1, meta_v1
@@ -48,8 +48,8 @@ def _view(
         (_view(_waiting("CrashLoopBackOff"), _terminated("containerd://old")), True, "old"),
     ],
 )
-def test_the_status_tells_which_instance_is_meant(view: PodView, previous: bool, found: str) -> None:
-    assert log_request.instance(view, "pod", "main", previous).id == found
+def test_the_container_instance_of_a_log_request_follows_the_status(view: PodView, previous: bool, found: str) -> None:
+    assert log_request.instance(view, "pod", "main", previous=previous).id == found
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_a_log_that_is_not_there_is_explained(
     view: PodView | None, container: str, previous: bool, status: int, message: str
 ) -> None:
     with pytest.raises(log_request.LogRequestError) as caught:
-        log_request.instance(view, "pod", container, previous)
+        log_request.instance(view, "pod", container, previous=previous)
     assert (caught.value.status, str(caught.value)) == (status, message)
 
 

@@ -9,7 +9,7 @@ def test_ports_are_read_from_several_parameters_and_lists() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "said"),
+    ("values", "message"),
     [
         (["80"] * (MOST_PORTS + 1), "too many ports: 129, at most 128"),
         ([",".join(["80"] * 30_000)], "too many ports: 30000"),
@@ -18,6 +18,6 @@ def test_ports_are_read_from_several_parameters_and_lists() -> None:
         (["65536"], "port out of range"),
     ],
 )
-def test_ports_that_cannot_be_forwarded_are_refused(values: list[str], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_ports_that_cannot_be_forwarded_are_refused(values: list[str], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         read_ports(values)

@@ -9,8 +9,8 @@ import pytest
 
 from agent.streaming import channels, port_forward, remote_command, spdy, websocket
 from agent.streaming.upgrade import Stream
-from agent.streaming.websocket import WebSocket
-from kube.serving.frames import CONTROL_BURST, CONTROL_PER_SECOND, FRAMES_A_TURN, ControlFrames, SessionTurns
+from agent.streaming.websocket import Fragment, WebSocket
+from kube.serving.frames import CONTROL_BURST, CONTROL_PER_SECOND, FRAMES_PER_ITERATION, ControlFrames, SessionYield
 
 MASK = b"\x01\x02\x03\x04"
 PING = b"\x89\x80" + MASK
@@ -54,9 +54,9 @@ def _stream(sent: bytes) -> tuple[Stream, Writer]:
     return Stream(reader, cast(Any, writer)), writer
 
 
-async def _socket(sent: bytes, turns: SessionTurns | None = None) -> tuple[WebSocket, list[bytes]]:
+async def _socket(sent: bytes, session_yield: SessionYield | None = None) -> tuple[WebSocket, list[bytes]]:
     stream, writer = _stream(sent)
-    socket = await websocket.accept(stream, "/exec", HANDSHAKE, None, turns)
+    socket = await websocket.accept(stream, "/exec", HANDSHAKE, None, session_yield)
     writer.written.clear()
     return socket, writer.written
 
@@ -64,7 +64,7 @@ async def _socket(sent: bytes, turns: SessionTurns | None = None) -> tuple[WebSo
 async def _most_in_a_round(work: list[Coroutine[Any, Any, None]], done: Callable[[], int]) -> int:
     """Run coroutines to their ends; return by how much `done` grew at most in a round of the event loop after the first."""
     tasks = [asyncio.create_task(one) for one in work]
-    await asyncio.sleep(0)  # all have their first turn
+    await asyncio.sleep(0)  # all have begun
     most, before = 0, done()
     while not all(task.done() for task in tasks):
         await asyncio.sleep(0)
@@ -81,21 +81,21 @@ def _code(written: list[bytes]) -> int:
 
 @pytest.mark.parametrize("sessions", [1, 8])
 async def test_small_messages_of_all_sessions_leave_the_event_loop_to_others(sessions: int) -> None:
-    turns, received = SessionTurns(), [0] * sessions
+    session_yield, received = SessionYield(), [0] * sessions
 
     async def session(number: int) -> None:
-        socket, _ = await _socket(BYTE * 2000 + GOODBYE, turns)
+        socket, _ = await _socket(BYTE * 2000 + GOODBYE, session_yield)
         while await socket.receive() is not None:
             received[number] += 1
 
     most = await _most_in_a_round([session(number) for number in range(sessions)], lambda: sum(received))
     assert received == [2000] * sessions
-    assert 0 < most <= FRAMES_A_TURN
+    assert 0 < most <= FRAMES_PER_ITERATION
 
 
 async def test_pings_are_answered_together_and_too_many_end_the_session() -> None:
     socket, written = await _socket(PING * CONTROL_BURST + BYTE + PING * 10_000)
-    assert await socket.receive() == b"\0"
+    assert await socket.receive() == Fragment(b"\0")
     assert len(written) <= 2
     assert await socket.receive() is None
     assert _code(written) == websocket.POLICY_VIOLATION
@@ -118,7 +118,7 @@ async def test_small_frames_of_a_forwarded_port_leave_the_event_loop_to_others()
     spoken = channels.choose(["v4.channel.k8s.io"])
     assert spoken is not None
     work = port_forward.forward(socket, spoken, backend, [80])
-    assert await _most_in_a_round([work], lambda: len(client.written)) <= FRAMES_A_TURN + 2
+    assert await _most_in_a_round([work], lambda: len(client.written)) <= FRAMES_PER_ITERATION + 2
     assert len(client.written) > 2000
 
 
@@ -133,5 +133,5 @@ async def test_small_frames_of_a_command_leave_the_event_loop_to_others() -> Non
     spoken = channels.choose(["v5.channel.k8s.io"])
     assert spoken is not None
     work = remote_command.translate(socket, spoken, backend, remote_command.StreamOptions(stdout=True))
-    assert await _most_in_a_round([work], lambda: len(client.written)) <= FRAMES_A_TURN + 2
+    assert await _most_in_a_round([work], lambda: len(client.written)) <= FRAMES_PER_ITERATION + 2
     assert len(client.written) > 2000

@@ -12,9 +12,9 @@ from control.auth.rbac import RBACAuthorizer
 from control.auth.user import UserInfo
 from kube import pki
 from kube.errors import StatusError
+from kube.json_object import Object
 from tests.support.lookup import Objects, attributes
 
-Object = dict[str, Any]
 NODE = UserInfo("system:node:n1", "", ("system:nodes", "system:authenticated"))
 LEASES = "leases.coordination.k8s.io"
 REQUESTS = "certificatesigningrequests.certificates.k8s.io"
@@ -260,7 +260,7 @@ MAPPING = {"containerName": "c", "resourceName": "example.com/gpu", "requestName
         ),
     ],
 )
-async def test_a_node_does_not_say_what_claims_its_pods_have(part: str, one: Any, other: Any) -> None:
+async def test_a_node_may_not_set_the_resource_claims_of_its_pods(part: str, one: Any, other: Any) -> None:
     shown = {"resourceClaimStatuses": "claim statuses", "extendedResourceClaimStatus": "extended resource claim status"}
     values = (one, other, None)
     for new in values:
@@ -297,10 +297,13 @@ async def test_a_node_evicts_its_own_pods_alone() -> None:
         ({"name": "gone", "uid": "x"}, [], 'pods "gone" not found'),
     ],
 )
-async def test_a_node_asks_for_tokens_of_its_pods_alone(ref: Object, audiences: list[str], why: str) -> None:
+async def test_a_node_may_request_only_tokens_of_its_pods(ref: Object, audiences: list[str], why: str) -> None:
     bound = {"apiVersion": "v1", "kind": "Pod", **ref} if ref else {}
-    asked = {"metadata": {"name": "sa", "namespace": "shop"}, "spec": {"boundObjectRef": bound, "audiences": audiences}}
-    found = await refusal("serviceaccounts", "CREATE", asked, name="sa", subresource="token")
+    requested = {
+        "metadata": {"name": "sa", "namespace": "shop"},
+        "spec": {"boundObjectRef": bound, "audiences": audiences},
+    }
+    found = await refusal("serviceaccounts", "CREATE", requested, name="sa", subresource="token")
     assert why in found and bool(found) is bool(why)
 
 

@@ -18,20 +18,19 @@ from control.admission.extended_resource_toleration import ExtendedResourceToler
 from control.admission.hard_anti_affinity import LimitPodHardAntiAffinityTopology
 from control.admission.namespace_presence import NamespaceAutoProvision, NamespaceExists
 from control.admission.plugin import Attributes, Plugin
-from control.admission.plugins import OFF_BY_DEFAULT, PLUGINS, Surroundings, make
+from control.admission.plugins import OFF_BY_DEFAULT, PLUGINS, PluginContext, make
 from control.admission.pod_node_selector import PodNodeSelector
 from control.admission.pod_resize import PodResizeValidator
 from control.admission.pod_toleration_restriction import PodTolerationRestriction, covers, merge
 from control.admission.resource_quota import ResourceQuota
-from control.admission.webhooks.asking import Asker
 from control.admission.webhooks.caller import Caller
+from control.admission.webhooks.invoker import WebhookInvoker
 from control.auth.fields import ConfigurationError
 from control.auth.rbac import RBACAuthorizer
 from kube.clock import FakeClock
 from kube.errors import StatusError
+from kube.json_object import Object
 from tests.support.lookup import Objects, attributes
-
-Object = dict[str, Any]
 
 
 def pod(spec: Object | None = None, **container: Any) -> Object:
@@ -81,11 +80,11 @@ async def test_a_required_anti_affinity_may_only_be_about_nodes() -> None:
 
     plugin = LimitPodHardAntiAffinityTopology()
     assert await through(plugin, attributes("pods", obj=wanting("kubernetes.io/hostname"))) == ""
-    said = await through(plugin, attributes("pods", obj=wanting("topology.kubernetes.io/zone")))
-    assert "has TopologyKey topology.kubernetes.io/zone but only key kubernetes.io/hostname is allowed" in said
+    output = await through(plugin, attributes("pods", obj=wanting("topology.kubernetes.io/zone")))
+    assert "has TopologyKey topology.kubernetes.io/zone but only key kubernetes.io/hostname is allowed" in output
 
 
-async def test_who_asks_for_a_device_tolerates_its_taint() -> None:
+async def test_a_pod_that_requests_a_device_tolerates_its_taint() -> None:
     asks = {"requests": {"cpu": "1", "example.com/gpu": "1"}, "limits": {"example.com/gpu": "1"}}
     made = pod(resources=asks)
     for _ in range(2):  # once more changes nothing
@@ -94,7 +93,7 @@ async def test_who_asks_for_a_device_tolerates_its_taint() -> None:
 
 
 @pytest.mark.parametrize(
-    ("annotation", "told", "has", "gets"),
+    ("annotation", "reported", "has", "gets"),
     [
         ("disk=ssd", {}, {"a": "b"}, {"disk": "ssd", "a": "b"}),
         ("disk=ssd", {}, {"disk": "hdd"}, "conflicts with its namespace node label selector"),
@@ -105,17 +104,32 @@ async def test_who_asks_for_a_device_tolerates_its_taint() -> None:
         ("disk", {}, {}, "invalid selector: [disk]"),
     ],
 )
-async def test_a_namespace_says_on_which_nodes_its_pods_run(
-    annotation: str | None, told: Object, has: Object, gets: Object | str
+async def test_the_node_selector_of_a_namespace_restricts_its_pods(
+    annotation: str | None, reported: Object, has: Object, gets: Object | str
 ) -> None:
     key = "scheduler.alpha.kubernetes.io/node-selector"
-    plugin = PodNodeSelector(shop(**({key: annotation} if annotation else {})), {"podNodeSelectorPluginConfig": told})
+    plugin = PodNodeSelector(
+        shop(**({key: annotation} if annotation else {})), {"podNodeSelectorPluginConfig": reported}
+    )
     made = pod({"nodeSelector": has})
-    said = await through(plugin, attributes("pods", obj=made))
+    output = await through(plugin, attributes("pods", obj=made))
     if isinstance(gets, str):
-        assert gets in said
+        assert gets in output
     else:
-        assert (said, made["spec"]["nodeSelector"]) == ("", gets)
+        assert (output, made["spec"]["nodeSelector"]) == ("", gets)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ['[{"key": 5}]', '[{"tolerationSeconds": true}]', '[{"tolerationSeconds": "5"}]', "{}", "[" * 100_000, "[1.5]"],
+)
+async def test_tolerations_of_a_namespace_that_do_not_fit_their_type_are_an_error(text: str) -> None:
+    made = pod()
+    plugin = PodTolerationRestriction(shop(**{"scheduler.alpha.kubernetes.io/defaultTolerations": text}))
+    with pytest.raises(StatusError) as refused:
+        await plugin.admit(attributes("pods", obj=made))
+    assert refused.value.code == 500
+    assert "tolerations" not in made["spec"]
 
 
 async def test_a_namespace_gives_its_pods_tolerations_and_bounds_them() -> None:
@@ -129,12 +143,12 @@ async def test_a_namespace_gives_its_pods_tolerations_and_bounds_them() -> None:
     assert made["spec"]["tolerations"] == [gpu]
     other = pod({"tolerations": [{"key": "x", "operator": "Exists"}]})
     assert "conflict with its namespace whitelist" in await through(plugin, attributes("pods", obj=other))
-    told = {"apiVersion": "podtolerationrestriction.admission.k8s.io/v1alpha1", "kind": "Configuration"}
-    clusters = PodTolerationRestriction(shop(), {**told, "whitelist": [gpu]})
+    reported = {"apiVersion": "podtolerationrestriction.admission.k8s.io/v1alpha1", "kind": "Configuration"}
+    clusters = PodTolerationRestriction(shop(), {**reported, "whitelist": [gpu]})
     assert "conflict with its cluster whitelist" in await through(clusters, attributes("pods", obj=other))
 
 
-async def test_pods_that_ask_for_something_tolerate_memory_pressure() -> None:
+async def test_pods_with_requests_tolerate_memory_pressure() -> None:
     made = pod(resources={"requests": {"cpu": "1"}})
     assert await through(PodTolerationRestriction(shop()), attributes("pods", obj=made)) == ""
     assert [t["key"] for t in made["spec"]["tolerations"]] == ["node.kubernetes.io/memory-pressure"]
@@ -193,8 +207,8 @@ async def test_a_pod_is_not_resized_past_its_node() -> None:
     request = attributes("pods", "UPDATE", sized("2"), sized("1"), subresource="resize")
     assert await through(plugin, request) == ""
     request = attributes("pods", "UPDATE", sized("3"), sized("1"), subresource="resize")
-    said = await through(plugin, request)
-    assert said.endswith("Node didn't have enough allocatable resources: cpu, requested: 3000, allocatable: 2000")
+    output = await through(plugin, request)
+    assert output.endswith("Node didn't have enough allocatable resources: cpu, requested: 3000, allocatable: 2000")
 
 
 # -- namespaces, events, quota ----------------------------------------------------------------------------------------
@@ -209,12 +223,12 @@ async def test_a_missing_namespace_is_made_or_insisted_upon() -> None:
 
 async def test_events_past_their_rate_are_refused_and_others_are_not() -> None:
     clock = FakeClock()
-    told = {
+    reported = {
         "apiVersion": "eventratelimit.admission.k8s.io/v1alpha1",
         "kind": "Configuration",
         "limits": [{"type": "Namespace", "qps": 1, "burst": 2}, {"type": "Server", "qps": 100, "burst": 100}],
     }
-    plugin = EventRateLimit(told, clock.monotonic)
+    plugin = EventRateLimit(reported, clock.monotonic)
 
     def event(namespace: str) -> Attributes:
         return attributes("events", obj={"metadata": {"name": "e", "namespace": namespace}})
@@ -228,12 +242,12 @@ async def test_events_past_their_rate_are_refused_and_others_are_not() -> None:
 
 
 async def test_the_buckets_of_events_with_long_sources_are_kept_under_short_keys() -> None:
-    told = {
+    reported = {
         "apiVersion": "eventratelimit.admission.k8s.io/v1alpha1",
         "kind": "Configuration",
         "limits": [{"type": "SourceAndObject", "qps": 1, "burst": 1}],
     }
-    plugin = EventRateLimit(told, FakeClock().monotonic)
+    plugin = EventRateLimit(reported, FakeClock().monotonic)
 
     def event(component: str) -> Attributes:
         return attributes(
@@ -243,14 +257,14 @@ async def test_the_buckets_of_events_with_long_sources_are_kept_under_short_keys
     sources = ["short", *(f"{number}{'x' * 100_000}" for number in range(5))]
     for source in sources:
         assert await through(plugin, event(source)) == ""
-        said = await through(plugin, event(source))
-        assert said == f"Too many requests: limit reached on type SourceAndObject for key {source}"
+        output = await through(plugin, event(source))
+        assert output == f"Too many requests: limit reached on type SourceAndObject for key {source}"
     keys = list(plugin.limits[0]._buckets)
     assert len(keys) == len(sources) and sum(map(len, keys)) < 1000
 
 
 async def test_what_is_scarce_by_configuration_needs_a_quota() -> None:
-    told = {
+    reported = {
         "apiVersion": "apiserver.config.k8s.io/v1",
         "kind": "ResourceQuotaConfiguration",
         "limitedResources": [
@@ -262,13 +276,13 @@ async def test_what_is_scarce_by_configuration_needs_a_quota() -> None:
         ],
     }
     objects = Objects()
-    plugin = ResourceQuota(objects, told)
+    plugin = ResourceQuota(objects, reported)
     assert await through(plugin, attributes("pods", obj=pod())) == ""
     urgent = attributes("pods", obj=pod({"priorityClassName": "cluster-services"}))
     assert "insufficient quota to match these scopes: [{PriorityClass In [cluster-services]}]" in await through(
         plugin, urgent
     )
-    terms = told["limitedResources"][0]["matchScopes"]  # type: ignore[index]
+    terms = reported["limitedResources"][0]["matchScopes"]  # type: ignore[index]
     quota = {
         "metadata": {"name": "q", "namespace": "shop"},
         "spec": {"hard": {"pods": "5"}, "scopeSelector": {"matchExpressions": terms}},
@@ -286,19 +300,19 @@ async def test_what_is_scarce_by_configuration_needs_a_quota() -> None:
 
 
 # -- switching on and off ---------------------------------------------------------------------------------------------
-def surroundings(told: Object | None = None) -> Surroundings:
+def plugin_context(reported: Object | None = None) -> PluginContext:
     objects, rbac = Objects(), RBACAuthorizer()
-    return Surroundings(objects, rbac, rbac, Asker(objects, Caller(objects), rbac), told or {})
+    return PluginContext(objects, rbac, rbac, WebhookInvoker(objects, Caller(objects), rbac), reported or {})
 
 
 def test_plugins_are_switched_by_name_and_stay_in_upstreams_order() -> None:
-    usual = [plugin.name for plugin in make(surroundings())]
+    usual = [plugin.name for plugin in make(plugin_context())]
     assert not set(usual) & OFF_BY_DEFAULT
     simple = OFF_BY_DEFAULT - {"EventRateLimit", "ImagePolicyWebhook"}
-    names = [plugin.name for plugin in make(surroundings(), simple, ("PodSecurity",))]
+    names = [plugin.name for plugin in make(plugin_context(), simple, ("PodSecurity",))]
     assert names == [n for n in PLUGINS if n in {*usual, *simple} - {"PodSecurity"}]
     assert names[0] == "AlwaysAdmit" and names[-1] == "AlwaysDeny"
-    assert make(surroundings(), ("NodeDeclaredFeatureValidator",))
+    assert make(plugin_context(), ("NodeDeclaredFeatureValidator",))
 
 
 def test_a_plugin_that_is_on_by_default_yields_to_its_own_configuration_and_to_disabling() -> None:
@@ -306,8 +320,8 @@ def test_a_plugin_that_is_on_by_default_yields_to_its_own_configuration_and_to_d
         limits = [{"type": "User", "qps": qps, "burst": 2}]
         return {"apiVersion": "eventratelimit.admission.k8s.io/v1alpha1", "kind": "Configuration", "limits": limits}
 
-    def rates(told: Object, enabled: tuple[str, ...] = (), disabled: tuple[str, ...] = ()) -> list[int]:
-        plugins = make(surroundings(told), enabled, disabled, {"EventRateLimit": limit(7)})
+    def rates(reported: Object, enabled: tuple[str, ...] = (), disabled: tuple[str, ...] = ()) -> list[int]:
+        plugins = make(plugin_context(reported), enabled, disabled, {"EventRateLimit": limit(7)})
         return [plugin.limits[0]._qps for plugin in plugins if isinstance(plugin, EventRateLimit)]
 
     assert rates({}) == rates({}, ("EventRateLimit",)) == [7]
@@ -316,7 +330,7 @@ def test_a_plugin_that_is_on_by_default_yields_to_its_own_configuration_and_to_d
 
 
 @pytest.mark.parametrize(
-    ("enabled", "disabled", "told", "why"),
+    ("enabled", "disabled", "reported", "why"),
     [
         (("Nothing",), (), {}, 'enable-admission-plugins plugin "Nothing" is unknown'),
         ((), ("RBACEscalation",), {}, 'disable-admission-plugins plugin "RBACEscalation" is unknown'),
@@ -328,10 +342,10 @@ def test_a_plugin_that_is_on_by_default_yields_to_its_own_configuration_and_to_d
     ],
 )
 def test_what_cannot_be_meant_stops_the_server(
-    enabled: tuple[str, ...], disabled: tuple[str, ...], told: Object, why: str
+    enabled: tuple[str, ...], disabled: tuple[str, ...], reported: Object, why: str
 ) -> None:
     with pytest.raises(ConfigurationError) as caught:
-        make(surroundings(told), enabled, disabled)
+        make(plugin_context(reported), enabled, disabled)
     assert why in str(caught.value)
 
 
@@ -350,5 +364,5 @@ def test_configurations_stand_in_the_file_or_beside_it(tmp_path: Path) -> None:
 
 
 async def test_nothing_is_let_in_where_everything_is_denied() -> None:
-    said = await through(AlwaysDeny(), attributes("configmaps", obj={"metadata": {"name": "c", "namespace": "shop"}}))
-    assert said.endswith("admission control is denying all modifications")
+    output = await through(AlwaysDeny(), attributes("configmaps", obj={"metadata": {"name": "c", "namespace": "shop"}}))
+    assert output.endswith("admission control is denying all modifications")

@@ -13,20 +13,20 @@ from control.admission.default_storage_class import DefaultStorageClass
 from control.admission.deny_external_ips import DenyServiceExternalIPs
 from control.admission.owner_references import OwnerReferencesPermissionEnforcement
 from control.admission.plugin import Attributes, Plugin
-from control.admission.plugins import Surroundings, make
+from control.admission.plugins import PluginContext, make
 from control.admission.rbac_escalation import RBACEscalation
 from control.admission.storage_protection import StorageObjectInUseProtection
 from control.admission.volume_resize import PersistentVolumeClaimResize
-from control.admission.webhooks.asking import Asker
 from control.admission.webhooks.caller import Caller
+from control.admission.webhooks.invoker import WebhookInvoker
 from control.auth.bootstrap_policy import rule
 from control.auth.rbac import BINDINGS, CLUSTER_BINDINGS, CLUSTER_ROLES, ROLES, RBACAuthorizer
 from control.auth.user import AuthzAttributes, Decision, UserInfo
 from kube import pki, resources
 from kube.errors import StatusError
+from kube.json_object import Object
 from tests.support.lookup import ADMIN, Objects, attributes
 
-Object = dict[str, Any]
 JANE = UserInfo("jane", "", ("dev", "system:authenticated"))
 REQUESTS = "certificatesigningrequests.certificates.k8s.io"
 
@@ -45,8 +45,8 @@ def holding(*rules: str) -> RBACAuthorizer:
     return rbac
 
 
-def asker(objects: Objects) -> Asker:
-    return Asker(objects, Caller(objects), holding())
+def invoker(objects: Objects) -> WebhookInvoker:
+    return WebhookInvoker(objects, Caller(objects), holding())
 
 
 async def refusal(plugin: Plugin, request: Attributes) -> str:
@@ -227,8 +227,13 @@ async def test_issuing_a_certificate_takes_the_verb_sign() -> None:
     assert await refusal(CertificateSigning(holding()), same) == ""
 
 
-async def test_nobody_asks_for_a_certificate_of_the_masters() -> None:
-    for group, allowed in (("dev", True), ("system:masters", False)):
+async def test_nobody_may_request_a_certificate_of_system_masters() -> None:
+    for group, allowed in (
+        ("dev", True),
+        ("system:masters", False),
+        (" system:masters", False),
+        ("system:masters\t", False),
+    ):
         pem = pki.new_request(pki.new_key(), "jane", (group,))
         spec = {"signerName": "kubernetes.io/kube-apiserver-client", "request": base64.b64encode(pem).decode()}
         request = attributes(REQUESTS, obj={"metadata": {"name": "c"}, "spec": spec}, user=JANE)
@@ -306,6 +311,17 @@ async def test_a_claim_grows_where_its_class_allows_it() -> None:
     assert "must support resize" in await resized("stays")
     assert "Only bound" in await resized("grows", phase="Pending")
 
+    old, new = claim("1Gi", "grows"), claim("2Gi", "grows")
+    for each, annotation in ((old, "stays"), (new, "stays")):
+        each["metadata"]["annotations"] = {"volume.beta.kubernetes.io/storage-class": annotation}
+    resize = attributes("persistentvolumeclaims", "UPDATE", new, old)
+    assert "must support resize" in await refusal(PersistentVolumeClaimResize(objects), resize)
+    for each in (old, new):
+        each["spec"].pop("storageClassName")
+        each["metadata"]["annotations"] = {"volume.beta.kubernetes.io/storage-class": "grows"}
+    resize = attributes("persistentvolumeclaims", "UPDATE", new, old)
+    assert await refusal(PersistentVolumeClaimResize(objects), resize) == ""
+
 
 async def test_blocking_an_owners_deletion_takes_the_right_to_its_finalizers() -> None:
     owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "rs", "uid": "1", "blockOwnerDeletion": True}
@@ -316,13 +332,13 @@ async def test_blocking_an_owners_deletion_takes_the_right_to_its_finalizers() -
     assert "set finalizers on" in await refusal(plugin, attributes("pods", obj=obj, user=JANE))
 
 
-async def test_an_owner_is_asked_about_where_it_is() -> None:
-    asked: list[tuple[str, str, str, str]] = []
+async def test_an_owner_is_authorized_in_its_own_namespace() -> None:
+    sent: list[tuple[str, str, str, str]] = []
 
     class Recording(RBACAuthorizer):
         def authorize(self, attributes: AuthzAttributes) -> tuple[Decision, str]:
             a = attributes
-            asked.append((a.verb, f"{a.resource}.{a.group}/{a.subresource}", a.namespace, a.name))
+            sent.append((a.verb, f"{a.resource}.{a.group}/{a.subresource}", a.namespace, a.name))
             return (Decision.NO_OPINION if a.name == "*" else Decision.ALLOW), ""
 
     node = {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "1", "blockOwnerDeletion": True}
@@ -333,7 +349,7 @@ async def test_an_owner_is_asked_about_where_it_is() -> None:
     change = attributes("events", "UPDATE", owned, plain, user=JANE)
     change.requested = resources.by_path("events.k8s.io", "v1", "events")
     assert await refusal(plugin, change) == ""
-    assert asked == [
+    assert sent == [
         ("delete", "events.events.k8s.io/", "shop", "e"),
         ("update", "*.*/finalizers", "", "*"),
         ("update", "nodes./finalizers", "", "n1"),
@@ -350,7 +366,7 @@ async def test_the_right_to_all_finalizers_covers_owners_of_any_kind() -> None:
     assert "cannot find RESTMapping" in await refusal(plugin, attributes("pods", obj=obj, user=JANE))
 
 
-async def test_a_pods_owners_are_not_asked_about_through_its_status() -> None:
+async def test_a_pods_owner_references_are_not_checked_for_a_status_update() -> None:
     owner = {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "1"}
     plain: Object = {"metadata": {"name": "p", "namespace": "shop"}}
     owned: Object = {"metadata": plain["metadata"] | {"ownerReferences": [owner]}}
@@ -363,12 +379,12 @@ async def test_a_pods_owners_are_not_asked_about_through_its_status() -> None:
 # -- the chain --------------------------------------------------------------------------------------------------------
 async def test_the_chain_goes_in_upstreams_order_and_is_whole() -> None:
     rbac = holding()
-    surroundings = Surroundings(Objects(), rbac, rbac, asker(Objects()))
-    names = [p.name for p in make(surroundings)]
+    plugin_context = PluginContext(Objects(), rbac, rbac, invoker(Objects()))
+    names = [p.name for p in make(plugin_context)]
     assert names.index("LimitRanger") < names.index("ServiceAccount") < names.index("Priority")
     assert names[0] == "NamespaceLifecycle" and names[-1] == "ResourceQuota"
     assert "OwnerReferencesPermissionEnforcement" not in names
-    enabled = make(surroundings, ("OwnerReferencesPermissionEnforcement",), ("DenyServiceExternalIPs",))
+    enabled = make(plugin_context, ("OwnerReferencesPermissionEnforcement",), ("DenyServiceExternalIPs",))
     assert {p.name for p in enabled} ^ set(names) == {"OwnerReferencesPermissionEnforcement", "DenyServiceExternalIPs"}
 
 
@@ -378,7 +394,7 @@ async def test_a_pod_comes_out_of_the_chain_ready_to_be_stored() -> None:
         ("namespaces", {"metadata": {"name": "shop"}}),
         ("serviceaccounts", {"metadata": {"name": "default", "namespace": "shop"}}),
     )
-    chain = Chain(make(Surroundings(objects, rbac, rbac, asker(objects))))
+    chain = Chain(make(PluginContext(objects, rbac, rbac, invoker(objects))))
     pod: Object = {"metadata": {"name": "web", "namespace": "shop"}, "spec": {"containers": [{"name": "c"}]}}
     request = attributes("pods", obj=pod, user=JANE)
     await chain.admit(request)

@@ -12,9 +12,9 @@ from control.admission import pod_security
 from control.admission.pod_security import PodSecurity
 from control.admission.pod_security_checks import violations
 from kube.errors import StatusError
+from kube.json_object import Object
 from tests.support.lookup import Objects, attributes
 
-Object = dict[str, Any]
 SAFE = {
     "allowPrivilegeEscalation": False,
     "runAsNonRoot": True,
@@ -88,7 +88,7 @@ def test_baseline_forbids_what_reaches_the_host(made: Object, detail: str) -> No
     assert violations(made, "privileged") == []
 
 
-def test_restricted_wants_everything_said_in_upstreams_words() -> None:
+def test_restricted_requires_every_setting_with_upstreams_messages() -> None:
     assert shown(pod({"name": "nginx"}), "restricted") == (
         'allowPrivilegeEscalation != false (container "nginx" must set '
         "securityContext.allowPrivilegeEscalation=false), "
@@ -120,7 +120,7 @@ def test_restricted_is_stricter_than_baseline(made: Object, reasons: list[str]) 
     assert [v.reason for v in violations(made, "restricted")] == reasons
 
 
-def test_what_the_pod_says_counts_for_containers_that_say_nothing() -> None:
+def test_pod_level_settings_apply_to_containers_without_their_own() -> None:
     quiet = container(**{k: SAFE[k] for k in ("allowPrivilegeEscalation", "capabilities")})
     context = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
     assert violations(pod(quiet, securityContext=context), "restricted") == []

@@ -11,9 +11,9 @@ from control.admission.pod_security_configuration import parse
 from control.auth.fields import ConfigurationError
 from control.auth.user import UserInfo
 from kube.errors import StatusError
+from kube.json_object import Object
 from tests.support.lookup import ADMIN, Objects, attributes
 
-Object = dict[str, Any]
 PREFIX = "pod-security.kubernetes.io/"
 HEAD = {"apiVersion": "pod-security.admission.config.k8s.io/v1", "kind": "PodSecurityConfiguration"}
 TOLD = {
@@ -35,7 +35,7 @@ def pod(namespace: str = "shop", **spec: Any) -> Object:
     return {"metadata": {"name": "web", "namespace": namespace}, "spec": {"containers": [{"name": "c"}], **spec}}
 
 
-async def test_the_defaults_hold_where_a_namespace_says_nothing() -> None:
+async def test_the_defaults_apply_to_a_namespace_without_labels() -> None:
     with pytest.raises(StatusError, match="host namespaces"):
         await plugin().validate(attributes("pods", obj=pod(hostNetwork=True)))
     await plugin({PREFIX + "enforce": "privileged"}).validate(attributes("pods", obj=pod(hostNetwork=True)))
@@ -70,7 +70,7 @@ async def test_a_level_on_an_exempt_namespace_is_warned_about() -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "why"),
+    ("reported", "why"),
     [
         ({"kind": "Other"}, "must be a PodSecurityConfiguration"),
         ({**HEAD, "defaults": {"enforce": "strict"}}, 'defaults.enforce: Invalid value: "strict"'),
@@ -78,7 +78,7 @@ async def test_a_level_on_an_exempt_namespace_is_warned_about() -> None:
         ({**HEAD, "exemptions": {"users": []}}, "exemptions.users: unknown field"),
     ],
 )
-def test_what_cannot_be_meant_is_named(told: Object, why: str) -> None:
+def test_what_cannot_be_meant_is_named(reported: Object, why: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
-        parse(told)
+        parse(reported)
     assert why in str(caught.value)

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from control.admission.pod_security_checks import CHECKS, checks, violations
+from kube.json_object import Object
 
-Object = dict[str, Any]
 Refused = dict[str, range]
 """Reason of a refusal -> the minor versions whose standards give it."""
 

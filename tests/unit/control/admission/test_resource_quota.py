@@ -9,9 +9,8 @@ from control.admission import quota as quotas
 from control.admission.quota_claims import DEVICES_OF_CLASS
 from control.admission.resource_quota import ResourceQuota
 from kube.errors import StatusError
+from kube.json_object import Object
 from tests.support.lookup import Objects, attributes
-
-Object = dict[str, Any]
 
 
 def quota(hard: Object, used: Object | None = None, name: str = "q", **spec: Any) -> Object:
@@ -70,7 +69,7 @@ async def test_what_is_too_much_is_refused_in_upstreams_words() -> None:
     assert used(objects)["requests.cpu"] == "800m"
 
 
-async def test_quota_on_compute_wants_every_container_to_say_what_it_needs() -> None:
+async def test_a_compute_quota_requires_requests_of_every_container() -> None:
     objects = Objects(("resourcequotas", quota({"limits.cpu": "1", "requests.memory": "1Gi"})))
     assert (await create(objects, pod())).endswith(
         "failed quota: q: must specify limits.cpu for: c; requests.memory for: c"
@@ -142,7 +141,7 @@ async def test_a_quota_another_server_has_just_charged_is_read_again() -> None:
         ),
     ],
 )
-async def test_scopes_say_which_pods_count(spec: Object, made: Object, counted: bool) -> None:
+async def test_quota_scopes_select_the_pods_that_count(spec: Object, made: Object, counted: bool) -> None:
     objects = Objects(("resourcequotas", quota({"pods": "5"}, **spec)))
     assert await create(objects, made) == ""
     assert used(objects) == {"pods": "1" if counted else "0"}
@@ -334,3 +333,85 @@ async def test_events_are_not_counted() -> None:
         objects = Objects(("resourcequotas", quota({f"count/{target}": "0"})))
         event = {"metadata": {"name": "e", "namespace": "shop"}}
         assert await create(objects, event, target) == ""
+
+
+async def test_a_pod_that_gets_a_deadline_is_charged_to_the_quota_of_terminating_pods() -> None:
+    objects = Objects(("resourcequotas", quota({"pods": "1"}, scopes=["Terminating"])))
+    plugin = ResourceQuota(objects)
+    change = attributes("pods", "UPDATE", pod(activeDeadlineSeconds=5), pod())
+    assert plugin.handles(change) and not plugin.handles(attributes("pods", "UPDATE", pod(), pod()))
+    await plugin.validate(change)
+    assert used(objects) == {"pods": "1"}
+    with pytest.raises(StatusError, match="exceeded quota: q"):
+        await plugin.validate(change)
+
+
+POD_LEVEL = {"requests": {"cpu": "4"}, "limits": {"cpu": "4"}}
+
+
+@pytest.mark.parametrize("scope", ["NotBestEffort", "BestEffort"])
+async def test_resources_of_the_pod_as_a_whole_decide_its_quality_of_service(scope: str) -> None:
+    objects = Objects(("resourcequotas", quota({"pods": "1"}, scopes=[scope])))
+    assert await create(objects, pod(resources=POD_LEVEL)) == ""
+    assert used(objects) == {"pods": "1" if scope == "NotBestEffort" else "0"}
+
+
+async def test_resources_of_the_pod_as_a_whole_are_limited_resources() -> None:
+    limited = [{"resource": "pods", "matchScopes": [{"scopeName": "NotBestEffort", "operator": "Exists"}]}]
+    kind = {"apiVersion": "apiserver.config.k8s.io/v1", "kind": "ResourceQuotaConfiguration"}
+    plugin = ResourceQuota(Objects(), {**kind, "limitedResources": limited})
+    with pytest.raises(StatusError, match="insufficient quota"):
+        await plugin.validate(attributes("pods", obj=pod(resources=POD_LEVEL)))
+    await plugin.validate(attributes("pods", obj=pod()))
+
+
+INFEASIBLE = {"type": "PodResizePending", "status": "True", "reason": "Infeasible"}
+
+
+def resized(requested: str, allocated: str, actual: str, *conditions: Object, sidecar: bool = False) -> Object:
+    found = pod(requests={"cpu": requested}, limits={"cpu": requested})
+    resources = {"requests": {"cpu": actual}, "limits": {"cpu": actual}}
+    status = [{"name": "c", "allocatedResources": {"cpu": allocated}, "resources": resources}]
+    if sidecar:
+        found["spec"]["initContainers"] = [found["spec"].pop("containers")[0] | {"restartPolicy": "Always"}]
+    kind = "initContainerStatuses" if sidecar else "containerStatuses"
+    return found | {"status": {"phase": "Running", kind: status, "conditions": list(conditions)}}
+
+
+@pytest.mark.parametrize("sidecar", [False, True])
+@pytest.mark.parametrize(
+    ("requested", "allocated", "actual", "conditions", "requests", "limits"),
+    [
+        ("1", "1", "1", (), "1", "1"),
+        ("1", "4", "4", (), "4", "4"),
+        ("4", "1", "1", (), "4", "4"),
+        ("1", "4", "2", (), "4", "2"),
+        ("9", "4", "2", (INFEASIBLE,), "4", "2"),
+    ],
+)
+def test_a_resized_pod_costs_the_most_of_what_it_requests_and_has(
+    requested: str,
+    allocated: str,
+    actual: str,
+    conditions: tuple[Object, ...],
+    requests: str,
+    limits: str,
+    sidecar: bool,
+) -> None:
+    costs = quotas.render(quotas.usage("pods", resized(requested, allocated, actual, *conditions, sidecar=sidecar)))
+    assert (costs["requests.cpu"], costs["limits.cpu"]) == (requests, limits)
+
+
+def test_a_pod_resized_as_a_whole_costs_the_most_of_what_it_requests_and_has() -> None:
+    found = pod(resources={"requests": {"cpu": "1"}, "limits": {"cpu": "1"}})
+    has = {"requests": {"cpu": "3"}, "limits": {"cpu": "3"}}
+    found["status"] = {"resources": has, "allocatedResources": {"cpu": "4"}}
+    costs = quotas.render(quotas.usage("pods", found))
+    assert (costs["requests.cpu"], costs["limits.cpu"]) == ("4", "3")
+
+
+async def test_a_resize_after_an_infeasible_one_is_charged() -> None:
+    objects = Objects(("resourcequotas", quota({"requests.cpu": "8"}, {"requests.cpu": "1"})))
+    old, new = resized("7", "1", "1", INFEASIBLE), resized("6", "1", "1", INFEASIBLE)
+    await ResourceQuota(objects).validate(attributes("pods", "UPDATE", new, old, subresource="resize"))
+    assert used(objects) == {"requests.cpu": "6"}

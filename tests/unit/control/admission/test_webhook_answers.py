@@ -29,6 +29,12 @@ def answer(**response: Any) -> bytes:
         {"allowed": False, "status": {"message": 7}},
         {"allowed": False, "status": {"reason": {}}},
         {"allowed": False, "status": {"details": "x"}},
+        {"allowed": False, "status": {"details": {"retryAfterSeconds": "1\r\nSet-Cookie: a=b"}}},
+        {"allowed": False, "status": {"details": {"retryAfterSeconds": True}}},
+        {"allowed": False, "status": {"details": {"retryAfterSeconds": 1 << 31}}},
+        {"allowed": False, "status": {"details": {"name": ["x"]}}},
+        {"allowed": False, "status": {"details": {"causes": {"reason": "x"}}}},
+        {"allowed": False, "status": {"details": {"causes": [{"reason": 1}]}}},
         {"allowed": False, "status": "no"},
         {"allowed": "false"},
         {"allowed": True, "warnings": 7},
@@ -54,5 +60,11 @@ def test_fields_that_are_null_are_absent() -> None:
     nothing = dict.fromkeys(("status", "warnings", "auditAnnotations", "patch", "patchType"))
     found = read(answer(allowed=True, **nothing), SENT)
     assert (found.allowed, found.status, found.patch, found.warnings, found.annotations) == (True, {}, [], (), {})
-    assert read(answer(allowed=False, status={"code": None}), SENT).status == {"code": None}
+    assert read(answer(allowed=False, status={"code": None}), SENT).status == {}
     assert not read(answer(), SENT).allowed
+
+
+def test_details_of_a_refusal_are_those_of_a_status() -> None:
+    details = {"name": "a", "causes": [{"reason": "b", "message": "c", "field": "d"}], "retryAfterSeconds": 3}
+    status = {"code": 429, "details": {**details, "unknown": 1}}
+    assert read(answer(allowed=False, status=status), SENT).status == {"code": 429, "details": details}

@@ -37,11 +37,11 @@ def test_users_are_found_by_the_host_that_they_are_meant_for(tmp_path: Path) -> 
 
 
 def test_the_user_of_the_current_context_is_for_everybody_else(tmp_path: Path) -> None:
-    told = written(tmp_path, usual={"token": "usual"})
-    file = Path(told["kubeConfigFile"])
+    reported = written(tmp_path, usual={"token": "usual"})
+    file = Path(reported["kubeConfigFile"])
     more = {"contexts": [{"name": "c", "context": {"user": "usual"}}], "current-context": "c"}
     file.write_text(yaml.safe_dump({**yaml.safe_load(file.read_text()), **more}))
-    assert load([told]).of("x:443").authorization == "Bearer usual"
+    assert load([reported]).of("x:443").authorization == "Bearer usual"
 
 
 def test_a_certificate_is_shown_and_a_bad_one_stops_the_server(tmp_path: Path) -> None:

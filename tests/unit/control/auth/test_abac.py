@@ -21,7 +21,7 @@ def line(**spec: Any) -> bytes:
     return json.dumps({**head, "spec": spec}).encode()
 
 
-def asked(
+def attributes(
     verb: str, resource: str = "pods", namespace: str = "shop", group: str = "", path: str = ""
 ) -> AuthzAttributes:
     return AuthzAttributes(JANE, verb, group, "v1", "" if path else resource, "", namespace, "", path)
@@ -30,18 +30,18 @@ def asked(
 @pytest.mark.parametrize(
     ("spec", "question", "allowed"),
     [
-        ({"user": "jane", "namespace": "shop", "resource": "pods"}, asked("create"), True),
-        ({"user": "jane", "namespace": "shop", "resource": "pods", "readonly": True}, asked("create"), False),
-        ({"user": "jane", "namespace": "shop", "resource": "pods", "readonly": True}, asked("watch"), True),
-        ({"user": "jane", "namespace": "other", "resource": "pods"}, asked("get"), False),
-        ({"user": "bob", "namespace": "*", "resource": "*", "apiGroup": "*"}, asked("get"), False),
-        ({"group": "dev", "namespace": "*", "resource": "*", "apiGroup": "*"}, asked("get", group="apps"), True),
-        ({"group": "dev", "namespace": "*", "resource": "*"}, asked("get", group="apps"), False),
-        ({"user": "jane", "group": "ops", "namespace": "*", "resource": "*"}, asked("get"), False),
-        ({"user": "*", "nonResourcePath": "/version"}, asked("get", path="/version"), True),
-        ({"user": "*", "nonResourcePath": "/metrics*"}, asked("get", path="/metrics/slis"), True),
-        ({"user": "*", "nonResourcePath": "*"}, asked("get"), False),
-        ({"namespace": "*", "resource": "*", "apiGroup": "*"}, asked("get"), False),
+        ({"user": "jane", "namespace": "shop", "resource": "pods"}, attributes("create"), True),
+        ({"user": "jane", "namespace": "shop", "resource": "pods", "readonly": True}, attributes("create"), False),
+        ({"user": "jane", "namespace": "shop", "resource": "pods", "readonly": True}, attributes("watch"), True),
+        ({"user": "jane", "namespace": "other", "resource": "pods"}, attributes("get"), False),
+        ({"user": "bob", "namespace": "*", "resource": "*", "apiGroup": "*"}, attributes("get"), False),
+        ({"group": "dev", "namespace": "*", "resource": "*", "apiGroup": "*"}, attributes("get", group="apps"), True),
+        ({"group": "dev", "namespace": "*", "resource": "*"}, attributes("get", group="apps"), False),
+        ({"user": "jane", "group": "ops", "namespace": "*", "resource": "*"}, attributes("get"), False),
+        ({"user": "*", "nonResourcePath": "/version"}, attributes("get", path="/version"), True),
+        ({"user": "*", "nonResourcePath": "/metrics*"}, attributes("get", path="/metrics/slis"), True),
+        ({"user": "*", "nonResourcePath": "*"}, attributes("get"), False),
+        ({"namespace": "*", "resource": "*", "apiGroup": "*"}, attributes("get"), False),
     ],
 )
 def test_a_policy_allows_what_it_names(spec: dict[str, Any], question: AuthzAttributes, allowed: bool) -> None:
@@ -73,7 +73,7 @@ def test_what_a_user_may_do_can_be_listed() -> None:
 def test_comments_are_passed_over_and_a_bad_line_is_named(tmp_path: Path) -> None:
     file = tmp_path / "policy.jsonl"
     file.write_bytes(b"# who may what\n\n" + line(user="jane", nonResourcePath="*") + b"\n")
-    assert load(file).authorize(asked("get", path="/x"))[0] is Decision.ALLOW
+    assert load(file).authorize(attributes("get", path="/x"))[0] is Decision.ALLOW
     file.write_bytes(line(user="jane") + b'\n{"kind": "Policy"}\n')
     with pytest.raises(ConfigurationError, match="line 2"):
         load(file)
@@ -96,7 +96,7 @@ def test_modes_that_cannot_be_meant_stop_the_server(changes: dict[str, Any], why
     assert why in str(caught.value)
 
 
-def test_modes_are_asked_in_the_order_given() -> None:
+def test_authorization_modes_are_evaluated_in_their_order() -> None:
     modes = ("Node", "ABAC", "Webhook")
     config = ControlConfig(
         *[NOWHERE] * 5,

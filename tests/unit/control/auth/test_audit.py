@@ -13,11 +13,12 @@ import pytest
 
 from control.auth import audit_log
 from control.auth.audit import ERRORS, LONGEST_AGENT, MOST_USERS, Auditor, shown_agent
+from control.auth.audit_limits import LONGEST_MESSAGE
 from control.auth.audit_log import QUEUE, LogFile
 from control.auth.audit_policy import Policy, PolicyError
 from control.auth.user import AuthzAttributes, UserInfo
+from kube.bounded_cache import LONGEST_USER
 from kube.clock import FakeClock
-from kube.remembering import LONGEST_USER
 
 JANE = UserInfo("jane", "", ("dev", "system:authenticated"))
 
@@ -26,7 +27,7 @@ def policy(*rules: dict[str, Any], **more: Any) -> Policy:
     return Policy.parse(json.dumps({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": rules, **more}))
 
 
-def asked(verb: str, what: str, name: str = "x", namespace: str = "shop") -> AuthzAttributes:
+def attributes(verb: str, what: str, name: str = "x", namespace: str = "shop") -> AuthzAttributes:
     if what.startswith("/"):
         return AuthzAttributes(JANE, verb, path=what)
     resource, _, subresource = what.partition("/")
@@ -37,23 +38,23 @@ def asked(verb: str, what: str, name: str = "x", namespace: str = "shop") -> Aut
 @pytest.mark.parametrize(
     "rule, request_, matches",
     [
-        ({}, asked("get", "pods"), True),
-        ({"users": ["bob"]}, asked("get", "pods"), False),
-        ({"userGroups": ["dev"]}, asked("get", "pods"), True),
-        ({"verbs": ["list"]}, asked("get", "pods"), False),
-        ({"namespaces": ["shop"]}, asked("get", "pods"), True),
-        ({"namespaces": ["other"]}, asked("get", "pods"), False),
-        ({"namespaces": ["shop"]}, asked("get", "/metrics"), False),
-        ({"resources": [{"resources": ["pods"]}]}, asked("get", "pods"), True),
-        ({"resources": [{"resources": ["pods"]}]}, asked("get", "pods/log"), False),
-        ({"resources": [{"resources": ["pods/*"]}]}, asked("get", "pods/log"), True),
-        ({"resources": [{"resources": ["*/log"]}]}, asked("get", "pods/log"), True),
-        ({"resources": [{"group": "apps"}]}, asked("get", "deployments.apps"), True),
-        ({"resources": [{"group": "apps"}]}, asked("get", "pods"), False),
-        ({"resources": [{"resources": ["secrets"], "resourceNames": ["x"]}]}, asked("get", "secrets"), True),
-        ({"resources": [{"resources": ["secrets"], "resourceNames": ["x"]}]}, asked("get", "secrets", "y"), False),
-        ({"nonResourceURLs": ["/healthz*"]}, asked("get", "/healthz/ping"), True),
-        ({"nonResourceURLs": ["/healthz*"]}, asked("get", "pods"), False),
+        ({}, attributes("get", "pods"), True),
+        ({"users": ["bob"]}, attributes("get", "pods"), False),
+        ({"userGroups": ["dev"]}, attributes("get", "pods"), True),
+        ({"verbs": ["list"]}, attributes("get", "pods"), False),
+        ({"namespaces": ["shop"]}, attributes("get", "pods"), True),
+        ({"namespaces": ["other"]}, attributes("get", "pods"), False),
+        ({"namespaces": ["shop"]}, attributes("get", "/metrics"), False),
+        ({"resources": [{"resources": ["pods"]}]}, attributes("get", "pods"), True),
+        ({"resources": [{"resources": ["pods"]}]}, attributes("get", "pods/log"), False),
+        ({"resources": [{"resources": ["pods/*"]}]}, attributes("get", "pods/log"), True),
+        ({"resources": [{"resources": ["*/log"]}]}, attributes("get", "pods/log"), True),
+        ({"resources": [{"group": "apps"}]}, attributes("get", "deployments.apps"), True),
+        ({"resources": [{"group": "apps"}]}, attributes("get", "pods"), False),
+        ({"resources": [{"resources": ["secrets"], "resourceNames": ["x"]}]}, attributes("get", "secrets"), True),
+        ({"resources": [{"resources": ["secrets"], "resourceNames": ["x"]}]}, attributes("get", "secrets", "y"), False),
+        ({"nonResourceURLs": ["/healthz*"]}, attributes("get", "/healthz/ping"), True),
+        ({"nonResourceURLs": ["/healthz*"]}, attributes("get", "pods"), False),
     ],
 )
 def test_rules_match_requests(rule: dict[str, Any], request_: AuthzAttributes, matches: bool) -> None:
@@ -63,8 +64,8 @@ def test_rules_match_requests(rule: dict[str, Any], request_: AuthzAttributes, m
 
 def test_the_first_rule_that_matches_decides() -> None:
     found = policy({"level": "None", "verbs": ["get"]}, {"level": "Request"})
-    assert found.verdict(asked("get", "pods")) is None
-    verdict = found.verdict(asked("create", "pods"))
+    assert found.verdict(attributes("get", "pods")) is None
+    verdict = found.verdict(attributes("create", "pods"))
     assert verdict is not None and verdict.level == "Request"
 
 
@@ -78,7 +79,7 @@ def test_the_first_rule_that_matches_decides() -> None:
         ("{", "not YAML"),
     ],
 )
-def test_a_policy_that_cannot_be_used_is_told(text: str, why: str) -> None:
+def test_a_policy_that_cannot_be_used_is_reported(text: str, why: str) -> None:
     with pytest.raises(PolicyError, match=why):
         Policy.parse(text)
 
@@ -95,16 +96,16 @@ def run(level: str, **more: Any) -> list[dict[str, Any]]:
     """Take one create through and return what was written of it."""
     lines = Lines()
     auditor = Auditor(policy({"level": level}, **more), [lines], FakeClock())
-    note = auditor.begin(asked("create", "pods"), "id-1", "/api/v1/pods?x=y", ["192.0.2.1"], "kubectl")
+    note = auditor.begin(attributes("create", "pods"), "id-1", "/api/v1/pods?x=y", ["192.0.2.1"], "kubectl")
     assert note is not None
-    note.decided(True, "because")
+    note.decided(allowed=True, reason="because")
     body = {"kind": "Pod", "metadata": {"name": "x", "managedFields": [{}]}}
     note.request_object = json.loads(json.dumps(body))
     note.stage("ResponseComplete", 201, json.loads(json.dumps(body)))
     return lines.events
 
 
-def test_an_event_tells_who_did_what_and_how_it_ended() -> None:
+def test_an_audit_event_contains_user_request_and_response() -> None:
     first, last = run("Metadata")
     assert (first["stage"], last["stage"]) == ("RequestReceived", "ResponseComplete")
     assert last["user"] == {"username": "jane", "groups": ["dev", "system:authenticated"]}
@@ -116,7 +117,7 @@ def test_an_event_tells_who_did_what_and_how_it_ended() -> None:
     assert "requestObject" not in last and "responseObject" not in last
 
 
-def test_levels_say_which_objects_are_written() -> None:
+def test_audit_levels_select_the_objects_in_the_event() -> None:
     assert "requestObject" in run("Request")[-1] and "responseObject" not in run("Request")[-1]
     assert run("RequestResponse")[-1]["responseObject"]["metadata"]["name"] == "x"
     bare = run("RequestResponse", omitManagedFields=True)[-1]
@@ -129,7 +130,9 @@ def test_stages_can_be_left_out() -> None:
 
 def test_a_refusal_is_written_with_its_reason() -> None:
     lines = Lines()
-    note = Auditor(policy({"level": "Metadata"}), [lines], FakeClock()).begin(asked("get", "pods"), "", "/", [], "")
+    note = Auditor(policy({"level": "Metadata"}), [lines], FakeClock()).begin(
+        attributes("get", "pods"), "", "/", [], ""
+    )
     assert note is not None
     note.stage("ResponseComplete", 403, {"kind": "Status", "status": "Failure", "message": "no", "reason": "Forbidden"})
     assert lines.events[-1]["responseStatus"] == {
@@ -143,7 +146,9 @@ def test_a_refusal_is_written_with_its_reason() -> None:
 
 def test_nothing_of_a_written_event_stays_in_memory() -> None:
     lines = Lines()
-    note = Auditor(policy({"level": "Metadata"}), [lines], FakeClock()).begin(asked("get", "pods"), "", "/", [], "")
+    note = Auditor(policy({"level": "Metadata"}), [lines], FakeClock()).begin(
+        attributes("get", "pods"), "", "/", [], ""
+    )
     assert note is not None
 
     def objects() -> int:
@@ -274,7 +279,7 @@ def test_times_have_six_digits_whatever_the_moment(micros: int, written: str) ->
             lines.append(line)
 
     clock = FakeClock(datetime(2026, 1, 1, 12, 30, 59, micros, UTC))
-    note = Auditor(policy({"level": "Metadata"}), [Kept()], clock).begin(asked("get", "pods"), "id", "/", [], "")
+    note = Auditor(policy({"level": "Metadata"}), [Kept()], clock).begin(attributes("get", "pods"), "id", "/", [], "")
     assert note is not None
     note.stage("ResponseComplete", 200)
     assert [json.loads(line)["stage"] for line in lines] == ["RequestReceived", "ResponseComplete"]
@@ -308,5 +313,30 @@ def test_users_are_written_as_they_are_however_many_there_are() -> None:
 def test_a_long_user_agent_is_shown_as_upstream_shows_it() -> None:
     assert shown_agent("a" * LONGEST_AGENT) == "a" * 1024
     assert shown_agent("a" * (LONGEST_AGENT + 1)) == "a" * 1024 + "...TRUNCATED"
-    note = Auditor(policy({"level": "Metadata"}), [], FakeClock()).begin(asked("get", "pods"), "", "/", [], "a" * 2000)
+    note = Auditor(policy({"level": "Metadata"}), [], FakeClock()).begin(
+        attributes("get", "pods"), "", "/", [], "a" * 2000
+    )
     assert note is not None and len(note.event.user_agent) == 1024 + len("...TRUNCATED")
+
+
+def test_message_details_and_annotations_of_an_event_have_a_limit() -> None:
+    lines = list[bytes]()
+
+    class Kept:
+        def write(self, line: bytes) -> None:
+            lines.append(line)
+
+    found = Auditor(policy({"level": "Metadata"}), [Kept()], FakeClock()).begin(
+        attributes("get", "pods"), "id", "/", [], ""
+    )
+    assert found is not None
+    found.decided(allowed=False, reason="why" * 100_000)
+    found.annotations |= {f"example.com/{n}": "x" * 1000 for n in range(1000)}
+    causes = [{"reason": "R", "message": "m" * 1000, "field": "f"}] * 5000
+    details = {"name": "n" * 100_000, "causes": causes}
+    found.stage("ResponseComplete", 403, {"kind": "Status", "message": "m" * 1_000_000, "details": details})
+    event = json.loads(lines[-1])
+    assert len(lines[-1]) < 4 * LONGEST_MESSAGE
+    assert event["annotations"]["authorization.k8s.io/decision"] == "forbid"
+    assert event["responseStatus"]["message"].endswith("...TRUNCATED")
+    assert 0 < len(event["responseStatus"]["details"]["causes"]) < 100

@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives import serialization
 
 from control.auth import setup
 from control.auth.authenticators import ANONYMOUS_USER, AnonymousPolicy
-from control.auth.tokens import StaticTokenAuthenticator, bootstrap_groups
+from control.auth.static_tokens import StaticTokenAuthenticator, bootstrap_groups
 from control.auth.user import Credentials, UserInfo
 from kube import pki
 from kube.clock import FakeClock, format_time
@@ -143,7 +143,7 @@ async def test_an_expiring_bootstrap_token_works_until_it_expires(world: World) 
         {"auth-extra-groups": "system:masters"},
     ],
 )
-async def test_a_bootstrap_secret_that_does_not_say_so_lets_nobody_in(world: World, change: dict[str, str]) -> None:
+async def test_an_unsuitable_bootstrap_secret_authenticates_nobody(world: World, change: dict[str, str]) -> None:
     world.objects.put("secrets", bootstrap_secret(**change))
     await world.refused(token=TOKEN)
 

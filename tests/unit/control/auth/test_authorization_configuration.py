@@ -11,8 +11,8 @@ import yaml
 
 from control.auth.authorization_configuration import parse
 from control.auth.fields import ConfigurationError
+from kube.json_object import Object
 
-Object = dict[str, Any]
 HOOK: Object = {
     "authorizedTTL": "1m30s",
     "timeout": "3s",

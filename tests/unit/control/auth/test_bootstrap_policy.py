@@ -10,14 +10,13 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from control.auth.bootstrap_policy import default_policy
 from control.auth.joining_policy import joining_policy
+from kube.json_object import Object
 
-Object = dict[str, Any]
 UPSTREAM = Path(__file__).with_name("upstream_policy.txt")
 OURS = {
     "ClusterRole system:aggregated-metrics-reader",  # metrics-server's, whose place Wherry takes

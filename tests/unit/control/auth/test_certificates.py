@@ -12,7 +12,7 @@ from cryptography.x509.oid import NameOID
 
 from control.auth import certificates
 from control.registry.strategies import strategy_for
-from control.registry.strategy import Settings
+from control.registry.strategy_context import Settings
 from kube import pki, resources, subjects
 from kube.api import certificates_v1
 
@@ -56,7 +56,7 @@ def test_signers_take_what_is_theirs(signer: str, pem: bytes, usages: list[str],
     assert (why in found) if why else not found
 
 
-def test_a_signed_certificate_is_the_requests_for_the_time_asked() -> None:
+def test_a_signed_certificate_has_the_requested_duration() -> None:
     ca = pki.new_ca("kubernetes", NOW)
     pem = request(*NODE, sans=("n1", "10.0.0.1"))
     wanted = spec(certificates.KUBELET_SERVING, pem, SERVER_USAGES, expirationSeconds=3600)
@@ -112,7 +112,7 @@ def test_only_names_that_a_signer_looks_at_are_signed() -> None:
 
 
 @pytest.mark.parametrize("text", ["%%%", base64.b64encode(b"nothing").decode(), ""])
-def test_what_is_no_request_is_told_so(text: str) -> None:
+def test_an_invalid_certificate_request_is_an_error(text: str) -> None:
     with pytest.raises(ValueError):
         certificates.decode_request(text)
 

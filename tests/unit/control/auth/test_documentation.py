@@ -9,9 +9,9 @@ from pathlib import Path
 import yaml
 
 from control.admission.configuration import load
-from control.admission.plugins import IDLE, OFF_BY_DEFAULT, Surroundings, make
-from control.admission.webhooks.asking import Asker
+from control.admission.plugins import IDLE, OFF_BY_DEFAULT, PluginContext, make
 from control.admission.webhooks.caller import Caller
+from control.admission.webhooks.invoker import WebhookInvoker
 from control.auth import abac
 from control.auth.audit_policy import Policy
 from control.auth.authorization_configuration import parse as parse_authorization
@@ -19,7 +19,7 @@ from control.auth.configuration import parse
 from control.auth.rbac import RBACAuthorizer
 from control.auth.user import AuthzAttributes, Decision, UserInfo
 from control.registry.strategies import strategy_for
-from control.registry.strategy import Settings
+from control.registry.strategy_context import Settings
 from control.storage import encryption_configuration
 from kube.resources import RESOURCES, by_kind
 from tests.support.lookup import Objects
@@ -46,8 +46,8 @@ def test_the_policy_file_in_the_documentation_is_read(tmp_path: Path) -> None:
     file = tmp_path / "policy.jsonl"
     file.write_text(ABAC)
     allowed = abac.load(file)
-    asked = AuthzAttributes(UserInfo("jane"), "list", "", "v1", "pods", "", "shop")
-    assert allowed.authorize(asked)[0] is Decision.ALLOW
+    requested = AuthzAttributes(UserInfo("jane"), "list", "", "v1", "pods", "", "shop")
+    assert allowed.authorize(requested)[0] is Decision.ALLOW
     metrics = AuthzAttributes(UserInfo("bob", "", ("monitors",)), "get", path="/metrics/slis")
     assert allowed.authorize(metrics)[0] is Decision.ALLOW
 
@@ -55,8 +55,8 @@ def test_the_policy_file_in_the_documentation_is_read(tmp_path: Path) -> None:
 def test_the_admission_plugins_take_the_configuration_in_the_documentation(tmp_path: Path) -> None:
     file = tmp_path / "admission.yaml"
     file.write_text(ADMISSION)
-    told, objects, rbac = load(file), Objects(), RBACAuthorizer()
-    around = Surroundings(objects, rbac, rbac, Asker(objects, Caller(objects), rbac), told)
+    reported, objects, rbac = load(file), Objects(), RBACAuthorizer()
+    around = PluginContext(objects, rbac, rbac, WebhookInvoker(objects, Caller(objects), rbac), reported)
     assert {"PodSecurity", "ResourceQuota", "EventRateLimit"} <= {p.name for p in make(around, ("EventRateLimit",))}
     assert all(f"{name}" in TEXT for name in (*OFF_BY_DEFAULT, *IDLE))
 
@@ -72,7 +72,7 @@ def test_the_admission_policy_in_the_documentation_is_valid() -> None:
     assert binding["spec"]["policyName"] == policy["metadata"]["name"]
 
 
-def test_the_audit_policy_in_the_documentation_does_what_it_says() -> None:
+def test_the_documented_audit_policy_works_as_described() -> None:
     policy = Policy.parse(AUDIT)
     secret = policy.verdict(AuthzAttributes(UserInfo("jane"), "get", "", "v1", "secrets", "", "a", "b"))
     assert secret is not None and secret.level == "Metadata"
@@ -83,13 +83,13 @@ def test_the_encryption_configuration_in_the_documentation_is_read() -> None:
     secret = base64.b64encode(b"0" * 32).decode()
     text = ENCRYPTION.replace("<base64 of 32 random bytes>", secret).encode()
     encryption = encryption_configuration.parse(text, {r.target: r.storage_prefix for r in RESOURCES})
-    assert encryption.seal("/registry/secrets/a/b", b"{}").startswith(b"k8s:enc:aesgcm:v1:key1:")
-    assert encryption.open("/registry/secrets/a/b", b"{}") == b"{}"
+    assert encryption.encrypt("/registry/secrets/a/b", b"{}").startswith(b"k8s:enc:aesgcm:v1:key1:")
+    assert encryption.decrypt("/registry/secrets/a/b", b"{}") == b"{}"
 
 
 async def test_the_plugin_in_the_documentation_is_read() -> None:
     text = ENCRYPTION[: ENCRYPTION.index("  providers:")] + KMS
     found = encryption_configuration.parse(text.encode(), {r.target: r.storage_prefix for r in RESOURCES})
-    [provider] = found.learning
+    [provider] = found.remote
     assert provider.prefix == b"k8s:enc:kms:v2:vault:"
     await found.close()

@@ -29,12 +29,12 @@ LISTING = AuthzAttributes(JANE, "list", "", "v1", "pods", "", "shop")
 
 
 async def acting(
-    user: UserInfo, headers: list[tuple[bytes, bytes]], rbac: RBACAuthorizer, asked: AuthzAttributes = LISTING
-) -> impersonation.Acting:
+    user: UserInfo, headers: list[tuple[bytes, bytes]], rbac: RBACAuthorizer, requested: AuthzAttributes = LISTING
+) -> impersonation.Impersonation:
     """Return whom a request of a user to list pods acts as."""
     whom = impersonation.wanted(headers)
     assert whom is not None
-    return await impersonation.impersonate(replace(asked, user=user), whom, rbac)
+    return await impersonation.impersonate(replace(requested, user=user), whom, rbac)
 
 
 async def impersonate(user: UserInfo, headers: list[tuple[bytes, bytes]], rbac: RBACAuthorizer) -> UserInfo:
@@ -46,7 +46,7 @@ async def test_without_headers_one_is_oneself() -> None:
 
 
 async def test_each_part_of_the_other_user_is_authorised() -> None:
-    asked = headers(
+    requested = headers(
         ("Impersonate-User", "bob"),
         ("Impersonate-Group", "dev"),
         ("Impersonate-Group", "ops"),
@@ -59,15 +59,15 @@ async def test_each_part_of_the_other_user_is_authorised() -> None:
         "impersonate authentication.k8s.io uids u-1",
         "impersonate authentication.k8s.io userextras/acme.com/project x",
     ]
-    user = await impersonate(JANE, asked, allowing(*rules))
+    user = await impersonate(JANE, requested, allowing(*rules))
     assert user == UserInfo("bob", "u-1", ("dev", "ops", "system:authenticated"), {"acme.com/project": ("x",)})
     for left_out in rules:
         with pytest.raises(StatusError) as caught:
-            await impersonate(JANE, asked, allowing(*(r for r in rules if r != left_out)))
+            await impersonate(JANE, requested, allowing(*(r for r in rules if r != left_out)))
         assert caught.value.code == 403
 
 
-async def test_a_refusal_says_what_would_have_been_enough() -> None:
+async def test_a_denied_impersonation_names_the_missing_permission() -> None:
     with pytest.raises(StatusError) as caught:
         await impersonate(JANE, headers(("Impersonate-User", "bob")), allowing())
     assert caught.value.message == (
@@ -77,19 +77,21 @@ async def test_a_refusal_says_what_would_have_been_enough() -> None:
 
 
 async def test_a_user_may_be_acted_as_for_some_requests_only() -> None:
-    asked = headers(("Impersonate-User", "bob"), ("Impersonate-Group", "dev"))
+    requested = headers(("Impersonate-User", "bob"), ("Impersonate-Group", "dev"))
     rules = [
         "impersonate-on:user-info:list core pods",
         "impersonate:user-info authentication.k8s.io users bob",
         "impersonate:user-info authentication.k8s.io groups dev",
     ]
-    found = await acting(JANE, asked, allowing(*rules))
-    assert found == impersonation.Acting(UserInfo("bob", "", ("dev", "system:authenticated")), "impersonate:user-info")
+    found = await acting(JANE, requested, allowing(*rules))
+    assert found == impersonation.Impersonation(
+        UserInfo("bob", "", ("dev", "system:authenticated")), "impersonate:user-info"
+    )
     for left_out in rules:
         with pytest.raises(StatusError):
-            await acting(JANE, asked, allowing(*(r for r in rules if r != left_out)))
+            await acting(JANE, requested, allowing(*(r for r in rules if r != left_out)))
     with pytest.raises(StatusError):
-        await acting(JANE, asked, allowing(*rules), replace(LISTING, verb="delete"))
+        await acting(JANE, requested, allowing(*rules), replace(LISTING, verb="delete"))
 
 
 async def test_masters_and_nodes_are_no_users_that_one_may_be_by_user_info() -> None:
@@ -129,13 +131,13 @@ async def test_groups_need_a_user() -> None:
 
 
 async def test_an_account_gets_its_groups_and_needs_the_verb_on_accounts() -> None:
-    asked = headers(("Impersonate-User", "system:serviceaccount:shop:web"))
-    user = await impersonate(JANE, asked, allowing("impersonate core serviceaccounts web"))
+    requested = headers(("Impersonate-User", "system:serviceaccount:shop:web"))
+    user = await impersonate(JANE, requested, allowing("impersonate core serviceaccounts web"))
     assert user.groups == ("system:serviceaccounts", "system:serviceaccounts:shop", "system:authenticated")
     with pytest.raises(StatusError):
-        await impersonate(JANE, asked, allowing("impersonate core users"))
+        await impersonate(JANE, requested, allowing("impersonate core users"))
 
 
 async def test_the_anonymous_user_is_not_authenticated() -> None:
-    asked = headers(("Impersonate-User", "system:anonymous"))
-    assert (await impersonate(JANE, asked, allowing("* * *"))).groups == ("system:unauthenticated",)
+    requested = headers(("Impersonate-User", "system:anonymous"))
+    assert (await impersonate(JANE, requested, allowing("* * *"))).groups == ("system:unauthenticated",)

@@ -32,7 +32,7 @@ def rbac() -> RBACAuthorizer:
     return authorizer
 
 
-def asked(
+def attributes(
     user: UserInfo, verb: str, what: str, namespace: str = "", name: str = "", group: str = ""
 ) -> AuthzAttributes:
     resource, _, subresource = what.partition("/")
@@ -58,7 +58,7 @@ def asked(
     ],
 )
 def test_what_joining_needs_is_allowed(rbac: RBACAuthorizer, user: UserInfo, question: Any) -> None:
-    assert rbac.authorize(asked(user, *question))[0] is Decision.ALLOW
+    assert rbac.authorize(attributes(user, *question))[0] is Decision.ALLOW
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_what_joining_needs_is_allowed(rbac: RBACAuthorizer, user: UserInfo, que
     ],
 )
 def test_nothing_more_is_allowed(rbac: RBACAuthorizer, user: UserInfo, question: Any) -> None:
-    assert rbac.authorize(asked(user, *question))[0] is not Decision.ALLOW
+    assert rbac.authorize(attributes(user, *question))[0] is not Decision.ALLOW
 
 
 def test_what_is_there_already_is_left_as_it_is() -> None:
@@ -94,7 +94,7 @@ def test_what_is_there_already_is_left_as_it_is() -> None:
         assert reconcile(obj, obj) is None
 
 
-def test_no_object_has_an_empty_map_which_upstreams_server_would_not_tell_of() -> None:
+def test_no_object_has_an_empty_map_that_upstreams_server_would_omit() -> None:
     for wanted in joining_policy():
         stored = reconcile(wanted, {**wanted, "metadata": {"name": wanted["metadata"]["name"]}})
         for obj in (wanted, stored):

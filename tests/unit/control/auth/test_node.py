@@ -2,10 +2,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from control.auth.node import NodeAuthorizer
 from control.auth.user import AuthzAttributes, Decision, UserInfo
+from control.storage.lazy_json import LAZY_BYTES, lazy_dict
 
 NODE = UserInfo("system:node:n1", "", ("system:nodes", "system:authenticated"))
 
@@ -69,8 +71,10 @@ def may(authorizer: NodeAuthorizer, request: str, selector: str = "", user: User
     resource, _, subresource = what.partition("/")
     resource, _, group = resource.partition(".")
     namespace, _, name = (rest[0] if rest else "/").rpartition("/")
-    asked = AuthzAttributes(user, verb, group, "v1", resource, subresource, namespace, name, field_selector=selector)
-    return authorizer.authorize(asked)[0] is Decision.ALLOW
+    requested = AuthzAttributes(
+        user, verb, group, "v1", resource, subresource, namespace, name, field_selector=selector
+    )
+    return authorizer.authorize(requested)[0] is Decision.ALLOW
 
 
 @pytest.mark.parametrize(
@@ -223,8 +227,8 @@ def test_only_kubelets_are_nodes() -> None:
 
 
 def test_a_refusal_gives_its_reason() -> None:
-    asked = AuthzAttributes(NODE, "get", "", "v1", "secrets", "", "shop", "other")
-    assert graph().authorize(asked) == (
+    requested = AuthzAttributes(NODE, "get", "", "v1", "secrets", "", "shop", "other")
+    assert graph().authorize(requested) == (
         Decision.NO_OPINION,
         "no relationship found between node 'n1' and this object",
     )
@@ -267,3 +271,18 @@ def test_what_many_pods_of_a_node_refer_to_is_found_without_a_step_for_each() ->
         found.changed("pods", "DELETED", each)
     found.changed("persistentvolumes", "DELETED", volume("pv-1", "data"))
     assert not found._users and not found._secret_volumes
+
+
+def test_a_large_pod_is_read_without_its_labels_and_affinity() -> None:
+    long = {f"k{number}": "" for number in range(LAZY_BYTES)}
+    found = pod("large", "n1", imagePullSecrets=[{"name": "pull"}], nodeSelector=long)
+    found["metadata"]["labels"] = long
+    lazy = lazy_dict(msgspec.json.encode(found))
+    authorizer, whole = NodeAuthorizer(), NodeAuthorizer()
+    authorizer.changed("pods", "ADDED", lazy)
+    whole.changed("pods", "ADDED", found)
+    assert authorizer._pods == whole._pods and may(authorizer, "get secrets shop/pull")
+    undecoded = [
+        dict.__getitem__(lazy[part], name) for part, name in (("metadata", "labels"), ("spec", "nodeSelector"))
+    ]
+    assert [type(value) for value in undecoded] == [msgspec.Raw, msgspec.Raw]

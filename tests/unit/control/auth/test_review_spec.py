@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from control.auth.review_spec import attributes_of, shown_to_conditions, spec_of
 from control.auth.user import AuthzAttributes, UserInfo
-from control.auth.webhooks.answers import Answers
+from control.auth.webhooks.response_cache import ResponseCache
 from kube.clock import FakeClock
 from kube.selectors import parse_fields
 
@@ -10,11 +10,11 @@ ANN = UserInfo("ann", "u1", ("dev",), {"k": ("v",)})
 
 
 def test_a_question_goes_into_a_review_and_back() -> None:
-    asked = AuthzAttributes(
+    requested = AuthzAttributes(
         ANN, "list", "apps", "v1", "deployments", "", "shop", "web", "", "metadata.name=web", "a in (b,c),!d"
     )
-    assert attributes_of(ANN, spec_of(asked)) == asked
-    assert spec_of(asked)["resourceAttributes"]["fieldSelector"] == {
+    assert attributes_of(ANN, spec_of(requested)) == requested
+    assert spec_of(requested)["resourceAttributes"]["fieldSelector"] == {
         "requirements": [{"key": "metadata.name", "operator": "In", "values": ["web"]}]
     }
     path = AuthzAttributes(ANN, "get", path="/metrics")
@@ -30,8 +30,8 @@ def test_a_question_goes_into_a_review_and_back() -> None:
 
 def test_a_requirement_cannot_pass_for_another_one() -> None:
     def text(*requirements: dict[str, object]) -> str:
-        asked = {"verb": "list", "resource": "pods", "fieldSelector": {"requirements": list(requirements)}}
-        return attributes_of(ANN, {"resourceAttributes": asked}).field_selector
+        requested = {"verb": "list", "resource": "pods", "fieldSelector": {"requirements": list(requirements)}}
+        return attributes_of(ANN, {"resourceAttributes": requested}).field_selector
 
     sly = text({"key": "a", "operator": "In", "values": ["b,spec.nodeName=n1"]})
     assert parse_fields(sly).terms == (("a", "b,spec.nodeName=n1", True),)
@@ -39,13 +39,13 @@ def test_a_requirement_cannot_pass_for_another_one() -> None:
     labels = {
         "requirements": [{"key": "a", "operator": "In", "values": ["b),c in (d"]}, {"key": "e", "operator": "Exists"}]
     }
-    asked = {"verb": "list", "resource": "pods", "labelSelector": labels}
-    assert attributes_of(ANN, {"resourceAttributes": asked}).label_selector == "e"
+    requested = {"verb": "list", "resource": "pods", "labelSelector": labels}
+    assert attributes_of(ANN, {"resourceAttributes": requested}).label_selector == "e"
 
 
 def test_a_selector_that_cannot_be_read_is_left_out() -> None:
-    asked = AuthzAttributes(ANN, "list", "", "v1", "pods", label_selector="a in (")
-    assert "labelSelector" not in spec_of(asked)["resourceAttributes"]
+    requested = AuthzAttributes(ANN, "list", "", "v1", "pods", label_selector="a in (")
+    assert "labelSelector" not in spec_of(requested)["resourceAttributes"]
 
 
 def test_conditions_see_every_text_also_where_it_is_empty() -> None:
@@ -56,7 +56,7 @@ def test_conditions_see_every_text_also_where_it_is_empty() -> None:
 
 async def test_answers_are_kept_for_their_time_and_the_oldest_go_first() -> None:
     clock = FakeClock()
-    answers: Answers[str] = Answers(clock, 2)
+    answers: ResponseCache[str] = ResponseCache(clock, 2)
     answers.put(b"a", "one", 10)
     answers.put(b"b", "two", 20)
     answers.put(b"never", "x", 0)

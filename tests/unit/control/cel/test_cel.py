@@ -181,7 +181,7 @@ def test_an_expression_is_refused_with_its_place(expression: str) -> None:
     assert REFUSED[expression] in str(found.value)
 
 
-def test_everything_wrong_is_told_at_once_with_lines() -> None:
+def test_all_errors_are_reported_at_once_with_lines() -> None:
     with pytest.raises(CompileError) as found:
         compile("self.a == 1 &&\n  self.b == 2", DECLARED)
     assert str(found.value) == (

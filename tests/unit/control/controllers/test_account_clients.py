@@ -25,7 +25,7 @@ class Server:
         self.clock = clock
         self.accounts: set[str] = set()
         self.tokens = 0
-        self.asked: list[tuple[str, str]] = []
+        self.received: list[tuple[str, str]] = []
         self.refuses = False
 
     async def request(
@@ -38,7 +38,7 @@ class Server:
         body: bytes = b"",
         timeout: float | None = 60,
     ) -> Response:
-        self.asked.append((method, path))
+        self.received.append((method, path))
         if path == PODS:
             return Response(401 if self._wrong(headers) else 200, {}, b"{}")
         name = path.split("/serviceaccounts")[1].split("/")[1:]
@@ -85,7 +85,7 @@ async def test_an_account_that_is_missing_is_made_and_its_token_kept_for_four_fi
     server, transport, clock = made()
     assert (await transport.request("GET", PODS)).status == 200
     root = "/api/v1/namespaces/kube-system/serviceaccounts"
-    assert server.asked == [
+    assert server.received == [
         ("GET", f"{root}/job-controller"),
         ("POST", root),
         ("POST", f"{root}/job-controller/token"),
@@ -99,7 +99,7 @@ async def test_an_account_that_is_missing_is_made_and_its_token_kept_for_four_fi
     assert server.tokens == 2
 
 
-async def test_a_token_that_is_refused_is_asked_for_again_once() -> None:
+async def test_a_rejected_token_is_requested_again_once() -> None:
     server, transport, _ = made()
     await transport.request("GET", PODS)
     server.tokens += 1  # the one before is revoked

@@ -85,7 +85,7 @@ def test_a_node_whose_object_is_gone_is_waited_for_as_one_that_is_not_ready() ->
     assert decide([], ["a"], {}, waited=360) == plan.Decision(detach=("a",))
 
 
-def test_who_has_the_volume_is_told_without_names_of_other_namespaces() -> None:
+def test_the_pods_that_use_a_volume_are_named_without_those_of_other_namespaces() -> None:
     def pod(name: str, namespace: str = "ns") -> core_v1.Pod:
         return core_v1.Pod(metadata=meta_v1.ObjectMeta(name=name, namespace=namespace))
 

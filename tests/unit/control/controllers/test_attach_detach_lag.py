@@ -27,7 +27,7 @@ class World(LaggingAPI):
 
     def __init__(self, *, managed: bool = True) -> None:
         super().__init__()
-        self.told_at_deletion: list[list[str]] = []
+        self.reported_at_deletion: list[list[str]] = []
         self.before: tuple[str, str, Callable[[], Awaitable[None]]] | None = None
         """Method and path of a request, and what happens once before it is taken."""
         self.add_volume("pv", "data")
@@ -50,7 +50,7 @@ class World(LaggingAPI):
             self.before = None
             await act()
         if method == "DELETE" and "volumeattachments" in path:
-            self.told_at_deletion.append(self.told("a"))
+            self.reported_at_deletion.append(self.reported("a"))
         return await super().request(method, path, **options)
 
     async def pod(self, name: str, node: str, claim: str = "data") -> None:
@@ -75,7 +75,7 @@ class World(LaggingAPI):
         """Have the driver attach the volume to node a."""
         await self.patch(Attachment, attachment_name(DRIVER, "h", "a"), {"status": {"attached": True}})
 
-    def told(self, node: str) -> list[str]:
+    def reported(self, node: str) -> list[str]:
         return [volume.name for volume in self.read(Node, node).status.volumes_attached]
 
     @property
@@ -84,15 +84,15 @@ class World(LaggingAPI):
         return sorted(attachment.spec.node_name for attachment in self.everything(Attachment))
 
 
-async def test_an_attachment_is_deleted_only_after_its_node_was_told_whatever_the_cache_shows() -> None:
+async def test_an_attachment_is_deleted_only_after_the_nodes_status_is_updated() -> None:
     world = World()
     async with working(world, FakeClock(), AttachDetachController):
         world.hold(Node)
         await world.pod("first", "a")
         await world.attached()
-        assert world.told("a") == [VOLUME]
+        assert world.reported("a") == [VOLUME]
         await world.gone("first")
-        assert world.on == [] and world.told_at_deletion == [[]]
+        assert world.on == [] and world.reported_at_deletion == [[]]
 
 
 async def test_a_volume_that_came_into_use_unseen_stays_attached_and_goes_when_that_use_ended_unseen() -> None:
@@ -104,10 +104,10 @@ async def test_a_volume_that_came_into_use_unseen_stays_attached_and_goes_when_t
         await world.uses(True)
         await world.gone("first")
         await clock.advance(3 * RETRY_SECONDS)
-        assert world.on == ["a"] and world.told("a") == [VOLUME]
+        assert world.on == ["a"] and world.reported("a") == [VOLUME]
         await world.uses(False)
         await clock.advance(RETRY_SECONDS)
-        assert world.on == [] and world.told_at_deletion == [[]]
+        assert world.on == [] and world.reported_at_deletion == [[]]
 
 
 async def test_a_node_that_comes_to_use_a_volume_between_look_and_write_keeps_it() -> None:
@@ -118,7 +118,7 @@ async def test_a_node_that_comes_to_use_a_volume_between_look_and_write_keeps_it
         world.before = ("PATCH", "/api/v1/nodes/a/status", lambda: world.uses(True))
         await world.gone("first")
         await clock.advance(60)
-        assert world.on == ["a"] and world.told("a") == [VOLUME] and world.told_at_deletion == []
+        assert world.on == ["a"] and world.reported("a") == [VOLUME] and world.reported_at_deletion == []
 
 
 async def test_a_volume_for_one_node_is_never_on_two_whatever_the_cache_shows() -> None:
@@ -154,7 +154,7 @@ async def test_two_volumes_of_the_same_storage_are_not_attached_to_two_nodes_at_
         assert world.on == ["a"]
 
 
-async def test_pods_that_came_before_their_node_said_who_attaches_get_their_volumes() -> None:
+async def test_pods_that_precede_their_nodes_attach_annotation_get_their_volumes() -> None:
     world = World(managed=False)
     async with working(world, FakeClock(), AttachDetachController):
         await world.pod("first", "a")
@@ -169,7 +169,7 @@ async def test_what_somebody_else_writes_into_a_nodes_list_is_corrected() -> Non
         await world.pod("first", "a")
         await world.attached()
         await world.patch(Node, "a", {"status": {"volumesAttached": None}})
-        assert world.told("a") == [VOLUME]
+        assert world.reported("a") == [VOLUME]
 
 
 async def test_a_node_that_uses_a_volume_keeps_it_also_when_the_persistent_volume_is_gone() -> None:
@@ -189,7 +189,7 @@ async def test_a_node_that_uses_a_volume_keeps_it_also_when_the_persistent_volum
 async def test_a_volume_stays_with_the_pods_of_a_node_whose_object_was_deleted_until_they_had_time_to_end() -> None:
     world, clock = World(), FakeClock()
     async with working(world, clock, AttachDetachController):
-        world.told = lambda node: []  # type: ignore[method-assign]
+        world.reported = lambda node: []  # type: ignore[method-assign]
         await world.pod("first", "a")
         await world.attached()
         await world.uses(True)

@@ -35,13 +35,13 @@ def test_a_window_upwards_takes_the_lowest_wish() -> None:
 
 
 def test_a_window_downwards_without_a_length_is_five_minutes() -> None:
-    history, rules_ = History(wishes=[(0.0, 9)]), both(rules(window=0), rules())
+    history, rules_ = History(recommendations=[(0.0, 9)]), both(rules(window=0), rules())
     assert stabilized(history, rules_, 9, 1, 299.0).replicas == 9
     assert stabilized(history, rules_, 9, 1, 301.0).replicas == 1
 
 
 @pytest.mark.parametrize(
-    ("current", "wish", "least", "most", "allowed", "reason"),
+    ("current", "desired", "least", "most", "allowed", "reason"),
     [
         (3, 5, 1, 10, 5, "DesiredWithinRange"),
         (3, 20, 1, 10, 6, "ScaleUpLimit"),
@@ -51,9 +51,9 @@ def test_a_window_downwards_without_a_length_is_five_minutes() -> None:
     ],
 )
 def test_without_behavior_replicas_double_at_most(
-    current: int, wish: int, least: int, most: int, allowed: int, reason: str
+    current: int, desired: int, least: int, most: int, allowed: int, reason: str
 ) -> None:
-    verdict = limited(History(), None, current, wish, least, most, 0.0)
+    verdict = limited(History(), None, current, desired, least, most, 0.0)
     assert (verdict.replicas, verdict.reason) == (allowed, reason)
 
 
@@ -62,7 +62,7 @@ DOWN = (("Pods", 2, 60), ("Percent", 50, 60))
 
 
 @pytest.mark.parametrize(
-    ("behavior", "current", "wish", "allowed", "reason"),
+    ("behavior", "current", "desired", "allowed", "reason"),
     [
         (both(rules(*UP)), 2, 50, 6, "ScaleUpLimit"),
         (both(rules(*UP)), 10, 50, 20, "ScaleUpLimit"),
@@ -78,9 +78,9 @@ DOWN = (("Pods", 2, 60), ("Percent", 50, 60))
     ],
 )
 def test_policies_limit_the_rate(
-    behavior: HorizontalPodAutoscalerBehavior, current: int, wish: int, allowed: int, reason: str
+    behavior: HorizontalPodAutoscalerBehavior, current: int, desired: int, allowed: int, reason: str
 ) -> None:
-    verdict = limited(History(), behavior, current, wish, 1, 100, 0.0)
+    verdict = limited(History(), behavior, current, desired, 1, 100, 0.0)
     assert (verdict.replicas, verdict.reason) == (allowed, reason)
 
 

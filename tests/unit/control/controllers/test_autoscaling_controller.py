@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 
-from control.controllers.autoscaling import AutoscalingController, AutoscalingSettings
+from control.controllers.autoscaling import AutoscalingController, AutoscalingSettings, scale_selectors
 from control.controllers.autoscaling import controller as autoscaling
+from control.controllers.autoscaling.selector_limit import LARGEST_SELECTOR
 from control.controllers.context import Context
-from control.controllers.turns import Turn
+from control.controllers.step_counter import StepCounter
 from kube import serialize
 from kube.api import autoscaling_v2 as v2
 from kube.api import core_v1, meta_v1
@@ -43,6 +44,7 @@ class World(MemoryAPI):
         self.scales: dict[str, dict[str, Any]] = {}
         """The status of other deployments' scales."""
         self.events: list[tuple[str, str]] = []
+        self.requested = Counter[str]()
         self.statuses: list[v2.HorizontalPodAutoscalerStatus] = []
         self.set_replicas(2)
 
@@ -67,6 +69,7 @@ class World(MemoryAPI):
         if method == "POST" and path.endswith("/events"):
             event = json.loads(body)
             self.events.append((event["reason"], event["message"]))
+        self.requested[path] += 1
         if path in self.scales and method == "GET":
             return self._json({"metadata": {}, "spec": {"replicas": 1}, "status": self.scales[path]})
         if path == SCALE and method == "GET":
@@ -150,7 +153,7 @@ async def running(*metrics: v2.MetricSpec, load: int = 0, **spec: Any) -> AsyncI
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def test_a_new_autoscaler_acts_at_once_and_tells_what_it_did() -> None:
+async def test_a_new_autoscaler_scales_immediately_and_reports_it() -> None:
     async with running(load=2000) as (world, clock):
         assert world.replicas == 4
         text = "New size: 4; reason: cpu resource utilization (percentage of request) above target"
@@ -180,7 +183,7 @@ async def test_load_that_goes_away_shrinks_it_only_after_the_window() -> None:
         assert world.condition("ScalingLimited") == ("True", "TooFewReplicas")
 
 
-async def test_bounds_are_kept_without_asking_for_metrics() -> None:
+async def test_limits_of_replicas_are_applied_without_reading_metrics() -> None:
     async with running(min_replicas=3, max_replicas=5) as (world, clock):
         assert world.replicas == 3
         why = "New size: 3; reason: Current number of replicas below Spec.MinReplicas"
@@ -198,7 +201,7 @@ async def test_a_target_at_zero_is_left_alone() -> None:
         assert world.condition("ScalingActive") == ("False", "ScalingDisabled")
 
 
-async def test_metrics_that_are_missing_are_told_and_change_nothing() -> None:
+async def test_metrics_that_are_missing_are_reported_and_change_nothing() -> None:
     async with running(load=2000) as (world, clock):
         world.measured = False
         await clock.advance(15)
@@ -211,7 +214,7 @@ async def test_metrics_that_are_missing_are_told_and_change_nothing() -> None:
         assert ("FailedGetResourceMetric", why) in world.events
         first = f"invalid metrics (1 invalid out of 1), first error is: failed to get cpu resource metric value: {why}"
         assert ("FailedComputeMetricsReplicas", first) in world.events
-        # What was wished for last is kept, and nothing was where no wish has ever come about.
+        # What was wished for last is kept, and nothing was where no desired has ever come about.
         assert (world.statuses[-1].current_replicas, world.statuses[-1].desired_replicas) == (4, 4)
     other = v2.MetricSpec(type="External", external=v2.ExternalMetricSource(metric=v2.MetricIdentifier(name="queued")))
     async with running(other) as (world, clock):
@@ -234,14 +237,14 @@ async def test_with_a_metric_missing_it_grows_but_does_not_shrink() -> None:
         assert world.condition("ScalingActive") == ("False", "FailedGetPodsMetric")
 
 
-async def test_an_external_metric_without_its_api_is_told_as_such() -> None:
+async def test_an_external_metric_without_its_api_is_reported() -> None:
     wanted = v2.MetricTarget(type="Value", value="30")
     queue = v2.ExternalMetricSource(metric=v2.MetricIdentifier(name="queue"), target=wanted)
     async with running(v2.MetricSpec(type="External", external=queue)) as (world, _):
         assert world.condition("ScalingActive") == ("False", "FailedGetExternalMetric")
 
 
-async def test_a_target_that_cannot_be_read_or_written_is_told() -> None:
+async def test_a_target_that_cannot_be_read_or_written_is_reported() -> None:
     reference = v2.CrossVersionObjectReference(api_version="apps/v1", kind="Deployment", name="other")
     async with running(scale_target_ref=reference) as (world, _):
         assert world.condition("AbleToScale")[1] == "FailedGetScale"
@@ -262,7 +265,7 @@ async def test_a_changed_spec_is_acted_on_at_once() -> None:
         assert world.replicas == 6
 
 
-async def test_pods_that_two_autoscalers_measure_are_told_of() -> None:
+async def test_pods_selected_by_two_autoscalers_are_reported() -> None:
     other = autoscaler()
     other.metadata.name = "other"
     async with running() as (world, clock):
@@ -296,9 +299,9 @@ async def test_pods_are_compared_with_few_selectors_of_other_autoscalers(
 ) -> None:
     compared, original = Counter[str](), autoscaling.selects
 
-    def selects(selector: LabelSelector, labels: Mapping[str, str], turn: Turn) -> Awaitable[bool]:
+    def selects(selector: LabelSelector, labels: Mapping[str, str], counter: StepCounter) -> Awaitable[bool]:
         compared[sys._getframe(1).f_code.co_name] += 1
-        return original(selector, labels, turn)
+        return original(selector, labels, counter)
 
     monkeypatch.setattr(autoscaling, "selects", selects)
     many = 40
@@ -310,18 +313,18 @@ async def test_pods_are_compared_with_few_selectors_of_other_autoscalers(
         compared.clear()
         await clock.advance(15)
         await settle(many * 20)
-    assert many <= compared["_measuring"] <= 4 * many
+    assert many <= compared["_autoscalers_of"] <= 4 * many
 
 
 async def test_a_namespace_of_many_pods_and_selectors_is_looked_at_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     taken = list[int]()
-    original = Turn.took
+    original = StepCounter.count
 
-    async def took(turn: Turn, steps: int = 1) -> None:
+    async def count(counter: StepCounter, steps: int = 1) -> None:
         taken.append(steps)
-        await original(turn, steps)
+        await original(counter, steps)
 
-    monkeypatch.setattr(Turn, "took", took)
+    monkeypatch.setattr(StepCounter, "count", count)
     many = 20
     async with running() as (world, clock):
         for number in range(many):  # no label tells which of these selects a pod
@@ -337,7 +340,7 @@ async def test_a_namespace_of_many_pods_and_selectors_is_looked_at_in_turns(monk
 
 async def test_the_selector_of_a_scale_is_compiled_once(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled = list[str]()
-    monkeypatch.setattr(autoscaling, "parse_labels", lambda text: (compiled.append(text), parse_labels(text))[1])
+    monkeypatch.setattr(scale_selectors, "parse_labels", lambda text: (compiled.append(text), parse_labels(text))[1])
     async with running() as (world, clock):
         for selector in ("app=web", "app"):
             world.selector = selector
@@ -345,3 +348,71 @@ async def test_the_selector_of_a_scale_is_compiled_once(monkeypatch: pytest.Monk
                 await clock.advance(15)
                 await settle(50)
     assert compiled == ["app=web", "app"]
+
+
+async def test_a_condition_shows_the_beginning_of_a_large_selector() -> None:
+    async with running() as (world, clock):
+        world.selector = f"app,app notin ({','.join(f'{number:07}' for number in range(3000))})"
+        another(world, 0, {"app": "many"}, world.selector)
+        await settle(50)
+        await clock.advance(15)
+        await settle(50)
+        assert world.condition("ScalingActive") == ("False", "AmbiguousSelector")
+        message = next(c.message for c in world.statuses[-1].conditions if c.type == "ScalingActive")
+        assert len(message or "") < 1000
+        assert max(len(text) for _, text in world.events) < 1000
+
+
+@pytest.mark.parametrize("values", [10, 10_000])
+async def test_a_target_whose_selector_no_request_can_have_is_reported(values: int) -> None:
+    async with running() as (world, clock):
+        world.selector = f"app=web,z notin ({','.join(f'{number:07}' for number in range(values))})"
+        requests = world.requested.copy()
+        await clock.advance(15)
+        await settle(50)
+        large = len(world.selector) > LARGEST_SELECTOR
+        assert large is (values > 10)
+        assert world.condition("ScalingActive") == (
+            ("False", "InvalidSelector") if large else ("True", "ValidMetricFound")
+        )
+        assert world.requested[METRICS] - requests[METRICS] == (0 if large else 1)
+        message = next(c.message for c in world.statuses[-1].conditions if c.type == "ScalingActive")
+        assert ("more than 65535 bytes" in (message or "")) is large and len(message or "") < 200
+
+
+async def test_the_usage_of_pods_is_listed_once_for_all_metrics() -> None:
+    cpu, memory = (
+        v2.MetricSpec(
+            type="Resource",
+            resource=v2.ResourceMetricSource(name=name, target=v2.MetricTarget(type="AverageValue", average_value="1")),
+        )
+        for name in ("cpu", "memory")
+    )
+    async with running(cpu, memory, cpu, load=1500) as (world, _):
+        assert world.requested[METRICS] == 1
+    async with running(cpu, memory) as (world, clock):
+        world.measured = False
+        before = world.requested[METRICS]
+        await clock.advance(15)
+        await settle(50)
+        assert world.requested[METRICS] - before == 1
+        assert world.condition("ScalingActive") == ("False", "FailedGetResourceMetric")
+
+
+async def test_nothing_is_kept_of_an_autoscaler_that_is_deleted_while_it_is_measured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World(FakeClock())
+    context = Context(world.client(), world.clock)
+    controller = AutoscalingController(context, AutoscalingSettings())
+    followed, made = context.informers.of(v2.HorizontalPodAutoscaler), autoscaler()
+    followed._set("default/web", made)
+    measure = controller._scale
+
+    async def deleted_meanwhile(key: str, *given: Any) -> None:
+        followed._remove(key, made)
+        await measure(key, *given)
+
+    monkeypatch.setattr(controller, "_scale", deleted_meanwhile)
+    await controller.reconcile("default/web")
+    assert controller._selectors.get("default/web") is None and not controller._histories

@@ -26,7 +26,7 @@ def metric(value: int) -> PodMetric:
     return PodMetric(value, NOW, 15)
 
 
-def wish(current: int, target: int, pods: list[core_v1.Pod], used: dict[str, int], **more: object) -> rules.Proposal:
+def desired(current: int, target: int, pods: list[core_v1.Pod], used: dict[str, int], **more: object) -> rules.Proposal:
     found = {name: metric(value) for name, value in used.items()}
     return rules.by_utilization(current, target, pods, found, "cpu", Tolerances(), Startup(), NOW, **more)  # type: ignore[arg-type]
 
@@ -48,20 +48,20 @@ THREE = [worker(name) for name in "abc"]
 def test_the_ratio_of_use_to_target_is_applied(
     target: int, used: dict[str, int], replicas: int, utilization: int
 ) -> None:
-    found = wish(3, target, THREE, used)
+    found = desired(3, target, THREE, used)
     assert (found.replicas, found.utilization) == (replicas, utilization)
 
 
 def test_a_pod_without_figures_uses_nothing_on_the_way_up_and_everything_on_the_way_down() -> None:
-    assert wish(3, 50, THREE, {"a": 1000, "b": 1000}).replicas == 4
-    assert wish(3, 50, THREE, {"a": 100, "b": 100}).replicas == 3
-    assert wish(3, 50, THREE, {"a": 600, "b": 600}).replicas == 3
+    assert desired(3, 50, THREE, {"a": 1000, "b": 1000}).replicas == 4
+    assert desired(3, 50, THREE, {"a": 100, "b": 100}).replicas == 3
+    assert desired(3, 50, THREE, {"a": 600, "b": 600}).replicas == 3
 
 
 def test_pods_that_are_not_ready_yet_use_nothing_on_the_way_up() -> None:
     pods = [worker("a"), worker("b", phase="Pending", ready=False), worker("c", phase="Pending", ready=False)]
-    assert wish(3, 25, pods, {"a": 1000, "b": 0, "c": 0}).replicas == 4
-    assert wish(3, 60, pods, {"a": 1000}).replicas == 3
+    assert desired(3, 25, pods, {"a": 1000, "b": 0, "c": 0}).replicas == 4
+    assert desired(3, 60, pods, {"a": 1000}).replicas == 3
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_cpu_of_a_starting_pod_does_not_count(
 
 def test_pods_that_go_or_have_failed_are_left_out() -> None:
     pods = [worker("a"), worker("b", deleting=True), worker("c", phase="Failed")]
-    assert wish(1, 50, pods, {"a": 1000, "b": 0, "c": 0}).replicas == 2
+    assert desired(1, 50, pods, {"a": 1000, "b": 0, "c": 0}).replicas == 2
 
 
 @pytest.mark.parametrize(
@@ -107,21 +107,21 @@ def test_pods_that_go_or_have_failed_are_left_out() -> None:
         (THREE, {"x": 1}, "no metrics returned matched known pods"),
     ],
 )
-def test_why_there_is_no_number_is_said_in_upstreams_words(
+def test_missing_metric_values_are_reported_with_upstreams_messages(
     pods: list[core_v1.Pod], used: dict[str, int], message: str
 ) -> None:
     with pytest.raises(MetricsError) as caught:
-        wish(3, 50, pods, used)
+        desired(3, 50, pods, used)
     assert str(caught.value) == message
 
 
 def test_requests_are_of_all_containers_and_sidecars_or_of_one_or_of_the_pod() -> None:
-    asking = core_v1.ResourceRequirements(requests={"cpu": "100m"})
-    several = pod("a", containers=[core_v1.Container(name="c", resources=asking)])
-    several.spec.containers.append(core_v1.Container(name="d", resources=asking))
+    requesting = core_v1.ResourceRequirements(requests={"cpu": "100m"})
+    several = pod("a", containers=[core_v1.Container(name="c", resources=requesting)])
+    several.spec.containers.append(core_v1.Container(name="d", resources=requesting))
     several.spec.init_containers = [
         core_v1.Container(name="setup"),
-        core_v1.Container(name="side", restart_policy="Always", resources=asking),
+        core_v1.Container(name="side", restart_policy="Always", resources=requesting),
     ]
     assert rules.requests_of([several], "cpu") == {"a": 300}
     assert rules.requests_of([several], "cpu", "d") == {"a": 100}

@@ -58,14 +58,14 @@ async def test_the_index_of_a_pod_of_many_labels_is_small() -> None:
 
 
 async def test_pods_are_found_by_the_rarest_of_a_selectors_labels(monkeypatch: pytest.MonkeyPatch) -> None:
-    site, asked, by_index = Site(), list[str](), Informer.by_index
+    site, requested, by_index = Site(), list[str](), Informer.by_index
     for number in range(3):
         site.pod(f"p{number}", {"tier": "front", "app": f"a{number}"})
     monkeypatch.setattr(
-        Informer, "by_index", lambda self, name, value: (asked.append(value), by_index(self, name, value))[1]
+        Informer, "by_index", lambda self, name, value: (requested.append(value), by_index(self, name, value))[1]
     )
     assert await site.behind(site.service("s", {"tier": "front", "app": "a1"})) == ["p1"]
-    assert asked == ["here/app=a1", "here/"]
+    assert requested == ["here/app=a1", "here/"]
 
 
 async def test_a_pod_whose_labels_change_concerns_the_services_of_before_and_of_now() -> None:

@@ -19,7 +19,7 @@ from control.controllers import ttl_after_finished as ttl
 from control.controllers.certificates import cleaner
 from control.controllers.persistent_volumes.matching import find_match
 from control.controllers.quota_totals import Totals
-from control.controllers.turns import STEPS_A_TURN
+from control.controllers.step_counter import STEPS_PER_ITERATION
 from kube.api import batch_v1, certificates_v1, core_v1, meta_v1, policy_v1, rbac_v1
 from kube.client import Response
 from kube.clock import format_time, settle
@@ -56,7 +56,7 @@ def test_requests_are_kept_for_an_hour_once_decided_and_for_a_day_before(request
     assert cleaner.expires_in(request_, NOW) == left
 
 
-def test_tokens_expire_when_they_say_and_unreadable_ones_at_once() -> None:
+def test_tokens_expire_at_their_expiration_and_invalid_ones_immediately() -> None:
     def secret(text: str) -> core_v1.Secret:
         return core_v1.Secret(data={"expiration": base64.b64encode(text.encode()).decode()} if text else {})
 
@@ -108,28 +108,29 @@ def test_a_budget_counts_what_there_is_and_what_must_be(spec, scale, ready, expe
 def test_a_budget_that_cannot_be_reckoned_lets_nobody_go() -> None:
     owned = pod("p0")
     owned.metadata.owner_references = [meta_v1.OwnerReference(kind="Job", name="j", uid="u", controller=True)]
-    wish = budget(max_unavailable=1)
-    wish.status.disruptions_allowed = 2
+    desired = budget(max_unavailable=1)
+    desired.status.disruptions_allowed = 2
     with pytest.raises(disruption.CountUnknown, match='found no controllers for pod "p0"'):
-        disruption.status_of(wish, [owned], lambda p: None, NOW)
-    found = disruption.failed_safe(wish, "why", NOW)
+        disruption.status_of(desired, [owned], lambda p: None, NOW)
+    found = disruption.failed_safe(desired, "why", NOW)
     condition = found.conditions[0]
     assert (found.disruptions_allowed, condition.status, condition.reason) == (0, "False", "SyncFailed")
-    wish = budget(min_available=1)
-    assert disruption.status_of(wish, [owned, pod("p1")], lambda p: None, NOW).disruptions_allowed == 1
+    desired = budget(min_available=1)
+    assert disruption.status_of(desired, [owned, pod("p1")], lambda p: None, NOW).disruptions_allowed == 1
 
 
 @pytest.mark.parametrize(
-    ("spec", "told"), [({"max_unavailable": 1}, True), ({"min_available": "50%"}, True), ({"min_available": 1}, False)]
+    ("spec", "reported"),
+    [({"max_unavailable": 1}, True), ({"min_available": "50%"}, True), ({"min_available": 1}, False)],
 )
-def test_a_budget_by_shares_says_in_upstreams_words_that_pods_have_no_controller(spec, told) -> None:
+def test_a_percentage_budget_reports_pods_without_a_controller_with_upstreams_message(spec, reported) -> None:
     selector = meta_v1.LabelSelector(
         match_labels={"b": "2", "a": "1"},
         match_expressions=[meta_v1.LabelSelectorRequirement(key="c", operator="In", values=["x", "y"])],
     )
     text = disruption.unmanaged(budget(selector=selector, **spec), [pod("p0")])
-    assert bool(text) == told
-    if told:
+    assert bool(text) == reported
+    if reported:
         assert text == (
             "Pods selected by this PodDisruptionBudget (selector: &LabelSelector{MatchLabels:map[string]string{a: 1,b: 2,},"
             "MatchExpressions:[]LabelSelectorRequirement{LabelSelectorRequirement{Key:c,Operator:In,Values:[x y],},},}) "
@@ -142,23 +143,23 @@ def test_a_budget_by_shares_says_in_upstreams_words_that_pods_have_no_controller
     assert not disruption.unmanaged(budget(**spec), [owned])
 
 
-def test_a_pod_that_was_evicted_and_is_not_deleted_in_time_is_told_of() -> None:
-    wish = budget(min_available=1)
-    wish.status.disrupted_pods = {"p0": ago(60), "p1": ago(121), "p2": ago(121), "gone": ago(121)}
+def test_an_evicted_pod_that_is_not_deleted_in_time_is_reported() -> None:
+    desired = budget(min_available=1)
+    desired.status.disrupted_pods = {"p0": ago(60), "p1": ago(121), "p2": ago(121), "gone": ago(121)}
     pods = [pod("p0"), pod("p1"), pod("p2", deleting=True)]
-    status = disruption.status_of(wish, pods, lambda p: None, NOW)
-    assert [found.metadata.name for found in disruption.stayed(wish, pods, status)] == ["p1"]
+    status = disruption.status_of(desired, pods, lambda p: None, NOW)
+    assert [found.metadata.name for found in disruption.stayed(desired, pods, status)] == ["p1"]
 
 
 def test_an_evicted_pod_counts_as_gone_for_two_minutes_unless_it_goes() -> None:
-    wish = budget(min_available=1)
-    wish.status.disrupted_pods = {"p0": ago(60), "p1": ago(121), "p2": ago(60), "gone": ago(1)}
+    desired = budget(min_available=1)
+    desired.status.disrupted_pods = {"p0": ago(60), "p1": ago(121), "p2": ago(60), "gone": ago(1)}
     pods = [pod("p0"), pod("p1"), pod("p2", deleting=True)]
-    found = disruption.status_of(wish, pods, lambda p: None, NOW)
+    found = disruption.status_of(desired, pods, lambda p: None, NOW)
     assert found.disrupted_pods == {"p0": ago(60)} and found.current_healthy == 1
 
 
-def asking(name: str, cpu: str, **more) -> core_v1.Pod:
+def requesting(name: str, cpu: str, **more) -> core_v1.Pod:
     resources = core_v1.ResourceRequirements(requests={"cpu": cpu}, limits={"cpu": cpu, "memory": "1Gi"})
     return pod(name, containers=[core_v1.Container(name="c", resources=resources)], **more)
 
@@ -172,7 +173,7 @@ def count(target: str, *objects: Any, quota: core_v1.ResourceQuota | None = None
 
 
 def test_quotas_count_requests_and_limits_of_pods_that_have_not_finished() -> None:
-    used = count("pods", asking("a", "500m"), asking("b", "1"), asking("c", "1", phase="Succeeded"))
+    used = count("pods", requesting("a", "500m"), requesting("b", "1"), requesting("c", "1", phase="Succeeded"))
     assert used["pods"] == 2 and used["count/pods"] == 3
     assert used["requests.cpu"] == used["cpu"] == used["limits.cpu"] == Decimal("1.5")
     assert used["limits.memory"] == 2 * 1024**3
@@ -189,7 +190,7 @@ def test_quotas_count_requests_and_limits_of_pods_that_have_not_finished() -> No
 )
 def test_scopes_choose_the_pods_that_a_quota_speaks_of(scope, which) -> None:
     quota = core_v1.ResourceQuota(spec=core_v1.ResourceQuotaSpec(scopes=[scope]))
-    pods = [pod("free"), asking("asks", "1"), asking("ends", "1", active_deadline_seconds=5)]
+    pods = [pod("free"), requesting("asks", "1"), requesting("ends", "1", active_deadline_seconds=5)]
     counted = {
         p.metadata.name for p in pods if quotas.matches(msgspec.to_builtins(quota), "pods", msgspec.to_builtins(p))
     }
@@ -243,15 +244,15 @@ async def test_an_aggregating_role_has_each_rule_once_by_role_name() -> None:
     assert [rule.verbs[0] for rule in await role_aggregation.aggregated(whole, parts)] == ["get", "list"]
 
 
-def test_a_namespace_tells_what_is_in_its_way() -> None:
+def test_a_namespace_reports_what_blocks_its_deletion() -> None:
     clean = {type_: status for type_, status, _, _ in namespace.conditions(namespace.Remains())}
     assert set(clean.values()) == {"False"} and len(clean) == 5
     remains = namespace.Remains(objects={"pods.": 2}, finalizers={"x/y": 1}, failures=["secrets: no"])
-    told = {type_: (status, reason) for type_, status, reason, _ in namespace.conditions(remains)}
-    assert told["NamespaceContentRemaining"] == ("True", "SomeResourcesRemain")
-    assert told["NamespaceFinalizersRemaining"] == ("True", "SomeFinalizersRemain")
-    assert told["NamespaceDeletionContentFailure"] == ("True", "ContentDeletionFailed")
-    assert told["NamespaceDeletionDiscoveryFailure"] == ("False", "ResourcesDiscovered")
+    reported = {type_: (status, reason) for type_, status, reason, _ in namespace.conditions(remains)}
+    assert reported["NamespaceContentRemaining"] == ("True", "SomeResourcesRemain")
+    assert reported["NamespaceFinalizersRemaining"] == ("True", "SomeFinalizersRemain")
+    assert reported["NamespaceDeletionContentFailure"] == ("True", "ContentDeletionFailed")
+    assert reported["NamespaceDeletionDiscoveryFailure"] == ("False", "ResourcesDiscovered")
 
 
 def volume(name: str, size: str, **spec) -> core_v1.PersistentVolume:
@@ -278,7 +279,7 @@ SIZES = [volume("one", "1Gi"), volume("ten", "10Gi"), volume("three", "3Gi")]
 
 
 @pytest.mark.parametrize(
-    ("wish", "found"),
+    ("desired", "found"),
     [
         (claim(), "three"),
         (claim("5Gi"), "ten"),
@@ -289,8 +290,8 @@ SIZES = [volume("one", "1Gi"), volume("ten", "10Gi"), volume("three", "3Gi")]
         (claim("1Gi", selector=meta_v1.LabelSelector(match_labels={"disk": "ten"})), "ten"),
     ],
 )
-async def test_the_smallest_volume_that_fits_is_taken(wish, found) -> None:
-    match = await find_match(wish, SIZES)
+async def test_the_smallest_volume_that_fits_is_taken(desired, found) -> None:
+    match = await find_match(desired, SIZES)
     assert (match.metadata.name if match else None) == found
 
 
@@ -303,8 +304,8 @@ async def test_the_selector_of_a_claim_is_compiled_once_and_only_for_a_volume_th
     selector = meta_v1.LabelSelector(
         match_expressions=[meta_v1.LabelSelectorRequirement(key=f"k{n}", operator="DoesNotExist") for n in range(3000)]
     )
-    for wish in (claim("11Gi", selector=selector), claim(storage_class_name="other", selector=selector)):
-        assert await find_match(wish, SIZES) is None
+    for desired in (claim("11Gi", selector=selector), claim(storage_class_name="other", selector=selector)):
+        assert await find_match(desired, SIZES) is None
     assert await find_match(claim(selector=selector), SIZES, only_named=True) is None
     assert not compiled
     for _ in range(3):
@@ -313,7 +314,7 @@ async def test_the_selector_of_a_claim_is_compiled_once_and_only_for_a_volume_th
 
 
 async def test_many_volumes_are_compared_with_a_claim_in_turns() -> None:
-    task = asyncio.create_task(find_match(claim(), [volume(f"v{n}", "10Gi") for n in range(4 * STEPS_A_TURN)]))
+    task = asyncio.create_task(find_match(claim(), [volume(f"v{n}", "10Gi") for n in range(4 * STEPS_PER_ITERATION)]))
     await settle(3)
     assert not task.done()
     assert (await task).metadata.name == "v0"
@@ -330,7 +331,7 @@ async def test_a_volume_that_names_the_claim_comes_first_and_one_that_names_anot
 
 
 @pytest.mark.parametrize(
-    ("wish", "why"),
+    ("desired", "why"),
     [
         (claim("3Gi"), ""),
         (claim("4Gi"), "requested PV is too small"),
@@ -340,8 +341,8 @@ async def test_a_volume_that_names_the_claim_comes_first_and_one_that_names_anot
         (claim("1Gi", access_modes=["ReadWriteOnce", "ReadWriteMany"]), "incompatible accessMode"),
     ],
 )
-def test_a_volume_that_a_claim_names_has_to_do_for_it(wish, why) -> None:
-    assert mismatch(SIZES[2], wish) == why
+def test_a_volume_that_a_claim_names_has_to_do_for_it(desired, why) -> None:
+    assert mismatch(SIZES[2], desired) == why
 
 
 def test_a_volume_that_goes_does_for_nobody() -> None:
@@ -351,13 +352,13 @@ def test_a_volume_that_goes_does_for_nobody() -> None:
 
 
 async def test_nothing_but_pods_is_deleted_while_their_deletion_fails() -> None:
-    asked: list[tuple[str, str]] = []
+    requested: list[tuple[str, str]] = []
 
     class Refusing(MemoryAPI):
         async def request(self, method: str, path: str, *, body: bytes = b"", **options: Any) -> Response:
             if path in ("/api", "/apis"):
                 return Response(200, {}, json.dumps({"items": [group] if path == "/api" else []}).encode())
-            asked.append((method, path))
+            requested.append((method, path))
             if method == "DELETE" and path.endswith("/pods"):
                 raise StatusError(500, "InternalError", "no")
             return Response(200, {}, b'{"items": [{"metadata": {"name": "x"}}]}')
@@ -375,11 +376,11 @@ async def test_nothing_but_pods_is_deleted_while_their_deletion_fails() -> None:
     remains = await namespace.delete_content(Refusing().client(), "shop", 0.0)
     assert len(remains.failures) == 1 and not remains.empty
     pods = "/api/v1/namespaces/shop/pods"
-    assert asked == [("GET", pods), ("DELETE", pods)]
+    assert requested == [("GET", pods), ("DELETE", pods)]
 
 
-async def test_pods_that_are_left_in_a_namespace_are_asked_for_in_pages_and_not_decoded_as_a_whole() -> None:
-    asked: list[dict[str, str]] = []
+async def test_remaining_pods_of_a_namespace_are_listed_in_pages_as_metadata() -> None:
+    requested: list[dict[str, str]] = []
     pods = [
         {
             "metadata": {"name": f"p{n}", "finalizers": ["x/y"] if n else []},
@@ -395,8 +396,8 @@ async def test_pods_that_are_left_in_a_namespace_are_asked_for_in_pages_and_not_
                 return Response(200, {}, json.dumps({"items": [group] if path == "/api" else []}).encode())
             if method == "DELETE":
                 return Response(200, {}, b"{}")
-            asked.append(dict(query or {}))
-            start, limit = int(asked[-1].get("continue", 0)), int(asked[-1]["limit"])
+            requested.append(dict(query or {}))
+            start, limit = int(requested[-1].get("continue", 0)), int(requested[-1]["limit"])
             more = {"continue": str(start + limit)} if start + limit < len(pods) else {}
             body = {"metadata": more, "items": pods[start : start + limit]}
             return Response(200, {}, json.dumps(body).encode())
@@ -406,7 +407,7 @@ async def test_pods_that_are_left_in_a_namespace_are_asked_for_in_pages_and_not_
     group = {"metadata": {"name": ""}, "versions": [{"version": "v1", "resources": [resource]}]}
     remains = await namespace.delete_content(Slow().client(), "shop", 60.0)
     assert (remains.objects, remains.finalizers, remains.failures) == ({"pods.": 20}, {"x/y": 19}, [])
-    assert [query.get("continue") for query in asked] == [None, None, "8"]
+    assert [query.get("continue") for query in requested] == [None, None, "8"]
     for each in pods:
         each["metadata"]["finalizers"] = []
     assert (await namespace.delete_content(Slow().client(), "shop", 29.0)).failures == []

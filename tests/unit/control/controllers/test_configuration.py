@@ -36,10 +36,15 @@ def test_what_is_no_configuration_is_refused(text: str) -> None:
         parse(text)
 
 
-def test_nodes_are_given_up_as_the_file_says() -> None:
+def test_node_lifecycle_settings_are_read_from_the_file() -> None:
     text = (
         "kind: KubeControllerManagerConfiguration\n"
         "nodeLifecycleController: {nodeMonitorGracePeriod: 20s, nodeEvictionRate: 0.5, largeClusterSizeThreshold: 3}"
     )
     found = parse(text).lifecycle
-    assert (found.grace, found.eviction_rate, found.large_zone, found.startup_grace) == (20, 0.5, 3, 60)
+    assert (
+        found.monitor_grace_period,
+        found.eviction_rate,
+        found.large_cluster_size_threshold,
+        found.startup_grace_period,
+    ) == (20, 0.5, 3, 60)

@@ -99,15 +99,15 @@ def test_nothing_is_started_before_the_first_moment_and_the_key_sleeps_until_the
 
 
 def test_a_due_moment_is_started_once() -> None:
-    wish = cron()
-    todo = plan(wish, [], at("2026-01-01T00:10:01"))
+    desired = cron()
+    todo = plan(desired, [], at("2026-01-01T00:10:01"))
     assert todo.start == at("2026-01-01T00:10:00")
-    wish.status.last_schedule_time = format_time(todo.start)
-    assert plan(wish, [], at("2026-01-01T00:10:02")).start is None
+    desired.status.last_schedule_time = format_time(todo.start)
+    assert plan(desired, [], at("2026-01-01T00:10:02")).start is None
     # The status that said so was lost, or has not been seen: the list of active Jobs says it too.
-    name = job_name(wish, todo.start)
-    wish.status = batch_v1.CronJobStatus(active=[core_v1.ObjectReference(name=name, uid=f"uid-{name}")])
-    assert plan(wish, [run(name)], at("2026-01-01T00:10:01")).start is None
+    name = job_name(desired, todo.start)
+    desired.status = batch_v1.CronJobStatus(active=[core_v1.ObjectReference(name=name, uid=f"uid-{name}")])
+    assert plan(desired, [run(name)], at("2026-01-01T00:10:01")).start is None
 
 
 def test_of_several_missed_moments_only_the_latest_is_started() -> None:
@@ -120,7 +120,7 @@ def test_a_moment_missed_by_more_than_the_deadline_is_let_go() -> None:
     assert plan(cron(starting_deadline_seconds=600), [], at("2026-01-01T00:15:00")).start == at("2026-01-01T00:10:00")
 
 
-def test_a_very_long_outage_is_said_and_the_latest_moment_started() -> None:
+def test_a_very_long_outage_is_reported_and_only_the_latest_run_started() -> None:
     todo = plan(cron("* * * * *"), [], at("2026-02-01T00:00:30"))
     assert todo.start == at("2026-02-01T00:00:00") and "TooManyMissedTimes" in reasons(todo)
 
@@ -144,13 +144,13 @@ def test_a_suspended_cron_job_starts_nothing() -> None:
 
 
 def test_finished_jobs_leave_the_active_list_and_the_last_success_is_noted() -> None:
-    wish = cron()
-    wish.status.active = [
+    desired = cron()
+    desired.status.active = [
         core_v1.ObjectReference(name="done", uid="uid-done"),
         core_v1.ObjectReference(name="lost", uid="uid-lost"),
         core_v1.ObjectReference(name="busy", uid="uid-busy"),
     ]
-    todo = plan(wish, [run("done", "Complete"), run("busy"), run("strange")], at("2026-01-01T00:00:30"))
+    todo = plan(desired, [run("done", "Complete"), run("busy"), run("strange")], at("2026-01-01T00:00:30"))
     assert [ref.name for ref in todo.status.active] == ["busy"]
     assert todo.status.last_successful_time == "2026-01-01T00:10:00Z"
     assert [e[1:] for e in todo.events] == [
@@ -167,7 +167,7 @@ def test_old_history_goes_oldest_first() -> None:
     assert [job.metadata.name for job in todo.old] == ["s0", "s1", "f0", "f1"]
 
 
-def test_bad_schedules_and_zones_are_told() -> None:
+def test_invalid_schedules_and_time_zones_are_reported() -> None:
     assert reasons(plan(cron("bad"), [], at("2026-01-01T00:00:30"))) == ["UnparseableSchedule"]
     assert reasons(plan(cron(time_zone="No/Where"), [], at("2026-01-01T00:00:30"))) == ["UnknownTimeZone"]
 

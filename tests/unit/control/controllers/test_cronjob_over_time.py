@@ -55,7 +55,7 @@ class World(MemoryAPI):
         self.jobs[name] = batch_v1.Job(metadata=self.jobs[name].metadata, spec=self.jobs[name].spec, status=status)
         self.put(self.jobs[name])
 
-    def told(self, reason: str) -> list[str]:
+    def reported(self, reason: str) -> list[str]:
         return [message for why, message in self.events if why == reason]
 
     @property
@@ -131,7 +131,7 @@ async def test_allow_starts_every_run_beside_those_that_still_work() -> None:
         assert made.moments == [at(0, 10), at(0, 20), at(0, 30)]
         assert made.active == [name(0, 10), name(0, 20), name(0, 30)]
         assert made.cron.status.last_schedule_time == at(0, 30)
-        assert made.told("SuccessfulCreate") == [f"Created job {each}" for each in made.active]
+        assert made.reported("SuccessfulCreate") == [f"Created job {each}" for each in made.active]
 
 
 async def test_forbid_leaves_runs_out_until_the_one_that_works_has_ended_and_then_takes_up_the_last() -> None:
@@ -139,11 +139,11 @@ async def test_forbid_leaves_runs_out_until_the_one_that_works_has_ended_and_the
         await minutes(made, 34)
         assert made.moments == [at(0, 10)] and made.active == [name(0, 10)]
         text = "Not starting job because prior execution is running and concurrency policy is Forbid"
-        assert text in made.told("JobAlreadyActive")
+        assert text in made.reported("JobAlreadyActive")
         made.end(name(0, 10))
         await minutes(made, 1)
         assert made.moments == [at(0, 10), at(0, 30)]
-        assert f"Saw completed job: {name(0, 10)}, condition: Complete" in made.told("SawCompletedJob")
+        assert f"Saw completed job: {name(0, 10)}, condition: Complete" in made.reported("SawCompletedJob")
         assert made.active == [name(0, 30)]
 
 
@@ -162,7 +162,7 @@ async def test_replace_deletes_the_run_that_still_works() -> None:
         await minutes(made, 35)
         assert made.moments == [at(0, 10), at(0, 20), at(0, 30)]
         assert made.active == [name(0, 30)] and list(made.jobs) == [name(0, 30)]
-        assert made.told("SuccessfulDelete") == [f"Deleted job {name(0, 10)}", f"Deleted job {name(0, 20)}"]
+        assert made.reported("SuccessfulDelete") == [f"Deleted job {name(0, 10)}", f"Deleted job {name(0, 20)}"]
 
 
 async def test_a_job_made_by_hand_from_a_cron_job_is_neither_waited_for_nor_replaced() -> None:
@@ -176,7 +176,7 @@ async def test_a_job_made_by_hand_from_a_cron_job_is_neither_waited_for_nor_repl
             made.put(mine)
             await minutes(made, 15)
             assert made.moments == [at(0, 10)] and "by-hand" in made.jobs
-            assert "Saw a job that the controller did not create or forgot: by-hand" in made.told("UnexpectedJob")
+            assert "Saw a job that the controller did not create or forgot: by-hand" in made.reported("UnexpectedJob")
 
 
 async def test_only_so_much_history_is_kept_of_each_kind() -> None:
@@ -191,19 +191,19 @@ async def test_only_so_much_history_is_kept_of_each_kind() -> None:
         assert made.active == []
 
 
-async def test_after_an_outage_the_last_run_is_taken_up_and_a_long_one_is_told() -> None:
+async def test_after_an_outage_the_last_run_is_started_and_a_long_outage_is_reported() -> None:
     clock = FakeClock()
     made = World(clock)
     made.place(schedule="* * * * *")
     await clock.advance(99 * 60 + 30)
     async with controller(made):
         await minutes(made, 0.5)
-        assert made.moments[0] == at(1, 39) and made.told("TooManyMissedTimes") == []
+        assert made.moments[0] == at(1, 39) and made.reported("TooManyMissedTimes") == []
     await clock.advance(102 * 60)
     async with controller(made):
         await minutes(made, 0.5)
         text = "too many missed start times. Set or decrease .spec.startingDeadlineSeconds or check clock skew"
-        assert made.told("TooManyMissedTimes") == [text]
+        assert made.reported("TooManyMissedTimes") == [text]
         assert made.moments[-1] == at(3, 22)
 
 
@@ -214,7 +214,7 @@ async def test_within_a_deadline_a_long_outage_is_none() -> None:
     await clock.advance(300 * 60 + 30)
     async with controller(made):
         await minutes(made, 0.5)
-        assert made.moments[0] == at(5, 0) and made.told("TooManyMissedTimes") == []
+        assert made.moments[0] == at(5, 0) and made.reported("TooManyMissedTimes") == []
 
 
 async def test_a_controller_that_died_after_it_made_a_job_knows_it_again() -> None:
@@ -271,13 +271,13 @@ async def test_an_hour_that_the_clocks_skip_has_no_runs() -> None:
         assert made.moments == ["2026-03-29T01:30:00+01:00", "2026-03-29T03:30:00+02:00"]
 
 
-async def test_deleted_and_bad_ones_start_nothing_and_say_why() -> None:
+async def test_deleted_and_invalid_ones_start_nothing_and_report_the_reason() -> None:
     async with world(schedule="0 0 30 2 *") as made:
         why = "invalid schedule: 0 0 30 2 * : time difference between two schedules is less than 1 second"
-        assert why in made.told("InvalidSchedule")
+        assert why in made.reported("InvalidSchedule")
         made.place(time_zone="No/Where", suspend=True)
         await minutes(made, 30)
-        assert 'invalid timeZone: "No/Where": unknown time zone No/Where' in made.told("UnknownTimeZone")
+        assert 'invalid timeZone: "No/Where": unknown time zone No/Where' in made.reported("UnknownTimeZone")
         made.cron.metadata.deletion_timestamp = format_time(made.clock.now())
         made.cron.spec.time_zone = None
         made.cron.spec.suspend = False

@@ -41,13 +41,13 @@ def nodes(*names: str) -> dict[str, core_v1.Node]:
     return {name: node(name) for name in names}
 
 
-def verdicts(wish: apps_v1.DaemonSet, known) -> dict[str, tuple[bool, bool]]:
-    placement = Placement(wish.spec.template.spec)
+def verdicts(desired: apps_v1.DaemonSet, known) -> dict[str, tuple[bool, bool]]:
+    placement = Placement(desired.spec.template.spec)
     return {name: placement.belongs(where) for name, where in known.items()}
 
 
-def look(wish: apps_v1.DaemonSet, pods, known):
-    return plan(wish, pods, verdicts(wish, known), "new", True, NOW)
+def look(desired: apps_v1.DaemonSet, pods, known):
+    return plan(desired, pods, verdicts(desired, known), "new", settled=True, now=NOW)
 
 
 def names(pods) -> list[str]:
@@ -93,12 +93,12 @@ def test_selector_and_taints_decide_who_gets_and_who_keeps_a_pod(where, expected
 
 
 def test_pods_on_nodes_that_should_have_none_and_doubles_are_deleted() -> None:
-    wish = daemon()
-    wish.spec.template.spec.node_selector = {"role": "x"}
+    desired = daemon()
+    desired.spec.template.spec.node_selector = {"role": "x"}
     known = {"a": node("a", role="x"), "b": node("b")}
     double = on("a", age=10)
     double.metadata.name = "double"
-    todo = look(wish, [on("a"), double, on("b")], known)
+    todo = look(desired, [on("a"), double, on("b")], known)
     assert names(todo.delete) == ["b-new", "double"] and todo.status.number_misscheduled == 1
 
 
@@ -119,7 +119,13 @@ def test_pods_that_fail_on_a_node_again_and_again_are_replaced_later_and_later()
     assert known.wait("b", now) == 0
     both = [on("a", phase="Failed"), on("b", phase="Failed")]
     todo = plan(
-        daemon(), both, verdicts(daemon(), nodes("a", "b")), "new", True, NOW, lambda name: known.wait(name, now)
+        daemon(),
+        both,
+        verdicts(daemon(), nodes("a", "b")),
+        "new",
+        settled=True,
+        now=NOW,
+        wait=lambda name: known.wait(name, now),
     )
     assert names(todo.delete) == ["b-new"] and todo.create == [] and todo.again == 900
     known.note("a", now + 1801)
@@ -129,7 +135,13 @@ def test_pods_that_fail_on_a_node_again_and_again_are_replaced_later_and_later()
 
 def test_a_pod_that_ended_well_is_replaced_at_once() -> None:
     todo = plan(
-        daemon(), [on("a", phase="Succeeded")], verdicts(daemon(), nodes("a")), "new", True, NOW, lambda name: 60.0
+        daemon(),
+        [on("a", phase="Succeeded")],
+        verdicts(daemon(), nodes("a")),
+        "new",
+        settled=True,
+        now=NOW,
+        wait=lambda name: 60.0,
     )
     assert names(todo.delete) == ["a-new"] and todo.failed[0][0].status.phase == "Succeeded"
 
@@ -152,12 +164,12 @@ def test_an_old_pod_that_is_broken_goes_at_once_and_healthy_ones_wait() -> None:
 
 
 def test_with_surge_the_new_pod_comes_before_the_old_one_goes() -> None:
-    wish = daemon(surge=1, unavailable=0)
-    first = look(wish, [on("a", "old"), on("b", "old")], nodes("a", "b"))
+    desired = daemon(surge=1, unavailable=0)
+    first = look(desired, [on("a", "old"), on("b", "old")], nodes("a", "b"))
     assert first.create == ["a"] and first.delete == []
-    starting = look(wish, [on("a", "old"), on("a", "new", ready=False), on("b", "old")], nodes("a", "b"))
+    starting = look(desired, [on("a", "old"), on("a", "new", ready=False), on("b", "old")], nodes("a", "b"))
     assert starting.create == [] and starting.delete == []
-    up = look(wish, [on("a", "old"), on("a", "new"), on("b", "old")], nodes("a", "b"))
+    up = look(desired, [on("a", "old"), on("a", "new"), on("b", "old")], nodes("a", "b"))
     assert names(up.delete) == ["a-old"]
-    after = look(wish, [on("a", "new"), on("b", "old")], nodes("a", "b"))
+    after = look(desired, [on("a", "new"), on("b", "old")], nodes("a", "b"))
     assert after.create == ["b"]

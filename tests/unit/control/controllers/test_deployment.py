@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from control.controllers.deployment import revisions, rolling, status
-from control.controllers.deployment.template import BYTES_A_TURN, fnv32a, same_template, template_hash
-from kube.api import apps_v1
+from control.controllers.deployment.template import BYTES_PER_YIELD, fnv32a, same_template, template_hash
+from kube.api import apps_v1, core_v1
 from kube.clock import settle
 
 from .makers import NOW, deployment, replica_set, template
@@ -35,11 +35,11 @@ async def test_the_hash_is_stable_and_spells_no_word() -> None:
 async def test_the_hash_of_a_known_template_never_changes() -> None:
     # A release that changed it would roll out every Deployment of a cluster anew.
     assert await template_hash(template(), None) == "5776f98846"
-    assert await template_hash(template(image="x" * 3 * BYTES_A_TURN), None) == "559ff8668b"
+    assert await template_hash(template(image="x" * 3 * BYTES_PER_YIELD), None) == "559ff8668b"
 
 
 async def test_a_large_template_is_hashed_in_turns() -> None:
-    hashing = asyncio.create_task(fnv32a(b"x" * 10 * BYTES_A_TURN))
+    hashing = asyncio.create_task(fnv32a(b"x" * 10 * BYTES_PER_YIELD))
     await settle(8)
     assert not hashing.done()
     await settle(8)
@@ -78,8 +78,8 @@ def test_percentages_round_surge_up_and_unavailable_down(surge, unavailable, rep
     ],
 )
 def test_the_new_set_grows_as_far_as_the_surge_allows(replicas, surge, old, new, expected) -> None:
-    wish, fresh = deployment(replicas, surge=surge, unavailable=0), replica_set("new", new)
-    assert sizes(rolling.grow_new(wish, fresh, [replica_set("old", old), fresh])) == expected
+    desired, fresh = deployment(replicas, surge=surge, unavailable=0), replica_set("new", new)
+    assert sizes(rolling.grow_new(desired, fresh, [replica_set("old", old), fresh])) == expected
 
 
 @pytest.mark.parametrize(
@@ -95,20 +95,20 @@ def test_the_new_set_grows_as_far_as_the_surge_allows(replicas, surge, old, new,
     ],
 )
 def test_old_sets_shrink_only_while_enough_stay_available(replicas, unavailable, old, old_up, new, new_up, expected):
-    wish = deployment(replicas, surge=2, unavailable=unavailable)
+    desired = deployment(replicas, surge=2, unavailable=unavailable)
     fresh, before = replica_set("new", new, available=new_up), replica_set("old", old, available=old_up)
-    assert sizes(rolling.shrink_old(wish, fresh, [before])) == expected
+    assert sizes(rolling.shrink_old(desired, fresh, [before])) == expected
 
 
 @pytest.mark.parametrize("surge", [0, 1, 3])
 @pytest.mark.parametrize("unavailable", [0, 1, 2])
 @pytest.mark.parametrize("replicas", [1, 3, 10])
 def test_a_rollout_ends_without_ever_breaking_its_bounds(replicas, surge, unavailable) -> None:
-    wish = deployment(replicas, surge=surge, unavailable=unavailable)
-    limit_up, limit_down = revisions.max_surge(wish), revisions.max_unavailable(wish)
+    desired = deployment(replicas, surge=surge, unavailable=unavailable)
+    limit_up, limit_down = revisions.max_surge(desired), revisions.max_unavailable(desired)
     new, old = replica_set("new", 0), replica_set("old", replicas)
     for _ in range(100):
-        changes = rolling.grow_new(wish, new, [old, new]) or rolling.shrink_old(wish, new, [old])
+        changes = rolling.grow_new(desired, new, [old, new]) or rolling.shrink_old(desired, new, [old])
         for change in changes:
             change.rs.spec.replicas = change.replicas
             up = min(change.replicas, change.rs.status.available_replicas or 0)
@@ -125,9 +125,9 @@ def test_a_rollout_ends_without_ever_breaking_its_bounds(replicas, surge, unavai
 def test_scaling_in_mid_rollout_is_spread_in_proportion() -> None:
     note = {"deployment.kubernetes.io__desired_replicas": "10", "deployment.kubernetes.io__max_replicas": "12"}
     old, new = replica_set("old", 8, age=200, **note), replica_set("new", 4, **note)
-    wish = deployment(20, surge=2, unavailable=2)
-    assert rolling.is_scaling(wish, [old, new])
-    assert sizes(rolling.scale(wish, new, [old])) == {"old": 15, "new": 7}
+    desired = deployment(20, surge=2, unavailable=2)
+    assert rolling.is_scaling(desired, [old, new])
+    assert sizes(rolling.scale(desired, new, [old])) == {"old": 15, "new": 7}
 
 
 def test_scaling_one_active_set_sets_its_size() -> None:
@@ -140,20 +140,33 @@ def test_a_saturated_new_set_ends_the_old_ones() -> None:
     assert sizes(rolling.scale(deployment(5), new, [replica_set("old", 2)])) == {"old": 0}
 
 
-def test_recreate_stops_all_old_pods_and_asks_for_all_new_ones() -> None:
-    wish = deployment(4, strategy="Recreate")
+def test_recreate_stops_all_old_pods_and_scales_the_new_set_to_all_replicas() -> None:
+    desired = deployment(4, strategy="Recreate")
     assert sizes(rolling.stop_old([replica_set("a", 2), replica_set("b", 0)])) == {"a": 0}
-    assert rolling.new_size(wish, [replica_set("a", 2)], 0) == 4
+    assert rolling.new_size(desired, [replica_set("a", 2)], 0) == 4
+
+
+@pytest.mark.parametrize(
+    ("reported", "phases", "run"),
+    [(0, [], False), (0, ["Succeeded", "Failed"], False), (0, ["Succeeded", "Running"], True), (1, [], True)],
+)
+def test_recreate_waits_for_old_pods_and_for_the_status_of_old_sets(
+    reported: int, phases: list[str], run: bool
+) -> None:
+    old = replica_set("a", 0)
+    old.status.replicas = reported
+    pods = [core_v1.Pod(status=core_v1.PodStatus(phase=phase)) for phase in phases]
+    assert rolling.old_pods_run([old], pods) is run
 
 
 def test_the_new_revision_copies_annotations_but_not_the_books() -> None:
-    wish = deployment(3)
-    wish.metadata.annotations = {
+    desired = deployment(3)
+    desired.metadata.annotations = {
         "team": "x",
         "kubectl.kubernetes.io/last-applied-configuration": "{}",
         revisions.REVISION: "4",
     }
-    found = revisions.new_set_annotations(wish, {}, 5, exists=False)
+    found = revisions.new_set_annotations(desired, {}, 5, exists=False)
     assert found == {"team": "x", revisions.REVISION: "5", revisions.DESIRED_REPLICAS: "3", revisions.MAX_REPLICAS: "4"}
 
 
@@ -165,15 +178,15 @@ def test_a_rollback_gives_the_old_set_a_new_number_and_remembers_the_old_one() -
 
 
 def test_sets_beyond_the_history_limit_go_oldest_first_but_never_live_ones() -> None:
-    wish = deployment(revision_history_limit=1)
+    desired = deployment(revision_history_limit=1)
     old = [
         replica_set(f"r{n}", 1 if n == 2 else 0, **{"deployment.kubernetes.io__revision": str(n)}) for n in (1, 2, 3, 4)
     ]
-    assert [rs.metadata.name for rs in revisions.removable(wish, old)] == ["r1", "r3"]
+    assert [rs.metadata.name for rs in revisions.removable(desired, old)] == ["r1", "r3"]
 
 
-def step(wish: apps_v1.Deployment, new: apps_v1.ReplicaSet, seconds: float = 0) -> apps_v1.DeploymentStatus:
-    return status.rollout(wish, [new], new, NOW + timedelta(seconds=seconds))
+def step(desired: apps_v1.Deployment, new: apps_v1.ReplicaSet, seconds: float = 0) -> apps_v1.DeploymentStatus:
+    return status.rollout(desired, [new], new, NOW + timedelta(seconds=seconds))
 
 
 def progressing(found: apps_v1.DeploymentStatus) -> apps_v1.DeploymentCondition:
@@ -182,14 +195,14 @@ def progressing(found: apps_v1.DeploymentStatus) -> apps_v1.DeploymentCondition:
     return condition
 
 
-def test_conditions_tell_the_story_of_a_rollout() -> None:
-    wish, new = deployment(2), replica_set("web-abc", 2, available=0)
-    first = step(wish, new)
+def test_conditions_report_the_steps_of_a_rollout() -> None:
+    desired, new = deployment(2), replica_set("web-abc", 2, available=0)
+    first = step(desired, new)
     assert progressing(first).reason == "ReplicaSetUpdated"
     assert progressing(first).message == 'ReplicaSet "web-abc" is progressing.'
     assert status.find(first.conditions, "Available").reason == "MinimumReplicasUnavailable"
-    wish.status = first
-    done = step(wish, replica_set("web-abc", 2), 5)
+    desired.status = first
+    done = step(desired, replica_set("web-abc", 2), 5)
     assert progressing(done).message == 'ReplicaSet "web-abc" has successfully progressed.'
     assert progressing(done).last_transition_time == progressing(first).last_transition_time
     assert progressing(done).last_update_time != progressing(first).last_update_time
@@ -198,34 +211,34 @@ def test_conditions_tell_the_story_of_a_rollout() -> None:
 
 
 def test_no_progress_until_the_deadline_is_reported_once() -> None:
-    wish, new = deployment(2), replica_set("web-abc", 2, available=0)
-    wish.status = step(wish, new)
-    assert status.check_stuck_in(wish, wish.status, NOW) == 601
-    assert step(wish, new, 599) == wish.status
-    late = step(wish, new, 601)
+    desired, new = deployment(2), replica_set("web-abc", 2, available=0)
+    desired.status = step(desired, new)
+    assert status.check_stuck_in(desired, desired.status, NOW) == 601
+    assert step(desired, new, 599) == desired.status
+    late = step(desired, new, 601)
     assert (progressing(late).status, progressing(late).reason) == ("False", "ProgressDeadlineExceeded")
     assert progressing(late).message == 'ReplicaSet "web-abc" has timed out progressing.'
-    wish.status = late
-    assert step(wish, new, 700) == late and status.check_stuck_in(wish, late, NOW) is None
+    desired.status = late
+    assert step(desired, new, 700) == late and status.check_stuck_in(desired, late, NOW) is None
 
 
 def test_a_finished_rollout_stays_finished_when_a_pod_falls_over() -> None:
-    wish = deployment(2)
-    wish.status = step(wish, replica_set("web-abc", 2, available=0))
-    wish.status = step(wish, replica_set("web-abc", 2), 1)
-    sick = step(wish, replica_set("web-abc", 2, available=1), 100_000)
+    desired = deployment(2)
+    desired.status = step(desired, replica_set("web-abc", 2, available=0))
+    desired.status = step(desired, replica_set("web-abc", 2), 1)
+    sick = step(desired, replica_set("web-abc", 2, available=1), 100_000)
     assert progressing(sick).reason == "NewReplicaSetAvailable"
 
 
-def test_pause_and_resume_are_said_once() -> None:
-    wish = deployment(2, paused=True)
-    wish.status.conditions = status.paused(wish, NOW)
-    assert progressing(wish.status).reason == "DeploymentPaused" and progressing(wish.status).status == "Unknown"
-    assert status.paused(wish, NOW) is None
-    wish.spec = msgspec.structs.replace(wish.spec, paused=False)
-    wish.status.conditions = status.paused(wish, NOW)
-    assert progressing(wish.status).reason == "DeploymentResumed"
-    assert status.paused(wish, NOW) is None
+def test_pause_and_resume_are_reported_once() -> None:
+    desired = deployment(2, paused=True)
+    desired.status.conditions = status.paused(desired, NOW)
+    assert progressing(desired.status).reason == "DeploymentPaused" and progressing(desired.status).status == "Unknown"
+    assert status.paused(desired, NOW) is None
+    desired.spec = msgspec.structs.replace(desired.spec, paused=False)
+    desired.status.conditions = status.paused(desired, NOW)
+    assert progressing(desired.status).reason == "DeploymentResumed"
+    assert status.paused(desired, NOW) is None
 
 
 def test_a_replica_failure_of_the_new_set_is_the_deployments() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
-from control.controllers.endpoints import mirroring, slice_plan
+from control.controllers.endpoints import mirrored_slices, slice_plan
 from control.controllers.endpoints.backends import find_port, hostname_of, named_ports
 from control.controllers.endpoints.endpoints import MOST_ADDRESSES, subsets_of, truncated
 from control.controllers.endpoints.slice_plan import plan
@@ -136,22 +138,22 @@ def test_pods_that_name_their_ports_differently_get_slices_of_their_own() -> Non
         ]
         return found
 
-    wish = service(ports=[core_v1.ServicePort(name="web", port=80, target_port="http")])
-    slices = stored(plan(wish, [named("a", 81), named("b", 82)], {}, []))
+    desired = service(ports=[core_v1.ServicePort(name="web", port=80, target_port="http")])
+    slices = stored(plan(desired, [named("a", 81), named("b", 82)], {}, []))
     assert sorted((s.ports[0].port, s.endpoints[0].addresses[0]) for s in slices) == [
         (81, "10.244.0.81"),
         (82, "10.244.0.82"),
     ]
-    assert find_port(named_ports(pod("c")), wish.spec.ports[0]) is None
+    assert find_port(named_ports(pod("c")), desired.spec.ports[0]) is None
 
 
 def test_a_headless_service_labels_its_slices_and_names_its_pods() -> None:
-    wish = service()
-    wish.spec.cluster_ip = "None"
+    desired = service()
+    desired.spec.cluster_ip = "None"
     named = pod("a", ip="10.244.0.1", hostname="one", subdomain="web")
-    (made,) = plan(wish, [named], {}, []).create
+    (made,) = plan(desired, [named], {}, []).create
     assert made.metadata.labels[slice_plan.HEADLESS] == "" and made.endpoints[0].hostname == "one"
-    assert hostname_of(pod("b", hostname="one", subdomain="other"), wish) is None
+    assert hostname_of(pod("b", hostname="one", subdomain="other"), desired) is None
 
 
 def test_both_address_families_get_their_slices() -> None:
@@ -162,6 +164,25 @@ def test_both_address_families_get_their_slices() -> None:
         ("IPv4", ["10.244.0.1"]),
         ("IPv6", ["fd00::1"]),
     ]
+
+
+@pytest.mark.parametrize("ip", ["010.244.0.01", "::ffff:10.244.0.1"])
+async def test_addresses_get_their_canonical_form_and_so_their_family(ip: str) -> None:
+    both = pod("a", ip=ip)
+    both.status.pod_ips.append(core_v1.PodIP(ip="FD00::0:1"))
+    slices = plan(service(ip_families=["IPv4", "IPv6"]), [both], {}, []).create
+    assert sorted((s.address_type, s.endpoints[0].addresses) for s in slices) == [
+        ("IPv4", ["10.244.0.1"]),
+        ("IPv6", ["fd00::1"]),
+    ]
+    (found,) = subsets_of(service(ip_families=["IPv6"]), [both])
+    assert [a.ip for a in found.addresses] == ["fd00::1"]
+    made, _, invalid = await mirrored_slices.slices_of(mirrored_endpoints(subset(ip, "FD00::0:1", "x", "10.244.0.1")))
+    assert sorted((s.address_type, s.endpoints[0].addresses) for s in made) == [
+        ("IPv4", ["10.244.0.1"]),
+        ("IPv6", ["fd00::1"]),
+    ]
+    assert invalid == 1 and [len(s.endpoints) for s in made] == [1, 1]
 
 
 def test_traffic_that_is_to_stay_near_carries_hints() -> None:
@@ -192,8 +213,8 @@ def test_the_trigger_time_is_the_earliest_unanswered_change() -> None:
     assert times.next("k", service(), [first, second]) == ago(50)
 
 
-def test_mirrored_slices_keep_their_names_where_their_ports_stay() -> None:
-    def mirrored(*ports: int) -> list[discovery_v1.EndpointSlice]:
+async def test_mirrored_slices_keep_their_names_where_their_ports_stay() -> None:
+    async def mirrored(*ports: int) -> list[discovery_v1.EndpointSlice]:
         subsets = [
             core_v1.EndpointSubset(
                 addresses=[core_v1.EndpointAddress(ip="192.0.2.1")], ports=[core_v1.EndpointPort(port=port)]
@@ -201,14 +222,66 @@ def test_mirrored_slices_keep_their_names_where_their_ports_stay() -> None:
             for port in ports
         ]
         metadata = meta_v1.ObjectMeta(name="e", namespace="default", uid="uid-e")
-        return mirroring.slices_of(core_v1.Endpoints(metadata=metadata, subsets=subsets))
+        made, skipped, _ = await mirrored_slices.slices_of(core_v1.Endpoints(metadata=metadata, subsets=subsets))
+        assert not skipped
+        return made
 
-    existing = mirrored(1, 2, 3)
+    existing = await mirrored(1, 2, 3)
     for number, found in enumerate(existing):
-        found.metadata.name, found.metadata.generate_name = f"e-{number}", None
-    create, update, delete = mirroring.plan(mirrored(9, 2, 1), existing)
+        found.metadata = msgspec.structs.replace(found.metadata, name=f"e-{number}", generate_name=None)
+    create, update, delete = await mirrored_slices.plan(await mirrored(9, 2, 1), existing)
     assert (create, delete) == ([], [])
     assert [(s.metadata.name, s.ports[0].port) for s in update] == [(existing[2].metadata.name, 9)]
-    create, update, delete = mirroring.plan(mirrored(1, 4, 5, 6), existing)
+    create, update, delete = await mirrored_slices.plan(await mirrored(1, 4, 5, 6), existing)
     assert [s.ports[0].port for s in create] == [6] and len(update) == 2 and delete == []
-    assert mirroring.plan(existing[1:2], existing) == ([], [], [existing[0], existing[2]])
+    assert await mirrored_slices.plan(existing[1:2], existing) == ([], [], [existing[0], existing[2]])
+
+
+def mirrored_endpoints(*subsets: core_v1.EndpointSubset, **metadata: Any) -> core_v1.Endpoints:
+    given = meta_v1.ObjectMeta(name="e", namespace="default", uid="uid-e", **metadata)
+    return core_v1.Endpoints(metadata=given, subsets=list(subsets))
+
+
+def subset(*ips: str, port: int = 80, waiting: tuple[str, ...] = ()) -> core_v1.EndpointSubset:
+    return core_v1.EndpointSubset(
+        addresses=[core_v1.EndpointAddress(ip=ip) for ip in ips],
+        not_ready_addresses=[core_v1.EndpointAddress(ip=ip) for ip in waiting],
+        ports=[core_v1.EndpointPort(port=port)],
+    )
+
+
+async def test_subsets_with_equal_ports_are_mirrored_to_one_slice() -> None:
+    given = mirrored_endpoints(
+        subset("192.0.2.1"), subset("192.0.2.2", port=81), subset(waiting=("192.0.2.1", "fd00::1"))
+    )
+    made, skipped, _ = await mirrored_slices.slices_of(given)
+    found = [(s.address_type, s.ports[0].port, [(*e.addresses, e.conditions.ready) for e in s.endpoints]) for s in made]
+    assert found == [
+        ("IPv4", 80, [("192.0.2.1", False)]),
+        ("IPv6", 80, [("fd00::1", False)]),
+        ("IPv4", 81, [("192.0.2.2", True)]),
+    ]
+    assert not skipped
+
+
+async def test_so_many_addresses_of_a_subset_are_mirrored_the_ready_ones_first() -> None:
+    waiting = tuple(f"10.0.{number >> 8}.{number & 255}" for number in range(1000))
+    ((only,), skipped, _) = await mirrored_slices.slices_of(mirrored_endpoints(subset("10.1.0.1", waiting=waiting)))
+    assert (len(only.endpoints), only.endpoints[0].addresses, skipped) == (1000, ["10.1.0.1"], 1)
+
+
+@pytest.mark.parametrize(("length", "most"), [(1, 1000), (200_000, 83)])
+async def test_slices_are_limited_by_their_number_and_by_the_metadata_that_they_store(length: int, most: int) -> None:
+    subsets = [subset("192.0.2.1", port=number + 1) for number in range(1001)]
+    made, skipped, _ = await mirrored_slices.slices_of(mirrored_endpoints(*subsets, annotations={"a": "x" * length}))
+    assert (len(made), skipped) == (most, 1001 - most)
+
+
+async def test_neither_the_trigger_time_nor_what_kubectl_applied_is_mirrored() -> None:
+    annotations = {
+        "a": "b",
+        "endpoints.kubernetes.io/last-change-trigger-time": "2026-01-01T00:00:00Z",
+        "kubectl.kubernetes.io/last-applied-configuration": "{}",
+    }
+    (only,), *_ = await mirrored_slices.slices_of(mirrored_endpoints(subset("192.0.2.1"), annotations=annotations))
+    assert only.metadata.annotations == {"a": "b"}

@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import pytest
 
-from control.controllers.discovery import Served
+from control.controllers.discovery import DiscoveredResource
 from control.controllers.garbage.graph import FOREGROUND, ORPHAN, Graph, Item
 from control.controllers.garbage.metadata import Owner
 
-SETS = Served("apps", "v1", "replicasets", "ReplicaSet", True, frozenset())
-PODS = Served("", "v1", "pods", "Pod", True, frozenset())
-NODES = Served("", "v1", "nodes", "Node", False, frozenset())
+SETS = DiscoveredResource("apps", "v1", "replicasets", "ReplicaSet", True, frozenset())
+PODS = DiscoveredResource("", "v1", "pods", "Pod", True, frozenset())
+NODES = DiscoveredResource("", "v1", "nodes", "Node", False, frozenset())
 
 
 def owner(uid: str, *, block: bool = True, name: str = "", kind: str = "ReplicaSet", group: str = "apps/v1") -> Owner:
     return Owner(group, kind, name or uid, uid, block, True)
 
 
-def item(uid: str, *owners: Owner, resource: Served = PODS, deleting: bool = False, finalizers=(), namespace="default"):
+def item(
+    uid: str,
+    *owners: Owner,
+    resource: DiscoveredResource = PODS,
+    deleting: bool = False,
+    finalizers=(),
+    namespace="default",
+):
     return Item(resource, namespace, uid, uid, "1", tuple(owners), tuple(finalizers), deleting)
 
 
@@ -93,7 +100,7 @@ def test_an_owner_without_namespace_may_own_in_every_one() -> None:
     assert node.answers_to(Owner("v1", "Node", "n1", "n1"), "anywhere")
 
 
-def test_a_reference_into_another_namespace_is_told_of_once_whichever_of_the_two_is_seen_first() -> None:
+def test_a_cross_namespace_owner_reference_is_reported_once_in_either_order() -> None:
     for first, second in ((0, 1), (1, 0)):
         graph = Graph()
         pair = (item("rs", resource=SETS, namespace="theirs"), item("pod", owner("rs"), owner("near")))

@@ -39,8 +39,8 @@ def worker(name: str, phase: str = "Running", index: int = -1, code: int = 0, **
     return found
 
 
-def look(wish: batch_v1.Job, pods, backoff: Backoff | None = None, seconds: float = 0) -> JobPlan:
-    return plan(wish, pods, True, backoff or Backoff(), NOW + timedelta(seconds=seconds))
+def look(desired: batch_v1.Job, pods, backoff: Backoff | None = None, seconds: float = 0) -> JobPlan:
+    return plan(desired, pods, settled=True, backoff=backoff or Backoff(), now=NOW + timedelta(seconds=seconds))
 
 
 @pytest.mark.parametrize(
@@ -85,9 +85,9 @@ def test_index_sets_are_joined_compared_and_taken_apart_without_being_spelled_ou
 
 
 @pytest.mark.parametrize("mode", ["Indexed", "NonIndexed"])
-def test_a_job_of_as_many_pods_as_can_be_asked_for_makes_as_many_as_a_plan_may_hold(mode: str) -> None:
-    wish = job(parallelism=2**31 - 1, completions=2**31 - 1, completion_mode=mode)
-    assert len(look(wish, [worker("a", index=1)]).create) == BURST
+def test_a_job_with_the_maximum_parallelism_creates_at_most_one_plan_of_pods(mode: str) -> None:
+    desired = job(parallelism=2**31 - 1, completions=2**31 - 1, completion_mode=mode)
+    assert len(look(desired, [worker("a", index=1)]).create) == BURST
 
 
 def test_the_indexes_of_a_success_policy_are_not_spelled_out() -> None:
@@ -102,95 +102,95 @@ def test_surplus_pods_are_deleted() -> None:
     assert len(look(job(parallelism=1, completions=5), [worker("a"), worker("b"), worker("c")]).delete) == 2
 
 
-def advance(wish: batch_v1.Job, pods, todo: JobPlan):
+def advance(desired: batch_v1.Job, pods, todo: JobPlan):
     """Carry a plan out: the status, then the finalizers."""
     for gone in todo.untrack:
         gone.metadata.finalizers = []
-    return msgspec.structs.replace(wish, status=todo.status), pods
+    return msgspec.structs.replace(desired, status=todo.status), pods
 
 
 def test_a_finished_pod_is_noted_then_let_go_then_counted_and_then_the_job_is_complete() -> None:
-    wish, pods = job(), [worker("a", "Succeeded")]
-    first = look(wish, pods)
+    desired, pods = job(), [worker("a", "Succeeded")]
+    first = look(desired, pods)
     assert first.status.uncounted_terminated_pods.succeeded == ["uid-a"] and not first.status.succeeded
-    assert first.untrack == pods and has(msgspec.structs.replace(wish, status=first.status), "SuccessCriteriaMet")
+    assert first.untrack == pods and has(msgspec.structs.replace(desired, status=first.status), "SuccessCriteriaMet")
     assert first.create == [] and first.status.completion_time is None
-    wish, pods = advance(wish, pods, first)
-    second = look(wish, pods)
+    desired, pods = advance(desired, pods, first)
+    second = look(desired, pods)
     assert second.status.succeeded == 1 and second.status.uncounted_terminated_pods.succeeded == []
     done = {c.type: (c.status, c.reason, c.message) for c in second.status.conditions}
     assert done["Complete"] == ("True", "CompletionsReached", "Reached expected number of succeeded pods")
     assert second.status.completion_time == ago(0) and second.events == [("Normal", "Completed", "Job completed")]
-    wish, pods = advance(wish, pods, second)
-    assert look(wish, pods).status == wish.status
+    desired, pods = advance(desired, pods, second)
+    assert look(desired, pods).status == desired.status
 
 
 def test_a_pod_that_vanishes_after_it_was_noted_is_counted() -> None:
-    wish = job(completions=3)
-    todo = look(wish, [worker("a", "Succeeded")])
-    wish, _ = advance(wish, [], todo)
-    assert look(wish, []).status.succeeded == 1
+    desired = job(completions=3)
+    todo = look(desired, [worker("a", "Succeeded")])
+    desired, _ = advance(desired, [], todo)
+    assert look(desired, []).status.succeeded == 1
 
 
 @pytest.mark.parametrize("seed", range(10))
 def test_each_pod_is_counted_once_whatever_is_lost_between_the_steps(seed: int) -> None:
     """The controller stops at any point of its writes; pods finish and vanish meanwhile."""
     chance = random.Random(seed)
-    wish, pods = job(parallelism=20, completions=100, backoff_limit=1000), [worker(f"p{i}") for i in range(20)]
+    desired, pods = job(parallelism=20, completions=100, backoff_limit=1000), [worker(f"p{i}") for i in range(20)]
     ends = {p.metadata.uid: "" for p in pods}
     for _ in range(200):
         for found in pods:
             if found.status.phase == "Running" and chance.random() < 0.1:
                 found.status.phase = ends[found.metadata.uid] = chance.choice(["Succeeded", "Failed"])
-        todo = look(wish, pods)
+        todo = look(desired, pods)
         if chance.random() < 0.3:
             continue  # died before the status was written
-        wish = msgspec.structs.replace(wish, status=todo.status)
+        desired = msgspec.structs.replace(desired, status=todo.status)
         for gone in todo.untrack:
             if chance.random() < 0.7:
                 gone.metadata.finalizers = []
         pods = [p for p in pods if p.metadata.finalizers or p.status.phase == "Running" or chance.random() < 0.8]
     for _ in range(3):
-        wish, pods = advance(wish, pods, look(wish, pods))
-    assert wish.status.succeeded == list(ends.values()).count("Succeeded")
-    assert wish.status.failed == list(ends.values()).count("Failed")
+        desired, pods = advance(desired, pods, look(desired, pods))
+    assert desired.status.succeeded == list(ends.values()).count("Succeeded")
+    assert desired.status.failed == list(ends.values()).count("Failed")
 
 
 def test_more_failures_than_the_limit_end_the_job_when_all_pods_are_gone() -> None:
-    wish, pods = job(backoff_limit=0, parallelism=2, completions=2), [worker("a", "Failed"), worker("b")]
-    first = look(wish, pods)
+    desired, pods = job(backoff_limit=0, parallelism=2, completions=2), [worker("a", "Failed"), worker("b")]
+    first = look(desired, pods)
     target = next(c for c in first.status.conditions if c.type == "FailureTarget")
     assert (target.reason, target.message) == ("BackoffLimitExceeded", "Job has reached the specified backoff limit")
     assert [p.metadata.name for p in first.delete] == ["b"] and not has(
-        msgspec.structs.replace(wish, status=first.status), "Failed"
+        msgspec.structs.replace(desired, status=first.status), "Failed"
     )
-    wish, _ = advance(wish, pods, first)
-    last = look(wish, [pods[0]])
+    desired, _ = advance(desired, pods, first)
+    last = look(desired, [pods[0]])
     assert last.events == [("Warning", "BackoffLimitExceeded", "Job has reached the specified backoff limit")]
     assert last.status.failed == 2 and last.status.conditions[-1].type == "Failed"
 
 
-def test_more_successes_than_were_asked_for_are_told() -> None:
-    wish, pods = job(completions=1), [worker("a", "Succeeded"), worker("b", "Succeeded")]
-    wish, pods = advance(wish, pods, look(wish, pods))
-    last = look(wish, pods)
+def test_more_successes_than_completions_emit_an_event() -> None:
+    desired, pods = job(completions=1), [worker("a", "Succeeded"), worker("b", "Succeeded")]
+    desired, pods = advance(desired, pods, look(desired, pods))
+    last = look(desired, pods)
     text = "Too many succeeded pods running after completion count reached"
     assert last.events == [("Warning", "TooManySucceededPods", text), ("Normal", "Completed", "Job completed")]
     assert last.status.succeeded == 2
 
 
 def test_restarts_count_as_failures_where_containers_are_restarted() -> None:
-    wish = job(backoff_limit=2)
-    wish.spec.template.spec.restart_policy = "OnFailure"
-    assert look(wish, [worker("a", restarts=1)]).delete == []
-    assert len(look(wish, [worker("a", restarts=2)]).delete) == 1
+    desired = job(backoff_limit=2)
+    desired.spec.template.spec.restart_policy = "OnFailure"
+    assert look(desired, [worker("a", restarts=1)]).delete == []
+    assert len(look(desired, [worker("a", restarts=2)]).delete) == 1
 
 
 def test_the_deadline_ends_a_job_and_is_waited_for() -> None:
-    wish = job(active_deadline_seconds=60)
-    wish.status.start_time = ago(10)
-    assert look(wish, [worker("a")]).again == 50
-    late = look(wish, [worker("a")], seconds=51)
+    desired = job(active_deadline_seconds=60)
+    desired.status.start_time = ago(10)
+    assert look(desired, [worker("a")]).again == 50
+    late = look(desired, [worker("a")], seconds=51)
     assert late.status.conditions[0].reason == "DeadlineExceeded" and len(late.delete) == 1
 
 
@@ -202,23 +202,25 @@ def test_failed_pods_are_replaced_after_a_doubling_wait() -> None:
 
 
 def test_suspending_deletes_pods_and_resuming_starts_the_clock_anew() -> None:
-    wish = job(suspend=True)
-    wish.status.start_time = ago(1000)
-    stopped = look(wish, [worker("a")])
+    desired = job(suspend=True)
+    desired.status.start_time = ago(1000)
+    stopped = look(desired, [worker("a")])
     assert len(stopped.delete) == 1 and stopped.events == [("Normal", "Suspended", "Job suspended")]
     assert stopped.status.start_time is None
-    wish = msgspec.structs.replace(wish, status=stopped.status, spec=msgspec.structs.replace(wish.spec, suspend=False))
-    resumed = look(wish, [])
+    desired = msgspec.structs.replace(
+        desired, status=stopped.status, spec=msgspec.structs.replace(desired.spec, suspend=False)
+    )
+    resumed = look(desired, [])
     assert resumed.events == [("Normal", "Resumed", "Job resumed")] and resumed.status.start_time == ago(0)
     assert resumed.create == [-1]
 
 
 def test_an_indexed_job_fills_its_gaps() -> None:
-    wish = job(completion_mode="Indexed", completions=5, parallelism=5)
-    wish.status.completed_indexes = "0,3"
-    todo = look(wish, [worker("a", index=1)])
+    desired = job(completion_mode="Indexed", completions=5, parallelism=5)
+    desired.status.completed_indexes = "0,3"
+    todo = look(desired, [worker("a", index=1)])
     assert todo.create == [2, 4] and todo.status.succeeded == 2
-    done = look(wish, [worker("a", "Succeeded", index=1), worker("b", "Succeeded", index=1)])
+    done = look(desired, [worker("a", "Succeeded", index=1), worker("b", "Succeeded", index=1)])
     assert done.status.completed_indexes == "0,1,3" and done.status.uncounted_terminated_pods.succeeded == []
 
 
@@ -264,13 +266,13 @@ def test_indexed_pods_know_their_index() -> None:
 
 
 def test_an_index_that_fails_too_often_is_given_up_and_fails_the_job_at_the_end() -> None:
-    wish = job(
+    desired = job(
         completion_mode="Indexed", completions=2, parallelism=2, backoff_limit_per_index=0, backoff_limit=2**31 - 1
     )
-    first = look(wish, [worker("a", "Failed", index=0), worker("b", index=1)])
+    first = look(desired, [worker("a", "Failed", index=0), worker("b", index=1)])
     assert first.status.failed_indexes == "0" and first.create == []
-    wish, _ = advance(wish, [], first)
-    second = look(wish, [worker("b", "Succeeded", index=1)])
+    desired, _ = advance(desired, [], first)
+    second = look(desired, [worker("b", "Succeeded", index=1)])
     assert second.status.conditions[0].reason == "FailedIndexes"
 
 
@@ -308,18 +310,18 @@ def test_the_last_failed_pod_of_an_index_is_held_until_its_successor_carries_the
 
 
 def test_held_pods_are_counted_when_the_job_ends() -> None:
-    wish = each_index(active_deadline_seconds=10)
-    wish.status.start_time = ago(20)
-    todo = look(wish, [ended("a", 0, 2)])
+    desired = each_index(active_deadline_seconds=10)
+    desired.status.start_time = ago(20)
+    todo = look(desired, [ended("a", 0, 2)])
     assert todo.status.conditions[0].reason == "DeadlineExceeded" and len(todo.untrack) == 1
 
 
 def test_an_ignored_failure_of_an_index_is_carried_apart() -> None:
     policy = batch_v1.PodFailurePolicy(rules=[exit_rule("Ignore", 42)])
-    wish = each_index(pod_failure_policy=policy)
+    desired = each_index(pod_failure_policy=policy)
     first = ended("a", 0, 60, failures=1, code=42)
-    assert 0 in look(wish, [first]).create
-    made = pod_of(wish, 0, first).metadata.annotations
+    assert 0 in look(desired, [first]).create
+    made = pod_of(desired, 0, first).metadata.annotations
     assert (made[tally.FAILURES], made[tally.IGNORED]) == ("1", "1")
 
 
@@ -350,16 +352,16 @@ def test_the_failure_policy_judges_by_exit_codes_and_conditions_in_order() -> No
     )
 
 
-def test_a_pod_failure_that_ends_the_job_says_which_rule_did() -> None:
-    wish = job(pod_failure_policy=batch_v1.PodFailurePolicy(rules=[exit_rule("FailJob", 42)]))
-    condition = look(wish, [worker("a", "Failed", code=42)]).status.conditions[0]
+def test_the_condition_of_a_job_that_a_pod_failure_policy_failed_names_the_rule() -> None:
+    desired = job(pod_failure_policy=batch_v1.PodFailurePolicy(rules=[exit_rule("FailJob", 42)]))
+    condition = look(desired, [worker("a", "Failed", code=42)]).status.conditions[0]
     assert (condition.type, condition.reason) == ("FailureTarget", "PodFailurePolicy")
     assert "exit code 42" in condition.message
 
 
 def test_an_ignored_failure_is_not_counted_but_replaced() -> None:
-    wish = job(backoff_limit=0, pod_failure_policy=batch_v1.PodFailurePolicy(rules=[exit_rule("Ignore", 42)]))
-    todo = look(wish, [worker("a", "Failed", code=42)])
+    desired = job(backoff_limit=0, pod_failure_policy=batch_v1.PodFailurePolicy(rules=[exit_rule("Ignore", 42)]))
+    todo = look(desired, [worker("a", "Failed", code=42)])
     assert todo.status.uncounted_terminated_pods.failed == [] and todo.create == [-1] and len(todo.untrack) == 1
 
 
@@ -367,9 +369,9 @@ def test_a_success_policy_ends_the_job_before_all_indexes_are_done() -> None:
     policy = batch_v1.SuccessPolicy(rules=[batch_v1.SuccessPolicyRule(succeeded_indexes="0-2", succeeded_count=2)])
     assert succeeded_early(policy, indexes.of({0, 4}), 5) == ""
     assert succeeded_early(policy, indexes.of({0, 2}), 5) == "Matched rules at index 0"
-    wish = job(completion_mode="Indexed", completions=5, parallelism=5, success_policy=policy)
-    wish.status.completed_indexes = "0,2"
-    todo = look(wish, [worker("x", index=1)])
+    desired = job(completion_mode="Indexed", completions=5, parallelism=5, success_policy=policy)
+    desired.status.completed_indexes = "0,2"
+    todo = look(desired, [worker("x", index=1)])
     assert todo.status.conditions[0].reason == "SuccessPolicy" and len(todo.delete) == 1
 
 
@@ -382,11 +384,11 @@ def test_a_deleted_pod_counts_as_failed_unless_only_failed_ones_are_replaced() -
 
 @pytest.mark.parametrize("policy", [None, "Failed"])
 def test_a_job_that_has_failed_lets_go_of_all_its_pods_and_counts_them_as_failed(policy) -> None:
-    wish = job(active_deadline_seconds=10, pod_replacement_policy=policy)
+    desired = job(active_deadline_seconds=10, pod_replacement_policy=policy)
     running, going = worker("a"), worker("b", deleting=True)
-    todo = look(wish, [running, going], seconds=0)
-    wish.status = todo.status
-    todo = look(wish, [running, going], seconds=60)
+    todo = look(desired, [running, going], seconds=0)
+    desired.status = todo.status
+    todo = look(desired, [running, going], seconds=60)
     assert [c.type for c in todo.status.conditions] == ["FailureTarget"]
     assert {pod.metadata.name for pod in todo.untrack} == {"a", "b"}
     noted = todo.status.uncounted_terminated_pods
@@ -395,22 +397,22 @@ def test_a_job_that_has_failed_lets_go_of_all_its_pods_and_counts_them_as_failed
 
 def test_a_job_that_has_succeeded_lets_go_of_what_still_runs_and_counts_it_as_nothing() -> None:
     rules = batch_v1.SuccessPolicy(rules=[batch_v1.SuccessPolicyRule(succeeded_indexes="0")])
-    wish = job(completions=2, parallelism=2, completion_mode="Indexed", success_policy=rules)
-    todo = look(wish, [worker("a", "Succeeded", index=0), worker("b", index=1)])
+    desired = job(completions=2, parallelism=2, completion_mode="Indexed", success_policy=rules)
+    todo = look(desired, [worker("a", "Succeeded", index=0), worker("b", index=1)])
     assert [c.type for c in todo.status.conditions] == ["SuccessCriteriaMet"]
     assert {pod.metadata.name for pod in todo.untrack} == {"a", "b"} and not todo.status.failed
     assert todo.status.uncounted_terminated_pods == batch_v1.UncountedTerminatedPods()
 
 
 def test_failures_beyond_the_indexes_that_are_left_do_not_count() -> None:
-    wish = job(completions=1, parallelism=1, completion_mode="Indexed")
-    todo = look(wish, [worker("a", index=0), worker("b", "Failed", index=1)])
+    desired = job(completions=1, parallelism=1, completion_mode="Indexed")
+    todo = look(desired, [worker("a", index=0), worker("b", "Failed", index=1)])
     assert [pod.metadata.name for pod in todo.untrack] == ["b"]
     assert todo.status.uncounted_terminated_pods == batch_v1.UncountedTerminatedPods()
 
 
 def test_a_job_that_is_deleted_lets_go_of_its_pods() -> None:
-    wish = job(pod_replacement_policy="Failed")
-    wish.metadata.deletion_timestamp = ago(1)
-    todo = look(wish, [worker("a", deleting=True)])
+    desired = job(pod_replacement_policy="Failed")
+    desired.metadata.deletion_timestamp = ago(1)
+    todo = look(desired, [worker("a", deleting=True)])
     assert [pod.metadata.name for pod in todo.untrack] == ["a"] and not todo.create

@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import threading
 from collections.abc import AsyncIterator
 from typing import Any
 
+import pytest
+
 from control.controllers.job import JobController
+from control.controllers.job import controller as job_controller
 from control.controllers.job.tally import FINALIZER
 from kube import serialize
 from kube.api import batch_v1, core_v1, meta_v1
@@ -153,3 +157,22 @@ async def test_a_job_made_anew_while_the_old_one_is_reconciled_gets_its_pods_at_
         await made.clock.advance(10)
         owners = [reference.uid for pod in made.pods for reference in pod.metadata.owner_references]
         assert owners.count("uid-of-the-new") == 2
+
+
+async def test_a_job_of_many_pods_is_planned_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_controller, "PLANNED_AT_ONCE", 2)
+    threads, plan, here = set[bool](), job_controller.plan, threading.get_ident()
+
+    def planned(*args: Any, **named: Any) -> Any:
+        threads.add(threading.get_ident() == here)
+        return plan(*args, **named)
+
+    monkeypatch.setattr(job_controller, "plan", planned)
+    async with world(parallelism=3, completions=9) as made:
+        threads.clear()
+        made.move(made.pods[0], "Succeeded")
+        async with asyncio.timeout(30):
+            while made.job.status.succeeded != 1 or len(made.pods) < 3:
+                await made.clock.advance(1)
+                await asyncio.sleep(0.01)
+    assert threads == {False}

@@ -42,6 +42,7 @@ def test_a_claim_becomes_a_folder_on_its_node() -> None:
         ({"accessModes": ["ReadWriteMany"]}, "/v", "cannot be ReadWriteMany"),
         ({"volumeMode": "Block"}, "/v", "no block device"),
         ({"selector": {}}, "/v", "chosen by labels"),
+        ({"volumeAttributesClassName": "gold"}, "/v", "volumeAttributesClassName is not supported"),
         ({}, "", "node a does not say where it keeps volumes"),
     ],
 )

@@ -6,7 +6,7 @@ import pytest
 
 from control.controllers.node_ipam import RangeFull, Ranges
 from control.controllers.nodes import health, zones
-from control.controllers.nodes.taint_eviction import tolerated_for
+from control.controllers.nodes.taint_eviction import min_toleration_time
 from control.controllers.pod_gc import surplus_terminated
 from kube.api import core_v1, meta_v1
 
@@ -47,6 +47,8 @@ def test_a_node_that_is_unknown_already_is_left_alone() -> None:
         ({"Ready": "True"}, set(), None),
         ({"Ready": "False"}, {health.NOT_READY}, health.NOT_READY),
         ({"Ready": "Unknown"}, {health.UNREACHABLE}, health.UNREACHABLE),
+        ({}, set(), None),
+        ({"NetworkUnavailable": "True"}, {"node.kubernetes.io/network-unavailable"}, None),
         ({"Ready": "True", "DiskPressure": "True"}, {"node.kubernetes.io/disk-pressure"}, None),
         ({"Ready": "True", "MemoryPressure": "True"}, {"node.kubernetes.io/memory-pressure"}, None),
         ({"Ready": "True", "PIDPressure": "True"}, {"node.kubernetes.io/pid-pressure"}, None),
@@ -65,19 +67,19 @@ def test_taints_of_others_stay_and_ours_are_exchanged() -> None:
         core_v1.Taint(key=health.NOT_READY, effect="NoSchedule"),
         core_v1.Taint(key=health.NOT_READY, effect="NoExecute"),
     ]
-    found = {(t.key, t.effect) for t in health.taints(failing, health.UNREACHABLE, NOW)}
+    found = {(t.key, t.effect) for t in health.desired_taints(failing, health.UNREACHABLE, NOW)}
     assert found == {("mine", "NoSchedule"), (health.UNREACHABLE, "NoSchedule"), (health.UNREACHABLE, "NoExecute")}
-    failing.spec.taints = health.taints(failing, health.UNREACHABLE, NOW)
-    assert health.taints(failing, health.UNREACHABLE, NOW) is None
+    failing.spec.taints = health.desired_taints(failing, health.UNREACHABLE, NOW)
+    assert health.desired_taints(failing, health.UNREACHABLE, NOW) is None
 
 
 def test_a_cordoned_node_is_tainted_and_an_uncordoned_one_is_not() -> None:
     cordoned = node(Ready="True")
     cordoned.spec.unschedulable = True
-    cordoned.spec.taints = health.taints(cordoned, None, NOW)
+    cordoned.spec.taints = health.desired_taints(cordoned, None, NOW)
     assert [(t.key, t.effect) for t in cordoned.spec.taints] == [(health.UNSCHEDULABLE, "NoSchedule")]
     cordoned.spec.unschedulable = None
-    assert health.taints(cordoned, None, NOW) == []
+    assert health.desired_taints(cordoned, None, NOW) == []
 
 
 @pytest.mark.parametrize(
@@ -90,53 +92,89 @@ def test_a_cordoned_node_is_tainted_and_an_uncordoned_one_is_not() -> None:
         ([False, False, True], zones.NORMAL),
     ],
 )
-def test_zones_are_judged_by_the_share_of_failed_nodes(ready, state) -> None:
-    assert zones.state_of(len(ready), ready.count(False)) == state
+def test_the_state_of_a_zone_depends_on_the_share_of_failed_nodes(ready, state) -> None:
+    assert zones.zone_state(len(ready), ready.count(False)) == state
 
 
-def test_zones_are_counted_as_nodes_come_fail_move_and_go() -> None:
-    members = zones.Members()
+def test_zones_are_counted_as_nodes_are_added_fail_move_and_are_removed() -> None:
+    states = zones.ZoneStates()
     for number in range(60):
-        members.saw(f"a{number}", "a", True)
-        members.saw(f"b{number}", "b", False)
-    assert (members.rate("a"), members.rate("b")) == (0.1, 0.1)  # one zone works: the other one's nodes go at full rate
+        states.set_node(f"a{number}", "a", ready=True)
+        states.set_node(f"b{number}", "b", ready=False)
+    # one zone works: the other one's nodes are tainted at the full rate
+    assert states.eviction_rate("a") == states.eviction_rate("b") == 0.1
     for number in range(40):
-        members.saw(f"a{number}", "a", False)
-        members.saw(f"a{number}", "a", False)
-    assert members.rate("a") == 0.01
+        states.set_node(f"a{number}", "a", ready=False)
+        states.set_node(f"a{number}", "a", ready=False)
+    assert states.eviction_rate("a") == 0.01
     for number in range(20, 40):
-        members.saw(f"a{number}", "b", True)
+        states.set_node(f"a{number}", "b", ready=True)
     for number in range(20):
-        members.gone(f"a{number}")
-        members.gone(f"a{number}")
-    assert members.rate("a") == 0.1
-    assert members.rate("b") == 0.01
+        states.remove_node(f"a{number}")
+        states.remove_node(f"a{number}")
+    assert states.eviction_rate("a") == 0.1
+    assert states.eviction_rate("b") == 0.01
     for number in range(40, 60):
-        members.saw(f"a{number}", "a", False)
+        states.set_node(f"a{number}", "a", ready=False)
     for number in range(20, 40):
-        members.gone(f"a{number}")
-    assert members.rate("a") == members.rate("b") == 0.0
-    members.saw("c", "c", True)
-    assert members.rate("a") == 0.1
+        states.remove_node(f"a{number}")
+    assert states.eviction_rate("a") == states.eviction_rate("b") == 0.0
+    states.set_node("c", "c", ready=True)
+    assert states.eviction_rate("a") == 0.1
 
 
 def test_eviction_slows_down_when_a_zone_fails_and_stops_when_all_do() -> None:
-    assert zones.rate(zones.NORMAL, 10, False) == 0.1
-    assert zones.rate(zones.PARTIAL, 100, False) == 0.01
-    assert zones.rate(zones.PARTIAL, 10, False) == 0.0
-    assert zones.rate(zones.FULL, 10, True) == 0.0
+    assert zones.eviction_rate(zones.NORMAL, 10, full_disruption=False) == 0.1
+    assert zones.eviction_rate(zones.PARTIAL, 100, full_disruption=False) == 0.01
+    assert zones.eviction_rate(zones.PARTIAL, 10, full_disruption=False) == 0.0
+    assert zones.eviction_rate(zones.FULL, 10, full_disruption=True) == 0.0
 
 
-def test_nodes_are_let_through_one_in_ten_seconds_in_order() -> None:
-    queue = zones.ZoneQueue()
+def test_the_queue_releases_one_node_every_ten_seconds_in_order() -> None:
+    queue = zones.ZoneQueue(0.1)
     for name in "abc":
         queue.add(name)
-    assert queue.take("a", 0.1, 0.0) == 0
-    assert queue.take("b", 0.1, 0.0) == 10
-    assert queue.take("c", 0.1, 0.0) == 20
-    assert queue.take("b", 0.1, 10.0) == 0
+    assert queue.try_take("a", 0.0) == 0
+    assert queue.try_take("b", 0.0) == 10
+    assert queue.try_take("c", 0.0) == 20
+    assert queue.try_take("b", 10.0) == 0
     queue.remove("c")
     assert "c" not in queue
+
+
+def test_a_new_rate_delays_the_first_node_if_the_old_one_would_have() -> None:
+    queue = zones.ZoneQueue(0.1)
+    for name in "abcd":
+        queue.add(name)
+    assert not queue.set_rate(0.1, 0.0)
+    assert queue.set_rate(0.01, 0.0)
+    assert queue.try_take("a", 0.0) == 0  # the old rate would not have delayed it either
+    assert queue.set_rate(0.1, 5.0)
+    assert queue.try_take("b", 5.0) == 10
+    assert queue.try_take("b", 15.0) == 0
+    assert queue.set_rate(0.0, 40.0) and queue.try_take("c", 1000.0)
+    assert queue.set_rate(0.1, 1000.0)
+    assert queue.try_take("c", 1000.0) == 10
+    assert queue.try_take("c", 1010.0) == 0
+    assert list(queue) == ["d"]
+
+
+def test_disruption_is_full_if_there_are_nodes_and_none_is_ready() -> None:
+    states = zones.ZoneStates()
+    assert not states.full_disruption
+    states.set_node("a", "z", ready=False)
+    assert states.full_disruption and states.take_changed() == {"z"}
+    states.set_node("a", "z", ready=False)
+    assert states.take_changed() == set()
+    states.set_node("b", "y", ready=True)
+    assert not states.full_disruption
+    states.set_node("b", "z", ready=True)  # moved
+    assert not states.full_disruption and states.take_changed() == {"y", "z"}
+    states.set_node("b", "z", ready=False)
+    assert states.full_disruption
+    states.remove_node("a")
+    states.remove_node("b")
+    assert not states.full_disruption
 
 
 @pytest.mark.parametrize(
@@ -161,13 +199,14 @@ def test_nodes_are_let_through_one_in_ten_seconds_in_order() -> None:
 )
 def test_a_pod_stays_as_long_as_its_shortest_toleration(tolerations, stay) -> None:
     taints = [core_v1.Taint(key=health.NOT_READY, effect="NoExecute")]
-    assert tolerated_for(taints, tolerations) == stay
+    assert min_toleration_time(taints, tolerations) == stay
 
 
 def test_pod_ranges_are_given_once_and_can_be_given_back() -> None:
     ranges = Ranges("10.244.0.0/22", 24)
-    ranges.mark("10.244.1.0/24")
+    ranges.mark("10.244.01.7/24")
     ranges.mark("192.168.0.0/24")
+    ranges.mark("x")
     assert [ranges.take() for _ in range(3)] == ["10.244.0.0/24", "10.244.2.0/24", "10.244.3.0/24"]
     with pytest.raises(RangeFull):
         ranges.take()

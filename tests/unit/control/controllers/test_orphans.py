@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from control.controllers import disruption, replicaset, selecting
+from control.controllers import disruption, replicaset, selector_index
 from control.controllers.context import Context
 from control.controllers.daemonset import DaemonSetController
 from control.controllers.deployment import DeploymentController
 from control.controllers.job import JobController
-from control.controllers.selecting import Selecting
+from control.controllers.selector_index import CompiledSelectorIndex
 from control.controllers.statefulset import StatefulSetController
 from kube.api import apps_v1, batch_v1, core_v1, meta_v1, policy_v1
 from kube.client import Client
@@ -47,24 +47,24 @@ def test_an_orphan_reaches_who_selects_it_and_no_selector_is_read_for_it(
         read.append(selector.match_labels["in"])
         return from_label_selector(selector)
 
-    monkeypatch.setattr(selecting, "from_label_selector", counted)
+    monkeypatch.setattr(selector_index, "from_label_selector", counted)
     context = Context(Client(EmptyServer()), FakeClock())
     controller = make(context)
-    told: list[str] = []
-    monkeypatch.setattr(controller.controller, "enqueue", told.append)
+    reported: list[str] = []
+    monkeypatch.setattr(controller.controller, "enqueue", reported.append)
     for namespace in ("here", "there"):
         context.informers.of(kind)._set(f"{namespace}/s", selecting_object(kind, namespace, **HERE))
     assert read == ["here", "here"]
-    told.clear()
+    reported.clear()
     for name in ("p", "q"):
         meta = meta_v1.ObjectMeta(name=name, namespace="here", labels=HERE)
         context.informers.of(orphan)._set(f"here/{name}", orphan(metadata=meta))
-    assert (read[2:], told) == ([], ["here/s", "here/s"])
+    assert (read[2:], reported) == ([], ["here/s", "here/s"])
 
 
-def informer_with_index() -> tuple[Any, Selecting[Any]]:
+def informer_with_index() -> tuple[Any, CompiledSelectorIndex[Any]]:
     informer = Context(Client(EmptyServer()), FakeClock()).informers.of(apps_v1.DaemonSet)
-    return informer, Selecting(informer)
+    return informer, CompiledSelectorIndex(informer)
 
 
 async def test_a_selector_is_found_by_any_label_and_follows_its_object() -> None:
@@ -106,7 +106,7 @@ async def test_a_selector_that_demands_no_one_label_is_found_too(operator: str) 
     )
 
 
-async def test_a_selector_that_cannot_be_read_selects_nothing_and_its_own_controller_is_told() -> None:
+async def test_an_invalid_selector_selects_nothing_and_its_controller_reports_it() -> None:
     informer, known = informer_with_index()
     found = selecting_object(apps_v1.DaemonSet, "here")
     found.spec.selector.match_expressions = [meta_v1.LabelSelectorRequirement(key="k", operator="Near")]

@@ -46,7 +46,7 @@ def revisions(overlay: Overlay[core_v1.ConfigMap], informer: Lagging) -> list[st
     return [found.metadata.resource_version for found in overlay.current(informer.objects.values(), "default/x")]
 
 
-def test_what_was_created_is_there_before_the_watch_says_so() -> None:
+def test_a_created_object_is_cached_before_the_watch_event() -> None:
     overlay, informer, _ = over()
     overlay.wrote(thing("x-1", 5))
     assert revisions(overlay, informer) == ["5"] and overlay.get("default/x-1").metadata.resource_version == "5"

@@ -25,10 +25,10 @@ class World(MemoryAPI):
     def __init__(self, *nodes: str) -> None:
         super().__init__()
         self.nodes = set(nodes)
-        """What a live look finds; the informers see what is `put`."""
+        """Nodes that a GET finds; the informers see those that were `put`."""
         self.pods: dict[str, core_v1.Pod] = {}
         self.gone: list[str] = []
-        self.said: dict[str, Any] = {}
+        self.statuses: dict[str, Any] = {}
         for name in nodes:
             self.put(node(name))
 
@@ -50,7 +50,7 @@ class World(MemoryAPI):
                 raise StatusError(404, "NotFound", f'nodes "{name}" not found')
             return Response(200, {}, serialize.encode(node(name)))
         if method == "PATCH":
-            self.said[name] = json.loads(body)["status"]
+            self.statuses[name] = json.loads(body)["status"]
             return Response(200, {}, serialize.encode(self.pods[name]))
         if method == "DELETE":
             self.gone.append(name)
@@ -84,11 +84,11 @@ async def test_pods_of_a_node_that_is_gone_go_after_forty_seconds() -> None:
         assert world.gone == []
         await clock.advance(21)
         assert sorted(world.gone) == ["a", "done"]
-        (condition,) = world.said["a"]["conditions"]
-        assert world.said["a"]["phase"] == "Failed"
+        (condition,) = world.statuses["a"]["conditions"]
+        assert world.statuses["a"]["phase"] == "Failed"
         assert (condition["type"], condition["reason"]) == ("DisruptionTarget", "DeletionByPodGC")
         assert condition["message"] == "PodGC: node no longer exists"
-        assert "done" not in world.said  # it had ended by itself
+        assert "done" not in world.statuses  # it had ended by itself
 
 
 async def test_a_node_that_is_there_after_all_keeps_its_pods() -> None:

@@ -7,14 +7,16 @@ import random
 
 import pytest
 
+from control.controllers import pod_deletion_order
 from control.controllers import pods as rules
 from control.controllers.expectations import EXPIRY_SECONDS, Expectations
 from control.controllers.pod_control import pods_prefix, slow_start
 from control.controllers.replicaset import fully_labeled, plan, status_of
-from control.controllers.turns import STEPS_A_TURN
+from control.controllers.step_counter import STEPS_PER_ITERATION
 from kube.api import core_v1, meta_v1
 from kube.clock import FakeClock
 from kube.errors import StatusError, forbidden
+from kube.step_limit import StepTooLong
 
 from .makers import NOW, pod, replica_set
 
@@ -36,8 +38,8 @@ def test_nothing_is_done_when_the_count_is_right() -> None:
         (pod("x", phase="Pending", ready=False), pod("y", phase="Unknown", ready=False)),
         (pod("x", phase="Unknown"), pod("y")),
         (pod("x", ready=False), pod("y")),
-        (pod("x", annotations={rules.DELETION_COST: "-1"}), pod("y")),
-        (pod("x"), pod("y", annotations={rules.DELETION_COST: "10"})),
+        (pod("x", annotations={pod_deletion_order.DELETION_COST: "-1"}), pod("y")),
+        (pod("x"), pod("y", annotations={pod_deletion_order.DELETION_COST: "10"})),
         (pod("x", ready_for=10), pod("y", ready_for=10_000)),
         (pod("x", restarts=5), pod("y", restarts=1)),
         (pod("x", age=61), pod("y", age=10_000)),
@@ -56,7 +58,7 @@ def test_of_two_equal_pods_the_one_on_the_crowded_node_goes() -> None:
 
 def test_a_bad_deletion_cost_counts_as_none() -> None:
     for text in ("", "+1", "007", "x", "4294967296"):
-        assert rules.deletion_cost(pod(annotations={rules.DELETION_COST: text})) == 0
+        assert pod_deletion_order.deletion_cost(pod(annotations={pod_deletion_order.DELETION_COST: text})) == 0
 
 
 def test_the_ranking_is_a_total_order() -> None:
@@ -73,11 +75,11 @@ def test_the_ranking_is_a_total_order() -> None:
         )
         for i in range(30)
     ]
-    ranks = rules.same_node_ranks(pods, pods)
-    first = [p.metadata.name for p in rules.deletion_order(pods, ranks, NOW)]
+    ranks = pod_deletion_order.same_node_ranks(pods, pods)
+    first = [p.metadata.name for p in pod_deletion_order.deletion_order(pods, ranks, NOW)]
     for _ in range(10):
         shuffled = chance.sample(pods, len(pods))
-        again = rules.deletion_order(shuffled, rules.same_node_ranks(shuffled, pods), NOW)
+        again = pod_deletion_order.deletion_order(shuffled, pod_deletion_order.same_node_ranks(shuffled, pods), NOW)
         assert [p.metadata.name for p in again] == first
 
 
@@ -89,7 +91,7 @@ def test_status_counts_ready_and_available_apart() -> None:
     assert found.fully_labeled_replicas == 2
 
 
-@pytest.mark.parametrize(("labels", "suspended"), [(3, 0), (4 * STEPS_A_TURN, 5)])
+@pytest.mark.parametrize(("labels", "suspended"), [(3, 0), (4 * STEPS_PER_ITERATION, 5)])
 async def test_the_labels_of_many_pods_are_compared_with_the_templates_in_turns(
     monkeypatch: pytest.MonkeyPatch, labels: int, suspended: int
 ) -> None:
@@ -148,6 +150,17 @@ async def test_open_expectations_hold_a_key_back_until_seen_or_expired() -> None
     assert not open_.satisfied("k")
     await clock.advance(EXPIRY_SECONDS + 1)
     assert open_.satisfied("k")
+
+
+async def test_nothing_stays_open_when_a_step_of_the_requests_is_stopped() -> None:
+    expectations = Expectations(FakeClock())
+    with pytest.raises(StepTooLong), expectations.requesting("ns/web", 2, ["uid-a"]):
+        assert not expectations.satisfied("ns/web")
+        raise StepTooLong
+    assert expectations.satisfied("ns/web")
+    with pytest.raises(OSError), expectations.requesting("ns/web", 2):
+        raise OSError("nobody knows what was done")
+    assert not expectations.satisfied("ns/web")
 
 
 def test_a_name_that_cannot_take_a_dash_is_used_as_it_is() -> None:

@@ -60,7 +60,9 @@ def test_a_node_is_given_what_names_it_alone() -> None:
         (("n1", "127.0.0.1"), "127.0.0.1 is an address of the API server"),
     ],
 )
-def test_a_node_that_asks_for_more_has_to_wait_for_a_person(sans: tuple[str, ...], why: str) -> None:
+def test_a_certificate_request_of_a_node_for_more_is_not_approved_automatically(
+    sans: tuple[str, ...], why: str
+) -> None:
     # The node says of itself that it has all of these addresses.
     itself = node("n1", "192.0.2.11", "192.0.2.13", "192.0.2.1", "10.96.0.1", "127.0.0.1")
     assert doubt(serving(*sans), itself, [node("n2", "192.0.2.13")], SERVER) == why
@@ -121,7 +123,7 @@ def test_a_request_before_its_node_is_there_is_looked_at_again() -> None:
     assert doubt(serving("n1"), None, [], SERVER) == "there is no such Node"
 
 
-def test_nobody_asks_for_another_nodes_certificate() -> None:
+def test_nobody_may_request_another_nodes_certificate() -> None:
     pem = pki.kubelet_serving_request(pki.new_key(), "n1", ("n1",))
     assert requesting_node(request(pem, "system:node:n2")) == ""
     assert requesting_node(request(pem, "system:node:n1", CLIENT)) == ""
@@ -130,7 +132,7 @@ def test_nobody_asks_for_another_nodes_certificate() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "groups", "sans", "user", "asked"),
+    ("name", "groups", "sans", "user", "requested"),
     [
         ("system:kube-proxy", (), (), "system:bootstrap:abcdef", ["proxyclient"]),
         ("system:kube-proxy", (), (), "system:kube-proxy", ["selfproxyclient"]),
@@ -141,23 +143,23 @@ def test_nobody_asks_for_another_nodes_certificate() -> None:
     ],
 )
 def test_of_client_certificates_only_the_proxys_own_is_approved(
-    name: str, groups: tuple[str, ...], sans: tuple[str, ...], user: str, asked: list[str]
+    name: str, groups: tuple[str, ...], sans: tuple[str, ...], user: str, requested: list[str]
 ) -> None:
     csr = request(pki.new_request(pki.new_key(), name, groups, sans), user, CLIENT, "client auth")
-    assert [subresource for subresource, _ in candidates(csr)] == asked
+    assert [subresource for subresource, _ in candidates(csr)] == requested
 
 
 @pytest.mark.parametrize(
-    ("user", "asked"),
+    ("user", "requested"),
     [
         ("system:bootstrap:abcdef", ["nodeclient"]),
         ("system:node:n1", ["selfnodeclient", "nodeclient"]),
         ("system:node:n2", ["nodeclient"]),
     ],
 )
-def test_a_nodes_client_certificate_takes_another_permission_for_its_own(user: str, asked: list[str]) -> None:
+def test_a_nodes_client_certificate_takes_another_permission_for_its_own(user: str, requested: list[str]) -> None:
     csr = request(pki.kubelet_client_request(pki.new_key(), "n1"), user, NODE_CLIENT, "client auth")
-    assert [subresource for subresource, _ in candidates(csr)] == asked
+    assert [subresource for subresource, _ in candidates(csr)] == requested
 
 
 @pytest.mark.parametrize("name", ["webhook.shop.svc", "n1.cluster.local", "kubernetes", "no_name"])

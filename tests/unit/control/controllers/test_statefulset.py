@@ -10,6 +10,7 @@ from control.controllers import history
 from control.controllers.statefulset import identity
 from control.controllers.statefulset.plan import BURST, plan
 from kube.api import apps_v1, core_v1, meta_v1
+from kube.object_names import key_of
 
 from .makers import NOW, pod, template
 
@@ -37,8 +38,8 @@ def member(ordinal: int, revision: str = "r1", **more) -> core_v1.Pod:
     return found
 
 
-def look(wish: apps_v1.StatefulSet, pods, current: str = "r1", update: str = "r1"):
-    return plan(wish, pods, current, update, NOW)
+def look(desired: apps_v1.StatefulSet, pods, current: str = "r1", update: str = "r1"):
+    return plan(desired, pods, current, update, NOW)
 
 
 def names(pods) -> list[str]:
@@ -91,15 +92,15 @@ def test_a_failed_pod_is_deleted_to_be_made_anew() -> None:
 
 
 def test_an_update_goes_from_the_top_and_waits_for_each_pod() -> None:
-    wish = stateful(partition=0)
-    assert names(look(wish, [member(0), member(1), member(2)], update="r2").delete) == ["db-2"]
-    assert look(wish, [member(0), member(1), member(2, "r2", ready=False)], update="r2").delete == []
-    assert names(look(wish, [member(0), member(1), member(2, "r2")], update="r2").delete) == ["db-1"]
+    desired = stateful(partition=0)
+    assert names(look(desired, [member(0), member(1), member(2)], update="r2").delete) == ["db-2"]
+    assert look(desired, [member(0), member(1), member(2, "r2", ready=False)], update="r2").delete == []
+    assert names(look(desired, [member(0), member(1), member(2, "r2")], update="r2").delete) == ["db-1"]
 
 
 def test_an_update_replaces_a_broken_old_pod_when_it_comes_to_it() -> None:
-    wish = stateful(parallel=True, partition=0)
-    assert names(look(wish, [member(0), member(1), member(2, ready=False)], update="r2").delete) == ["db-2"]
+    desired = stateful(parallel=True, partition=0)
+    assert names(look(desired, [member(0), member(1), member(2, ready=False)], update="r2").delete) == ["db-2"]
 
 
 @pytest.mark.parametrize(
@@ -114,48 +115,48 @@ def test_an_update_replaces_a_broken_old_pod_when_it_comes_to_it() -> None:
     ],
 )
 def test_old_pods_that_are_down_are_not_given_up_for_a_revision_that_does_not_come_up(limit, pods, deleted) -> None:
-    wish = stateful(parallel=True, partition=0, max_unavailable=limit)
-    assert names(look(wish, pods, update="r2").delete) == deleted
+    desired = stateful(parallel=True, partition=0, max_unavailable=limit)
+    assert names(look(desired, pods, update="r2").delete) == deleted
 
 
-def test_more_pods_may_be_down_where_the_set_says_so() -> None:
-    wish = stateful(4, partition=0, max_unavailable=2)
-    assert names(look(wish, [member(n) for n in range(4)], update="r2").delete) == ["db-3", "db-2"]
+def test_more_pods_may_be_unavailable_with_max_unavailable() -> None:
+    desired = stateful(4, partition=0, max_unavailable=2)
+    assert names(look(desired, [member(n) for n in range(4)], update="r2").delete) == ["db-3", "db-2"]
 
 
 def test_a_partition_keeps_the_lower_ordinals_as_they_are() -> None:
-    wish = stateful(partition=2)
-    assert names(look(wish, [member(0), member(1), member(2)], update="r2").delete) == ["db-2"]
-    assert look(wish, [member(0), member(1), member(2, "r2")], update="r2").delete == []
-    assert look(wish, [member(0)], update="r2").create == [(1, "r1")]
-    assert look(wish, [member(0), member(1)], update="r2").create == [(2, "r2")]
+    desired = stateful(partition=2)
+    assert names(look(desired, [member(0), member(1), member(2)], update="r2").delete) == ["db-2"]
+    assert look(desired, [member(0), member(1), member(2, "r2")], update="r2").delete == []
+    assert look(desired, [member(0)], update="r2").create == [(1, "r1")]
+    assert look(desired, [member(0), member(1)], update="r2").create == [(2, "r2")]
 
 
 def test_on_delete_updates_nothing_by_itself() -> None:
-    wish = stateful()
-    wish.spec.update_strategy = apps_v1.StatefulSetUpdateStrategy(type="OnDelete")
-    assert look(wish, [member(0), member(1), member(2)], update="r2").delete == []
-    assert look(wish, [member(0), member(1)], update="r2").create == [(2, "r2")]
+    desired = stateful()
+    desired.spec.update_strategy = apps_v1.StatefulSetUpdateStrategy(type="OnDelete")
+    assert look(desired, [member(0), member(1), member(2)], update="r2").delete == []
+    assert look(desired, [member(0), member(1)], update="r2").create == [(2, "r2")]
 
 
 def test_the_status_turns_to_the_new_revision_when_all_pods_are_of_it() -> None:
-    wish = stateful(2, partition=0)
-    half = look(wish, [member(0), member(1, "r2")], update="r2").status
+    desired = stateful(2, partition=0)
+    half = look(desired, [member(0), member(1, "r2")], update="r2").status
     assert (half.current_revision, half.update_revision) == ("r1", "r2")
     assert (half.current_replicas, half.updated_replicas, half.ready_replicas) == (1, 1, 2)
-    done = look(wish, [member(0, "r2"), member(1, "r2")], update="r2").status
+    done = look(desired, [member(0, "r2"), member(1, "r2")], update="r2").status
     assert (done.current_revision, done.current_replicas, done.updated_replicas) == ("r2", 2, 2)
 
 
 def test_a_pod_has_its_name_its_labels_and_its_claims() -> None:
-    wish = stateful()
-    wish.spec.volume_claim_templates = [
+    desired = stateful()
+    desired.spec.volume_claim_templates = [
         core_v1.PersistentVolumeClaim(metadata=meta_v1.ObjectMeta(name="data", labels={"tier": "x"}))
     ]
     revision = apps_v1.ControllerRevision(
-        metadata=meta_v1.ObjectMeta(name="db-abc"), data=history.data_of(wish.spec.template), revision=1
+        metadata=meta_v1.ObjectMeta(name="db-abc"), data=history.data_of(desired.spec.template), revision=1
     )
-    made = identity.pod_of(wish, 1, revision)
+    made = identity.pod_of(desired, 1, history.template_of(revision), "db-abc")
     assert (made.metadata.name, made.spec.hostname, made.spec.subdomain) == ("db-1", "db-1", "db")
     assert made.metadata.labels == {
         "app": "web",
@@ -164,32 +165,13 @@ def test_a_pod_has_its_name_its_labels_and_its_claims() -> None:
         history.HASH_LABEL: "db-abc",
     }
     assert made.spec.volumes[0].persistent_volume_claim.claim_name == "data-db-1"
-    (claim,) = identity.claims_of(wish, 1)
+    ((claim_template, key),) = identity.claim_keys(desired, 1)
+    claim = identity.claim_of(desired, claim_template, 1)
+    assert key == "default/data-db-1" == key_of(claim)
     assert claim.metadata.name == "data-db-1" and claim.metadata.labels == {"tier": "x", "app": "web"}
 
 
-@pytest.mark.parametrize(
-    ("deleted", "scaled", "condemned", "owners"),
-    [
-        ("Retain", "Retain", True, []),
-        ("Delete", "Retain", False, ["StatefulSet"]),
-        ("Retain", "Delete", False, []),
-        ("Retain", "Delete", True, ["Pod"]),
-        ("Delete", "Delete", True, ["Pod"]),
-        ("Delete", "Delete", False, ["StatefulSet"]),
-    ],
-)
-def test_claims_are_owned_as_the_retention_policy_says(deleted, scaled, condemned, owners) -> None:
-    wish = stateful()
-    wish.spec.persistent_volume_claim_retention_policy = apps_v1.StatefulSetPersistentVolumeClaimRetentionPolicy(
-        when_deleted=deleted, when_scaled=scaled
-    )
-    claim = core_v1.PersistentVolumeClaim(metadata=meta_v1.ObjectMeta(name="data-db-1", namespace="default"))
-    found = identity.wanted_owners(wish, claim, member(1), condemned)
-    assert [ref.kind for ref in found] == owners
-
-
-async def test_revisions_hold_the_template_and_tell_templates_apart() -> None:
+async def test_revisions_contain_the_template_and_differ_by_template() -> None:
     data = history.data_of(template("one"))
     assert json.dumps(data) == json.dumps(data, sort_keys=True), "kubectl compares bytes"
     revision = apps_v1.ControllerRevision(data=data)
@@ -205,9 +187,9 @@ def test_only_idle_revisions_beyond_the_limit_go() -> None:
 
 
 def test_as_many_pods_as_a_plan_may_hold_are_made_at_once_and_then_the_next() -> None:
-    wish = stateful(2**31 - 1, parallel=True, partition=0)
-    assert [ordinal for ordinal, _ in look(wish, [member(1)]).create] == [0, *range(2, BURST + 1)]
-    later = look(wish, [member(n) for n in range(BURST)])
+    desired = stateful(2**31 - 1, parallel=True, partition=0)
+    assert [ordinal for ordinal, _ in look(desired, [member(1)]).create] == [0, *range(2, BURST + 1)]
+    later = look(desired, [member(n) for n in range(BURST)])
     assert [ordinal for ordinal, _ in later.create] == list(range(BURST, 2 * BURST)) and later.delete == []
 
 
@@ -219,6 +201,6 @@ def test_as_many_pods_as_a_plan_may_hold_are_deleted_at_once() -> None:
 
 
 def test_an_ordinal_that_is_held_back_holds_up_the_others_only_where_they_are_made_in_order() -> None:
-    assert plan(stateful(partition=0), [], "r1", "r1", NOW, lambda ordinal: ordinal == 0).create == []
-    parallel = plan(stateful(parallel=True, partition=0), [], "r1", "r1", NOW, lambda ordinal: ordinal == 0)
+    assert plan(stateful(partition=0), [], "r1", "r1", NOW, {0}).create == []
+    parallel = plan(stateful(parallel=True, partition=0), [], "r1", "r1", NOW, {0})
     assert [ordinal for ordinal, _ in parallel.create] == [1, 2]

@@ -73,7 +73,7 @@ class World(MemoryAPI):
         return Response(201, {}, serialize.encode(written))
 
 
-def wish(**policy: str) -> apps_v1.StatefulSet:
+def desired(**policy: str) -> apps_v1.StatefulSet:
     return apps_v1.StatefulSet(
         metadata=meta_v1.ObjectMeta(name="db", namespace="default", uid="uid-db", generation=1),
         spec=apps_v1.StatefulSetSpec(
@@ -92,7 +92,7 @@ def wish(**policy: str) -> apps_v1.StatefulSet:
 @contextlib.asynccontextmanager
 async def world(**policy: str) -> AsyncIterator[World]:
     made = World(FakeClock())
-    made.put(wish(**policy))
+    made.put(desired(**policy))
     async with working(made, made.clock, StatefulSetController):
         await made.clock.advance(1)
         assert made.pod is not None and made.claim is not None
@@ -157,7 +157,7 @@ async def test_a_claim_that_has_gone_is_not_made_again_for_a_pod_that_runs() -> 
         ("data-web-1x", []),
     ],
 )
-def test_a_claim_tells_the_set_that_it_belongs_to_by_its_name(name: str, sets: list[str]) -> None:
+def test_a_claim_belongs_to_the_set_in_its_name(name: str, sets: list[str]) -> None:
     known = [apps_v1.StatefulSet(metadata=meta_v1.ObjectMeta(name=n, namespace="ns")) for n in ("web", "web-x", "db")]
     for each in known:
         each.spec.volume_claim_templates = [

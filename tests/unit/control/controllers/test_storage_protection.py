@@ -104,9 +104,11 @@ async def test_no_pod_is_decoded_as_a_whole_or_looked_through_for_a_claim_that_n
     async with working(api, FakeClock(), ClaimProtectionController):
         decoded: list[Any] = []
         looked_at: list[Any] = []
-        for module, name, told in ((serialize, "decode", decoded), (storage_protection, "claim_names", looked_at)):
+        for module, name, reported in ((serialize, "decode", decoded), (storage_protection, "claim_names", looked_at)):
             original = getattr(module, name)
-            monkeypatch.setattr(module, name, lambda *args, to=told, of=original: (to.append(args[-1]), of(*args))[1])
+            monkeypatch.setattr(
+                module, name, lambda *args, to=reported, of=original: (to.append(args[-1]), of(*args))[1]
+            )
         await delete(api, Claim, "data", namespace="ns")
         await settle(200)
         assert api.read(Claim, "data", "ns") is None
@@ -135,23 +137,37 @@ async def test_a_claim_that_went_is_made_anew_for_its_pod_and_no_other_pod_is_lo
     controller = EphemeralVolumeController(context)
     for each in api.everything(core_v1.Pod):
         context.informers.of(core_v1.Pod)._set(f"ns/{each.metadata.name}", each)
-    told: list[str] = []
-    controller.controller.enqueue = told.append  # type: ignore[method-assign]
+    reported: list[str] = []
+    controller.controller.enqueue = reported.append  # type: ignore[method-assign]
     claims = context.informers.of(Claim)
     gone = core_v1.PersistentVolumeClaim(metadata=meta_v1.ObjectMeta(name="q-scratch", namespace="ns"))
     claims._set("ns/q-scratch", gone)
     context.informers.of(core_v1.Pod).list = None  # type: ignore[method-assign,assignment]
     claims._remove("ns/q-scratch", gone)
-    assert told == ["ns/q"]
+    assert reported == ["ns/q"]
 
 
 async def test_a_volume_stays_that_was_bound_while_the_cache_lagged() -> None:
     await kept_in_use(VolumeProtectionController, core_v1.PersistentVolume, "kubernetes.io/pv-protection", bind)
 
 
-async def test_an_attributes_class_stays_that_a_claim_came_to_name_while_the_cache_lagged() -> None:
+@pytest.mark.parametrize("lagging", [True, False])
+@pytest.mark.parametrize(
+    "named",
+    [
+        {"spec": {"volumeAttributesClassName": "gold"}},
+        {"status": {"currentVolumeAttributesClassName": "gold"}},
+        {"status": {"modifyVolumeStatus": {"status": "InProgress", "targetVolumeAttributesClassName": "gold"}}},
+    ],
+)
+async def test_an_attributes_class_stays_that_a_claim_names(named: dict[str, Any], lagging: bool) -> None:
+    def use(api: LaggingAPI) -> None:
+        if lagging:
+            api.hold(Claim)
+        make(api, Claim, "data", namespace="ns", **named)
+
     kind, finalizer = storage_v1.VolumeAttributesClass, "kubernetes.io/vac-protection"
-    await kept_in_use(AttributesClassProtectionController, kind, finalizer, name_class)
+    await kept_in_use(AttributesClassProtectionController, kind, finalizer, use)
 
 
 async def kept_in_use(
@@ -172,8 +188,3 @@ def bind(api: LaggingAPI) -> None:
     api.hold(core_v1.PersistentVolume)
     body["status"] = {"phase": "Bound"}
     api.put(msgspec.convert(body, core_v1.PersistentVolume))
-
-
-def name_class(api: LaggingAPI) -> None:
-    api.hold(Claim)
-    claim(api, "data", volumeAttributesClassName="gold")

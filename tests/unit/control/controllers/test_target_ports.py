@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from control.controllers.batch_delay import SECONDS_PER_ITEM
 from control.controllers.context import Context
 from control.controllers.endpoints import EndpointsController, EndpointSliceController, target_ports
 from control.controllers.endpoints.slice_plan import plan
 from control.controllers.endpoints.target_ports import TargetPorts
-from control.controllers.pace import PACE
-from control.controllers.turns import STEPS_A_TURN
+from control.controllers.step_counter import STEPS_PER_ITERATION
 from kube.api import core_v1, meta_v1
 from kube.clock import FakeClock, settle
 from tests.support.product_world import World
@@ -42,25 +42,25 @@ async def test_pods_with_the_same_numbers_share_what_was_resolved_once(monkeypat
 
     real = target_ports.find_port
     monkeypatch.setattr(target_ports, "find_port", find)
-    wish = service(50)
+    desired = service(50)
     same = [serving(f"p{n}", f"10.0.0.{n}", named3=80, other=n + 1) for n in range(20)]
     apart = serving("q", "10.0.1.1", named3=81)
-    ports = TargetPorts(wish)
+    ports = TargetPorts(desired)
     await ports.read([*same, apart])
     assert len(resolved) == 2 * 50
     assert len({id(ports.of(one)) for one in same}) == 1
     assert ports.of(same[0]) == (("p3", "TCP", 80, None),)
     assert ports.of(apart) == (("p3", "TCP", 81, None),)
-    slices = plan(wish, [*same, apart], {}, [], ports=ports).create
+    slices = plan(desired, [*same, apart], {}, [], ports=ports).create
     assert sorted((found.ports[0].port or 0, len(found.endpoints)) for found in slices) == [(80, 20), (81, 1)]
-    assert plan(wish, [*same, apart], {}, []).create == slices
+    assert plan(desired, [*same, apart], {}, []).create == slices
     assert len(resolved) == 4 * 50
 
 
 async def test_pods_are_read_in_turns() -> None:
-    wish = service(STEPS_A_TURN)
+    desired = service(STEPS_PER_ITERATION)
     pods = [serving(f"p{n}", "10.0.0.1", named3=n + 1) for n in range(10)]
-    ports = TargetPorts(wish)
+    ports = TargetPorts(desired)
     task = asyncio.create_task(ports.read(pods))
     await settle(5)
     assert not task.done() and 0 < len(ports._known) <= 5
@@ -78,10 +78,13 @@ async def test_changes_of_pods_behind_thousands_of_ports_are_taken_together(cont
 
     few, many = service(3), service(1000)
     few.metadata.name = "few"
-    for wish in (few, many):
-        wish.spec.selector = {"app": "web"}
-        api.put(wish)
+    for desired in (few, many):
+        desired.spec.selector = {"app": "web"}
+        api.put(desired)
     api.put(serving("p", "10.0.0.1", named3=80))
     async with working(api, FakeClock(), make):
         await settle(100)
-    assert (made[0]._pace.wait("default/few"), made[0]._pace.wait("default/s")) == (0, 1001 * PACE)
+    assert (made[0]._batch_delay.wait("default/few"), made[0]._batch_delay.wait("default/s")) == (
+        0,
+        1001 * SECONDS_PER_ITEM,
+    )

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
+from control.decoding.decode import Decoder
 from control.schemas import rulechecks, structural
+from kube.api import apiextensions_v1
+from kube.errors import StatusError
 
 Schema = dict[str, Any]
 
 
-def told(spec: Schema, check: Any = structural.check) -> list[str]:
+def reported(spec: Schema, check: Any = structural.check) -> list[str]:
     """Return what is wrong with a schema whose objects have one field of interest, without the path to it."""
     whole = {"type": "object", "properties": {"spec": spec}}
     return [str(error).replace("S.properties[spec]", "@") for error in check(whole, "S")]
@@ -98,14 +102,17 @@ STRUCTURE: dict[str, tuple[Schema, list[str]]] = {
 @pytest.mark.parametrize("name", STRUCTURE)
 def test_a_schema_is_checked(name: str) -> None:
     spec, wanted = STRUCTURE[name]
-    assert told(spec) == wanted
+    assert reported(spec) == wanted
 
 
 MALFORMED = [
     {"type": "array", "items": {"properties": 5}},
     {"type": "object", "additionalProperties": {"properties": [1]}},
     {"type": "object", "additionalProperties": 7},
-    {"type": "array", "items": {"type": "object", "properties": {"a": None}}},
+    {"type": "array", "items": [1]},
+    {"type": "array", "items": [{"type": 1}]},
+    {"type": "array", "items": {"type": "string", "maxLength": 2**63}},
+    {"type": "object", "dependencies": {"a": [1]}},
     {"type": "array", "items": {"type": "array", "items": {"type": "string", "pattern": 5}}},
     {"type": "array", "items": {"type": "string", "allOf": 5}},
     {"type": "array", "items": {"type": "string", "x-kubernetes-validations": [5]}},
@@ -114,8 +121,15 @@ MALFORMED = [
 
 @pytest.mark.parametrize("spec", MALFORMED)
 def test_what_is_no_schema_is_refused_wherever_it_hides(spec: Schema) -> None:
-    found = told(spec)
-    assert len(found) == 1 and "must be a schema" in found[0]
+    decoder = Decoder(apiextensions_v1.CustomResourceDefinition, "apiextensions.k8s.io/v1", "CustomResourceDefinition")
+    version = {"name": "v1", "schema": {"openAPIV3Schema": {"type": "object", "properties": {"a": spec}}}}
+    head = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}
+    body = msgspec.json.encode(head | {"spec": {"versions": [version]}})
+    with pytest.raises(
+        StatusError, match=r"json: cannot unmarshal .* into Go struct field .*versions\.schema\.open"
+    ) as refused:
+        decoder.decode(body, "application/json", "Ignore", [])
+    assert refused.value.code == 400
 
 
 def test_the_root_is_an_object_whose_metadata_only_restrict_names() -> None:
@@ -186,12 +200,12 @@ RULES: dict[str, tuple[Schema, list[str]]] = {
 @pytest.mark.parametrize("name", RULES)
 def test_a_rule_is_checked(name: str) -> None:
     spec, wanted = RULES[name]
-    assert told(spec, rulechecks.check) == ["@.x-kubernetes-validations[0]" + text for text in wanted]
+    assert reported(spec, rulechecks.check) == ["@.x-kubernetes-validations[0]" + text for text in wanted]
 
 
 def test_old_values_cannot_be_found_in_lists_without_keys() -> None:
     items = {"type": "string", "maxLength": 5, "x-kubernetes-validations": [{"rule": "self == oldSelf"}]}
-    found = told({"type": "array", "maxItems": 3, "items": items}, rulechecks.check)
+    found = reported({"type": "array", "maxItems": 3, "items": items}, rulechecks.check)
     assert found == [
         '@.items.x-kubernetes-validations[0].rule: Invalid value: "self == oldSelf": oldSelf cannot be used on the '
         "uncorrelatable portion of the schema within @"
@@ -291,7 +305,7 @@ self.names.exists(n, self.labels.exists(k, k == n))
 
 @pytest.mark.parametrize("rule", AS_WRITTEN.strip().splitlines())
 def test_rules_as_operators_write_them_are_taken(rule: str) -> None:
-    assert told({**FIELDS, "x-kubernetes-validations": [{"rule": rule}]}, rulechecks.check) == []
+    assert reported({**FIELDS, "x-kubernetes-validations": [{"rule": rule}]}, rulechecks.check) == []
 
 
 def test_the_root_has_its_name_and_kind_in_rules() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from control.decoding.canonical import rewrite
 from control.decoding.decode import Decoder
-from kube.api import apiextensions_v1, coordination_v1, core_v1
+from kube.api import apiextensions_v1, coordination_v1, core_v1, policy_v1
 from kube.errors import StatusError
 
 
@@ -60,6 +60,71 @@ def test_times_are_stored_in_utc_and_as_precise_as_their_kind() -> None:
 def test_what_is_no_time_is_refused() -> None:
     with pytest.raises(StatusError, match='parsing time "soon" as "2006-01-02T15:04:05Z07:00": cannot parse "soon"'):
         decoded(core_v1.Event, "Event", lastTimestamp="soon")
+
+
+NO_DAY = 'parsing time "{}": {} out of range'
+IMPOSSIBLE = {
+    "2020-02-31T00:00:00Z": "day",
+    "2021-02-29T00:00:00Z": "day",
+    "2020-04-31T12:00:00+01:00": "day",
+    "2020-13-01T00:00:00Z": "month",
+    "2020-01-01T24:00:00Z": "hour",
+    "2020-01-01T00:60:00Z": "minute",
+    "2020-01-01T00:00:60Z": "second",
+    "2020-01-01T00:00:00+25:00": "time zone offset hour",
+    "0000-01-01T00:00:00Z": "year",
+    "9999-12-31T23:59:59-23:59": "year",
+    "0001-01-01T00:00:00+23:59": "year",
+}
+NO_RFC3339 = (
+    "２０２０-01-01T00:00:00Z",
+    "2020-W01-1T00:00:00Z",
+    "20200101T000000Z",
+    "2020-01-01 00:00:00Z",
+    "2020-01-01T00:00:00Z\n",
+    "2020-01-01T00:00:00",
+    "2020-01-01T00:00:00+00:00:30.5",
+)
+
+
+@pytest.mark.parametrize("micro", [False, True])
+@pytest.mark.parametrize("text", [*IMPOSSIBLE, *NO_RFC3339])
+def test_a_time_that_is_on_no_calendar_is_refused(text: str, micro: bool) -> None:
+    if micro:
+        text = text.replace("Z", ".000000Z")
+    with pytest.raises(StatusError) as refused:
+        decoded(core_v1.Event, "Event", **({"eventTime": text} if micro else {"lastTimestamp": text}))
+    assert refused.value.code == 400
+    part = IMPOSSIBLE.get(text.replace(".000000", ""))
+    assert (
+        "cannot parse" in refused.value.message if part is None else NO_DAY.format(text, part) in refused.value.message
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "stored"),
+    [
+        ("2020-02-29T00:00:00Z", "2020-02-29T00:00:00Z"),
+        ("2020-01-31T23:59:59Z", "2020-01-31T23:59:59Z"),
+        ("0001-01-01T00:00:00Z", "0001-01-01T00:00:00Z"),
+        ("9999-12-31T23:59:59.999999Z", "9999-12-31T23:59:59Z"),
+        ("2020-03-01T00:30:00+01:00", "2020-02-29T23:30:00Z"),
+        ("2020-12-31T00:00:00-24:00", "2021-01-01T00:00:00Z"),
+        ("2020-01-01T1:00:00,5Z", "2020-01-01T01:00:00Z"),
+        ("", ""),
+    ],
+)
+def test_the_ends_of_months_and_of_the_calendar_are_times(text: str, stored: str) -> None:
+    assert decoded(core_v1.Event, "Event", lastTimestamp=text).get("lastTimestamp") == stored
+
+
+def test_times_in_maps_are_times() -> None:
+    status = {"disruptedPods": {"a": "2026-01-02T03:04:05+01:00"}}
+    budget = decoded(policy_v1.PodDisruptionBudget, "PodDisruptionBudget", "policy/v1", status=status)
+    assert budget["status"]["disruptedPods"] == {"a": "2026-01-02T02:04:05Z"}
+    with pytest.raises(StatusError, match="day out of range"):
+        status = {"disruptedPods": {"a": "2026-02-30T03:04:05Z"}}
+        decoded(policy_v1.PodDisruptionBudget, "PodDisruptionBudget", "policy/v1", status=status)
 
 
 def test_types_that_hold_themselves_are_passed_by() -> None:

@@ -1,6 +1,7 @@
 """Bodies become objects of their type, or refusals in upstream's words."""
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -42,7 +43,7 @@ def test_values_in_maps_are_known() -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "output"),
     [
         (b"", "unexpected end of JSON input (<empty>)"),
         (b"{", "unexpected end of JSON input ({)"),
@@ -53,13 +54,60 @@ def test_values_in_maps_are_known() -> None:
         (b"{} {}", "invalid character '{' after top-level value"),
     ],
 )
-def test_bad_json_is_400(body: bytes, said: str) -> None:
+def test_bad_json_is_400(body: bytes, output: str) -> None:
     with pytest.raises(StatusError) as refused:
         decode(PODS, body)
     assert refused.value.code == 400
     assert refused.value.message.startswith("the object provided is unrecognized (must be of type Pod): couldn't get")
     if body != b"nonsense":
-        assert said in refused.value.message
+        assert output in refused.value.message
+
+
+def pod(**spec: Any) -> dict[str, Any]:
+    return {"spec": {"containers": [{"name": "c"}], **spec}}
+
+
+def deployment(**rolling: Any) -> dict[str, Any]:
+    return {"spec": {"strategy": {"rollingUpdate": rolling}}}
+
+
+GRACE = "PodSpec.spec.terminationGracePeriodSeconds of type int64"
+
+
+@pytest.mark.parametrize(
+    ("decoder", "body", "where"),
+    [
+        (DEPLOYMENTS, {"spec": {"replicas": 2**31}}, "DeploymentSpec.spec.replicas of type int32"),
+        (DEPLOYMENTS, deployment(maxSurge=2**31), "RollingUpdateDeployment.spec.strategy.rollingUpdate.maxSurge of type int32"),
+        (PODS, pod(terminationGracePeriodSeconds=2**63), GRACE),
+        (PODS, pod(terminationGracePeriodSeconds=-(2**63) - 1), GRACE),
+        (PODS, pod(terminationGracePeriodSeconds=10**4000), GRACE),
+        (PODS, pod(tolerations=[{"tolerationSeconds": 2**63}]), "Toleration.spec.tolerations.tolerationSeconds of type int64"),
+        (PODS, pod(securityContext={"supplementalGroups": [1, 2**63]}), "PodSecurityContext.spec.securityContext.supp.* int64"),
+        (PODS, {"metadata": {"generation": 2**63}}, "ObjectMeta.metadata.generation of type int64"),
+        (CUSTOMS, {"metadata": {"generation": 2**63}}, "ObjectMeta.metadata.generation of type int64"),
+    ],
+)  # fmt: skip
+def test_an_integer_that_its_type_cannot_hold_is_refused(decoder: Either, body: Any, where: str) -> None:
+    head = {"apiVersion": decoder.api_version, "kind": decoder.kind}
+    with pytest.raises(StatusError) as refused:
+        decode(decoder, head | body, "Ignore")
+    assert refused.value.code == 400
+    assert re.search(r"json: cannot unmarshal number -?[0-9]+ into Go struct field " + where, refused.value.message)
+
+
+def test_the_largest_integers_of_a_type_are_accepted() -> None:
+    for body in (pod(terminationGracePeriodSeconds=2**63 - 1), pod(terminationGracePeriodSeconds=-(2**63))):
+        assert decode(PODS, body)[0]["spec"] == {"containers": [{"name": "c"}]} | body["spec"]
+    assert (
+        decode(DEPLOYMENTS, deployment(maxSurge=2**31 - 1))[0]["spec"]["strategy"]["rollingUpdate"]["maxSurge"]
+        == 2**31 - 1
+    )
+
+
+def test_the_first_integer_out_of_range_is_reported() -> None:
+    with pytest.raises(StatusError, match=r"number 2147483648 .*maxSurge"):
+        decode(DEPLOYMENTS, deployment(maxSurge=2**31, maxUnavailable=2**32))
 
 
 def test_an_array_is_no_object() -> None:
@@ -113,14 +161,14 @@ def test_many_brackets_side_by_side_are_not_deep() -> None:
     check_nesting(b"[" + b"{}," * 5000 + b"{}]")
 
 
-def test_strict_tells_all_at_once() -> None:
+def test_strict_reports_all_at_once() -> None:
     with pytest.raises(StatusError) as refused:
         decode(DEPLOYMENTS, {"spec": {"foo": 1, "bar": 2}}, "Strict")
-    said = 'strict decoding error: unknown field "spec.foo", unknown field "spec.bar"'
-    assert refused.value.message == f'Deployment in version "v1" cannot be handled as a Deployment: {said}'
+    output = 'strict decoding error: unknown field "spec.foo", unknown field "spec.bar"'
+    assert refused.value.message == f'Deployment in version "v1" cannot be handled as a Deployment: {output}'
 
 
-def test_strict_tells_unknown_and_repeated_fields_in_the_order_of_the_text() -> None:
+def test_strict_reports_unknown_and_repeated_fields_in_the_order_of_the_text() -> None:
     body = b"""{"metadata": {"name": "a"}, "spec": {"unknownField": {"x": 1, "x": 2}, "replicas": 1, "replicas": 2, "odd": 1},
         "more": 1, "metadata": {"name": "b", "odd": 1}}"""
     with pytest.raises(StatusError) as refused:
@@ -133,8 +181,8 @@ def test_strict_tells_unknown_and_repeated_fields_in_the_order_of_the_text() -> 
         ("duplicate", "metadata"),
         ("unknown", "metadata.odd"),
     )
-    said = ", ".join(f'{what} field "{path}"' for what, path in fields)
-    assert refused.value.message.endswith(f"strict decoding error: {said}")
+    output = ", ".join(f'{what} field "{path}"' for what, path in fields)
+    assert refused.value.message.endswith(f"strict decoding error: {output}")
 
 
 def test_json_problem_speaks_of_what_it_found() -> None:

@@ -10,23 +10,23 @@ import pytest
 
 from control.fairness.fairness import Fairness
 from control.fairness.level import IDLE_QUEUES, PriorityLevel, Refused
-from control.fairness.starving import Starving
-from control.fairness.turns import Turns
+from control.fairness.waiting_levels import WaitingLevels
+from control.fairness.wide_requests import WideRequests
 
 NEVER = 30.0
 
 
 def level(
-    seats: int = 1, queues: int = 8, hand: int = 2, length: int = 3, borrow: int = 0, turns: Turns | None = None
+    seats: int = 1, queues: int = 8, hand: int = 2, length: int = 3, borrow: int = 0, wide: WideRequests | None = None
 ) -> PriorityLevel:
     queuing = {"queues": queues, "handSize": hand, "queueLengthLimit": length}
     response: dict[str, Any] = {"type": "Queue", "queuing": queuing} if queues else {"type": "Reject"}
     config = {"metadata": {"name": "l"}, "spec": {"type": "Limited", "limited": {"limitResponse": response}}}
 
-    def may_borrow(asking: PriorityLevel, width: int) -> bool:
-        return asking.executing + width <= seats + borrow
+    def may_borrow(requesting: PriorityLevel, width: int) -> bool:
+        return requesting.executing + width <= seats + borrow
 
-    return PriorityLevel(config, seats, turns or Turns(), Starving(), may_borrow)
+    return PriorityLevel(config, seats, wide or WideRequests(), WaitingLevels(), may_borrow)
 
 
 async def turn(count: int = 1) -> None:
@@ -113,8 +113,8 @@ async def test_a_flow_that_floods_its_queues_does_not_hold_up_another() -> None:
 
 
 async def test_one_wide_request_is_begun_a_turn_of_the_loop() -> None:
-    turns = Turns()
-    levels = [level(seats=100, turns=turns), level(seats=100, turns=turns)]
+    wide = WideRequests()
+    levels = [level(seats=100, wide=wide), level(seats=100, wide=wide)]
     begun: list[int] = []
 
     async def lists(number: int) -> None:
@@ -134,8 +134,8 @@ async def test_one_wide_request_is_begun_a_turn_of_the_loop() -> None:
 
 
 async def test_narrow_requests_pass_wide_ones_that_wait_for_their_turn() -> None:
-    turns = Turns()
-    lists, leases = level(seats=100, turns=turns), level(seats=10, turns=turns)
+    wide = WideRequests()
+    lists, leases = level(seats=100, wide=wide), level(seats=10, wide=wide)
     waiting = [asyncio.create_task(lists.wait((0,), 10, NEVER)) for _ in range(3)]
     await turn()
     assert leases.enter(1), "a lease has no queue to stand in"

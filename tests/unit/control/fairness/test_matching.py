@@ -49,7 +49,7 @@ def test_the_first_schema_by_precedence_that_matches(
     who: UserInfo, method: str, path: str, schema: str, level: str
 ) -> None:
     fairness = Fairness(600, 15)
-    flow = fairness.flow(who, with_query(parse_path(method, path), False, FieldSelector()))
+    flow = fairness.flow(who, with_query(parse_path(method, path), watch=False, fields=FieldSelector()))
     assert (flow.schema, flow.level.name) == (schema, level)
 
 
@@ -66,7 +66,7 @@ def test_seats_follow_the_shares() -> None:
     }
 
 
-def test_users_are_told_apart_and_dealt_different_hands() -> None:
+def test_users_are_distinguished_and_get_different_hands() -> None:
     fairness = Fairness(600, 15)
     info = parse_path("GET", "/api/v1/pods")
     hands = {fairness.flow(user(f"user-{n}"), info).hand for n in range(20)}

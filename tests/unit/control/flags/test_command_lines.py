@@ -105,7 +105,7 @@ def test_a_signing_certificate_or_key_that_cannot_be_read_is_refused_before_anyt
 def test_a_daemon_needs_to_know_where_its_server_is(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli(["kube-scheduler", "--leader-elect=true"]) == 1
     assert capsys.readouterr().err == (
-        "Error: --kubeconfig is required: it says where the API server is, and who this daemon is there\n"
+        "Error: --kubeconfig is required: it contains the API server's address and this daemon's credentials\n"
     )
     assert cli(["kube-other"]) == 1 and "there is no daemon" in capsys.readouterr().err
     assert cli(["--version"]) == 0 and capsys.readouterr().out.startswith("Kubernetes v1.36")

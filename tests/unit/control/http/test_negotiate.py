@@ -2,36 +2,36 @@
 
 import pytest
 
-from control.http.negotiate import Wanted, negotiate
+from control.http.negotiate import MediaTypeOptions, negotiate
 from kube.errors import StatusError
 
 
 @pytest.mark.parametrize(
     ("accept", "expected"),
     [
-        ("", Wanted()),
-        ("*/*", Wanted()),
-        ("application/json", Wanted()),
-        ("application/yaml", Wanted(yaml=True)),
-        ("application/vnd.kubernetes.protobuf,application/json", Wanted(protobuf=True)),
+        ("", MediaTypeOptions()),
+        ("*/*", MediaTypeOptions()),
+        ("application/json", MediaTypeOptions()),
+        ("application/yaml", MediaTypeOptions(yaml=True)),
+        ("application/vnd.kubernetes.protobuf,application/json", MediaTypeOptions(protobuf=True)),
         (
             "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
-            Wanted("metadata", protobuf=True),
+            MediaTypeOptions("metadata", protobuf=True),
         ),
         (
             "application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io,"
             "application/json;as=Table;v=v1;g=meta.k8s.io",
-            Wanted("table"),
+            MediaTypeOptions("table"),
         ),
-        ("application/json;as=Table;v=v1beta1;g=meta.k8s.io", Wanted("table", version="v1beta1")),
-        ("application/json;as=Table;v=v9;g=meta.k8s.io,application/json", Wanted()),
-        ("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1", Wanted("metadata")),
-        ("application/yaml;q=0.5,application/json", Wanted()),
-        ("application/json;q=0.1,application/yaml;q=0.9", Wanted(yaml=True)),
-        ("text/html,application/xhtml+xml,*/*;q=0.8", Wanted()),
+        ("application/json;as=Table;v=v1beta1;g=meta.k8s.io", MediaTypeOptions("table", version="v1beta1")),
+        ("application/json;as=Table;v=v9;g=meta.k8s.io,application/json", MediaTypeOptions()),
+        ("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1", MediaTypeOptions("metadata")),
+        ("application/yaml;q=0.5,application/json", MediaTypeOptions()),
+        ("application/json;q=0.1,application/yaml;q=0.9", MediaTypeOptions(yaml=True)),
+        ("text/html,application/xhtml+xml,*/*;q=0.8", MediaTypeOptions()),
     ],
 )
-def test_the_first_that_can_be_served_is(accept: str, expected: Wanted) -> None:
+def test_the_first_that_can_be_served_is(accept: str, expected: MediaTypeOptions) -> None:
     assert negotiate(accept) == expected
 
 
@@ -46,14 +46,14 @@ def test_nothing_acceptable_is_406(accept: str) -> None:
 
 def test_a_kind_without_protobuf_is_served_as_what_is_named_after_it() -> None:
     both = "application/vnd.kubernetes.protobuf,application/json"
-    assert negotiate(both, protobuf=False) == Wanted()
+    assert negotiate(both, protobuf=False) == MediaTypeOptions()
     with pytest.raises(StatusError, match=r"accepted: application/json, application/yaml$"):
         negotiate("application/vnd.kubernetes.protobuf", protobuf=False)
     partial = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
-    assert negotiate(partial, protobuf=False) == Wanted("metadata", protobuf=True)
+    assert negotiate(partial, protobuf=False) == MediaTypeOptions("metadata", protobuf=True)
 
 
-def test_a_watch_is_no_yaml_and_says_so() -> None:
+def test_a_watch_as_yaml_is_not_acceptable() -> None:
     assert negotiate("application/vnd.kubernetes.protobuf;stream=watch", stream=True).content_type == (
         b"application/vnd.kubernetes.protobuf;stream=watch"
     )

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from control.http.negotiate import Wanted
+from control.http.negotiate import MediaTypeOptions
 from control.http.pieces import PART, Pieces
 from control.registry.strategies import strategy_for
 from control.server.forms import Form
@@ -32,7 +32,7 @@ def test_the_parts_are_the_whole(items: list[list[bytes]], between: bytes, skip:
     assert len(pieces) == len(expected)
 
 
-def test_no_part_is_much_larger_than_is_asked_for() -> None:
+def test_no_part_is_much_larger_than_is_requested() -> None:
     pieces = Pieces(b"[", b",", b"]")
     pieces.extend([b"x" * 1000] * 1000)
     sizes = [len(part) for part in pieces.parts()]
@@ -43,7 +43,7 @@ def test_no_part_is_much_larger_than_is_asked_for() -> None:
 def test_a_list_in_the_plain_form_is_the_same_in_parts(versions: list[str]) -> None:
     resource = resources.by_path("", "v1", "configmaps")
     assert resource is not None
-    form = Form(Wanted(), strategy_for(resource), "None", FakeClock())
+    form = Form(MediaTypeOptions(), strategy_for(resource), "None", FakeClock())
     objects = [{"kind": "ConfigMap", "apiVersion": v, "metadata": {"name": f"a-{n}"}} for n, v in enumerate(versions)]
     entries = [Entry("", 1, msgspec.json.encode(obj), lambda obj: {}) for obj in objects]
     pieces, items = form.as_stored({"resourceVersion": "7"}, empty=not entries)

@@ -4,7 +4,7 @@ import pytest
 
 from control.auth.user import UserInfo
 from control.http.exchange import Request
-from control.server.listing import MOST, read_options
+from control.server.list_options import MOST, read_options
 from kube.errors import StatusError
 
 

@@ -8,17 +8,8 @@ from datetime import timedelta
 import yaml
 
 from control.patch.apply import apply, track_update
-from tests.support.applied import (
-    DEPLOYMENT,
-    LATER,
-    NOW,
-    POD,
-    STATUS,
-    Object,
-    deployment,
-    owners,
-    updated,
-)
+from kube.json_object import Object
+from tests.support.field_ownership import DEPLOYMENT, LATER, NOW, POD, STATUS, deployment, owners, updated
 
 
 def test_an_update_owns_what_it_sets_containers_included() -> None:
@@ -156,7 +147,7 @@ def test_an_object_that_is_not_tracked_stays_so_until_it_is_applied() -> None:
 
 
 def test_there_are_at_most_ten_update_managers_and_the_oldest_become_ancient() -> None:
-    live = apply(None, deployment("{paused: true}"), "applier", False, DEPLOYMENT, NOW)
+    live = apply(None, deployment("{paused: true}"), "applier", force=False, schema=DEPLOYMENT, now=NOW)
     for i in range(14):
         label = {**live["metadata"].get("labels", {}), f"l{i}": "x"}
         live = updated(live, {"metadata": {"labels": label}}, f"m{i:02}", now=NOW + timedelta(minutes=i))

@@ -54,7 +54,7 @@ def test_an_item_may_not_be_applied_twice() -> None:
     assert refusal(twice) == '.metadata.finalizers: duplicate entries for key [="a/b"]'
 
 
-def test_all_that_does_not_fit_is_told_at_once() -> None:
+def test_all_type_errors_are_reported_at_once() -> None:
     ports = [{"containerPort": 80}, {"containerPort": 80}]
     assert refusal(pod(containers=[{"name": "c", "ports": ports}], volumes=[{"emptyDir": {}}])) == (
         f'errors:\n  {C}.ports: duplicate entries for key [containerPort=80,protocol="TCP"]\n  .spec.volumes: element 0: '

@@ -9,10 +9,10 @@ from typing import Any
 from control.registry.ratcheting import problems_of_change
 from control.registry.strategies import strategy_for
 from control.registry.strategy import Strategy
+from kube.json_object import Object
 from kube.resources import by_kind
 
 NOW = datetime(2026, 1, 2, 12, 0, 0, tzinfo=UTC)
-Object = dict[str, Any]
 
 
 def strategy_of(obj: Object) -> Strategy:

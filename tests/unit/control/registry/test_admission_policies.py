@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.unit.control.registry.strategies import Object, problems
+from kube.json_object import Object
+from tests.unit.control.registry.strategies import problems
 
 RULE = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["secrets"]}
 
@@ -105,9 +106,9 @@ POLICIES: list[tuple[Object, list[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("spec", "said"), POLICIES)
-def test_what_is_wrong_with_a_policy_is_named(spec: Object, said: list[str]) -> None:
-    check(problems(policy(**spec)), said)
+@pytest.mark.parametrize(("spec", "message"), POLICIES)
+def test_what_is_wrong_with_a_policy_is_named(spec: Object, message: list[str]) -> None:
+    check(problems(policy(**spec)), message)
 
 
 def test_names_of_conditions_and_annotations_are_qualified_names() -> None:
@@ -175,16 +176,16 @@ BINDINGS: list[tuple[Object, list[str]]] = [
 
 
 @pytest.mark.parametrize("kind", ["ValidatingAdmissionPolicyBinding", "MutatingAdmissionPolicyBinding"])
-@pytest.mark.parametrize(("spec", "said"), BINDINGS)
-def test_what_is_wrong_with_a_binding_is_named(kind: str, spec: Object, said: list[str]) -> None:
-    check(problems(binding(kind, **spec)), said)
+@pytest.mark.parametrize(("spec", "message"), BINDINGS)
+def test_what_is_wrong_with_a_binding_is_named(kind: str, spec: Object, message: list[str]) -> None:
+    check(problems(binding(kind, **spec)), message)
 
 
 def test_an_action_is_named_once() -> None:
     check(problems(binding(validationActions=["Deny", "Deny"])), ['spec.validationActions[1]: Duplicate value: "Deny"'])
 
 
-def check(found: list[str], said: list[str]) -> None:
-    assert len(found) == len(said), found
-    for problem, expected in zip(found, said, strict=True):
+def check(found: list[str], message: list[str]) -> None:
+    assert len(found) == len(message), found
+    for problem, expected in zip(found, message, strict=True):
         assert expected in problem

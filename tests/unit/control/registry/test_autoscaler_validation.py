@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from tests.unit.control.registry.strategies import Object, created, problems, update_problems
+from kube.json_object import Object
+from tests.unit.control.registry.strategies import created, problems, update_problems
 
 M, T = "spec.metrics[0]", "spec.metrics[0].{}.target"
 SHARE = {"type": "Utilization", "averageUtilization": 50}
@@ -50,6 +51,11 @@ REFUSED = [
     (
         autoscaler(scaleTargetRef={"kind": "..", "name": "a/b"}),
         "spec.scaleTargetRef.name: Invalid value: \"a/b\": may not contain '/'",
+    ),
+    (autoscaler(*[resource(**SHARE)] * 129), "spec.metrics: Too many: 129: must have at most 128 items"),
+    (
+        behavior(policies=[{"type": "Pods", "value": 1, "periodSeconds": 60}] * 129),
+        f"{UP}.policies: Too many: 129: must have at most 128 items",
     ),
     (autoscaler({}), f"{M}.type: Required value: must specify a metric source type"),
     (

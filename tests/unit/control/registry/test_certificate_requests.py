@@ -9,7 +9,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from tests.unit.control.registry.strategies import Object, created, problems, update_problems
+from kube.json_object import Object
+from tests.unit.control.registry.strategies import created, problems, update_problems
 
 
 def _request(*users: str) -> str:
@@ -29,7 +30,7 @@ LABEL = (
 TWO = _request("jo", "admin")
 
 
-def asked(**spec: Any) -> Object:
+def requested(**spec: Any) -> Object:
     base = {"request": PEM, "signerName": "example.com/signer", "usages": ["client auth"]}
     return {
         "apiVersion": "certificates.k8s.io/v1",
@@ -40,33 +41,33 @@ def asked(**spec: Any) -> Object:
 
 
 REFUSED = [
-    (asked(signerName=""), "spec.signerName: Required value"),
+    (requested(signerName=""), "spec.signerName: Required value"),
     (
-        asked(signerName="example.com"),
+        requested(signerName="example.com"),
         'spec.signerName: Invalid value: "example.com": must be a fully qualified domain and path of the form '
         "'example.com/signer-name'",
     ),
     (
-        asked(signerName="example/signer"),
+        requested(signerName="example/signer"),
         'spec.signerName: Invalid value: "example": should be a domain with at least two segments separated by dots',
     ),
     (
-        asked(signerName="Example.com/signer"),
+        requested(signerName="Example.com/signer"),
         f'spec.signerName: Invalid value: "Example.com": validating label "Example": {LABEL}',
     ),
     (
-        asked(signerName="kubernetes.io/legacy-unknown"),
+        requested(signerName="kubernetes.io/legacy-unknown"),
         'spec.signerName: Invalid value: "kubernetes.io/legacy-unknown": the legacy signerName is not allowed via this API '
         "version",
     ),
     (
-        asked(request=TWO, signerName="kubernetes.io/kube-apiserver-client"),
+        requested(request=TWO, signerName="kubernetes.io/kube-apiserver-client"),
         f'spec.request: Invalid value: "{TWO}": the subject has more than one common name',
     ),
-    (asked(usages=[]), "spec.usages: Required value: usages must not be empty"),
-    (asked(usages=["client auth", "client auth"]), 'spec.usages[1]: Duplicate value: "client auth"'),
+    (requested(usages=[]), "spec.usages: Required value: usages must not be empty"),
+    (requested(usages=["client auth", "client auth"]), 'spec.usages[1]: Duplicate value: "client auth"'),
     (
-        asked(expirationSeconds=60),
+        requested(expirationSeconds=60),
         "spec.expirationSeconds: Invalid value: 60: may not specify a duration less than 600 seconds (10 minutes)",
     ),
 ]
@@ -77,8 +78,8 @@ def test_a_bad_request_is_refused_in_upstreams_words(obj: Object, message: str) 
     assert problems(obj) == [message]
 
 
-def test_a_usage_that_is_none_is_told_which_there_are() -> None:
-    (found,) = problems(asked(usages=["everything"]))
+def test_an_unknown_usage_is_an_error_that_lists_the_known_ones() -> None:
+    (found,) = problems(requested(usages=["everything"]))
     assert found.startswith('spec.usages[0]: Unsupported value: "everything": supported values: "any", "cert sign", ')
 
 
@@ -102,12 +103,12 @@ CONDITIONS = [
 ]
 
 
-@pytest.mark.parametrize(("conditions", "said"), CONDITIONS, ids=[str(s)[:60] for _, s in CONDITIONS])
-def test_verdicts_are_one_and_true(conditions: list[Object], said: list[str]) -> None:
-    old, new = created(asked()), created(asked())
+@pytest.mark.parametrize(("conditions", "output"), CONDITIONS, ids=[str(s)[:60] for _, s in CONDITIONS])
+def test_verdicts_are_one_and_true(conditions: list[Object], output: list[str]) -> None:
+    old, new = created(requested()), created(requested())
     new["status"] = {"conditions": conditions}
-    assert update_problems(old, new, "approval") == said
+    assert update_problems(old, new, "approval") == output
 
 
 def test_signers_of_others_may_take_several_common_names() -> None:
-    assert problems(asked(request=TWO)) == []
+    assert problems(requested(request=TWO)) == []

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.unit.control.registry.strategies import Object, created, problems, update_problems
+from kube.json_object import Object
+from tests.unit.control.registry.strategies import created, problems, update_problems
 
 REGISTRATION, FLOW = "admissionregistration.k8s.io/v1", "flowcontrol.apiserver.k8s.io/v1"
 STORAGE, RBAC = "storage.k8s.io/v1", "rbac.authorization.k8s.io/v1"
@@ -331,17 +332,20 @@ UPDATES = [
     (
         node(),
         node(nodeID="other"),
-        ['CSINodeDriver: Invalid value: {"name":"d","nodeID":"other","topologyKeys":null}: field is immutable'],
+        [
+            'spec.drivers: Invalid value: {"Name":"d","NodeID":"other","TopologyKeys":null,"Allocatable":null}: field is '
+            "immutable"
+        ],
     ),
 ]
 
 
-@pytest.mark.parametrize(("old", "new", "said"), UPDATES, ids=[f"{o['kind']} {s}"[:80] for o, _, s in UPDATES])
-def test_what_may_change_of_a_class_or_a_nodes_drivers(old: Object, new: Object, said: list[str]) -> None:
-    assert update_problems(created(old), created(new)) == said
+@pytest.mark.parametrize(("old", "new", "output"), UPDATES, ids=[f"{o['kind']} {s}"[:80] for o, _, s in UPDATES])
+def test_what_may_change_of_a_class_or_a_nodes_drivers(old: Object, new: Object, output: list[str]) -> None:
+    assert update_problems(created(old), created(new)) == output
 
 
-def test_flow_schemas_name_paths_that_can_be_asked_for_and_a_level_that_can_be() -> None:
+def test_flow_schemas_name_valid_paths_and_a_valid_priority_level() -> None:
     urls = ["x", "/a/*/b", "/a//b", "/a b", "/metrics/*", "/", "/healthz"]
     everybody = {"kind": "User", "user": {"name": "*"}}
     one = {"subjects": [everybody], "nonResourceRules": [{"verbs": ["get"], "nonResourceURLs": urls}]}

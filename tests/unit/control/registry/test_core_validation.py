@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from kube.json_object import Object
 from tests.unit.control.registry.strategies import (
-    Object,
     container,
     created,
     pod,
@@ -209,9 +209,9 @@ UPDATES = [
 ]
 
 
-@pytest.mark.parametrize(("old", "new", "said"), UPDATES, ids=[f"{o['kind']} {s}"[:90] for o, _, s in UPDATES])
-def test_what_may_change_of_a_volume_or_service(old: Object, new: Object, said: list[str]) -> None:
-    assert update_problems(created(old), created(new)) == said
+@pytest.mark.parametrize(("old", "new", "output"), UPDATES, ids=[f"{o['kind']} {s}"[:90] for o, _, s in UPDATES])
+def test_what_may_change_of_a_volume_or_service(old: Object, new: Object, output: list[str]) -> None:
+    assert update_problems(created(old), created(new)) == output
 
 
 def test_old_ways_of_storage_and_accounts_are_warned_of() -> None:
@@ -229,11 +229,11 @@ def test_old_ways_of_storage_and_accounts_are_warned_of() -> None:
     ]
     account = obj("ServiceAccount")
     account["metadata"]["annotations"] = {"kubernetes.io/enforce-mountable-secrets": "true"}
-    said = (
+    output = (
         "metadata.annotations[kubernetes.io/enforce-mountable-secrets]: deprecated in v1.32+; prefer separate namespaces to "
         "isolate access to mounted secrets"
     )
-    assert strategy_of(account).warnings(account, None) == [said]
+    assert strategy_of(account).warnings(account, None) == [output]
     assert strategy_of(account).warnings(account, account) == []
     half = claim(resources={"requests": {"storage": "1500m"}})
     assert strategy_of(half).warnings(created(half), None) == [
@@ -291,7 +291,7 @@ def test_a_budgets_status_counts_no_less_than_nothing() -> None:
     ]
 
 
-def test_a_load_balancers_addresses_say_how_they_are_reached() -> None:
+def test_a_load_balancers_addresses_have_an_ip_mode() -> None:
     def answered(kind: str, **point: str) -> tuple[Object, Object]:
         old = created(service_of(type=kind))
         return old, {**old, "status": {"loadBalancer": {"ingress": [point]}}}
@@ -315,6 +315,6 @@ def test_a_load_balancers_addresses_say_how_they_are_reached() -> None:
 @pytest.mark.parametrize("amount", ["9" * 29, "9" * 900, "1e900", "9" * 900 + "Ei"])
 @pytest.mark.parametrize("name", ["memory", "example.com/a", "hugepages-2Mi"])
 def test_an_amount_of_any_length_is_judged(name: str, amount: str) -> None:
-    asked = pod(containers=[container(resources={"limits": {name: amount}, "requests": {name: amount}})])
-    assert not [text for text in problems(asked) if "must be an integer" in text]
-    assert strategy_of(asked).warnings(created(asked), None) == []
+    requested = pod(containers=[container(resources={"limits": {name: amount}, "requests": {name: amount}})])
+    assert not [text for text in problems(requested) if "must be an integer" in text]
+    assert strategy_of(requested).warnings(created(requested), None) == []

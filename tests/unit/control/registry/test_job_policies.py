@@ -6,15 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.unit.control.registry.strategies import (
-    Object,
-    container,
-    created,
-    problems,
-    strategy_of,
-    update_problems,
-    workload,
-)
+from kube.json_object import Object
+from tests.unit.control.registry.strategies import container, created, problems, strategy_of, update_problems, workload
 
 RULE = "spec.podFailurePolicy.rules[0]"
 
@@ -148,6 +141,11 @@ REFUSED = [
         success({"succeededCount": 4, "succeededIndexes": "0-1,3"}),
         "spec.successPolicy.rules[0].succeededCount: Invalid value: 4: must be less than or equal to 3 (the number of "
         "indexes in the specified succeededIndexes field)",
+    ),
+    (
+        success({"succeededIndexes": "\uff10-3"}),
+        'spec.successPolicy.rules[0].succeededIndexes: Invalid value: "\uff10-3": error parsing succeededIndexes: '
+        'cannot convert string to integer for index: "\uff10"',
     ),
     (
         success({"succeededIndexes": "9"}),

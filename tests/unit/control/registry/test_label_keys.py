@@ -34,8 +34,18 @@ def test_values_are_written_into_the_selectors_of_a_new_pod() -> None:
     assert spec["topologySpreadConstraints"][0]["labelSelector"]["matchExpressions"] == [equal]
 
 
+def test_an_expression_that_the_selector_has_is_not_added_again() -> None:
+    equal = {"key": "hash", "operator": "In", "values": ["h1"]}
+    other = {"key": "hash", "operator": "Exists"}
+    given = term(matchLabelKeys=["hash", "app", "hash"])
+    given["labelSelector"]["matchExpressions"] = [equal, other]
+    spec = created(labelled(affinity={"podAffinity": {HARD: [given]}}))["spec"]
+    found = spec["affinity"]["podAffinity"][HARD][0]["labelSelector"]["matchExpressions"]
+    assert found == [equal, other, {"key": "app", "operator": "In", "values": ["web"]}]
+
+
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("given", "message"),
     [
         (
             term(matchLabelKeys=["a"], mismatchLabelKeys=["a"]),
@@ -47,6 +57,6 @@ def test_values_are_written_into_the_selectors_of_a_new_pod() -> None:
         ),
     ],
 )
-def test_keys_that_make_no_sense_are_refused(given: dict[str, Any], said: str) -> None:
+def test_keys_that_make_no_sense_are_refused(given: dict[str, Any], message: str) -> None:
     found = problems(labelled(affinity={"podAffinity": {HARD: [given]}}))
-    assert found == [f"spec.affinity.podAffinity.{HARD}[0].{said}"]
+    assert found == [f"spec.affinity.podAffinity.{HARD}[0].{message}"]

@@ -12,8 +12,9 @@ from cryptography.x509.oid import NameOID
 
 from control.auth.user import UserInfo
 from control.registry.strategies import strategy_for
+from kube.json_object import Object
 from kube.resources import RESOURCES
-from tests.unit.control.registry.strategies import Object, cells, created, problems, strategy_of, update_problems
+from tests.unit.control.registry.strategies import cells, created, problems, strategy_of, update_problems
 
 
 def obj(api_version: str, kind: str, name: str = "x", **parts: Any) -> Object:
@@ -87,6 +88,7 @@ def webhooks(**parts: Any) -> Object:
 
 RBAC = "rbac.authorization.k8s.io"
 LOOPBACK = "may not be in the loopback range (127.0.0.0/8, ::1/128)"
+MAPPED = "must not be an IPv4-mapped IPv6 address"
 LINK_LOCAL = "may not be in the link-local range (169.254.0.0/16, fe80::/10)"
 KEY = (
     "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or "
@@ -137,11 +139,11 @@ REFUSED = [
     (endpoint_slice("IPv6", "fe80::1"), f'endpoints[0].addresses[0]: Invalid value: "fe80::1": {LINK_LOCAL}'),
     (
         endpoint_slice("IPv6", "::ffff:127.0.0.1"),
-        f'endpoints[0].addresses[0]: Invalid value: "::ffff:127.0.0.1": {LOOPBACK}',
+        f'endpoints[0].addresses[0]: Invalid value: "::ffff:127.0.0.1": {MAPPED}',
     ),
     (
         endpoint_slice("IPv6", "::ffff:a9fe:a9fe"),
-        f'endpoints[0].addresses[0]: Invalid value: "::ffff:a9fe:a9fe": {LINK_LOCAL}',
+        f'endpoints[0].addresses[0]: Invalid value: "::ffff:a9fe:a9fe": {MAPPED}',
     ),
     (endpoints("::ffff:127.0.0.1"), f'subsets[0].addresses[0].ip: Invalid value: "::ffff:127.0.0.1": {LOOPBACK}'),
     (endpoint_slice("IPv4"), "endpoints[0].addresses: Required value: must contain at least 1 address"),
@@ -300,7 +302,9 @@ UPDATES = [
 
 
 @pytest.mark.parametrize(("old", "new", "message"), UPDATES, ids=[f"{o['kind']} {m[:50]}" for o, _, m in UPDATES])
-def test_what_may_not_change_is_told_in_upstreams_words(old: Object, new: Object, message: str) -> None:
+def test_changes_of_immutable_fields_are_reported_with_upstreams_messages(
+    old: Object, new: Object, message: str
+) -> None:
     assert message in update_problems(old, new)
 
 
@@ -336,7 +340,7 @@ def request(names: list[x509.NameAttribute]) -> str:
     return base64.b64encode(built.public_bytes(serialization.Encoding.PEM)).decode()
 
 
-async def test_the_server_writes_down_who_asks_for_a_certificate() -> None:
+async def test_the_server_records_the_requesting_user_of_a_certificate() -> None:
     spec = {
         "request": request([x509.NameAttribute(NameOID.COMMON_NAME, "jane")]),
         "signerName": "kubernetes.io/kube-apiserver-client",
@@ -387,13 +391,20 @@ def test_names_follow_their_kinds_rules() -> None:
         found = obj(api_version, kind)
         return bool(strategy_of(found).name_errors(name))
 
-    assert wrong("v1", "Service", "1abc") and not wrong("v1", "Pod", "1abc")
+    assert not wrong("v1", "Service", "1abc") and wrong("v1", "Service", "a.b") and not wrong("v1", "Pod", "1abc.d")
     assert not wrong("certificates.k8s.io/v1", "CertificateSigningRequest", "node-csr-c69HXe7aYcq_S1")
     assert not wrong("apiregistration.k8s.io/v1", "APIService", "v1.")
     assert not wrong(f"{RBAC}/v1", "ClusterRole", "system:node") and wrong(f"{RBAC}/v1", "ClusterRole", "a/b")
     assert wrong("networking.k8s.io/v1", "IPAddress", "010.0.0.1")
     assert wrong("networking.k8s.io/v1", "IPAddress", "fd00::1%x")
     assert wrong("batch/v1", "CronJob", "x" * 53) and not wrong("batch/v1", "CronJob", "x" * 52)
+
+
+def test_an_ingress_names_any_service_that_may_exist() -> None:
+    def refused(name: str) -> bool:
+        return bool(problems(path(backend={"service": {"name": name, "port": {"number": 80}}})))
+
+    assert not refused("1abc") and refused("a.b") and refused("-a")
 
 
 def test_one_address_and_the_list_of_addresses_stay_in_step() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.unit.control.registry.strategies import Object, cells, created, strategy_of
+from kube.json_object import Object
+from tests.unit.control.registry.strategies import cells, created, strategy_of
 
 
 def obj(api_version: str, kind: str, name: str = "x", **parts: Any) -> Object:

@@ -8,15 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.unit.control.registry.strategies import (
-    Object,
-    container,
-    created,
-    pod,
-    problems,
-    strategy_of,
-    update_problems,
-)
+from kube.json_object import Object
+from tests.unit.control.registry.strategies import container, created, pod, problems, strategy_of, update_problems
 
 APPARMOR = "container.apparmor.security.beta.kubernetes.io/c"
 SECCOMP = "seccomp.security.alpha.kubernetes.io/pod"
@@ -52,7 +45,7 @@ def confined(profile: Object) -> Object:
 
 
 REFUSED = [
-    (pod(os={}), "spec.os.name: Required value: cannot be empty"),
+    (pod(os={}), "spec.os.name: Required value"),
     (pod(os={"name": "plan9"}), 'spec.os: Unsupported value: "plan9": supported values: "linux", "windows"'),
     (
         host_process(True, None, False, hostNetwork=True),
@@ -71,9 +64,9 @@ REFUSED = [
     *(
         (
             pod(securityContext={"windowsOptions": {"runAsUserName": user}}),
-            f"spec.securityContext.windowsOptions.runAsUserName: Invalid value: {json.dumps(user)}: {said}",
+            f"spec.securityContext.windowsOptions.runAsUserName: Invalid value: {json.dumps(user)}: {messages}",
         )
-        for user, said in (
+        for user, messages in (
             ("", "runAsUserName cannot be an empty string"),
             ("a\\b\\c", "runAsUserName cannot contain more than one backslash"),
             ("a\t", "runAsUserName cannot contain control characters"),
@@ -141,12 +134,12 @@ REFUSED = [
     ),
     (
         pod(securityContext={"seLinuxChangePolicy": "Never"}),
-        'spec.securityContext.seLinuxChangePolicy: Unsupported value: "Never": supported values: "MountOption", "Recursive"',
+        'spec.securityContext.seLinuxChangePolicy: Unsupported value: "Never": supported values: "Recursive"',
     ),
     (
         pod(dnsConfig={"searches": ["a_.-b"]}),
         'spec.dnsConfig.searches[0]: Invalid value: "a_.-b": a lowercase RFC 1123 subdomain must consist of lower case '
-        "alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', "
+        "alphanumeric characters, '_', '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', "
         "regex used for validation is "
         r"'_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?(\._?[a-z0-9]([-_a-z0-9]*[a-z0-9])?)*')",
     ),
@@ -163,7 +156,7 @@ def test_a_bad_pod_is_refused(obj: Object, message: str) -> None:
     assert message in problems(obj)
 
 
-def test_what_annotations_and_fields_say_alike_is_accepted() -> None:
+def test_equal_annotations_and_fields_are_accepted() -> None:
     profile = {"type": "Localhost", "localhostProfile": "p/q"}
     both = annotated({SECCOMP: "localhost/p/q", COST: "-5"}, securityContext={"seccompProfile": profile})
     assert problems(both) == []
@@ -190,19 +183,19 @@ RUNTIME, UNCONFINED = {"type": "RuntimeDefault"}, {"type": "Unconfined"}
 def test_a_containers_apparmor_annotation_counts_before_the_pods_profile(
     annotation: str, whole: Object | None, own: Object | None, stored: Object | None, warned: bool
 ) -> None:
-    asked = annotated({APPARMOR: annotation}, containers=[confined(own) if own else container()])
+    requested = annotated({APPARMOR: annotation}, containers=[confined(own) if own else container()])
     if whole:
-        asked["spec"]["securityContext"] = {"appArmorProfile": whole}
-    made = created(asked)
+        requested["spec"]["securityContext"] = {"appArmorProfile": whole}
+    made = created(requested)
     assert (made["spec"]["containers"][0].get("securityContext") or {}).get("appArmorProfile") == stored
-    said = f'metadata.annotations[{APPARMOR}]: deprecated since v1.30; use the "appArmorProfile" field instead'
-    assert strategy_of(asked).warnings_as_sent(asked) == [said] * warned
+    messages = f'metadata.annotations[{APPARMOR}]: deprecated since v1.30; use the "appArmorProfile" field instead'
+    assert strategy_of(requested).warnings_as_sent(requested) == [messages] * warned
 
 
 def test_apparmor_annotations_of_windows_pods_stay_annotations() -> None:
-    asked = annotated({APPARMOR: "unconfined"}, os={"name": "windows"})
-    assert "securityContext" not in created(asked)["spec"]["containers"][0]
-    assert strategy_of(asked).warnings_as_sent(asked) == []
+    requested = annotated({APPARMOR: "unconfined"}, os={"name": "windows"})
+    assert "securityContext" not in created(requested)["spec"]["containers"][0]
+    assert strategy_of(requested).warnings_as_sent(requested) == []
 
 
 def test_profiles_and_mirrors_stay_as_they_were_made() -> None:
@@ -254,19 +247,19 @@ def test_an_extended_resources_claim_is_mapped_from_the_pods_containers() -> Non
     old = created(pod(containers=[container(resources={"requests": {"example.com/gpu": "1"}})]))
     path = "status.extendedResourceClaimStatus"
 
-    def said(**status: Any) -> list[str]:
+    def messages(**status: Any) -> list[str]:
         new = copy.deepcopy(old)
         new["status"]["extendedResourceClaimStatus"] = status
         return update_problems(old, new, "status")
 
     mapping = {"containerName": "c", "resourceName": "example.com/gpu", "requestName": "r"}
-    assert said(resourceClaimName="gpus", requestMappings=[mapping]) == []
-    assert said() == [
+    assert messages(resourceClaimName="gpus", requestMappings=[mapping]) == []
+    assert messages() == [
         f"{path}.requestMappings: Required value: at least one request mapping is required",
         f"{path}.resourceClaimName: Required value",
     ]
     others = [mapping | {"containerName": "x"}, mapping | {"resourceName": "example.com/fpga"}, mapping, mapping]
-    assert said(resourceClaimName="gpus", requestMappings=others) == [
+    assert messages(resourceClaimName="gpus", requestMappings=others) == [
         f'{path}.requestMappings[0].containerName: Invalid value: "x": must match the name of an entry in '
         "spec.initContainers.name or spec.containers.name",
         f'{path}.requestMappings[1].resourceName: Invalid value: "example.com/fpga": must match the extended resource name '
@@ -275,11 +268,11 @@ def test_an_extended_resources_claim_is_mapped_from_the_pods_containers() -> Non
         f'{path}.requestMappings[3].resourceName: Duplicate value: "example.com/gpu"',
         f'{path}.requestMappings[3].requestName: Duplicate value: "r"',
     ]
-    wrong = said(resourceClaimName="No", requestMappings=[mapping | {"requestName": "a.b"}])
+    wrong = messages(resourceClaimName="No", requestMappings=[mapping | {"requestName": "a.b"}])
     assert [each.split(": ")[0] for each in wrong] == [f"{path}.requestName", f"{path}.resourceClaimName"]
 
 
-def test_an_update_tells_of_bad_values_and_of_what_may_not_change_at_once() -> None:
+def test_an_update_reports_invalid_values_and_immutable_fields_together() -> None:
     old, new = created(pod()), created(pod())
     new["spec"]["restartPolicy"] = "Maybe"
     first, second = update_problems(old, new)
@@ -300,8 +293,8 @@ EPHEMERAL = [
 def test_an_ephemeral_container_has_no_life_of_its_own(parts: Object, field: str) -> None:
     old, new = created(pod()), created(pod())
     new["spec"]["ephemeralContainers"] = [container(name="e", **parts)]
-    said = f"spec.ephemeralContainers[0].{field}: Forbidden: cannot be set for an Ephemeral Container"
-    assert said in update_problems(old, new, "ephemeralcontainers")
+    messages = f"spec.ephemeralContainers[0].{field}: Forbidden: cannot be set for an Ephemeral Container"
+    assert messages in update_problems(old, new, "ephemeralcontainers")
 
 
 def test_static_pods_are_neither_debugged_nor_resized() -> None:

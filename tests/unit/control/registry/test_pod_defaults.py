@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from kube.json_object import Object
 from tests.unit.control.registry.strategies import container, created, pod, workload
 
 
@@ -26,6 +27,43 @@ def test_a_bare_pod_gets_upstreams_defaults() -> None:
         ],
     }
     assert found["status"] == {"phase": "Pending", "qosClass": "BestEffort"}
+
+
+def test_a_negative_grace_period_becomes_one_second_in_pods_but_not_in_templates() -> None:
+    assert created(pod(terminationGracePeriodSeconds=-1))["spec"]["terminationGracePeriodSeconds"] == 1
+    template = {"metadata": {"labels": {"app": "web"}}, "spec": {**pod()["spec"], "terminationGracePeriodSeconds": -1}}
+    found = created(workload("Deployment", template=template))["spec"]["template"]["spec"]
+    assert found["terminationGracePeriodSeconds"] == -1
+
+
+@pytest.mark.parametrize(
+    ("whole", "own", "expected"),
+    [
+        ({"limits": {"cpu": "2"}}, {}, {"limits": {"cpu": "2"}, "requests": {"cpu": "2"}}),
+        (
+            {"limits": {"cpu": "2", "memory": "1Gi"}},
+            {"requests": {"cpu": "500m", "ephemeral-storage": "1Gi"}},
+            {"limits": {"cpu": "2", "memory": "1Gi"}, "requests": {"cpu": "1", "memory": "1Gi"}},
+        ),
+        (
+            {"limits": {"cpu": "2"}},
+            {"requests": {"memory": "512Mi"}},
+            {"limits": {"cpu": "2"}, "requests": {"cpu": "2", "memory": "1Gi"}},
+        ),
+        ({"requests": {"cpu": "2"}}, {"requests": {"memory": "1Gi"}}, {"requests": {"cpu": "2"}}),
+        (
+            {"requests": {"cpu": "2"}},
+            {"limits": {"hugepages-2Mi": "4Mi"}},
+            {"requests": {"cpu": "2", "hugepages-2Mi": "8Mi"}, "limits": {"hugepages-2Mi": "8Mi"}},
+        ),
+        ({"limits": {"disk": "1"}}, {}, {"limits": {"disk": "1"}}),
+    ],
+)
+def test_resources_of_the_whole_pod_follow_those_of_its_containers(
+    whole: Object, own: Object, expected: Object
+) -> None:
+    containers = [container(name=name, resources=own) for name in ("a", "b")]
+    assert created(pod(containers=containers, resources=whole))["spec"]["resources"] == expected
 
 
 @pytest.mark.parametrize(
@@ -114,6 +152,6 @@ def test_the_quality_of_service_comes_from_requests_and_limits(resources: list[d
     assert created(pod(containers=containers))["status"]["qosClass"] == expected
 
 
-def test_a_gated_pod_says_so_from_the_start() -> None:
+def test_a_gated_pod_has_the_condition_from_its_creation() -> None:
     found = created(pod(schedulingGates=[{"name": "example.com/wait"}]))
     assert found["status"]["conditions"][0]["reason"] == "SchedulingGated"

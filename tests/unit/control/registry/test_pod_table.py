@@ -64,7 +64,7 @@ def shown(spec: dict[str, Any] | None = None, **found: Any) -> tuple[str, str, s
         ),
     ],
 )
-def test_status_tells_what_the_containers_do(found: dict[str, Any], expected: tuple[str, str, str]) -> None:
+def test_status_shows_the_containers_states(found: dict[str, Any], expected: tuple[str, str, str]) -> None:
     assert shown(**found) == expected
 
 
@@ -82,7 +82,7 @@ INITS = {"initContainers": [container(name="i0"), container(name="i1")]}
         ([status("i0", state={"waiting": {"reason": "PodInitializing"}})], "Init:0/2"),
     ],
 )
-def test_status_tells_how_far_initialisation_is(inits: list[dict[str, Any]], expected: str) -> None:
+def test_status_reports_how_far_initialisation_is(inits: list[dict[str, Any]], expected: str) -> None:
     assert shown(INITS, phase="Pending", initContainerStatuses=inits)[1] == expected
 
 

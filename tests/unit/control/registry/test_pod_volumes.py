@@ -8,15 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.unit.control.registry.strategies import (
-    Object,
-    container,
-    created,
-    pod,
-    problems,
-    update_problems,
-    workload,
-)
+from kube.json_object import Object
+from tests.unit.control.registry.strategies import container, created, pod, problems, update_problems, workload
 
 V = "spec.volumes[0]"
 NO_DOTS = "must not contain '..'"

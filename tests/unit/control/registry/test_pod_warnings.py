@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from tests.unit.control.registry.strategies import Object, container, created, pod, strategy_of, workload
+from kube.json_object import Object
+from tests.unit.control.registry.strategies import container, created, pod, strategy_of, workload
 
 HIDES = "hides previous definition of"
 DROPPED = "which may be dropped when using apply"
@@ -114,10 +115,7 @@ WARNED: list[tuple[Object, list[str]]] = [
         pod(containers=[container(name=n, ports=[{"containerPort": 80}]) for n in ("a", "b")]),
         ["spec.containers[1].ports[0]: duplicate port definition with spec.containers[0].ports[0]"],
     ),
-    (
-        pod(terminationGracePeriodSeconds=-1),
-        ["spec.terminationGracePeriodSeconds: must be >= 0; negative values are invalid and will be treated as 1"],
-    ),
+    (pod(terminationGracePeriodSeconds=-1), []),
     (
         annotated(**{"scheduler.alpha.kubernetes.io__critical-pod": ""}),
         [
@@ -135,9 +133,9 @@ WARNED: list[tuple[Object, list[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("obj", "said"), WARNED, ids=lambda v: str(v)[:60] if isinstance(v, list) else "")
-def test_a_pod_that_will_surprise_is_warned_of(obj: Object, said: list[str]) -> None:
-    assert strategy_of(obj).warnings(created(obj), None) == said
+@pytest.mark.parametrize(("obj", "message"), WARNED, ids=lambda v: str(v)[:60] if isinstance(v, list) else "")
+def test_a_pod_that_will_surprise_is_warned_of(obj: Object, message: list[str]) -> None:
+    assert strategy_of(obj).warnings(created(obj), None) == message
 
 
 def test_a_pod_with_a_name_that_no_host_can_have_is_warned_of() -> None:
@@ -149,11 +147,19 @@ def test_a_pod_with_a_name_that_no_host_can_have_is_warned_of() -> None:
     ]
 
 
+def test_a_negative_grace_period_of_a_template_is_warned_of() -> None:
+    found: dict[str, Any] = workload("Deployment")
+    found["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = -1
+    assert strategy_of(found).warnings(created(found), None) == [
+        "spec.template.spec.terminationGracePeriodSeconds: must be >= 0; negative values are invalid and will be treated as 1"
+    ]
+
+
 def test_a_template_is_warned_of_under_its_own_place_and_only_when_it_changes() -> None:
     found: dict[str, Any] = workload("Deployment")
     found["spec"]["template"]["spec"]["containers"][0]["env"] = [{"name": "A"}, {"name": "A"}]
     stored = created(found)
     strategy = strategy_of(found)
-    said = [f'spec.template.spec.containers[0].env[1]: {HIDES} "A", {DROPPED}']
-    assert strategy.warnings(stored, None) == said
+    message = [f'spec.template.spec.containers[0].env[1]: {HIDES} "A", {DROPPED}']
+    assert strategy.warnings(stored, None) == message
     assert strategy.warnings(stored, stored) == []

@@ -6,15 +6,8 @@ from typing import Any
 import pytest
 
 from control.registry.batch.schedule import schedule_problem
-from tests.unit.control.registry.strategies import (
-    Object,
-    cells,
-    container,
-    created,
-    problems,
-    update_problems,
-    workload,
-)
+from kube.json_object import Object
+from tests.unit.control.registry.strategies import cells, container, created, problems, update_problems, workload
 
 
 def template(restart: str = "Always", **labels: str) -> Object:
@@ -176,6 +169,14 @@ def test_a_statefulsets_pods_may_mount_its_claims() -> None:
     ]
 
 
+@pytest.mark.parametrize(("number", "refused"), [(256, False), (257, True)])
+def test_a_set_has_a_limited_number_of_claims_for_each_pod(number: int, refused: bool) -> None:
+    claim = {"spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1"}}}}
+    claims = [{"metadata": {"name": f"c{n}"}, **claim} for n in range(number)]
+    message = "spec.volumeClaimTemplates: Too many: 257: must have at most 256 items"
+    assert (message in str(problems(workload("StatefulSet", volumeClaimTemplates=claims)))) == refused
+
+
 def test_most_of_a_statefulset_may_not_change() -> None:
     old = created(workload("StatefulSet"))
     new = copy.deepcopy(old)
@@ -213,6 +214,8 @@ def test_a_jobs_template_may_not_change_unless_it_is_suspended() -> None:
         ("*/0 * * * *", "step of range should be a positive number: */0"),
         ("x * * * *", 'failed to parse int from x: strconv.Atoi: parsing "x": invalid syntax'),
         ("@sometimes", "unrecognized descriptor: @sometimes"),
+        ("0," * 2043 + "0 * * * *", ""),
+        ("0," * 2044 + "0 * * * *", "may not be more than 4096 characters"),
         ("TZ=UTC * * * * *", "cannot use TZ or CRON_TZ in schedule, use timeZone field instead"),
     ],
 )

@@ -1,4 +1,4 @@
-"""When nodes are looked at: only when asked, and no more often than it takes."""
+"""Scrapes of nodes: only on request, and not before the last result is too old."""
 
 import asyncio
 
@@ -14,21 +14,22 @@ class Node:
 
     def __init__(self, clock: FakeClock) -> None:
         self.clock, self.looks, self.down = clock, 0, False
+        self.ahead = 0.0
+        """Seconds by which the node's clock is ahead."""
 
     async def __call__(self, name: str) -> str:
         self.looks += 1
         if self.down:
             raise ConnectionRefusedError(name)
-        now = self.clock.now().timestamp()
-        stamp = int(now * 1000)
-        return f"node_cpu_usage_seconds_total {now} {stamp}\nnode_memory_working_set_bytes 1024 {stamp}\n"
+        stamp = int((self.clock.now().timestamp() + self.ahead) * 1000)
+        return f"node_cpu_usage_seconds_total {self.clock.monotonic()} {stamp}\nnode_memory_working_set_bytes 1024 {stamp}\n"
 
 
 async def ask(scraper: Scraper, clock: FakeClock) -> float | None:
     """Return the window of an answer, letting the time pass that it takes."""
-    asked = asyncio.ensure_future(scraper.usage(["n"]))
+    requested = asyncio.ensure_future(scraper.usage(["n"]))
     await clock.advance(FIRST_WINDOW)
-    found = (await asked).get("n")
+    found = (await requested).get("n")
     assert found is None or (found.node is not None and found.node.cpu == pytest.approx(1.0))
     return found.node.window if found is not None and found.node is not None else None
 
@@ -56,7 +57,19 @@ async def test_a_look_of_long_ago_is_not_measured_from() -> None:
     assert node.looks == 4
 
 
-async def test_nobody_asks_and_nothing_is_scraped() -> None:
+async def test_a_node_whose_clock_was_set_back_is_measured_from_there() -> None:
+    clock = FakeClock()
+    node = Node(clock)
+    scraper = Scraper(node, clock)
+    await ask(scraper, clock)
+    await clock.advance(15)
+    node.ahead = -3600.0
+    assert await ask(scraper, clock) == pytest.approx(FIRST_WINDOW)
+    await clock.advance(15)
+    assert await ask(scraper, clock) == pytest.approx(15)
+
+
+async def test_without_requests_nothing_is_scraped() -> None:
     clock = FakeClock()
     node = Node(clock)
     Scraper(node, clock)
@@ -64,7 +77,7 @@ async def test_nobody_asks_and_nothing_is_scraped() -> None:
     assert node.looks == 0
 
 
-async def test_a_node_that_does_not_answer_is_left_out_and_not_asked_again_at_once() -> None:
+async def test_an_unreachable_node_is_left_out_and_not_scraped_again_at_once() -> None:
     clock = FakeClock()
     node = Node(clock)
     node.down = True
@@ -77,11 +90,11 @@ async def test_a_node_that_does_not_answer_is_left_out_and_not_asked_again_at_on
     assert await ask(scraper, clock) is not None
 
 
-async def test_those_who_ask_at_the_same_time_share_a_look() -> None:
+async def test_simultaneous_requests_share_one_check() -> None:
     clock = FakeClock()
     node = Node(clock)
     scraper = Scraper(node, clock)
-    asked = [asyncio.ensure_future(scraper.usage(["n"])) for _ in range(5)]
+    requested = [asyncio.ensure_future(scraper.usage(["n"])) for _ in range(5)]
     await clock.advance(FIRST_WINDOW)
-    await asyncio.gather(*asked)
+    await asyncio.gather(*requested)
     assert node.looks == 2

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
+from control.scheduler import preemption
 from control.scheduler.algorithm import Algorithm
+from control.scheduler.budgets import Budgets
 from control.scheduler.cluster import Cluster
 from control.scheduler.configuration import ProfileConfig
-from control.scheduler.framework import Unschedulable, fit_message
+from control.scheduler.framework import Diagnosis, Unschedulable, fit_message
 from control.scheduler.podinfo import PodInfo
-from control.scheduler.profile import Surroundings, build
+from control.scheduler.profile import PluginContext, build
+from control.scheduler.unfinished import Unfinished
+from control.scheduler.victims import Victims
 from kube.api import core_v1, meta_v1
 
 HOST, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
@@ -89,25 +94,33 @@ class World:
     ):
         known = namespaces or {"default": {}}
         self.cluster = Cluster(lambda name: known.get(name, {}))
-        self.profile = build(profile or ProfileConfig(), Surroundings(self.cluster, kin, **more))
+        self.profile = build(profile or ProfileConfig(), PluginContext(self.cluster, kin, **more))
         self.algorithm = Algorithm(self.profile, self.cluster)
         for found in nodes:
             self.cluster.set_node(found)
 
-    def place(self, wish: core_v1.Pod) -> str:
+    def place(self, incoming: core_v1.Pod) -> str:
         """Choose a node and put the pod there."""
-        info = PodInfo(wish)
+        info = PodInfo(incoming)
         chosen = self.algorithm.place(info)
         self.cluster.assume(info, chosen)
         return chosen
 
-    def put(self, wish: core_v1.Pod, where: str) -> None:
-        wish.spec.node_name = where
-        self.cluster.set_pod(wish)
+    def put(self, incoming: core_v1.Pod, where: str) -> None:
+        incoming.spec.node_name = where
+        self.cluster.set_pod(incoming)
 
-    def refusal(self, wish: core_v1.Pod) -> str:
+    def refusal(self, incoming: core_v1.Pod) -> str:
         try:
-            chosen = self.algorithm.place(PodInfo(wish))
+            chosen = self.algorithm.place(PodInfo(incoming))
         except Unschedulable as found:
             return fit_message(found.diagnosis)
         raise AssertionError(f"placed on {chosen}")
+
+    def victims(self, info: PodInfo, diagnosis: Diagnosis, budgets: Budgets) -> Victims | None:
+        """Search victims, in as many slices as it takes."""
+        while True:
+            try:
+                return preemption.find(info, diagnosis, self.algorithm, self.cluster, budgets)
+            except Unfinished as more:
+                asyncio.run(more.go_on())  # type: ignore[arg-type]

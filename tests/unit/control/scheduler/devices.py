@@ -7,16 +7,17 @@ from typing import Any
 import pytest
 import yaml
 
-from control.scheduler.devices.allocation import Search, Taken
-from control.scheduler.devices.book import Book
-from control.scheduler.devices.budget import Budget
+from control.scheduler.devices.allocated_devices import AllocatedDevices
+from control.scheduler.devices.allocation import DeviceSearch
+from control.scheduler.devices.budget import SearchBudget
+from control.scheduler.devices.device_usage import DeviceResult
 from control.scheduler.devices.inventory import Inventory
-from control.scheduler.devices.requests import wanted
+from control.scheduler.devices.requests import claim_to_allocate
 from control.scheduler.devices.results import allocation
 from kube import serialize
 from kube.api import core_v1, meta_v1, resource_v1
-from kube.client import name_of
 from kube.informer import Change
+from kube.object_names import name_of
 
 DRIVER = "driver.example.com"
 KINDS = {
@@ -99,7 +100,7 @@ class Devices:
     """Slices, classes and allocated claims."""
 
     def __init__(self, *objects: Any) -> None:
-        self.inventory, self.book = Inventory(), Book()
+        self.inventory, self.allocated = Inventory(), AllocatedDevices()
         self.classes: dict[str, resource_v1.DeviceClass] = {}
         for found in objects:
             if isinstance(found, resource_v1.ResourceSlice):
@@ -107,33 +108,35 @@ class Devices:
             elif isinstance(found, resource_v1.DeviceClass):
                 self.classes[name_of(found)] = found
 
-    def search(self, *claims: resource_v1.ResourceClaim, on: core_v1.Node | None = None) -> list[list[Taken]] | None:
-        return self.search_within(Budget(), *claims, on=on)
+    def search(
+        self, *claims: resource_v1.ResourceClaim, on: core_v1.Node | None = None
+    ) -> list[list[DeviceResult]] | None:
+        return self.search_within(SearchBudget(), *claims, on=on)
 
     def search_within(
-        self, budget: Budget, *claims: resource_v1.ResourceClaim, on: core_v1.Node | None = None
-    ) -> list[list[Taken]] | None:
+        self, budget: SearchBudget, *claims: resource_v1.ResourceClaim, on: core_v1.Node | None = None
+    ) -> list[list[DeviceResult]] | None:
         """Search in one go, as where nothing limits what may be spent at once."""
-        found = [wanted(one, self.classes) for one in claims]
-        steps = Search(found, self.inventory.view(on or node()), self.book, budget).steps()
+        found = [claim_to_allocate(one, self.classes) for one in claims]
+        steps = DeviceSearch(found, self.inventory.view(on or node()), self.allocated, budget).steps()
         with budget, pytest.raises(StopIteration) as end:
             next(steps)
-        result: list[list[Taken]] | None = end.value.value
+        result: list[list[DeviceResult]] | None = end.value.value
         return result
 
     def names(self, *claims: resource_v1.ResourceClaim, on: core_v1.Node | None = None) -> list[str] | None:
-        """Return the devices that claims are given, None where they are given none."""
+        """Return the devices that claims are given, None if they are given none."""
         found = self.search(*claims, on=on)
-        return None if found is None else [taken.offer.device.name for part in found for taken in part]
+        return None if found is None else [result.device.entry.name for part in found for result in part]
 
     def allocate(self, one: resource_v1.ResourceClaim, on: core_v1.Node | None = None) -> resource_v1.AllocationResult:
         """Give a claim its devices, so that others cannot have them."""
         where = on or node()
         found = self.search(one, on=where)
         assert found is not None
-        result = allocation(wanted(one, self.classes), found[0], where)
+        result = allocation(claim_to_allocate(one, self.classes), found[0], where)
         one.status.allocation = result
-        self.book.changed(change(one))
+        self.allocated.changed(change(one))
         return result
 
 

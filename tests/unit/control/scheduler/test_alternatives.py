@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from control.scheduler.alternatives import Alternatives
+from control.scheduler import alternatives
+from control.scheduler.alternatives import KEY_BYTES, MOST_BYTES, MOST_REMEMBERED, Alternatives
 from control.scheduler.podinfo import PodInfo
 from control.scheduler.term_sets import AffinityTerm, TermSet, term_set
 from kube.api import core_v1, meta_v1
 from kube.selectors import LabelSelector, Requirement
+from tests.support.cost import Lines
 
 from .clusters import ZONE, World, affinity, near, node, pod
 
@@ -33,16 +36,21 @@ def selectors(*operators: str) -> st.SearchStrategy[LabelSelector]:
 
 @SETTINGS
 @given(st.lists(selectors(), max_size=12), st.lists(labels, min_size=1, max_size=4))
-def test_each_conjunction_says_what_its_selector_says(chosen, objects) -> None:
+def test_each_conjunction_matches_what_its_selector_matches(chosen, objects) -> None:
     together = Alternatives(
         [None if s.nothing else [(r.key, r.operator, r.values) for r in s.requirements] for s in chosen]
     )
     for found in objects:
         expected = sum(1 << number for number, selector in enumerate(chosen) if selector.matches(found))
         assert together.matching(found) == expected
+        with pytest.MonkeyPatch.context() as patch:  # as of objects with many labels
+            patch.setattr(alternatives, "MOST_REMEMBERED", 0)
+            assert together.matching(found) == expected
 
 
-def test_bounds_are_compared_with_thousands_of_others() -> None:
+@pytest.mark.parametrize("remembered", [MOST_REMEMBERED, 0])
+def test_bounds_are_compared_with_thousands_of_others(remembered: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(alternatives, "MOST_REMEMBERED", remembered)
     together = Alternatives([[("n", "gt" if i % 2 else "lt", {str(i)})] for i in range(2000)])
     for value in (-1, 0, 700, 701, 1999, 5000):
         expected = {i for i in range(2000) if (value > i if i % 2 else value < i)}
@@ -69,7 +77,7 @@ terms = st.lists(
 
 @SETTINGS
 @given(terms, st.sampled_from(("n1", "n2", "n3")), labels, labels)
-def test_a_set_of_terms_says_what_its_terms_say_one_by_one(drawn, namespace, of_pod, of_namespace) -> None:
+def test_a_term_set_matches_the_same_pods_as_its_terms(drawn, namespace, of_pod, of_namespace) -> None:
     many = TermSet(tuple(drawn))
     known = {"zone": 1, "host": 1, "rack": 1}
     hits = [(t, weight) for t, weight in drawn if t.matches(namespace, of_pod, lambda name: of_namespace)]
@@ -81,7 +89,10 @@ def test_a_set_of_terms_says_what_its_terms_say_one_by_one(drawn, namespace, of_
 
 def test_pods_of_one_template_share_their_terms() -> None:
     spec = affinity(required=[near({"app": f"a{i}"}) for i in range(20)], anti=True)
-    one, other = PodInfo(pod("p1", affinity=spec)).terms.far, PodInfo(pod("p2", affinity=spec)).terms.far
+    one, other = (
+        PodInfo(pod("p1", affinity=spec)).terms.required_anti_affinity,
+        PodInfo(pod("p2", affinity=spec)).terms.required_anti_affinity,
+    )
     assert one is other is not None
     assert term_set([]) is None
 
@@ -101,12 +112,45 @@ def test_the_labels_of_a_namespace_are_looked_at_anew_when_they_change() -> None
     world.put(pod("there", labels={"app": "x"}, namespace="team"), "n1")
     away = near({"app": "x"}, ZONE)
     away.namespace_selector = meta_v1.LabelSelector(match_labels={"kind": "noisy"})
-    wish = core_v1.Affinity(
+    incoming = core_v1.Affinity(
         pod_anti_affinity=core_v1.PodAntiAffinity(required_during_scheduling_ignored_during_execution=[away])
     )
-    assert world.place(pod("p1", affinity=wish)) == "n2"
+    assert world.place(pod("p1", affinity=incoming)) == "n2"
     known["team"] = {"kind": "quiet"}
     world.cluster.namespaces_changed()
     world.put(pod("full", labels={"app": "x"}, namespace="default"), "n2")
-    assert world.place(pod("p2", "1", affinity=wish)) in ("n1", "n2")
-    assert not world.cluster.weigh(PodInfo(pod("p3", affinity=wish)).terms.far)
+    assert world.place(pod("p2", "1", affinity=incoming)) in ("n1", "n2")
+    assert not world.cluster.weigh(PodInfo(pod("p3", affinity=incoming)).terms.required_anti_affinity)
+
+
+def test_the_bytes_of_cached_results_are_limited() -> None:
+    count = 4000
+    together = Alternatives([[(f"k{i}", "in", {"x"})] for i in range(count)])
+    for number in range(MOST_REMEMBERED):
+        labels = {f"k{i}": f"{number}" for i in range(number, count)}
+        assert together.matching(labels | {"k100": "x"}) == 1 << 100
+    assert sum(len(present) for present in together._able) * KEY_BYTES <= 2 * MOST_BYTES
+    many = Alternatives([[("a", "in", {"x"})]] * 100_000)
+    for number in range(MOST_REMEMBERED):
+        assert many.matching({"a": f"{number}"}) == 0
+    assert sum(mask.bit_length() // 8 for mask in many._bad.values()) <= MOST_BYTES
+
+
+def test_an_object_with_many_labels_costs_the_requirements_and_leaves_nothing_in_the_caches() -> None:
+    counts = []
+    for count in (1000, 2000):
+        together = Alternatives([[(f"k{i}", "in", {"x"}), (f"n{i}", "notin", {"y"})] for i in range(count)])
+        labels = {f"k{i}": "x" for i in range(count)} | {f"n{i}": "z" for i in range(count)}
+        with Lines() as lines:
+            assert together.matching(labels) == (1 << count) - 1
+        assert together.matching(labels | {"k7": "z", "n8": "y"}) == (1 << count) - 1 - (1 << 7) - (1 << 8)
+        assert not together._able and not together._bad and not together._fixed
+        counts.append(lines.count)
+    assert (counts[1] - counts[0]) / 1000 < 40
+
+
+def test_cached_results_are_used_again() -> None:
+    together = Alternatives([[("a", "in", {"x"})], [("b", "exists", ())]])
+    for _ in range(3):
+        assert together.matching({"a": "x", "b": "", "c": ""}) == 3
+    assert len(together._able) == 1 and len(together._bad) == 2

@@ -10,8 +10,9 @@ import pytest
 
 from control.scheduler.binding_cycle import BindingCycle
 from control.scheduler.cluster import Cluster
-from control.scheduler.podinfo import PodInfo, QueuedPod
+from control.scheduler.podinfo import PodInfo
 from control.scheduler.queue import SchedulingQueue
+from control.scheduler.queued_pod import QueuedPod
 from kube.api import core_v1
 from kube.clock import FakeClock
 from kube.errors import StatusError
@@ -71,9 +72,9 @@ class Site:
         slots = asyncio.Semaphore(1)
         self.cycle = BindingCycle(self.cluster, self.queue, self.pods, [], slots, clock)  # type: ignore[arg-type]
 
-    async def place(self, wish: core_v1.Pod) -> None:
+    async def place(self, incoming: core_v1.Pod) -> None:
         """Assume a pod and try to bind it."""
-        info = PodInfo(wish)
+        info = PodInfo(incoming)
         self.cluster.assume(info, "a")
         await self.cycle._slots.acquire()
         await self.cycle.run(self.served, QueuedPod(info, 0.0), "a")

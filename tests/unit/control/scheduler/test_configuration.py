@@ -10,7 +10,7 @@ from control.scheduler.cluster import Cluster
 from control.scheduler.configuration import ConfigurationError, PluginSet, ProfileConfig, SchedulerConfig, parse
 from control.scheduler.framework import Profile
 from control.scheduler.podinfo import PodInfo
-from control.scheduler.profile import Surroundings, build
+from control.scheduler.profile import PluginContext, build
 from kube.api import core_v1
 
 from .clusters import HOST, ZONE, World, affinity, near, node, pod, spread
@@ -23,7 +23,7 @@ def profile(points: dict[str, PluginSet] | None = None, **args: dict[str, object
 
 
 def made(config: ProfileConfig, **more: object) -> Profile:
-    return build(config, Surroundings(Cluster(), **more))  # type: ignore[arg-type]
+    return build(config, PluginContext(Cluster(), **more))  # type: ignore[arg-type]
 
 
 def scores(config: ProfileConfig) -> dict[str, int]:
@@ -262,7 +262,7 @@ def test_gates_keep_a_pod_out() -> None:
         ({"minCandidateNodesPercentage": 0, "minCandidateNodesAbsolute": 0}, "cannot both be zero"),
     ],
 )
-def test_preemption_looks_at_as_many_nodes_as_it_is_told(args: dict[str, int], found: object) -> None:
+def test_preemption_searches_the_configured_number_of_nodes(args: dict[str, int], found: object) -> None:
     config = ProfileConfig("p", {}, {"DefaultPreemption": args})
     if isinstance(found, str):
         with pytest.raises(ConfigurationError, match=re.escape(found)):

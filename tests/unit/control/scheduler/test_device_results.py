@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from control.controllers.resource_claims.making import base_name, claim_from
-from control.scheduler.devices.check import Check, Stock
-from control.scheduler.devices.extended import ExtendedResources, claim_for, is_claim_of, wish
-from control.scheduler.devices.requests import wanted
+from control.controllers.resource_claims.generated_claims import base_name, claim_from
+from control.scheduler.devices.check import Check, ClusterDevices
+from control.scheduler.devices.extended import ExtendedResources, claim_for, device_requests, is_claim_of
+from control.scheduler.devices.requests import claim_to_allocate
 from control.scheduler.nodeinfo import NodeInfo
 from control.scheduler.podinfo import PodInfo
 from kube.api import core_v1
@@ -75,7 +75,7 @@ def chosen(*requirements: dict[str, object]) -> dict[str, object]:
         ([slice_of(device("a", bindsToNode=True), allNodes=True)], [("metadata.name", ["worker-1"])]),
     ],
 )
-def test_the_claim_says_from_which_nodes_its_devices_can_be_used(slices, selector) -> None:
+def test_the_allocation_has_a_node_selector_for_its_devices(slices, selector) -> None:
     wanted = claim(request(count=len(slices)))
     found = Devices(*slices, class_of()).allocate(wanted, node(rack="r1", row="1")).node_selector
     if selector is None:
@@ -127,9 +127,11 @@ def asking(name: str, number: int, always: bool = False) -> core_v1.Container:
         ),
     ],
 )
-def test_containers_ask_one_request_each_and_init_containers_use_what_is_free(init, main, requests, mappings) -> None:
+def test_containers_have_one_device_request_each_and_init_containers_reuse_free_ones(
+    init, main, requests, mappings
+) -> None:
     asked = core_v1.Pod(spec=core_v1.PodSpec(init_containers=init, containers=main))
-    found = wish(asked, {GPU: "gpu"})
+    found = device_requests(asked, {GPU: "gpu"})
     assert {r.name: r.exactly.count for r in found.requests if r.exactly} == requests
     assert [(m.container_name, m.request_name) for m in found.mappings] == mappings
 
@@ -207,9 +209,16 @@ def test_long_names_are_cut_in_proportion(owner: str, entry: str, name: str) -> 
 def test_the_node_with_what_is_preferred_gets_more_points() -> None:
     large = slice_of(device("l", {"size": "large"}), name="s2", pool="p2", nodeName="worker-2")
     devices = Devices(slice_of(device("s", {"size": "small"}), name="s1", pool="p1"), large, class_of())
-    wish = {"name": "r", "firstAvailable": [alternative("large"), alternative("small")]}
-    stock = Stock(devices.book, devices.inventory, classes=devices.classes)
-    check = Check(stock, PodInfo(pod("p")), [wanted(claim(wish), devices.classes)], [], False, False)
+    preferring = {"name": "r", "firstAvailable": [alternative("large"), alternative("small")]}
+    state = ClusterDevices(devices.allocated, devices.inventory, classes=devices.classes)
+    check = Check(
+        state,
+        PodInfo(pod("p")),
+        [claim_to_allocate(claim(preferring), devices.classes)],
+        [],
+        by_devices=False,
+        stale=False,
+    )
     places = [NodeInfo(node(name)) for name in ("worker-1", "worker-2", "worker-3")]
     rejections = [check.filter(place) for place in places]
     assert [rejection and rejection.reasons for rejection in rejections] == [
@@ -228,7 +237,14 @@ def alternative(size: str) -> dict[str, object]:
 def test_a_pod_goes_only_where_the_devices_it_shares_are() -> None:
     devices, shared = Devices(slice_of(device("a")), class_of()), claim(request())
     devices.allocate(shared)
-    check = Check(Stock(devices.book, devices.inventory), PodInfo(pod("p")), [], [shared], False, False)
+    check = Check(
+        ClusterDevices(devices.allocated, devices.inventory),
+        PodInfo(pod("p")),
+        [],
+        [shared],
+        by_devices=False,
+        stale=False,
+    )
     assert check.filter(NodeInfo(node("worker-1"))) is None
     elsewhere = check.filter(NodeInfo(node("worker-2")))
     assert elsewhere is not None and elsewhere.reasons == ("resourceclaim not available on the node",)

@@ -7,11 +7,11 @@ import math
 
 import pytest
 
-from control.scheduler.devices import requests
+from control.scheduler.devices import requests, selector_results
 from control.scheduler.devices.allocation import PoolNotReady
-from control.scheduler.devices.budget import Budget, SearchTimeout
+from control.scheduler.devices.budget import SearchBudget, SearchTimeout
 from control.scheduler.devices.requests import DeviceError
-from control.scheduler.devices.verdicts import MOST_TEXTS, MOST_VERDICTS, Verdicts
+from control.scheduler.devices.selector_results import MOST_PER_DEVICE, MOST_SELECTORS, SelectorResults, digest_of
 from kube.api import resource_v1
 
 from .devices import DRIVER, Devices, change, claim, class_of, device, node, read, request, slice_of
@@ -52,8 +52,8 @@ def test_a_selector_chooses_devices(selector: str, found: list[str] | None) -> N
 def test_the_class_narrows_what_its_requests_can_have() -> None:
     devices = Devices(GPUS, class_of("big", f'{MODEL} == "large"'))
     assert devices.names(claim(request(device_class="big"))) == ["b"]
-    wish = claim(request(device_class="big", selector=f'{MODEL} == "small"'))
-    assert devices.names(wish) is None
+    wanted = claim(request(device_class="big", selector=f'{MODEL} == "small"'))
+    assert devices.names(wanted) is None
 
 
 def test_a_selector_that_fails_is_an_error_and_no_mismatch() -> None:
@@ -69,7 +69,7 @@ def test_a_class_that_does_not_exist_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wish", "found"),
+    ("wanted", "found"),
     [
         (claim(request(count=2)), ["a", "b"]),
         (claim(request(count=3)), ["a", "b", "c"]),
@@ -83,8 +83,8 @@ def test_a_class_that_does_not_exist_is_named() -> None:
         (claim(), []),
     ],
 )
-def test_requests_get_as_many_as_they_ask_for(wish: resource_v1.ResourceClaim, found: list[str] | None) -> None:
-    assert rack().names(wish) == found
+def test_requests_get_their_number_of_devices(wanted: resource_v1.ResourceClaim, found: list[str] | None) -> None:
+    assert rack().names(wanted) == found
 
 
 def test_what_one_claim_has_no_other_gets() -> None:
@@ -99,27 +99,27 @@ def test_what_is_decided_but_not_written_is_taken_already() -> None:
     devices = rack()
     result = resource_v1.DeviceRequestAllocationResult(driver=DRIVER, pool="pool", device="a", request="r")
     decided = resource_v1.AllocationResult(devices=resource_v1.DeviceAllocationResult(results=[result]))
-    devices.book.reserve("uid-other", decided)
-    assert devices.names(claim(request())) == ["b"] and devices.book.pending("uid-other")
-    devices.book.settle("uid-other")
+    devices.allocated.reserve("uid-other", decided)
+    assert devices.names(claim(request())) == ["b"] and devices.allocated.pending("uid-other")
+    devices.allocated.settle("uid-other")
     assert devices.names(claim(request())) == ["a"]
 
 
 def test_an_answer_of_the_server_counts_before_the_watch_shows_it() -> None:
-    devices, wish = rack(), claim(request())
-    devices.book.changed(change(wish))
+    devices, wanted = rack(), claim(request())
+    devices.allocated.changed(change(wanted))
     written = claim(request())
     result = resource_v1.DeviceRequestAllocationResult(driver=DRIVER, pool="pool", device="a", request="r")
     written.status.allocation = resource_v1.AllocationResult(
         devices=resource_v1.DeviceAllocationResult(results=[result])
     )
     written.metadata.resource_version = "7"
-    devices.book.written(written)
-    devices.book.changed(change(wish, wish, "MODIFIED"))  # a late event of before
+    devices.allocated.written(written)
+    devices.allocated.changed(change(wanted, wanted, "MODIFIED"))  # a late event of before
     assert devices.names(claim(request(), name="next")) == ["b"]
     freed = claim(request())
     freed.metadata.resource_version = "9"
-    devices.book.changed(change(freed, written, "MODIFIED"))
+    devices.allocated.changed(change(freed, written, "MODIFIED"))
     assert devices.names(claim(request(), name="next")) == ["a"]
 
 
@@ -147,13 +147,13 @@ def test_the_first_alternative_that_can_be_had_is_taken() -> None:
     large, small = ("large", f'{MODEL} == "large"', 2), ("small", f'{MODEL} == "small"', 1)
     found = rack().search(claim(first_of(huge, large, small)))
     assert found is not None
-    assert [(t.offer.device.name, t.need.name) for t in found[0]] == [("b", "r/large"), ("c", "r/large")]
+    assert [(t.device.entry.name, t.alternative.name) for t in found[0]] == [("b", "r/large"), ("c", "r/large")]
 
 
 def test_a_later_alternative_is_taken_where_the_first_leaves_nothing_for_others() -> None:
-    wish = claim(first_of(("many", "", 3), ("one", "", 1)), request("other"))
-    found = rack().search(wish)
-    assert found is not None and [t.need.name for t in found[0]] == ["r/one", "other"]
+    wanted = claim(first_of(("many", "", 3), ("one", "", 1)), request("other"))
+    found = rack().search(wanted)
+    assert found is not None and [t.alternative.name for t in found[0]] == ["r/one", "other"]
 
 
 # -- constraints ----------------------------------------------------------------------------------------------------
@@ -171,8 +171,8 @@ def test_devices_have_different_values_of_an_attribute() -> None:
 
 
 def test_a_device_without_the_attribute_satisfies_no_constraint() -> None:
-    wish = claim(request(), constraints=[{"matchAttribute": f"{DRIVER}/colour"}])
-    assert rack().names(wish) is None
+    wanted = claim(request(), constraints=[{"matchAttribute": f"{DRIVER}/colour"}])
+    assert rack().names(wanted) is None
 
 
 def chosen(requirement: dict[str, object]) -> dict[str, object]:
@@ -185,7 +185,7 @@ def test_only_the_newest_generation_of_a_pool_counts() -> None:
     assert Devices(old, new, class_of()).names(claim(request())) == ["new"]
 
 
-def test_all_devices_of_a_pool_that_is_not_complete_cannot_be_said() -> None:
+def test_a_request_for_all_devices_of_an_incomplete_pool_fails() -> None:
     part = Devices(slice_of(device("a"), count=2), class_of())
     assert part.names(claim(request())) == ["a"]
     with pytest.raises(PoolNotReady, match=f"resource pool {DRIVER}/pool is currently being updated"):
@@ -212,12 +212,12 @@ def test_pools_and_slices_are_used_in_the_order_of_their_names() -> None:
         (chosen({"key": "gpu", "operator": "Exists"}), False),
     ],
 )
-def test_devices_are_where_their_slice_says(place: dict[str, object], there: bool) -> None:
+def test_devices_belong_to_the_nodes_of_their_slice(place: dict[str, object], there: bool) -> None:
     devices = Devices(slice_of(device("a"), **place), class_of())
     assert devices.names(claim(request()), on=node(rack="r1")) == (["a"] if there else None)
 
 
-def test_each_device_may_say_for_itself_where_it_is() -> None:
+def test_each_device_may_select_its_own_nodes() -> None:
     spread = slice_of(device("a", nodeName="worker-2"), device("b", nodeName="worker-1"), perDeviceNodeSelection=True)
     assert Devices(spread, class_of()).names(claim(request())) == ["b"]
 
@@ -333,43 +333,43 @@ def test_a_request_takes_what_the_policy_rounds_it_to(policy: dict[str, object],
 
 
 def test_a_device_that_is_not_shared_must_be_large_enough() -> None:
-    wish = claim(request(capacity={"requests": {"memory": "32Gi"}}))
-    assert rack().names(wish) == ["b"]
+    wanted = claim(request(capacity={"requests": {"memory": "32Gi"}}))
+    assert rack().names(wanted) == ["b"]
     assert rack().names(claim(request(capacity={"requests": {"cores": "1"}}))) is None
 
 
 def test_a_search_without_end_is_given_up() -> None:
     many = slice_of(*(device(f"d{number}", {"n": number}) for number in range(60)))
-    wish = claim(request("x", count=16), request("y", selector="false"))
+    wanted = claim(request("x", count=16), request("y", selector="false"))
     devices = Devices(many, class_of())
     with pytest.raises(SearchTimeout, match="timed out trying to allocate devices"):
-        devices.search_within(Budget(0.0), wish)
+        devices.search_within(SearchBudget(0.0), wanted)
 
 
 def racks(selectors: int, *, everything: bool = False) -> tuple[Devices, resource_v1.ResourceClaim]:
     """Return 20 devices, and a claim with so many selectors that hold for all."""
     devices = Devices(slice_of(*(device(f"d{number}", {"n": number}) for number in range(20))), class_of())
-    wish = request(allocationMode="All") if everything else request(count=20)
-    wish["exactly"]["selectors"] = [
+    wanted = request(allocationMode="All") if everything else request(count=20)
+    wanted["exactly"]["selectors"] = [
         {"cel": {"expression": f"device.attributes['driver.example'].?n.orValue(0) >= -{number}"}}
         for number in range(selectors)
     ]
-    return devices, claim(wish)
+    return devices, claim(wanted)
 
 
 @pytest.mark.parametrize("everything", [False, True])
 def test_the_time_is_looked_at_before_each_selector_is_evaluated(everything: bool) -> None:
-    devices, wish = racks(32, everything=everything)
+    devices, wanted = racks(32, everything=everything)
     looks = itertools.count()
-    budget = Budget(seconds=10.0, now=lambda: next(looks))
+    budget = SearchBudget(seconds=10.0, now=lambda: next(looks))
     with pytest.raises(SearchTimeout):
-        devices.search_within(budget, wish)
+        devices.search_within(budget, wanted)
     assert next(looks) < 15
 
 
 def test_the_time_of_an_attempt_is_shared_by_all_nodes_and_passes_only_while_one_is_searched() -> None:
     now = 0.0
-    budget = Budget(seconds=10.0, now=lambda: now)
+    budget = SearchBudget(seconds=10.0, now=lambda: now)
     for _ in range(2):
         with budget:
             now += 5
@@ -382,20 +382,42 @@ def test_the_time_of_an_attempt_is_shared_by_all_nodes_and_passes_only_while_one
 
 @pytest.mark.parametrize("everything", [False, True])
 def test_selectors_that_cost_much_are_evaluated_over_several_attempts(everything: bool) -> None:
-    devices, wish = racks(4, everything=everything)
+    devices, wanted = racks(4, everything=everything)
     for attempt in itertools.count(1):
-        budget = Budget(seconds=math.inf, cost=200)
+        budget = SearchBudget(seconds=math.inf, cost=200)
         try:
-            found = devices.search_within(budget, wish)
+            found = devices.search_within(budget, wanted)
             break
         except SearchTimeout:
             assert attempt < 80
     assert attempt > 1 and found is not None and len(found[0]) == 20
 
 
-def test_what_selectors_said_is_remembered_of_so_many_at_most() -> None:
-    known = Verdicts()
-    for number in range(MOST_TEXTS + 2 * MOST_VERDICTS):
-        known.put(str(number), True)
-        assert known.get(str(number)) is True
-    assert len(known) <= MOST_VERDICTS and known.get("0") is None
+def test_the_number_of_cached_selector_results_is_limited() -> None:
+    known = SelectorResults()
+    for number in range(MOST_SELECTORS + 2 * MOST_PER_DEVICE):
+        known.put(digest_of(str(number)), True)
+        assert known.get(digest_of(str(number))) is True
+    assert len(known) <= MOST_PER_DEVICE and known.get(digest_of("0")) is None
+
+
+def test_cached_verdicts_hold_no_text_of_selectors_and_one_of_equal_errors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(selector_results, "_numbers", numbers := {})
+    of_devices = [SelectorResults() for _ in range(3)]
+    for number in range(100):
+        expression = f"{number}" + "x" * 10_000
+        for known in of_devices:
+            known.put(digest_of(expression), f"CEL runtime error: {number}" + "y" * 5000)
+    assert all(isinstance(key, bytes) and len(key) == 32 for key in numbers)
+    assert len({id(error) for known in of_devices for error in known._known.values()}) == 100
+
+
+def test_the_number_of_verdicts_of_all_devices_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(selector_results, "MOST_OF_ALL", 8)
+    monkeypatch.setattr(SelectorResults, "_cached", 0)
+    of_devices = [SelectorResults() for _ in range(6)]
+    for known in of_devices:
+        for number in range(3):
+            known.put(digest_of(str(number)), True)
+            assert known.get(digest_of(str(number))) is True
+            assert sum(map(len, of_devices)) <= 8

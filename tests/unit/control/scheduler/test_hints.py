@@ -21,7 +21,7 @@ TAINT = core_v1.Taint(key="k", effect="NoSchedule")
 
 
 @pytest.mark.parametrize(
-    ("plugin", "wish", "place", "helps"),
+    ("plugin", "incoming", "place", "helps"),
     [
         ("NodeResourcesFit", pod("p", "2"), BIG, True),
         ("NodeResourcesFit", pod("p", "2"), SMALL, False),
@@ -33,12 +33,14 @@ TAINT = core_v1.Taint(key="k", effect="NoSchedule")
         ("InterPodAffinity", pod("p"), SMALL, True),
     ],
 )
-def test_a_node_helps_pods_that_could_go_there(plugin: str, wish: core_v1.Pod, place: NodeInfo, helps: bool) -> None:
-    assert hints.of_node(place)(plugin, PodInfo(wish)) is helps
+def test_a_node_helps_pods_that_could_go_there(
+    plugin: str, incoming: core_v1.Pod, place: NodeInfo, helps: bool
+) -> None:
+    assert hints.of_node(place)(plugin, PodInfo(incoming)) is helps
 
 
 @pytest.mark.parametrize(
-    ("plugin", "gone", "wish", "helps"),
+    ("plugin", "gone", "incoming", "helps"),
     [
         ("NodeResourcesFit", pod("g", "1"), pod("p", "2"), True),
         ("NodeResourcesFit", pod("g"), pod("p", "2"), False),
@@ -49,9 +51,9 @@ def test_a_node_helps_pods_that_could_go_there(plugin: str, wish: core_v1.Pod, p
     ],
 )
 def test_a_pod_that_goes_helps_those_who_want_what_it_had(
-    plugin: str, gone: core_v1.Pod, wish: core_v1.Pod, helps: bool
+    plugin: str, gone: core_v1.Pod, incoming: core_v1.Pod, helps: bool
 ) -> None:
-    assert hints.of_departure(PodInfo(gone), BIG)(plugin, PodInfo(wish)) is helps
+    assert hints.of_departure(PodInfo(gone), BIG)(plugin, PodInfo(incoming)) is helps
 
 
 def test_a_full_node_is_helped_by_anybody_who_goes() -> None:
@@ -95,6 +97,6 @@ def test_a_claim_helps_whom_it_frees_devices_for_or_who_uses_it(old: Any, new: A
     assert hints.of_claim(Change(type, old, new))("DynamicResources", waiting) is helps
 
 
-def test_of_extended_resources_nothing_is_said_as_devices_may_stand_for_them() -> None:
-    wish = PodInfo(pod("p", requests={"example.com/gpu": "1"}))
-    assert hints.of_node(SMALL)("NodeResourcesFit", wish)
+def test_node_events_requeue_pods_with_extended_resources_because_devices_may_back_them() -> None:
+    incoming = PodInfo(pod("p", requests={"example.com/gpu": "1"}))
+    assert hints.of_node(SMALL)("NodeResourcesFit", incoming)

@@ -23,9 +23,9 @@ def test_an_assumed_pod_takes_room_at_once_and_gives_it_back() -> None:
 
 def test_a_confirmed_pod_is_counted_once() -> None:
     world = World(node("a", cpu="1"))
-    wish = pod("p", "400m")
-    world.place(wish)
-    world.put(wish, "a")
+    incoming = pod("p", "400m")
+    world.place(incoming)
+    world.put(incoming, "a")
     assert not world.cluster.is_assumed("default/p") and world.cluster.nodes["a"].cpu == 400
     world.cluster.forget("default/p", "uid-p")
     assert world.cluster.nodes["a"].cpu == 400
@@ -33,10 +33,10 @@ def test_a_confirmed_pod_is_counted_once() -> None:
 
 def test_a_pod_that_went_elsewhere_than_assumed_is_counted_where_it_is() -> None:
     world = World(node("a"), node("b"))
-    wish = pod("p", "1")
-    chosen = world.place(wish)
+    incoming = pod("p", "1")
+    chosen = world.place(incoming)
     other = "b" if chosen == "a" else "a"
-    world.put(wish, other)
+    world.put(incoming, other)
     assert (world.cluster.nodes[chosen].cpu, world.cluster.nodes[other].cpu) == (0, 1000)
 
 
@@ -62,12 +62,12 @@ def test_a_changed_node_is_judged_anew() -> None:
 def test_relabelled_nodes_move_the_domain_counts() -> None:
     world = World(node("a", zone="z1"), node("b", zone="z2"))
     world.put(pod("db", labels={"app": "db"}), "a")
-    wish = affinity([near({"app": "db"})])
-    assert world.place(pod("p", affinity=wish)) == "a"
+    incoming = affinity([near({"app": "db"})])
+    assert world.place(pod("p", affinity=incoming)) == "a"
     world.cluster.set_node(node("a", zone="z9"))
     world.cluster.set_node(node("b", zone="z9"))
     world.cluster.set_node(node("a", zone="z9", unschedulable=True))
-    assert world.place(pod("q", affinity=wish)) == "b"
+    assert world.place(pod("q", affinity=incoming)) == "b"
 
 
 def test_in_a_large_cluster_a_sample_is_enough_and_moves_on() -> None:
@@ -106,14 +106,14 @@ def test_no_pod_is_ever_placed_on_a_node_that_it_does_not_fit(seed: int) -> None
             del pods[key]
             world.cluster.remove_pod(key)
         else:
-            wish = random_pod(chance, f"p{step}")
+            incoming = random_pod(chance, f"p{step}")
             try:
-                where = world.place(wish)
+                where = world.place(incoming)
             except Unschedulable:
-                assert not any(fits(wish, candidate, nodes, pods) for candidate in nodes.values())
+                assert not any(fits(incoming, candidate, nodes, pods) for candidate in nodes.values())
                 continue
-            assert fits(wish, nodes[where], nodes, pods), (wish, where)
-            pods[f"default/{wish.metadata.name}"] = (wish, where)
+            assert fits(incoming, nodes[where], nodes, pods), (incoming, where)
+            pods[f"default/{incoming.metadata.name}"] = (incoming, where)
 
 
 def random_pod(chance: random.Random, name: str) -> core_v1.Pod:
@@ -132,14 +132,14 @@ def random_pod(chance: random.Random, name: str) -> core_v1.Pod:
     return pod(name, chance.choice(["100m", "500m", "1500m"]), labels=labels, ports=ports, **spec)
 
 
-def fits(wish: core_v1.Pod, where: core_v1.Node, nodes, pods) -> bool:
+def fits(incoming: core_v1.Pod, where: core_v1.Node, nodes, pods) -> bool:
     there = [p for p, on in pods.values() if on == where.metadata.name]
-    if where.spec.taints and not wish.spec.tolerations:
+    if where.spec.taints and not incoming.spec.tolerations:
         return False
     room = int(where.status.allocatable["cpu"]) * 1000
-    if sum(PodInfo(p).cpu for p in [*there, wish]) > room:
+    if sum(PodInfo(p).cpu for p in [*there, incoming]) > room:
         return False
-    if PodInfo(wish).ports and any(PodInfo(p).ports for p in there):
+    if PodInfo(incoming).ports and any(PodInfo(p).ports for p in there):
         return False
 
     def matches(term: core_v1.PodAffinityTerm, other: core_v1.Pod) -> bool:
@@ -150,18 +150,18 @@ def fits(wish: core_v1.Pod, where: core_v1.Node, nodes, pods) -> bool:
         return where.metadata.labels.get(key) == nodes[other].metadata.labels.get(key) is not None
 
     for other, on in pods.values():
-        for owner, subject in ((wish, other), (other, wish)):
+        for owner, subject in ((incoming, other), (other, incoming)):
             anti = owner.spec.affinity.pod_anti_affinity if owner.spec.affinity else None
             for term in anti.required_during_scheduling_ignored_during_execution if anti else ():
                 if matches(term, subject) and together(term, on):
                     return False
-    pro = wish.spec.affinity.pod_affinity if wish.spec.affinity else None
+    pro = incoming.spec.affinity.pod_affinity if incoming.spec.affinity else None
     for term in pro.required_during_scheduling_ignored_during_execution if pro else ():
         friends = [on for other, on in pods.values() if matches(term, other)]
-        alone = not friends and matches(term, wish)
+        alone = not friends and matches(term, incoming)
         if not alone and not any(together(term, on) for on in friends):
             return False
-    for constraint in wish.spec.topology_spread_constraints:
+    for constraint in incoming.spec.topology_spread_constraints:
         counts = {n.metadata.labels[constraint.topology_key]: 0 for n in nodes.values()}
         for other, on in pods.values():
             if constraint.label_selector.match_labels.items() <= other.metadata.labels.items():

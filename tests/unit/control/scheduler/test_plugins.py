@@ -33,7 +33,7 @@ TAINT = core_v1.Taint(key="dedicated", value="gpu", effect="NoSchedule")
 
 
 @pytest.mark.parametrize(
-    ("nodes", "wish", "message"),
+    ("nodes", "incoming", "message"),
     [
         ([], pod("p"), "no nodes available to schedule pods"),
         ([node("a", cpu="1")], pod("p", "2"), "0/1 nodes are available: 1 Insufficient cpu."),
@@ -78,8 +78,8 @@ TAINT = core_v1.Taint(key="dedicated", value="gpu", effect="NoSchedule")
         ),
     ],
 )
-def test_a_pod_that_fits_nowhere_is_told_why(nodes, wish, message) -> None:
-    assert World(*nodes).refusal(wish) == message
+def test_an_unschedulable_pod_gets_the_reason(nodes, incoming, message) -> None:
+    assert World(*nodes).refusal(incoming) == message
 
 
 def test_a_host_port_is_given_once_a_node() -> None:
@@ -122,11 +122,11 @@ def test_prefer_no_schedule_taints_are_avoided_but_not_forbidden() -> None:
 )
 def test_node_affinity_operators(term, fits) -> None:
     world = World(node("a", labels={"disk": "ssd", "cores": "8"}))
-    wish = pod("p", affinity=node_affinity(term))
+    incoming = pod("p", affinity=node_affinity(term))
     if fits:
-        assert world.place(wish) == "a"
+        assert world.place(incoming) == "a"
     else:
-        assert "node affinity/selector" in world.refusal(wish)
+        assert "node affinity/selector" in world.refusal(incoming)
 
 
 def test_preferred_node_affinity_decides_between_equals() -> None:
@@ -207,7 +207,7 @@ def test_anti_affinity_ends_with_the_pod_that_had_it() -> None:
     assert world.place(pod("x", labels={"app": "x"})) == "a"
 
 
-def test_affinity_speaks_of_its_own_namespace_unless_it_says_otherwise() -> None:
+def test_affinity_applies_to_its_own_namespace_by_default() -> None:
     world = World(node("a", zone="z1"), namespaces={"default": {}, "prod": {"env": "prod"}})
     world.put(pod("db", labels={"app": "db"}, namespace="prod"), "a")
     assert "affinity rules" in world.refusal(pod("p", affinity=affinity([near({"app": "db"})])))
@@ -242,24 +242,24 @@ def test_hard_spreading_keeps_the_skew() -> None:
 
 def test_a_full_zone_blocks_hard_spreading_in_the_others() -> None:
     world = World(node("a", zone="z1"), node("b", zone="z2", pods="0"))
-    wish = {"labels": {"app": "a"}, "topology_spread_constraints": [spread(ZONE)]}
-    assert world.place(pod("p", **wish)) == "a"
-    assert world.refusal(pod("q", **wish)) == (
+    incoming = {"labels": {"app": "a"}, "topology_spread_constraints": [spread(ZONE)]}
+    assert world.place(pod("p", **incoming)) == "a"
+    assert world.refusal(pod("q", **incoming)) == (
         "0/2 nodes are available: 1 Too many pods, 1 node(s) didn't match pod topology spread constraints."
     )
 
 
 def test_nodes_that_the_pod_cannot_use_do_not_count_for_the_skew() -> None:
     world = World(node("a", zone="z1", labels={"ok": "y"}), node("b", zone="z2"))
-    wish = {"labels": {"app": "a"}, "topology_spread_constraints": [spread(ZONE)], "node_selector": {"ok": "y"}}
-    assert [world.place(pod(f"p{i}", **wish)) for i in range(3)] == ["a", "a", "a"]
+    incoming = {"labels": {"app": "a"}, "topology_spread_constraints": [spread(ZONE)], "node_selector": {"ok": "y"}}
+    assert [world.place(pod(f"p{i}", **incoming)) for i in range(3)] == ["a", "a", "a"]
 
 
 def test_too_few_domains_count_as_an_empty_one() -> None:
     world = World(node("a", zone="z1"))
-    wish = {"labels": {"app": "a"}, "topology_spread_constraints": [spread(ZONE, min_domains=2)]}
-    assert world.place(pod("p", **wish)) == "a"
-    assert "topology spread" in world.refusal(pod("q", **wish))
+    incoming = {"labels": {"app": "a"}, "topology_spread_constraints": [spread(ZONE, min_domains=2)]}
+    assert world.place(pod("p", **incoming)) == "a"
+    assert "topology spread" in world.refusal(pod("q", **incoming))
 
 
 def test_terminating_pods_do_not_count_for_the_skew() -> None:

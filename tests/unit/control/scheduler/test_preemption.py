@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 import threading
+import weakref
 from typing import Any
 
 import pytest
@@ -15,6 +17,7 @@ from control.scheduler.budgets import Budgets, budgets_of
 from control.scheduler.framework import Unschedulable
 from control.scheduler.podinfo import PodInfo
 from control.scheduler.steps import OutOfSteps, Steps
+from control.scheduler.victims import Victims
 from kube.api import core_v1, meta_v1, policy_v1
 from kube.informer import Change
 from kube.selectors import from_label_selector
@@ -22,14 +25,14 @@ from kube.selectors import from_label_selector
 from .clusters import HOST, World, affinity, near, node, pod
 
 
-def victims(world: World, wish, guards=()) -> preemption.Victims | None:
-    info = PodInfo(wish)
+def victims(world: World, desired, guards=()) -> Victims | None:
+    info = PodInfo(desired)
     with pytest.raises(Unschedulable) as refusal:
         world.algorithm.place(info)
-    return preemption.find(info, refusal.value.diagnosis, world.algorithm, world.cluster, budgets_of(*guards))
+    return world.victims(info, refusal.value.diagnosis, budgets_of(*guards))
 
 
-def names(found: preemption.Victims | None) -> list[str]:
+def names(found: Victims | None) -> list[str]:
     assert found is not None
     return [victim.pod.metadata.name for victim in found.pods]
 
@@ -89,7 +92,7 @@ def counted(pods: Any, known: Budgets, steps: int = 10**6) -> list[list[str]]:
 def test_selectors_of_budgets_are_read_once_for_all_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(*(node(f"n{i}", cpu="1") for i in range(4)))
     for i in range(4):
-        world.put(pod(f"v{i}", "1"), f"n{i}")
+        world.put(pod(f"v{i}", "1", labels={"app": "v"}), f"n{i}")
     read: list[meta_v1.LabelSelector] = []
     monkeypatch.setattr(budgets, "from_label_selector", lambda s: (read.append(s), from_label_selector(s))[1])
     joined: list[int] = []
@@ -104,7 +107,7 @@ def test_selectors_of_budgets_are_read_once_for_all_attempts(monkeypatch: pytest
     with pytest.raises(Unschedulable) as refusal:
         world.algorithm.place(info)
     for _ in range(3):
-        assert preemption.find(info, refusal.value.diagnosis, world.algorithm, world.cluster, known) is not None
+        assert world.victims(info, refusal.value.diagnosis, known) is not None
         changed = budget("b0", meta_v1.LabelSelector(match_labels={"of": "default"}))
         changed.status.disruptions_allowed = 3
         known.changed(Change("MODIFIED", None, changed))
@@ -162,7 +165,43 @@ async def test_a_large_selector_is_compiled_beside_the_loop_and_compared_at_its_
             known.of(PodInfo(pod(name, labels=fits)), left)
 
 
-def test_small_and_large_selectors_say_what_each_says_alone() -> None:
+def large_budget(name: str) -> policy_v1.PodDisruptionBudget:
+    return budget(name, many_terms(200))
+
+
+def test_results_of_comparisons_are_freed_with_their_pod_and_with_their_budget() -> None:
+    known = budgets_of(large_budget("one"), large_budget("two"))
+    labels = {f"k{i}": "" for i in range(4000)}
+    pods = [PodInfo(pod(f"v{i}", labels=dict(labels))) for i in range(3)]
+    gone = [weakref.ref(each) for each in pods]
+    for each in pods:
+        assert len(known.of(each, Steps(10**6))) == 2
+    assert sorted(len(results) for _, results in known._results.values()) == [3, 3]
+    del pods[1:], each
+    gc.collect()
+    assert [ref() is None for ref in gone] == [False, True, True]
+    assert [len(results) for _, results in known._results.values()] == [1, 1]
+    known.changed(Change("DELETED", None, large_budget("one")))
+    assert list(known._results) == ["default/two"]
+
+
+def test_the_number_of_cached_results_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(budgets, "MOST_REMEMBERED", 8)
+    known = budgets_of(*(large_budget(f"b{i}") for i in range(3)))
+    pods = [PodInfo(pod(f"v{i}", labels={f"k{i}": "" for i in range(4000)})) for i in range(5)]
+    for each in pods:
+        assert len(known.of(each, Steps(10**6))) == 3
+        assert sum(len(results) for _, results in known._results.values()) <= 8
+
+
+def test_a_result_holds_for_the_labels_that_were_compared() -> None:
+    known, each = budgets_of(large_budget("b")), PodInfo(pod("v", labels={f"k{i}": "" for i in range(4000)}))
+    assert len(known.of(each, Steps(10**6))) == 1
+    each.labels = {**each.labels, "k7": "z"}
+    assert known.of(each, Steps(10**6)) == []
+
+
+def test_small_and_large_selectors_together_match_as_each_alone() -> None:
     chance = random.Random(3)
     selectors = [
         meta_v1.LabelSelector(match_labels={key: "v" for key in chance.sample("abcdef", chance.randint(1, 3))})
@@ -179,24 +218,24 @@ def test_small_and_large_selectors_say_what_each_says_alone() -> None:
 def test_anti_affinity_can_be_solved_by_eviction() -> None:
     world = World(node("a"))
     world.put(pod("x", labels={"app": "x"}, priority=1), "a")
-    wish = pod("p", priority=10, affinity=affinity([near({"app": "x"}, HOST)], anti=True))
-    assert names(victims(world, wish)) == ["x"]
+    desired = pod("p", priority=10, affinity=affinity([near({"app": "x"}, HOST)], anti=True))
+    assert names(victims(world, desired)) == ["x"]
 
 
 def test_a_nominated_pod_keeps_its_room_from_lesser_pods() -> None:
     world = World(node("a", cpu="1"))
-    world.cluster.nominate(PodInfo(pod("vip", "800m", priority=10)), "a")
+    world.cluster.nominations.add(PodInfo(pod("vip", "800m", priority=10)), "a")
     assert "Insufficient cpu" in world.refusal(pod("p", "500m", priority=1))
     assert world.place(pod("vip", "800m", priority=10)) == "a"
 
 
-def test_a_pod_that_must_not_preempt_says_so() -> None:
+def test_a_pod_with_preemption_policy_never_does_not_preempt() -> None:
     world = World(node("a"))
     never = PodInfo(pod("p", preemption_policy="Never"))
     assert preemption.not_eligible(never, world.cluster) == "not eligible due to preemptionPolicy=Never."
 
 
-def test_the_explanation_tells_hopeless_nodes_from_those_without_victims() -> None:
+def test_the_preemption_message_distinguishes_unresolvable_nodes_from_those_without_victims() -> None:
     world = World(node("a", unschedulable=True), node("b", cpu="1"))
     world.put(pod("y", "1", priority=50), "b")
     info = PodInfo(pod("p", "1", priority=10))
@@ -214,13 +253,13 @@ def test_after_the_eviction_the_pod_always_fits_and_looking_changed_nothing(seed
     for i in range(16):
         world.put(pod(f"p{i}", "1", priority=chance.randrange(5), labels={"app": chance.choice("ab")}), f"n{i % 4}")
     before = {name: (info.cpu, sorted(info.pods)) for name, info in world.cluster.nodes.items()}
-    wish = pod("big", f"{chance.randrange(1, 5)}", priority=100)
-    found = victims(world, wish)
+    desired = pod("big", f"{chance.randrange(1, 5)}", priority=100)
+    found = victims(world, desired)
     assert found is not None
     assert {name: (info.cpu, sorted(info.pods)) for name, info in world.cluster.nodes.items()} == before
     for victim in found.pods:
         world.cluster.remove_pod(victim.key)
-    assert world.place(wish) == found.node
+    assert world.place(desired) == found.node
 
 
 def preempted(name: str, reason: str) -> core_v1.Pod:
@@ -240,6 +279,6 @@ def preempted(name: str, reason: str) -> core_v1.Pod:
 def test_a_preemptor_waits_for_its_own_victims_and_for_no_others(reason: str, why: str) -> None:
     world = World(node("n", cpu="1"))
     world.put(preempted("victim", reason), "n")
-    wish = pod("p", "1", priority=10)
-    wish.status.nominated_node_name = "n"
-    assert preemption.not_eligible(PodInfo(wish), world.cluster) == why
+    desired = pod("p", "1", priority=10)
+    desired.status.nominated_node_name = "n"
+    assert preemption.not_eligible(PodInfo(desired), world.cluster) == why

@@ -11,11 +11,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from control.scheduler import preemption
 from control.scheduler.budgets import budgets_of
 from control.scheduler.framework import Unschedulable
+from control.scheduler.pod_selection import PodSelection
 from control.scheduler.podinfo import PodInfo
-from control.scheduler.question import Question
 from kube.api import core_v1, policy_v1
 from kube.selectors import from_map
 
@@ -56,12 +55,12 @@ def make_nodes(drawn) -> list[core_v1.Node]:
 
 
 def make_pod(number: int, drawn) -> core_v1.Pod:
-    cpu, app, priority, tolerant, wishes = drawn
+    cpu, app, priority, tolerant, terms = drawn
     spec: dict[str, object] = {"priority": priority}
     ports: tuple[int, ...] = ()
     if tolerant:
         spec["tolerations"] = [core_v1.Toleration(key="dedicated", operator="Exists")]
-    for kind, other, key in wishes:
+    for kind, other, key in terms:
         if kind == "near":
             spec["affinity"] = affinity(required=[near({"app": other}, key)])
         elif kind == "far":
@@ -76,62 +75,62 @@ def make_pod(number: int, drawn) -> core_v1.Pod:
 
 
 # -- the rules, naively -----------------------------------------------------------------------------------------------
-def cpu_of(wish: core_v1.Pod) -> int:
-    return int(wish.spec.containers[0].resources.requests.get("cpu", 0))
+def cpu_of(incoming: core_v1.Pod) -> int:
+    return int(incoming.spec.containers[0].resources.requests.get("cpu", 0))
 
 
-def wants(wish: core_v1.Pod, kind: str) -> list[tuple[dict[str, str], str]]:
-    found = getattr(wish.spec.affinity, kind) if wish.spec.affinity else None
+def wants(incoming: core_v1.Pod, kind: str) -> list[tuple[dict[str, str], str]]:
+    found = getattr(incoming.spec.affinity, kind) if incoming.spec.affinity else None
     terms = found.required_during_scheduling_ignored_during_execution if found else []
     return [(term.label_selector.match_labels, term.topology_key) for term in terms]
 
 
-def matches(labels: dict[str, str], wish: core_v1.Pod) -> bool:
-    return all(wish.metadata.labels.get(key) == value for key, value in labels.items())
+def matches(labels: dict[str, str], incoming: core_v1.Pod) -> bool:
+    return all(incoming.metadata.labels.get(key) == value for key, value in labels.items())
 
 
-def why_not(wish: core_v1.Pod, where: core_v1.Node, all_nodes, placed: dict[str, list[core_v1.Pod]]) -> str:
+def why_not(incoming: core_v1.Pod, where: core_v1.Node, all_nodes, placed: dict[str, list[core_v1.Pod]]) -> str:
     """Return why a pod may not be on a node beside what is placed; "" where it may."""
     here, labels = placed[where.metadata.name], where.metadata.labels
-    tolerated = {toleration.key for toleration in wish.spec.tolerations}
+    tolerated = {toleration.key for toleration in incoming.spec.tolerations}
     by_name = {found.metadata.name: found for found in all_nodes}
     if where.spec.unschedulable:
         return "cordoned"
     if any(taint.key not in tolerated for taint in where.spec.taints):
         return "taint"
-    if any(labels.get(key) != value for key, value in wish.spec.node_selector.items()):
+    if any(labels.get(key) != value for key, value in incoming.spec.node_selector.items()):
         return "selector"
     if len(here) + 1 > int(where.status.allocatable["pods"]):
         return "pods"
-    if sum(map(cpu_of, here)) + cpu_of(wish) > int(where.status.allocatable["cpu"]) and cpu_of(wish):
+    if sum(map(cpu_of, here)) + cpu_of(incoming) > int(where.status.allocatable["cpu"]) and cpu_of(incoming):
         return "cpu"
-    if wish.spec.containers[0].ports and any(other.spec.containers[0].ports for other in here):
+    if incoming.spec.containers[0].ports and any(other.spec.containers[0].ports for other in here):
         return "port"
     everybody = [(other, by_name[name].metadata.labels) for name, others in placed.items() for other in others]
-    for wanted, key in wants(wish, "pod_affinity"):
+    for wanted, key in wants(incoming, "pod_affinity"):
         there = [found.get(key) for other, found in everybody if matches(wanted, other) and key in found]
-        if key not in labels or (labels[key] not in there and (there or not matches(wanted, wish))):
+        if key not in labels or (labels[key] not in there and (there or not matches(wanted, incoming))):
             return "affinity"
-    for unwanted, key in wants(wish, "pod_anti_affinity"):
+    for unwanted, key in wants(incoming, "pod_anti_affinity"):
         if key in labels and any(matches(unwanted, o) and f.get(key) == labels[key] for o, f in everybody):
             return "anti-affinity"
     for other, found in everybody:
         for unwanted, key in wants(other, "pod_anti_affinity"):
-            if matches(unwanted, wish) and key in found and found[key] == labels.get(key):
+            if matches(unwanted, incoming) and key in found and found[key] == labels.get(key):
                 return "anti-affinity of another"
-    for constraint in wish.spec.topology_spread_constraints:
+    for constraint in incoming.spec.topology_spread_constraints:
         key, selector = constraint.topology_key, constraint.label_selector.match_labels
         eligible = [
             n.metadata.labels
             for n in all_nodes
             if key in n.metadata.labels
-            and all(n.metadata.labels.get(k) == v for k, v in wish.spec.node_selector.items())
+            and all(n.metadata.labels.get(k) == v for k, v in incoming.spec.node_selector.items())
         ]
         if key not in labels:
             return "no domain"
         counts = Counter({found[key]: 0 for found in eligible})
         counts.update(f[key] for o, f in everybody if matches(selector, o) and any(f is e for e in eligible))
-        if counts[labels[key]] + matches(selector, wish) - min(counts.values()) > constraint.max_skew:
+        if counts[labels[key]] + matches(selector, incoming) - min(counts.values()) > constraint.max_skew:
             return "skew"
     return ""
 
@@ -143,15 +142,15 @@ def test_no_pod_goes_where_it_does_not_fit_and_none_waits_that_fits_somewhere(dr
     world = World(*known)
     placed: dict[str, list[core_v1.Pod]] = {found.metadata.name: [] for found in known}
     for number, drawn in enumerate(drawn_pods):
-        wish = make_pod(number, drawn)
-        reasons = {found.metadata.name: why_not(wish, found, known, placed) for found in known}
+        incoming = make_pod(number, drawn)
+        reasons = {found.metadata.name: why_not(incoming, found, known, placed) for found in known}
         try:
-            chosen = world.place(wish)
+            chosen = world.place(incoming)
         except Unschedulable:
             assert all(reasons.values()), reasons
             continue
         assert not reasons[chosen], (chosen, reasons)
-        placed[chosen].append(wish)
+        placed[chosen].append(incoming)
 
 
 @SETTINGS
@@ -166,24 +165,24 @@ def test_nobody_is_evicted_without_the_pod_getting_its_place(drawn_nodes, drawn_
     )
     budget.metadata.namespace = "default"
     for number, drawn in enumerate(drawn_pods):
-        wish = make_pod(number, drawn)
+        incoming = make_pod(number, drawn)
         try:
-            chosen = world.place(wish)
+            chosen = world.place(incoming)
         except Unschedulable as refusal:
-            info = PodInfo(wish)
-            found = preemption.find(info, refusal.diagnosis, world.algorithm, world.cluster, budgets_of(budget))
+            info = PodInfo(incoming)
+            found = world.victims(info, refusal.diagnosis, budgets_of(budget))
             if found is None:
                 continue
             gone = {victim.pod.metadata.name for victim in found.pods}
             assert gone and all(victim.priority < info.priority for victim in found.pods)
             where = next(n for n in known if n.metadata.name == found.node)
             left = {name: [p for p in there if p.metadata.name not in gone] for name, there in placed.items()}
-            assert not why_not(wish, where, known, left)
+            assert not why_not(incoming, where, known, left)
             for spared in found.pods:  # and each of them is in the way, given that the others go
                 with_one = {**left, found.node: [*left[found.node], spared.pod]}
-                assert why_not(wish, where, known, with_one) or len(found.pods) > 1
+                assert why_not(incoming, where, known, with_one) or len(found.pods) > 1
         else:
-            placed[chosen].append(wish)
+            placed[chosen].append(incoming)
 
 
 moves = st.lists(
@@ -196,16 +195,16 @@ moves = st.lists(
 
 @SETTINGS
 @given(moves)
-def test_indexes_that_follow_changes_say_what_counting_anew_says(drawn) -> None:
+def test_incremental_indexes_equal_a_recount(drawn) -> None:
     """Pods come and go, nodes change labels, vanish and come back; asked in between, so that indexes exist."""
     known = {f"n{i}": node(f"n{i}", zone=ZONES[i % 3]) for i in range(4)}
     world = World(*known.values())
     there: dict[str, core_v1.Pod] = {}
-    questions = [Question("default", from_map({"app": app})) for app in APPS]
-    for step, number, where, wishes in drawn:
+    questions = [PodSelection("default", from_map({"app": app})) for app in APPS]
+    for step, number, where, terms in drawn:
         name, key = f"n{where}", f"p{number}"
         if step == "add" and key not in there and name in known:
-            there[key] = make_pod(number, (1, APPS[number % 2], 0, False, wishes))
+            there[key] = make_pod(number, (1, APPS[number % 2], 0, False, terms))
             world.put(there[key], name)
         elif step == "remove" and key in there:
             del there[key]
@@ -232,7 +231,7 @@ def test_indexes_that_follow_changes_say_what_counting_anew_says(drawn) -> None:
             assert len(world.cluster.nodes[name].pods) == len(mine)
         anti = Counter((str(labels), key) for p in placed for labels, key in wants(p, "pod_anti_affinity"))
         kept: Counter[tuple[str, str]] = Counter()
-        for terms_, counts in world.cluster.far.items():
+        for terms_, counts in world.cluster.existing_affinity.required_anti.items():
             for term, _ in terms_.terms:
                 labels = {r.key: next(iter(r.values)) for r in term.selector.requirements}
                 kept[str(labels), term.key] += sum(counts.per_node.values())
@@ -242,7 +241,7 @@ def test_indexes_that_follow_changes_say_what_counting_anew_says(drawn) -> None:
 @pytest.mark.parametrize("priority", [1, 5])
 def test_room_is_kept_for_a_nominated_pod_from_those_that_are_no_more_important(priority: int) -> None:
     world = World(node("n1", cpu="1"))
-    world.cluster.nominate(PodInfo(pod("waits", "1", priority=3)), "n1")
+    world.cluster.nominations.add(PodInfo(pod("waits", "1", priority=3)), "n1")
     late = PodInfo(pod("late", "1", priority=priority))
     if priority > 3:
         assert world.algorithm.place(late) == "n1"
@@ -254,6 +253,6 @@ def test_room_is_kept_for_a_nominated_pod_from_those_that_are_no_more_important(
 def test_a_nominated_pods_anti_affinity_counts_already() -> None:
     world = World(node("n1", zone="a"), node("n2", zone="b"))
     apart = affinity(required=[near({"app": "x"}, HOST)], anti=True)
-    world.cluster.nominate(PodInfo(pod("waits", priority=3, affinity=apart)), "n1")
+    world.cluster.nominations.add(PodInfo(pod("waits", priority=3, affinity=apart)), "n1")
     assert world.place(pod("p", labels={"app": "x"})) == "n2"
-    assert not world.cluster.far  # and looking has left nothing behind
+    assert not world.cluster.existing_affinity.required_anti  # and looking has left nothing behind

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import yaml
 
-from control.scheduler import preemption
 from control.scheduler.budgets import budgets_of
 from control.scheduler.configuration import parse
 from control.scheduler.framework import Unschedulable
@@ -107,13 +106,13 @@ def test_web_servers_are_colocated_with_caches_one_of_each_on_every_node() -> No
     world = World(*(node(f"node-{number}") for number in range(3)))
     apart = affinity(required=[near({"app": "store"}, HOST)], anti=True)
     stores = [pod(f"redis-{n}", "100m", labels={"app": "store"}, affinity=apart) for n in range(3)]
-    assert {world.place(wish) for wish in stores} == {"node-0", "node-1", "node-2"}
+    assert {world.place(incoming) for incoming in stores} == {"node-0", "node-1", "node-2"}
     both = core_v1.Affinity(
         pod_affinity=affinity(required=[near({"app": "store"}, HOST)]).pod_affinity,
         pod_anti_affinity=affinity(required=[near({"app": "web-store"}, HOST)], anti=True).pod_anti_affinity,
     )
     webs = [pod(f"web-{n}", "100m", labels={"app": "web-store"}, affinity=both) for n in range(3)]
-    assert {world.place(wish) for wish in webs} == {"node-0", "node-1", "node-2"}
+    assert {world.place(incoming) for incoming in webs} == {"node-0", "node-1", "node-2"}
     assert world.refusal(pod("web-3", labels={"app": "web-store"}, affinity=both)) == (
         "0/3 nodes are available: 3 node(s) didn't match pod anti-affinity rules."
     )
@@ -133,11 +132,11 @@ def test_one_taint_without_its_toleration_keeps_the_pod_away() -> None:
         core_v1.Taint(key="key1", value="value1", effect="NoExecute"),
         core_v1.Taint(key="key2", value="value2", effect="NoSchedule"),
     ]
-    wish = manifest("nginx", TOLERATIONS)
-    assert World(node("node1", taints=taints)).refusal(wish) == (
+    incoming = manifest("nginx", TOLERATIONS)
+    assert World(node("node1", taints=taints)).refusal(incoming) == (
         "0/1 nodes are available: 1 node(s) had untolerated taint(s)."
     )
-    assert World(node("node1", taints=taints[:2])).place(wish) == "node1"
+    assert World(node("node1", taints=taints[:2])).place(incoming) == "node1"
 
 
 # -- Pod Topology Spread Constraints ----------------------------------------------------------------------------------
@@ -176,7 +175,7 @@ def test_constraints_that_conflict_keep_the_pod_pending() -> None:
 
 
 @pytest.mark.parametrize(("policy", "pending"), [("Honor", False), ("Ignore", True)])
-def test_zones_that_node_affinity_excludes_do_not_count_unless_told_to(policy: str, pending: bool) -> None:
+def test_zones_that_node_affinity_excludes_do_not_count_by_default(policy: str, pending: bool) -> None:
     world = four_nodes()
     world.cluster.set_node(node("node5", zone="zoneC"))
     away = """
@@ -186,31 +185,31 @@ affinity:
       nodeSelectorTerms:
       - matchExpressions: [{key: topology.kubernetes.io/zone, operator: NotIn, values: [zoneC]}]
 """
-    wish = manifest("mypod", away, foo="bar")
-    wish.spec.topology_spread_constraints = [spread(ZONE, 1, {"foo": "bar"}, node_affinity_policy=policy)]
+    incoming = manifest("mypod", away, foo="bar")
+    incoming.spec.topology_spread_constraints = [spread(ZONE, 1, {"foo": "bar"}, node_affinity_policy=policy)]
     if pending:  # zoneC is empty and counts, so that one more anywhere would be too many
-        assert "didn't match pod topology spread constraints" in world.refusal(wish)
+        assert "didn't match pod topology spread constraints" in world.refusal(incoming)
     else:
-        assert world.place(wish) in ("node3", "node4")
+        assert world.place(incoming) in ("node3", "node4")
 
 
 @pytest.mark.parametrize(("policy", "pending"), [("Ignore", True), ("Honor", False)])
-def test_tainted_nodes_count_as_empty_domains_unless_told_not_to(policy: str, pending: bool) -> None:
+def test_tainted_nodes_count_as_empty_domains_by_default(policy: str, pending: bool) -> None:
     world = four_nodes()
     world.cluster.set_node(node("node5", zone="zoneC", taints=[core_v1.Taint(key="dedicated", effect="NoSchedule")]))
-    wish = mypod(spread(ZONE, 1, {"foo": "bar"}, node_taints_policy=policy))
+    incoming = mypod(spread(ZONE, 1, {"foo": "bar"}, node_taints_policy=policy))
     if pending:
-        assert "didn't match pod topology spread constraints" in world.refusal(wish)
+        assert "didn't match pod topology spread constraints" in world.refusal(incoming)
     else:
-        assert world.place(wish) in ("node3", "node4")
+        assert world.place(incoming) in ("node3", "node4")
 
 
 # -- Pod Priority and Preemption --------------------------------------------------------------------------------------
-def victims(world: World, wish: core_v1.Pod) -> list[str]:
-    info = PodInfo(wish)
+def victims(world: World, incoming: core_v1.Pod) -> list[str]:
+    info = PodInfo(incoming)
     with pytest.raises(Unschedulable) as refusal:
         world.algorithm.place(info)
-    found = preemption.find(info, refusal.value.diagnosis, world.algorithm, world.cluster, budgets_of())
+    found = world.victims(info, refusal.value.diagnosis, budgets_of())
     return [victim.pod.metadata.name or "" for victim in found.pods] if found else []
 
 
@@ -221,15 +220,15 @@ def test_a_node_whose_less_important_pods_the_preemptor_wants_to_be_near_is_left
     world = World(node("n", cpu="2"))
     world.put(pod("friend", "1", priority=friends_priority, labels={"app": "f"}), "n")
     world.put(pod("other", "1", priority=1), "n")
-    wish = pod("p", "1", priority=10, affinity=affinity(required=[near({"app": "f"}, HOST)]))
-    assert victims(world, wish) == gone
+    incoming = pod("p", "1", priority=10, affinity=affinity(required=[near({"app": "f"}, HOST)]))
+    assert victims(world, incoming) == gone
 
 
 def test_no_pod_of_another_node_is_evicted_for_anti_affinity_across_the_zone() -> None:
     world = World(node("n", cpu="1", zone="z"), node("m", cpu="1", zone="z", unschedulable=True))
     world.put(pod("there", "1", priority=1, labels={"app": "q"}), "m")
-    wish = pod("p", "1", priority=10, affinity=affinity(required=[near({"app": "q"})], anti=True))
-    assert victims(world, wish) == []
+    incoming = pod("p", "1", priority=10, affinity=affinity(required=[near({"app": "q"})], anti=True))
+    assert victims(world, incoming) == []
 
 
 # -- Resource Bin Packing ---------------------------------------------------------------------------------------------
@@ -258,8 +257,8 @@ def test_the_fuller_node_is_taken_as_the_worked_example_reckons() -> None:
     world = World(one, two, profile=parse(BIN_PACKING).profiles[0])
     world.put(pod("a", "1", "256Mi", requests={"intel.com/foo": "1"}), "node1")
     world.put(pod("b", "6", "512Mi", requests={"intel.com/foo": "2"}), "node2")
-    wish = PodInfo(pod("p", "2", "256Mi", requests={"intel.com/foo": "2"}))
+    incoming = PodInfo(pod("p", "2", "256Mi", requests={"intel.com/foo": "2"}))
     fit = next(plugin for plugin, _ in world.profile.scores if plugin.name == "NodeResourcesFit")
     # The page counts to 10, with whole points for each resource: 5 and 7.
-    assert [fit.score(wish, world.cluster.nodes[name]) for name in ("node1", "node2")] == [60, 69]
-    assert world.algorithm.place(wish) == "node2"
+    assert [fit.score(incoming, world.cluster.nodes[name]) for name in ("node1", "node2")] == [60, 69]
+    assert world.algorithm.place(incoming) == "node2"

@@ -15,9 +15,9 @@ from .clusters import HOST, ZONE, World, affinity, near, node, pod, spread
 MIB = 1024 * 1024
 
 
-def scored(world: World, plugin: str, wish: core_v1.Pod) -> list[int]:
+def scored(world: World, plugin: str, incoming: core_v1.Pod) -> list[int]:
     """Return the plugin's points for each node, normalized where it normalizes."""
-    info, found = PodInfo(wish), world.cluster.order
+    info, found = PodInfo(incoming), world.cluster.order
     for use in world.profile.cluster:
         if use.plugin.name == plugin:
             check = use.plugin.pre_filter(info, world.cluster)
@@ -52,24 +52,24 @@ def test_resources(profile: ProfileConfig | None, plugin: str, asks: tuple[str, 
     assert scored(world, plugin, pod("p", *asks)) == points
 
 
-def test_extended_resources_count_where_the_strategy_names_them_and_the_pod_asks() -> None:
+def test_extended_resources_are_scored_if_the_strategy_names_them_and_the_pod_requests_them() -> None:
     named = [{"name": "example.com/gpu", "weight": 3}, {"name": "cpu", "weight": 1}]
     world = World(
         node("a", cpu="4", extended={"example.com/gpu": "4"}),
         node("b", cpu="4", extended={"example.com/gpu": "8"}),
         profile=fit("LeastAllocated", resources=named),
     )
-    wish = pod("p", "1", requests={"example.com/gpu": "2"})
-    assert scored(world, "NodeResourcesFit", wish) == [(50 * 3 + 75) // 4, (75 * 3 + 75) // 4]
+    incoming = pod("p", "1", requests={"example.com/gpu": "2"})
+    assert scored(world, "NodeResourcesFit", incoming) == [(50 * 3 + 75) // 4, (75 * 3 + 75) // 4]
     assert scored(world, "NodeResourcesFit", pod("q", "1")) == [75, 75]
 
 
 def test_images_count_by_size_and_by_how_many_nodes_have_them() -> None:
     world = World(node("a", images={"gcr.io/40:latest": 40 * MIB}), node("b", images={"gcr.io/250:latest": 250 * MIB}))
-    wish = pod("p", image="gcr.io/40")
-    wish.spec.containers.append(core_v1.Container(name="d", image="gcr.io/250"))
+    incoming = pod("p", image="gcr.io/40")
+    incoming.spec.containers.append(core_v1.Container(name="d", image="gcr.io/250"))
     # a: 40/2 is less than 23; b: 100 * (250/2 - 23) / (2 * 1000 - 23)
-    assert scored(world, "ImageLocality", wish) == [0, 5]
+    assert scored(world, "ImageLocality", incoming) == [0, 5]
     volume = core_v1.Volume(name="v", image=core_v1.ImageVolumeSource(reference="gcr.io/250"))
     assert scored(world, "ImageLocality", pod("q", image="gcr.io/40", volumes=[volume])) == [0, 5]
 
@@ -86,24 +86,26 @@ def test_taints_are_counted_but_those_that_are_tolerated() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wish", "points"),
+    ("incoming", "points"),
     [
         (pod("p", affinity=affinity(preferred=[near({"app": "s1"})])), [100, 0, 0]),
         (pod("p", affinity=affinity(preferred=[near({"app": "s1"})], anti=True)), [0, 100, 100]),
         (pod("p", affinity=affinity(preferred=[near({"app": "s1"}, HOST)])), [100, 0, 0]),
         (pod("p", affinity=affinity(preferred=[near({"app": "nobody"})])), [0, 0, 0]),
-        # What the pod that is there wishes counts for the new one as well.
+        # Terms of the existing pod count for the new one as well.
         (pod("p", labels={"app": "liked"}), [100, 0, 0]),
     ],
 )
-def test_wishes_of_both_sides_are_scaled_between_the_least_and_the_most(wish: core_v1.Pod, points: list[int]) -> None:
+def test_wishes_of_both_sides_are_scaled_between_the_least_and_the_most(
+    incoming: core_v1.Pod, points: list[int]
+) -> None:
     world = World(node("a", zone="z1"), node("b", zone="z2"), node("c"))
     there = pod("there", labels={"app": "s1"}, affinity=affinity(preferred=[near({"app": "liked"})]))
     world.put(there, "a")
-    assert scored(world, "InterPodAffinity", wish) == points
+    assert scored(world, "InterPodAffinity", incoming) == points
 
 
-def test_a_hard_wish_of_a_pod_that_is_there_draws_as_much_as_the_profile_says() -> None:
+def test_required_affinity_of_existing_pods_has_the_profiles_hard_pod_affinity_weight() -> None:
     for weight, points in ((1, [100, 0]), (0, [0, 0])):
         args = {"InterPodAffinity": {"hardPodAffinityWeight": weight}}
         world = World(node("a", zone="z1"), node("b", zone="z2"), profile=ProfileConfig("p", {}, args))
@@ -126,13 +128,13 @@ def test_soft_spreading_gives_the_emptiest_most(there: tuple[int, ...], points: 
         for index in range(number):
             world.put(pod(f"{name}{index}", labels={"app": "a"}), name)
     soft = spread(HOST, 1, when="ScheduleAnyway")
-    wish = pod("p", labels={"app": "a"}, topology_spread_constraints=[soft])
-    assert scored(world, "PodTopologySpread", wish) == points
+    incoming = pod("p", labels={"app": "a"}, topology_spread_constraints=[soft])
+    assert scored(world, "PodTopologySpread", incoming) == points
 
 
 def test_nodes_without_the_label_get_nothing_from_soft_spreading() -> None:
     world = World(node("a", zone="z1"), node("b", zone="z2"), node("c"))
     world.put(pod("x", labels={"app": "a"}), "a")
     soft = spread(ZONE, 1, when="ScheduleAnyway")
-    wish = pod("p", labels={"app": "a"}, topology_spread_constraints=[soft])
-    assert scored(world, "PodTopologySpread", wish) == [0, 100, 0]
+    incoming = pod("p", labels={"app": "a"}, topology_spread_constraints=[soft])
+    assert scored(world, "PodTopologySpread", incoming) == [0, 100, 0]

@@ -73,3 +73,17 @@ def test_no_answer_is_remembered_with_very_many_labels(labels: int, kept: int) -
     for _ in range(2):
         assert site.kin({f"k{number}": "" for number in range(labels)}) == "k0="
     assert len(site.selectors._remembered) == kept <= selector_spread.MOST_REMEMBERED
+
+
+def test_what_is_cached_is_limited_in_its_text_and_holds_nothing_of_pods() -> None:
+    site = Site()
+    site.replica_set("rs", meta_v1.LabelSelector(match_labels={f"k{i}": "v" * 60 for i in range(MOST_TERMS)}))
+    for number in range(200):
+        labels = {f"{number}-{i}": "x" * 60 for i in range(MOST_LABELS)}
+        site.kin(labels, "rs")
+        cached = site.selectors._remembered
+        assert all(isinstance(key, bytes) and len(key) == 32 for key in cached)
+        assert sum(len(str(selector)) for selector in cached.values()) < 1.1 * selector_spread.MOST_TEXT
+    assert cached
+    site.service("web", {"k0": ""})
+    assert not cached and site.selectors._text == 0

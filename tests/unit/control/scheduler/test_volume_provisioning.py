@@ -8,15 +8,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from control.scheduler.framework import Unfinished
-from control.scheduler.plugins import volume_binding, volume_choice
+from control.scheduler.framework import PreFilterRejected
+from control.scheduler.plugins import volume_binding, volume_matching
 from control.scheduler.plugins.volume_binding import VolumeBinding
 from control.scheduler.plugins.volume_provisioning import Provisioning, matches_topology
 from control.scheduler.podinfo import PodInfo
+from control.scheduler.unfinished import Unfinished
 from kube.api import core_v1, meta_v1, storage_v1
 from kube.client import Client
 from kube.informer import Informer
 from kube.selectors import from_label_selector
+from kube.volume_binding import BIND_COMPLETED
 from tests.support.memory_api import MemoryAPI
 
 from .clusters import ZONE, node, pod
@@ -82,15 +84,15 @@ class World:
 
     def judge(self) -> str:
         source = core_v1.PersistentVolumeClaimVolumeSource(claim_name="c")
-        wish = pod("p", volumes=[core_v1.Volume(name="v", persistent_volume_claim=source)])
+        incoming = pod("p", volumes=[core_v1.Volume(name="v", persistent_volume_claim=source)])
         world = cluster(node("a", zone="x"))
-        check = self.plugin.pre_filter(PodInfo(wish), world)
+        check = self.plugin.pre_filter(PodInfo(incoming), world)
         assert check is not None
         rejection = check.filter(world.nodes["a"])
         return rejection.reasons[0] if rejection is not None else ""
 
 
-def test_a_node_needs_room_for_the_claim_where_the_driver_tells_of_it() -> None:
+def test_a_node_needs_capacity_for_the_claim_if_the_driver_reports_capacity() -> None:
     assert World(capacity=False).judge() == World(capacity=None).judge() == ""
     world = World()
     assert world.judge() == NO_ROOM, "nothing is told yet"
@@ -118,7 +120,7 @@ def test_places_may_be_described_in_any_way() -> None:
         assert world.judge() == ""
 
 
-def test_the_largest_possible_volume_counts_where_it_is_told() -> None:
+def test_the_maximum_volume_size_counts_if_it_is_reported() -> None:
     world = World()
     world.room("100Gi", maximumVolumeSize="5Gi")
     assert world.judge() == NO_ROOM
@@ -149,6 +151,17 @@ def test_one_term_has_to_fit_wholly(terms: list[dict[str, list[str]]], fits: boo
     assert matches_topology(made, {"a": "1"}) is fits
 
 
+def test_a_pod_with_a_lost_claim_is_not_placed_although_the_volume_exists() -> None:
+    world = World(capacity=False)
+    claim = world.informers[core_v1.PersistentVolumeClaim].get("default/c")
+    assert claim is not None
+    claim.spec.volume_name, claim.status.phase = "v", "Lost"
+    claim.metadata.annotations[BIND_COMPLETED] = "yes"
+    world.add(core_v1.PersistentVolume, {"metadata": {"name": "v"}, "spec": {"claimRef": {"name": "other"}}})
+    with pytest.raises(PreFilterRejected, match='claim "c" bound to non-existent persistentvolume "v"'):
+        world.judge()
+
+
 # -- selectors of claims ----------------------------------------------------------------------------------------------
 def selecting(world: World, terms: int) -> core_v1.PersistentVolumeClaim:
     """Let the claim select volumes by so many expressions, which none but the volume "v" fits."""
@@ -170,7 +183,7 @@ def selecting(world: World, terms: int) -> core_v1.PersistentVolumeClaim:
     return claim
 
 
-def wish() -> PodInfo:
+def incoming() -> PodInfo:
     source = core_v1.PersistentVolumeClaimVolumeSource(claim_name="c")
     return PodInfo(pod("p", volumes=[core_v1.Volume(name="v", persistent_volume_claim=source)]))
 
@@ -184,10 +197,10 @@ async def test_a_large_selector_is_compiled_once_an_attempt_and_beside_the_event
         threads.append(threading.get_ident())
         return from_label_selector(selector)
 
-    for module in (volume_binding, volume_choice):
+    for module in (volume_binding, volume_matching):
         monkeypatch.setattr(module, "from_label_selector", compiled)
-    world, asking, nodes = World(), wish(), cluster(node("a", zone="x"))
-    claim = selecting(world, volume_choice.LARGE)
+    world, asking, nodes = World(), incoming(), cluster(node("a", zone="x"))
+    claim = selecting(world, volume_matching.LARGE)
     with pytest.raises(Unfinished) as unfinished:
         world.plugin.pre_filter(asking, nodes)
     await unfinished.value.go_on()
@@ -202,7 +215,7 @@ async def test_a_large_selector_is_compiled_once_an_attempt_and_beside_the_event
 
 
 def test_a_small_selector_is_compiled_at_once() -> None:
-    world, asking, nodes = World(), wish(), cluster(node("a", zone="x"))
+    world, asking, nodes = World(), incoming(), cluster(node("a", zone="x"))
     selecting(world, 2)
     world.plugin.pre_filter(asking, nodes)
     world.plugin.reserve(asking, nodes.nodes["a"].node)

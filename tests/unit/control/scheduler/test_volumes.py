@@ -35,7 +35,7 @@ def rbd(*monitors: str, read_only: bool = False) -> core_v1.Volume:
 
 
 @pytest.mark.parametrize(
-    ("there", "wish", "fits"),
+    ("there", "incoming", "fits"),
     [
         (gce(True), gce(True), True),
         (gce(False), gce(True), False),
@@ -46,21 +46,23 @@ def rbd(*monitors: str, read_only: bool = False) -> core_v1.Volume:
         (gce(False), aws(False), True),
     ],
 )
-def test_a_disk_is_on_a_node_twice_only_to_be_read(there: core_v1.Volume, wish: core_v1.Volume, fits: bool) -> None:
+def test_a_disk_is_on_a_node_twice_only_to_be_read(there: core_v1.Volume, incoming: core_v1.Volume, fits: bool) -> None:
     world = World(node("n"), shared={"VolumeRestrictions": VolumeRestrictions(Store())})
     world.put(pod("there", volumes=[there]), "n")
     if fits:
-        assert world.place(pod("p", volumes=[wish])) == "n"
+        assert world.place(pod("p", volumes=[incoming])) == "n"
     else:
-        assert world.refusal(pod("p", volumes=[wish])) == "0/1 nodes are available: 1 node(s) had no available disk."
+        assert (
+            world.refusal(pod("p", volumes=[incoming])) == "0/1 nodes are available: 1 node(s) had no available disk."
+        )
 
 
 def test_any_two_uses_of_two_pods_can_be_in_conflict() -> None:
     world = World(node("n"), shared={"VolumeRestrictions": VolumeRestrictions(Store())})
     world.put(pod("there", volumes=[gce(True), rbd("m1", read_only=True), rbd("m2", "m3")]), "n")
     assert world.place(pod("p", volumes=[gce(True), rbd("m1", read_only=True), rbd("m4")])) == "n"
-    for wish in ([gce(True), gce(False)], [rbd("m4"), rbd("m3", read_only=True)], [gce(True), rbd("m1")]):
-        assert "1 node(s) had no available disk" in world.refusal(pod("p", volumes=wish))
+    for incoming in ([gce(True), gce(False)], [rbd("m4"), rbd("m3", read_only=True)], [gce(True), rbd("m1")]):
+        assert "1 node(s) had no available disk" in world.refusal(pod("p", volumes=incoming))
 
 
 def test_the_disks_of_two_pods_are_not_compared_in_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,8 +129,8 @@ def user(name: str, *claims: str) -> core_v1.Pod:
     return pod(name, volumes=[core_v1.Volume(name=s.claim_name, persistent_volume_claim=s) for s in sources])
 
 
-def judge(plugin: Any, wish: core_v1.Pod, cluster: Cluster, on: str = "a") -> str:
-    check = plugin.pre_filter(PodInfo(wish), cluster)
+def judge(plugin: Any, incoming: core_v1.Pod, cluster: Cluster, on: str = "a") -> str:
+    check = plugin.pre_filter(PodInfo(incoming), cluster)
     rejection = check.filter(cluster.nodes[on]) if check is not None else None
     return rejection.reasons[0] if rejection is not None else ""
 
@@ -151,7 +153,7 @@ def test_a_claim_for_one_pod_is_not_shared() -> None:
     assert not judge(plugin, user("p", "own"), world)
 
 
-def test_a_node_holds_as_many_volumes_of_a_driver_as_it_says() -> None:
+def test_a_node_holds_as_many_volumes_of_a_driver_as_csinode_allows() -> None:
     claims = Store(*(claim(f"c{n}", f"v{n}") for n in range(3)))
     driver = storage_v1.CSINodeDriver(name="d", allocatable=storage_v1.VolumeNodeResources(count=2))
     nodes = Store(

@@ -94,7 +94,7 @@ def test_unknown_fields_come_by_own_metadata_then_schema_then_embedded_each_sort
     ],
 )
 @pytest.mark.parametrize("validation", ["Strict", "Ignore"])
-def test_what_metadata_cannot_be_is_refused_whatever_is_asked(resource: Any, message: str, validation: str) -> None:
+def test_invalid_metadata_of_embedded_objects_is_refused(resource: Any, message: str, validation: str) -> None:
     assert refused({"one": resource}, validation=validation) == message
 
 

@@ -23,7 +23,7 @@ def one(part: dict[str, Any]) -> Schema:
     return Schema({"type": "object", "properties": {"f": part}})
 
 
-def told(part: dict[str, Any], value: Any) -> list[str]:
+def reported(part: dict[str, Any], value: Any) -> list[str]:
     return [str(error) for error in validation.check({"f": value}, one(part))]
 
 
@@ -104,10 +104,10 @@ MESSAGES: list[tuple[dict[str, Any], Any, list[str]]] = [
 
 @pytest.mark.parametrize(("part", "value", "wanted"), MESSAGES)
 def test_what_is_wrong_with_a_value(part: dict[str, Any], value: Any, wanted: list[str]) -> None:
-    assert told(part, value) == wanted
+    assert reported(part, value) == wanted
 
 
-def test_what_did_not_change_is_not_asked_again() -> None:
+def test_unchanged_values_are_not_validated_again() -> None:
     schema = Schema(
         {"type": "object", "properties": {"a": {"type": "integer", "maximum": 1}, "b": {"type": "integer"}}}
     )
@@ -131,6 +131,7 @@ FORMATS = {
     "mac": ("00:1b:44:11:3a:b7", "00:1b"),
     "hexcolor": ("#ff00ff", "#ff"),
     "isbn": ("0-306-40615-2", "0-306-40615-3"),
+    "isbn13": ("978-0-306-40615-7", "\u00b2" * 13),
     "unknown": ("anything", None),
 }
 
@@ -169,7 +170,7 @@ def test_unknown_fields_are_dropped_and_named() -> None:
         "raw": {"apiVersion": "v1", "kind": "K", "metadata": {"name": "n"}, "spec": {"odd": 3}},
     }
     unknown: list[str] = []
-    assert prune(value, schema, "", unknown, True) == {
+    assert prune(value, schema, "", unknown, resource=True) == {
         "apiVersion": "v1",
         "known": "x",
         "free": {"any": {"thing": 1}},
@@ -244,13 +245,15 @@ def ruled(*wanted: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "x-kubernetes-validations": list(wanted), **more}
 
 
-def test_rules_say_what_is_wrong() -> None:
+def test_rules_report_their_messages() -> None:
     spec = ruled({"rule": "self.n > 1"})
     assert checked(spec, {"n": 2}) == ([], [])
     assert checked(spec, {"n": 1}) == (['spec: Invalid value: "object": failed rule: self.n > 1'], [])
     assert checked(spec, {}) == (['spec: Invalid value: "object": no such key: n evaluating rule: self.n > 1'], [])
-    said = ruled({"rule": "self.n > 1", "message": " too small ", "fieldPath": ".n", "reason": "FieldValueForbidden"})
-    assert checked(said, {"n": 1}) == (["spec.n: Forbidden: too small"], [])
+    message = ruled(
+        {"rule": "self.n > 1", "message": " too small ", "fieldPath": ".n", "reason": "FieldValueForbidden"}
+    )
+    assert checked(message, {"n": 1}) == (["spec.n: Forbidden: too small"], [])
     made = ruled({"rule": "self.n > 1", "message": "plain", "messageExpression": "'got %d'.format([self.n])"})
     assert checked(made, {"n": 1})[0] == ['spec: Invalid value: "object": got 1']
     failing = ruled({"rule": "self.n > 1", "message": "plain", "messageExpression": "string(self.m)"})
@@ -443,3 +446,13 @@ def test_a_definition_whose_conditions_another_server_stored_as_null_gets_its_co
     stored = {"conditions": None, "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": ["v1"]}
     found = plan({"spec": {"group": "g", "names": names}, "status": stored}, [], NOW)
     assert {c["type"]: c["status"] for c in found["conditions"]} == {"NamesAccepted": "True", "Established": "True"}
+
+
+def test_items_of_sets_are_not_ratcheted_as_those_of_maps_are() -> None:
+    def errors(kind: Any) -> list[str]:
+        items = {"type": "object", "properties": {"k": {"type": "string", "enum": ["new"]}}}
+        schema = Schema({"type": "array", "items": items, **kind})
+        return [str(error) for error in validation.check([{"k": "old"}], schema, [{"k": "old"}, {"k": "other"}])]
+
+    assert errors({"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"]}) == []
+    assert errors({"x-kubernetes-list-type": "set"}) and errors({})

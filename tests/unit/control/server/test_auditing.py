@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from control import offload
-from control.auth.audit import Auditor, Note
+from control.auth.audit import AuditContext, Auditor
 from control.auth.audit_policy import Policy
 from control.auth.user import UserInfo
 from control.http.exchange import Request, Response, Stream
@@ -74,13 +74,13 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 @pytest.fixture
 def threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """The threads in which lines were made."""
-    found, original = list[str](), Note.line
+    found, original = list[str](), AuditContext.line
 
-    def line(self: Note, name: str, code: int, answer: Any) -> bytes:
+    def line(self: AuditContext, name: str, code: int, answer: Any) -> bytes:
         found.append(threading.current_thread().name.partition("_")[0])
         return original(self, name, code, answer)
 
-    monkeypatch.setattr(Note, "line", line)
+    monkeypatch.setattr(AuditContext, "line", line)
     yield found
 
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from control import start_steps
 from control.server.health import Health
 
@@ -23,3 +25,16 @@ async def test_a_step_may_be_left_out_and_all_are_named() -> None:
     code, text = health.answer("/livez", {"exclude": [start_steps.ROLES], "verbose": [""]}) or (0, "")
     assert code == 200 and f"[+]{start_steps.ROLES} excluded: ok\n" in text and text.endswith("livez check passed\n")
     assert health.answer("/livez/poststarthook/other", {}) is None
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        "storage-readiness",
+        "start-service-ip-repair-controllers",
+        "apiservice-openapi-controller",
+        "bootstrap-controller",
+    ],
+)
+def test_the_steps_that_upstreams_test_requires_are_reported(step: str) -> None:
+    assert start_steps.HOOK + step in start_steps.STEPS

@@ -17,9 +17,9 @@ from tests.unit.control.server.test_query_selectors import answer, listed
 async def test_a_large_error_is_written_by_the_thread(monkeypatch: pytest.MonkeyPatch, size: int, here: bool) -> None:
     written = list[bool]()
 
-    def counted(*args: Any) -> Any:
+    def counted(*args: Any, **named: Any) -> Any:
         written.append(threading.current_thread() is threading.main_thread())
-        return error_response(*args)
+        return error_response(*args, **named)
 
     async def handler(request: Request) -> Answer:
         raise bad_request("a" * size)

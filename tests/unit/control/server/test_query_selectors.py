@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,10 +15,12 @@ from control.auth.user import Credentials, Decision, UserInfo
 from control.config import ControlConfig
 from control.fairness.fairness import Fairness
 from control.http.exchange import Answer, Handler, Request, Response
-from control.server import query_selectors
-from control.server.listing import read_options
+from control.server import query_selectors, selector_budget
+from control.server.list_options import read_options
 from control.server.metrics import RequestMetrics
 from control.server.pipeline import Pipeline
+from control.server.selector_budget import SelectorBudget
+from control.storage.entry import Entry
 from kube import selectors
 from kube.errors import StatusError, unauthorized
 
@@ -117,3 +120,41 @@ async def test_what_is_no_field_selector_names_nothing_and_is_refused_with_the_o
     with pytest.raises(StatusError) as refused:
         await read_options(request, None)
     assert refused.value.code == 400
+
+
+async def test_a_watch_keeps_no_parsed_requirements() -> None:
+    def count() -> int:
+        gc.collect()
+        return sum(isinstance(each, selectors.Requirement) for each in gc.get_objects())
+
+    before, many = count(), 500
+    request = listed(f"watch=1&labelSelector={','.join(f'k{number}!=x' for number in range(many))}")
+    options = await read_options(request, None)
+    assert count() - before == many
+    matches = options.predicate()
+    assert matches is not None
+    weight = query_selectors.release(request)
+    del options
+    assert count() == before
+    assert weight == len(request.query_string) + query_selectors.weight(request.option("labelSelector"))
+    entries = (Entry("a", 1, b'{"metadata":{"labels":{"k7":"%s"}}}' % value, lambda obj: {}) for value in (b"y", b"x"))
+    assert [matches(entry) for entry in entries] == [True, False]
+
+
+def test_the_selectors_of_a_users_watches_have_a_budget() -> None:
+    budget, size = SelectorBudget(), selector_budget.EACH // 4
+    account = "system:serviceaccount:shop:{}".format
+    held = [budget.hold(account(number), size) for number in range(4)]
+    for number in (0, 9):
+        with pytest.raises(StatusError, match="the selectors of your open watches take too much memory") as refused:
+            budget.hold(account(number), size)
+        assert (refused.value.code, refused.value.retry_after) == (429, selector_budget.RETRY_SECONDS)
+    small = [budget.hold(account(0), selector_budget.SMALL) for _ in range(1000)]
+    other = budget.hold("jane", selector_budget.EACH)
+    held[0].release()
+    held[0].release()
+    assert budget.hold(account(9), size) not in small  # and is dropped, which releases it
+    held[0] = budget.hold(account(9), size)
+    for each in (*held, *small, other):
+        each.release()
+    assert budget._weights == {}

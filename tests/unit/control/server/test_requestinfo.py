@@ -53,12 +53,14 @@ def test_a_proxied_path_is_kept() -> None:
 
 def test_the_query_makes_a_list_a_watch_and_names_the_one_object() -> None:
     info = parse_path("GET", "/api/v1/namespaces/n/pods")
-    assert with_query(info, True, parse_fields("")).verb == "watch"
-    assert with_query(info, False, parse_fields("metadata.name=p")).name == "p"
-    assert with_query(info, False, parse_fields("spec.nodeName=n,metadata.name==p")).name == "p"
-    assert with_query(info, False, parse_fields("metadata.name!=p")).name == ""
-    assert with_query(info, False, parse_fields("metadata.name=a,metadata.name=b")).name == "a"
-    assert with_query(info, False, parse_fields("metadata.name=b,metadata.name=a")).name == "a", "terms are sorted"
+    assert with_query(info, watch=True, fields=parse_fields("")).verb == "watch"
+    assert with_query(info, watch=False, fields=parse_fields("metadata.name=p")).name == "p"
+    assert with_query(info, watch=False, fields=parse_fields("spec.nodeName=n,metadata.name==p")).name == "p"
+    assert with_query(info, watch=False, fields=parse_fields("metadata.name!=p")).name == ""
+    assert with_query(info, watch=False, fields=parse_fields("metadata.name=a,metadata.name=b")).name == "a"
+    assert with_query(info, watch=False, fields=parse_fields("metadata.name=b,metadata.name=a")).name == "a", (
+        "terms are sorted"
+    )
     for other in (
         "metadata.name=a/b",
         "metadata.name=..",
@@ -66,14 +68,14 @@ def test_the_query_makes_a_list_a_watch_and_names_the_one_object() -> None:
         "metadata.name=",
         " metadata.name=a",
     ):
-        assert with_query(info, False, parse_fields(other)).name == ""
+        assert with_query(info, watch=False, fields=parse_fields(other)).name == ""
     many = parse_path("DELETE", "/api/v1/namespaces/n/pods")
-    assert with_query(many, True, parse_fields("metadata.name=p")) is many, (
+    assert with_query(many, watch=True, fields=parse_fields("metadata.name=p")) is many, (
         "a collection is not deleted by a right to one name"
     )
     old = parse_path("GET", "/api/v1/watch/namespaces/n/pods")
-    assert with_query(old, True, parse_fields("metadata.name=p")) is old
+    assert with_query(old, watch=True, fields=parse_fields("metadata.name=p")) is old
     one = parse_path("GET", "/api/v1/namespaces/n/pods/p")
-    assert with_query(one, True, parse_fields("")).verb == "get", (
+    assert with_query(one, watch=True, fields=parse_fields("")).verb == "get", (
         "a watch of one object is told by a field selector, not by its path"
     )

@@ -31,14 +31,18 @@ async def test_status_is_text_for_people_and_json_for_tools() -> None:
     assert text is not None and b"Up: 1 hr 02 min 05 sec\n" in text.body and text.content_type.startswith(b"text/plain")
     found = pages.answer(request("/statusz", "application/json;v=v1beta1;g=config.k8s.io;as=Statusz"))
     assert found is not None
-    told = json.loads(found.body)
-    assert (told["apiVersion"], told["kind"], told["uptimeSeconds"]) == ("config.k8s.io/v1beta1", "Statusz", 3725)
-    assert told["emulationVersion"] == "1.36" and "/readyz" in told["paths"]
+    reported = json.loads(found.body)
+    assert (reported["apiVersion"], reported["kind"], reported["uptimeSeconds"]) == (
+        "config.k8s.io/v1beta1",
+        "Statusz",
+        3725,
+    )
+    assert reported["emulationVersion"] == "1.36" and "/readyz" in reported["paths"]
     assert pages.answer(request("/statusz", method="POST")) is None and pages.answer(request("/other")) is None
 
 
 @pytest.mark.parametrize("accept", ["application/json", "application/json;v=v2;g=config.k8s.io;as=Statusz"])
-def test_json_that_is_not_asked_for_in_full_is_not_acceptable(accept: str) -> None:
+def test_json_in_an_unknown_form_is_not_acceptable(accept: str) -> None:
     with pytest.raises(StatusError) as caught:
         ZPages(CONFIG, FakeClock()).answer(request("/statusz", accept))
     assert caught.value.code == 406

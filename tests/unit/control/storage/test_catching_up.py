@@ -13,10 +13,10 @@ class Cache:
     """A watch cache that is behind as long as the test says."""
 
     def __init__(self) -> None:
-        self.ready, self.behind, self.clock, self.asked = True, False, FakeClock(), 0
+        self.ready, self.behind, self.clock, self.calls = True, False, FakeClock(), 0
 
     async def wait_current(self) -> int:
-        self.asked += 1
+        self.calls += 1
         if self.behind:
             raise FutureRevision(7, 3)
         return 7
@@ -33,7 +33,7 @@ async def test_readiness_waits_for_the_cache_after_trouble() -> None:
     for _ in range(3):
         await cache.clock.advance(0.3)
         assert checked.check() is not None, "the store answers, but the watch on it is behind"
-    assert cache.asked >= 3
+    assert cache.calls >= 3
     cache.behind = False
     await cache.clock.advance(0.3)
     assert checked.check() is None

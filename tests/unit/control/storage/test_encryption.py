@@ -33,44 +33,44 @@ def configured(*providers: dict[str, Any], resources: tuple[str, ...] = ("secret
 
 
 @pytest.mark.parametrize("cipher", ["aesgcm", "aescbc", "secretbox"])
-def test_what_is_sealed_is_opened_again_and_shows_nothing(cipher: str) -> None:
+def test_encrypted_values_decrypt_and_do_not_contain_the_plain_text(cipher: str) -> None:
     encryption = configured(keys(cipher, "one"))
-    sealed = encryption.seal(KEY, b"the password is swordfish")
-    assert sealed.startswith(b"k8s:enc:%b:v1:one:" % cipher.encode()) and b"swordfish" not in sealed
-    assert encryption.open(KEY, sealed) == b"the password is swordfish"
-    assert encryption.seal(KEY, b"same") != encryption.seal(KEY, b"same")
+    encrypted = encryption.encrypt(KEY, b"the password is swordfish")
+    assert encrypted.startswith(b"k8s:enc:%b:v1:one:" % cipher.encode()) and b"swordfish" not in encrypted
+    assert encryption.decrypt(KEY, encrypted) == b"the password is swordfish"
+    assert encryption.encrypt(KEY, b"same") != encryption.encrypt(KEY, b"same")
 
 
 def test_other_resources_are_left_alone() -> None:
     encryption = configured(keys("aesgcm", "one"))
-    assert encryption.seal("/registry/configmaps/default/c", b"{}") == b"{}"
+    assert encryption.encrypt("/registry/configmaps/default/c", b"{}") == b"{}"
 
 
 def test_the_first_key_writes_and_all_read() -> None:
     old, both = configured(keys("aescbc", "old")), configured(keys("aesgcm", "new"), keys("aescbc", "old"))
-    sealed = old.seal(KEY, b"x")
-    assert both.open(KEY, sealed) == b"x" and both.stale(KEY, sealed)
-    assert both.seal(KEY, b"x").startswith(b"k8s:enc:aesgcm:v1:new:")
+    encrypted = old.encrypt(KEY, b"x")
+    assert both.decrypt(KEY, encrypted) == b"x" and both.stale(KEY, encrypted)
+    assert both.encrypt(KEY, b"x").startswith(b"k8s:enc:aesgcm:v1:new:")
     with pytest.raises(EncryptionError, match="key that is not configured"):
-        configured(keys("aesgcm", "new")).open(KEY, sealed)
+        configured(keys("aesgcm", "new")).decrypt(KEY, encrypted)
 
 
 def test_a_value_that_was_moved_or_changed_is_not_believed() -> None:
     encryption = configured(keys("aesgcm", "one"))
-    sealed = encryption.seal(KEY, b"x")
-    for key, value in ((KEY + "2", sealed), (KEY, sealed[:-1] + bytes([sealed[-1] ^ 1]))):
+    encrypted = encryption.encrypt(KEY, b"x")
+    for key, value in ((KEY + "2", encrypted), (KEY, encrypted[:-1] + bytes([encrypted[-1] ^ 1]))):
         with pytest.raises(EncryptionError, match="cannot be decrypted"):
-            encryption.open(key, value)
+            encryption.decrypt(key, value)
 
 
 def test_plain_text_is_believed_only_where_identity_is_named() -> None:
     with pytest.raises(EncryptionError, match="stored as plain text"):
-        configured(keys("aesgcm", "one")).open(KEY, b"{}")
-    assert configured(keys("aesgcm", "one"), {"identity": {}}).open(KEY, b"{}") == b"{}"
+        configured(keys("aesgcm", "one")).decrypt(KEY, b"{}")
+    assert configured(keys("aesgcm", "one"), {"identity": {}}).decrypt(KEY, b"{}") == b"{}"
 
 
 @pytest.mark.parametrize(
-    "resources, key, sealed",
+    "resources, key, encrypted",
     [
         (("*.*",), "/registry/anything/x", True),
         (("*.apps",), "/registry/deployments/a/b", True),
@@ -81,9 +81,9 @@ def test_plain_text_is_believed_only_where_identity_is_named() -> None:
         (("things.acme.example",), "/registry/acme.example/others/a/b", False),
     ],
 )
-def test_resources_are_named_with_wildcards(resources: tuple[str, ...], key: str, sealed: bool) -> None:
-    found = configured(keys("aesgcm", "one"), resources=resources).seal(key, b"{}")
-    assert found.startswith(b"k8s:enc:") is sealed
+def test_resources_are_named_with_wildcards(resources: tuple[str, ...], key: str, encrypted: bool) -> None:
+    found = configured(keys("aesgcm", "one"), resources=resources).encrypt(key, b"{}")
+    assert found.startswith(b"k8s:enc:") is encrypted
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_resources_are_named_with_wildcards(resources: tuple[str, ...], key: str
         ({"identity": {}}, "things", "unknown resource things"),
     ],
 )
-def test_a_configuration_that_cannot_be_used_is_told(provider: dict[str, Any], resource: str, why: str) -> None:
+def test_a_configuration_that_cannot_be_used_is_reported(provider: dict[str, Any], resource: str, why: str) -> None:
     with pytest.raises(EncryptionError, match=why):
         configured(provider, resources=(resource,))
 
@@ -177,8 +177,8 @@ def test_secretbox_is_the_cipher_of_that_name() -> None:
     key = bytes.fromhex("1b27556473e985d462cd51197a9a46c76009549eac6474f206c4ee0844f68389")
     nonce = bytes.fromhex("69696ee955b62b73cd62bda875fc73d68219e0036b7a0b37")
     text = bytes.fromhex("be075fc53c81f2d5cf141316ebeb0c7b5228c52a4c62cbd44b66849b64244ffc")
-    sealed = bytes.fromhex(
+    encrypted = bytes.fromhex(
         "f3ffc7703f9400e52a7dfb4b3d3305d98e993b9f48681273c29650ba32fc76ce48332ea7164d96a4476fb8c531a1186ac0dfc17c98dce87b4da7f011ec48c97271d2c20f9b928fe2270d6fb863d51738b48eeee314a7cc8ab932164548e526ae90224368517acfeabd6bb3732bc0e9da99832b61ca01b6de56244a9e88d5f9b37973f622a43d14a6599b1f654cb45a74e355a5"
     )
-    opened = Secretbox(b"", key).decrypt(nonce + sealed, b"")
-    assert opened.startswith(text) and len(opened) == len(sealed) - 16
+    decrypted = Secretbox(b"", key).decrypt(nonce + encrypted, b"")
+    assert decrypted.startswith(text) and len(decrypted) == len(encrypted) - 16

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from control.pacing import Pace
-from control.storage.entry import Entry, _Recent
-from control.storage.selecting import chosen
+from control.pacing import TimeSlice
+from control.storage.entry import Entry, Recent
+from control.storage.selection import select_entries
 
 
 class _Interrupted(deque[Any]):
@@ -30,7 +30,7 @@ class _Interrupted(deque[Any]):
 
 def test_entries_may_be_forgotten_by_one_thread_while_another_drops_them() -> None:
     dropped = list[Entry]()
-    recent = _Recent(dropped.append, lambda: (1, 1 << 20))
+    recent = Recent(dropped.append, lambda: (1, 1 << 20))
     entries = [Entry(f"/{number}", 1, b"{}", lambda obj: {}) for number in range(2)]
     recent.add(entries[0], 2)
     interrupted = _Interrupted([(entries[0], 2)])
@@ -63,17 +63,17 @@ def test_an_entry_is_unread_until_both_kinds_of_selectors_have_compared_it(size:
 
 async def test_a_selector_of_the_other_kind_takes_turns_too(monkeypatch: pytest.MonkeyPatch) -> None:
     entries, turns = [_named(200_000) for _ in range(20)], list[int]()
-    original = Pace.turn
+    original = TimeSlice.turn
 
-    async def turn(self: Pace, size: int = 0) -> None:
+    async def turn(self: TimeSlice, size: int = 0) -> None:
         turns.append(size)
         await original(self, size)
 
-    monkeypatch.setattr(Pace, "turn", turn)
-    await chosen(entries, lambda entry: entry.labels == {"b": "c"}, False)
+    monkeypatch.setattr(TimeSlice, "turn", turn)
+    await select_entries(entries, lambda entry: entry.labels == {"b": "c"}, costly=False)
     assert len(turns) >= 10
     turns.clear()
-    found, _ = await chosen(entries, lambda entry: entry.fields["data"] == "200000", False)
+    found, _ = await select_entries(entries, lambda entry: entry.fields["data"] == "200000", costly=False)
     assert len(turns) >= 10 and found == entries
 
 

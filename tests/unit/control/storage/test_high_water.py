@@ -80,7 +80,7 @@ def test_a_new_mark_is_nothing_and_what_is_noted_is_read_again(path: Path) -> No
     mark = HighWaterMark(path)
     assert mark.read() == 0
     for revision in (1, 999, 1_000_000_000_007):
-        mark.note(revision)
+        mark.record(revision)
         assert mark.read() == revision
     mark.close()
     assert beside(path).stat().st_mode & 0o777 == 0o600
@@ -125,26 +125,26 @@ async def test_a_process_killed_between_commit_and_mark_loses_and_reuses_nothing
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC, errno.EROFS])
-async def test_a_mark_that_cannot_be_written_fails_no_write_and_is_said_once(
+async def test_a_mark_that_cannot_be_written_fails_no_write_and_is_logged_once(
     path: Path, disk: Disk, caplog: pytest.LogCaptureFixture, number: int
 ) -> None:
     store = await SqliteStore.open(path)
     disk.error = number
     for key in "abc":
         await store.create(f"/{key}", b"")
-    said = [record.message for record in caplog.records if "cannot be kept beside" in record.message]
-    assert len(said) == 1 and os.strerror(number) in said[0]
+    output = [record.message for record in caplog.records if "cannot be written next to" in record.message]
+    assert len(output) == 1 and os.strerror(number) in output[0]
     assert store.check_disk() is None
     disk.error = 0
     last = await store.create("/d", b"")
     assert noted(path) == last.revision
     disk.error = number
     await store.create("/e", b"")
-    assert len([record for record in caplog.records if "cannot be kept beside" in record.message]) == 2, "it is new"
+    assert len([record for record in caplog.records if "cannot be written next to" in record.message]) == 2, "it is new"
     await store.close()
 
 
-async def test_a_mark_that_cannot_be_read_is_none_and_is_said(
+async def test_an_unreadable_mark_is_ignored_and_logged(
     path: Path, disk: Disk, caplog: pytest.LogCaptureFixture
 ) -> None:
     last = await written(path, 2)

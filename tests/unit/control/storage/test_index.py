@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from control.storage import codec, partial
+from control.storage import codec, lazy_json
 from control.storage.entry import Entry
 from control.storage.index import Index
 
-APP = partial.label_reader("example.com/app")
+APP = lazy_json.label_reader("example.com/app")
 
 
 def entry(name: str, app: str, namespace: str = "ns") -> Entry:

@@ -3,9 +3,12 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
 
 from control import pacing
 from control.storage import codec, listing
@@ -13,7 +16,7 @@ from control.storage.entry import Entry
 from control.storage.listing import Listing, decode_token, encode_token, list_objects, parse_revision
 from kube.errors import StatusError
 
-from .conftest import PODS, Bench, pod
+from .conftest import PODS, Bench, make_bench, pod
 from .test_cache import is_web
 
 
@@ -43,7 +46,7 @@ async def test_pages_show_the_state_of_the_first_page_through_later_changes(benc
     assert names(third) == ["p6"] and third.remaining is None and not third.continue_token
 
 
-async def test_a_page_shows_no_change_that_comes_while_the_store_is_asked_whether_it_is_there(
+async def test_a_page_contains_no_change_that_is_written_during_the_check_of_the_store(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await fill(bench, 4)
@@ -64,7 +67,7 @@ async def test_a_page_shows_no_change_that_comes_while_the_store_is_asked_whethe
     assert names(second) == ["p2", "p3"] and second.revision == first.revision
 
 
-async def test_pages_with_a_selector_are_full_and_do_not_say_how_many_are_left(bench: Bench) -> None:
+async def test_pages_with_a_selector_are_full_and_omit_the_remaining_count(bench: Bench) -> None:
     await fill(bench, 9)
     first = await listed(bench, limit=2, predicate=is_web)
     assert names(first) == ["p1", "p3"] and first.remaining is None
@@ -96,7 +99,7 @@ async def test_a_page_of_large_old_states_ends_early_and_the_next_one_goes_on(
     assert names(await listed(bench, resource_version=version, match="Exact", predicate=predicate)) == expected
 
 
-async def test_an_expired_token_says_gone_and_offers_to_go_on_inconsistently(bench: Bench) -> None:
+async def test_an_expired_continue_token_is_410_with_an_inconsistent_one(bench: Bench) -> None:
     await fill(bench, 4)
     first = await listed(bench, limit=2)
     item = await bench.create(pod("p9"))
@@ -162,6 +165,12 @@ def test_a_token_has_upstreams_form() -> None:
         '{"v":"v2","rv":1,"start":"a"}',
         '{"v":"meta.k8s.io/v1","rv":0,"start":"a"}',
         '{"v":"meta.k8s.io/v1","rv":"1","start":"a"}',
+        '{"v":"meta.k8s.io/v1","rv":true,"start":"a"}',
+        '{"v":"meta.k8s.io/v1","rv":1.0,"start":"a"}',
+        '{"v":"meta.k8s.io/v1","rv":9223372036854775808,"start":"a"}',
+        '{"v":"meta.k8s.io/v1","rv":-9223372036854775809,"start":"a"}',
+        '{"v":"meta.k8s.io/v1","rv":1,"start":"\\ud800"}',
+        "[" * 30_000,
         '{"v":"meta.k8s.io/v1","rv":1,"start":""}',
         '{"v":"meta.k8s.io/v1","rv":1,"start":"/../secrets/a"}',
         '{"v":"meta.k8s.io/v1","rv":1,"start":"../secrets/a"}',
@@ -174,6 +183,77 @@ def test_tokens_that_were_made_up_are_refused(content: str) -> None:
     assert caught.value.code == 400 and caught.value.message.startswith("continue key is not valid")
     with pytest.raises(StatusError):
         decode_token("%%%")
+
+
+async def test_a_token_may_start_after_any_character_of_utf_8(bench: Bench) -> None:
+    await fill(bench, 2)
+    for revision in (-7, -1, bench.cache.revision, 1):
+        for start in ("\ue000", "default/p0\ue000", "\0", "\x01", "\U00010000", "\ud7ff"):
+            code, found = await continued(bench, {"v": "meta.k8s.io/v1", "rv": revision, "start": start})
+            assert code == 200
+            if revision != 1:
+                assert found == [name for name in ("p0", "p1") if f"default/{name}" > start]
+
+
+_VALUES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-3, 9),
+    st.sampled_from([-(1 << 63), (1 << 63) - 1, 1 << 63, 1 << 64, 10**40, -(10**40)]),
+    st.floats(),
+    st.text(max_size=6),
+    st.text("/.a\0\ue000\ud7ff\U0010ffff\U00010000", max_size=6),
+    st.lists(st.integers(), max_size=2),
+)
+_TOKENS = st.one_of(
+    st.text(max_size=40),
+    st.binary(max_size=40),
+    st.fixed_dictionaries(
+        {"v": st.sampled_from(["meta.k8s.io/v1", "v2", 1]), "rv": _VALUES, "start": _VALUES}, optional={"x": _VALUES}
+    ),
+    st.fixed_dictionaries(
+        {
+            "v": st.just("meta.k8s.io/v1"),
+            "rv": st.integers(-2, 9),
+            "start": st.builds(str.__add__, st.text(max_size=3), st.sampled_from("a\0\x01\ud7ff\ue000\U00010000")),
+        }
+    ),
+)
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+def test_every_token_is_continued_or_refused(tmp_path: Path, compacted: bool) -> None:
+    """504 is for revisions that the server has not reached."""
+    with asyncio.Runner() as runner:
+        bench = runner.run(make_bench(tmp_path / "state.db"))
+        runner.run(bench.start())
+        runner.run(fill(bench, 4))
+        if compacted:
+            runner.run(bench.store.compact(bench.cache.revision - 1))
+
+        @given(token=_TOKENS, limit=st.sampled_from([0, 1]))
+        @example(token={"v": "meta.k8s.io/v1", "rv": 1, "start": "\ue000"}, limit=0)
+        @settings(deadline=None)
+        def check(token: Any, limit: int) -> None:
+            code, _ = runner.run(continued(bench, token, limit=limit))
+            assert code in (200, 400, 410, 504)
+
+        try:
+            check()
+        finally:
+            runner.run(bench.stop())
+
+
+async def continued(bench: Bench, token: Any, **options: Any) -> tuple[int, list[str]]:
+    """Return the code and names of a list that continues at a token: text, bytes of base64, or the content of JSON."""
+    if not isinstance(token, str):
+        raw = token if isinstance(token, bytes) else json.dumps(token).encode()
+        token = base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+    try:
+        return 200, names(await listed(bench, continue_token=token or "A", **options))
+    except StatusError as error:
+        error.to_status()
+        return error.code, []
 
 
 @pytest.mark.parametrize("text", ["1" * 5000, str(1 << 64), "0" * 5000 + str(1 << 64)])

@@ -27,7 +27,7 @@ def connection(tmp_path: Path) -> Iterator[Connection]:
 
 
 def pages(connection: Connection, limit: int) -> Iterator[Page]:
-    counts, after = reader.Counts(), ""
+    counts, after = reader.RemainingCounts(), ""
     while True:
         page = reader.page(connection, FOLDER, OBJECTS, after, limit, counts)
         yield page
@@ -54,14 +54,14 @@ def test_the_pages_of_a_list_take_few_more_steps_than_the_list_as_a_whole(connec
 
 
 def test_the_counts_of_many_listings_under_way_are_bounded(connection: Connection) -> None:
-    counts = reader.Counts()
+    counts = reader.RemainingCounts()
     for revision in range(2, OBJECTS):
         assert reader.page(connection, FOLDER, revision, "", 1, counts).remaining == revision - 1
-    assert len(counts._known) == reader.COUNTS
+    assert len(counts._known) == reader.MAX_COUNTS
 
 
-def test_a_list_that_is_asked_for_twice_is_counted_alike(connection: Connection) -> None:
-    counts = reader.Counts()
+def test_a_list_requested_twice_has_the_same_cost(connection: Connection) -> None:
+    counts = reader.RemainingCounts()
     (first, *_), after = pages(connection, 10), ""
     for _ in range(2):
         page = reader.page(connection, FOLDER, OBJECTS, after, 10, counts)

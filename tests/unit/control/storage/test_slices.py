@@ -59,7 +59,7 @@ async def watched(bench: Bench, revision: int, predicate: Predicate, **options: 
     async with aclosing(
         bench.pods.watch(revision, PODS, lambda e: predicate(e) or e.key.endswith("/small"), **options)
     ) as w:
-        assert [notice.entry.key for notice in await anext(w)][-1] in (f"{PODS}default/small", "")
+        assert [watch_event.entry.key for watch_event in await anext(w)][-1] in (f"{PODS}default/small", "")
 
 
 async def watched_initially(bench: Bench, revision: int, predicate: Predicate) -> None:
@@ -71,8 +71,8 @@ async def watched_recently(bench: Bench, revision: int, predicate: Predicate) ->
 
 
 async def replayed(bench: Bench, revision: int, predicate: Predicate) -> None:
-    bench.pods._ring.clear()
-    bench.pods._floor = bench.cache.revision
+    bench.pods.recent._changes.clear()
+    bench.pods.recent.floor = bench.cache.revision
     await watched(bench, revision - OBJECTS, predicate)
 
 
@@ -102,8 +102,8 @@ async def test_a_request_of_small_objects_waits_for_no_turn(bench: Bench, monkey
     for number in range(50):
         await bench.create(pod(f"p{number}"))
     monkeypatch.setattr(pacing.time, "perf_counter", lambda: 0.0)
-    monkeypatch.setattr(pacing.Pace, "turn", None)
-    found = await bench.pods.choose(PODS, lambda entry: entry.fields["metadata.name"] > "p1", 3, "", False)
+    monkeypatch.setattr(pacing.TimeSlice, "turn", None)
+    found = await bench.pods.choose(PODS, lambda entry: entry.fields["metadata.name"] > "p1", 3, "", costly=False)
     assert [entry.fields["metadata.name"] for entry in found.entries] == ["p10", "p11", "p12"]
     assert (found.more, found.remaining) == (True, 45)
 
@@ -157,13 +157,13 @@ async def test_recent_changes_that_are_too_large_to_wait_are_read_from_the_store
     monkeypatch.setattr(resource_cache, "QUEUE_BYTES", 3 * SIZE)
     async with aclosing(bench.pods.watch(revision - OBJECTS)) as watcher:
         assert watcher._pending == []
-        seen = [notice async for notice in _until(watcher, "small")]
+        seen = [watch_event async for watch_event in _until(watcher, "small")]
     assert len(seen) == OBJECTS + 1
 
 
 async def _until(watcher: Any, name: str) -> Any:
-    async for notices in watcher:
-        for notice in notices:
-            yield notice
-            if notice.entry.key.endswith(name):
+    async for watch_events in watcher:
+        for watch_event in watch_events:
+            yield watch_event
+            if watch_event.entry.key.endswith(name):
                 return

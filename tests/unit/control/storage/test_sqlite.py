@@ -17,9 +17,9 @@ import pytest
 
 from control.storage import feed, history, schema, sqlite
 from control.storage.compactor import Compactor
-from control.storage.snapshot import LEAP, restore
+from control.storage.snapshot import REVISION_BUMP, restore
 from control.storage.sqlite import SqliteStore
-from control.storage.store import Compacted, Corrupt, Unavailable
+from control.storage.store import Compacted, Corrupt, KeyExists, Unavailable
 from kube.clock import FakeClock, settle
 
 T = TypeVar("T")
@@ -94,7 +94,7 @@ async def test_a_closed_store_refuses_and_ends_its_watches(tmp_path: Path) -> No
             await refused
 
 
-async def test_writes_asked_for_before_closing_are_answered(tmp_path: Path) -> None:
+async def test_writes_submitted_before_closing_are_answered(tmp_path: Path) -> None:
     store = await SqliteStore.open(tmp_path / "state.db")
     writes = [asyncio.ensure_future(store.create(f"/{i}", b"")) for i in range(250)]
     await asyncio.sleep(0)
@@ -124,16 +124,34 @@ async def test_a_failed_commit_is_reported_and_the_store_recovers(tmp_path: Path
     last = await store.create("/bad", b"2")
     assert last.revision > first.revision
     kept = {item.key for item in (await store.list("/")).items}
-    told: list[str] = []
-    while "/bad" not in told:
-        told += [event.key for event in (await asyncio.wait_for(anext(watch), 10)).events]
-    assert sorted(told) == sorted(kept - {"/a"}) and len(told) == len(set(told))
+    reported: list[str] = []
+    while "/bad" not in reported:
+        reported += [event.key for event in (await asyncio.wait_for(anext(watch), 10)).events]
+    assert sorted(reported) == sorted(kept - {"/a"}) and len(reported) == len(set(reported))
+    await store.close()
+
+
+async def test_the_current_revision_is_never_one_of_a_commit_that_failed(tmp_path: Path) -> None:
+    path = tmp_path / "state.db"
+    store = await SqliteStore.open(path)
+    first = await store.create("/a", b"1")
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("CREATE TRIGGER full BEFORE INSERT ON history BEGIN SELECT RAISE(ABORT, 'disk full'); END")
+        with pytest.raises(Unavailable):
+            await store.create("/b", b"")
+        other.execute("DROP TRIGGER full")
+    with pytest.raises(KeyExists):
+        await store.create("/a", b"")
+    current = await store.current_revision()
+    assert current == first.revision == (await store.list("/", revision=current)).revision
+    await store.compact(current)
+    assert (await store.create("/b", b"")).revision > current
     await store.close()
 
 
 async def test_a_watch_that_lags_behind_reads_on_from_the_file(tmp_path: Path) -> None:
     store = await SqliteStore.open(tmp_path / "state.db")
-    async with aclosing(feed.Subscription(store._feed, "/", 0, False, backlog=5)) as watch:
+    async with aclosing(feed.Subscription(store._feed, "/", 0, previous=False, backlog=5)) as watch:
         revisions = [(await store.create(f"/{i}", b"")).revision for i in range(40)]
         seen: list[int] = []
         while len(seen) < 40:
@@ -176,11 +194,12 @@ async def test_the_sweep_after_a_restore_takes_steps_by_rows_not_by_revisions(tm
     restore(saved, path)
     steps = 1
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
-        while history.sweep(connection, step=10):
+        while history.sweep(connection, step=5):
             steps += 1
+            assert steps <= 7
         assert schema.mark(connection, "swept") == schema.mark(connection, "compacted")
         assert connection.execute("SELECT count(*) FROM history").fetchone() == (19,)
-    assert steps <= 4
+    assert steps >= 4
 
 
 async def test_an_older_copy_of_the_database_hands_out_no_revision_again(tmp_path: Path) -> None:
@@ -217,7 +236,7 @@ async def test_a_restart_after_kill_9_compacts_nothing(tmp_path: Path) -> None:
     await store.close()
 
 
-async def test_a_watch_whose_states_before_are_swept_while_it_reads_is_told_so(
+async def test_a_watch_whose_previous_states_are_compacted_while_it_reads_expires(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = await SqliteStore.open(tmp_path / "state.db")
@@ -249,11 +268,11 @@ async def test_a_restored_snapshot_has_the_data_and_higher_revisions_than_ever_s
     with pytest.raises(Unavailable):
         restore(saved, path)
     await store.close()
-    assert restore(saved, path) == lost.revision + LEAP
+    assert restore(saved, path) == lost.revision + REVISION_BUMP
     store = await SqliteStore.open(path)
     assert [item.key for item in (await store.list("/")).items] == ["/old"]
     assert await store.get("/old") == old
-    assert (await store.create("/new", b"")).revision == lost.revision + LEAP + 1
+    assert (await store.create("/new", b"")).revision == lost.revision + REVISION_BUMP + 1
     with pytest.raises(Compacted):
         await anext(store.watch("/", lost.revision))
     await store.close()
@@ -354,7 +373,7 @@ async def test_a_killed_restore_leaves_the_old_database_or_the_new_one(
 async def test_writes_beyond_those_that_may_wait_for_a_hung_disk_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite, "MOST_WAITING", 10)
+    monkeypatch.setattr(sqlite, "MAX_QUEUED_WRITES", 10)
     store = await SqliteStore.open(tmp_path / "state.db")
     disk, commit = threading.Event(), store._writer._commit
 

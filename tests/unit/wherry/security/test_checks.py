@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 
 from control.admission.plugins import PLUGINS
+from kube.json_object import Object
 from wherry import configuration, containerd, file_modes, supervisor
 from wherry.security import report
 from wherry.security.facts import Etcd, EtcdPort, Facts, Listening, Probed
-from wherry.security.rows import Found
+from wherry.security.rows import CheckResult
 from wherry.security.table import CHECKS, results
 from wherry.settings import Settings, complete
 
-Object = dict[str, Any]
 AUDIT = """\
 apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -166,7 +166,7 @@ def _base64(text: str) -> str:
     return base64.b64encode(text.encode()).decode()
 
 
-def verdicts(facts: Facts) -> dict[str, Found]:
+def verdicts(facts: Facts) -> dict[str, CheckResult]:
     return {check.id: found for check, found in results(facts)}
 
 
@@ -456,7 +456,7 @@ def test_a_worker_looks_at_itself_alone(good: Facts) -> None:
     assert all(number.startswith("4.") or number in ("1.1.9", "1.1.10") for number in looked) and len(looked) > 20
 
 
-def test_a_check_that_cannot_look_says_so_and_the_others_go_on(good: Facts) -> None:
+def test_a_check_that_fails_is_reported_and_the_others_run(good: Facts) -> None:
     found = verdicts(written("encryption-provider-config", "[")(good))
     assert found["1.2.28"].verdict == "FAIL" and "cannot be checked" in found["1.2.28"].reason
     assert found["1.2.29"].verdict == "PASS"

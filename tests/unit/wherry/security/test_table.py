@@ -10,7 +10,7 @@ SECTIONS = {
     "1.1": 21, "1.2": 30, "1.3": 7, "1.4": 2, "2": 7, "3.1": 3, "3.2": 2, "4.1": 10, "4.2": 14, "4.3": 1,
     "5.1": 13, "5.2": 12, "5.3": 2, "5.4": 2, "5.5": 1, "5.6": 4,
 }  # fmt: skip
-"""How many checks each section of version 1.12 has."""
+"""Number of checks in each section of version 1.12."""
 ROOT = Path(__file__).parents[4]
 
 

@@ -1,0 +1,89 @@
+"""Invokes one webhook. If it fails the request is denied or continues without it, by its failurePolicy."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from control.admission.lookup import Lookup
+from control.admission.matching import Invocation
+from control.admission.metrics import WEBHOOK_FAIL_OPEN, WEBHOOK_REJECTIONS, WEBHOOK_REQUESTS, WEBHOOK_SECONDS
+from control.admission.plugin import Attributes
+from control.admission.policies.conditions import Unclear, met, of_webhook
+from control.admission.policies.environment import settled, values
+from control.admission.webhooks.caller import Caller, CallFailed
+from control.admission.webhooks.review import BadAnswer, Verdict, read, refusal, request_for
+from control.auth.user import Authorizer
+from kube import errors
+
+log = logging.getLogger(__name__)
+
+
+class WebhookInvoker:
+    """Invokes webhooks for the mutating and the validating plugin."""
+
+    def __init__(self, lookup: Lookup, caller: Caller, authorizer: Authorizer) -> None:
+        self.lookup, self.caller, self._authorizer = lookup, caller, authorizer
+
+    async def concerns(self, invocation: Invocation, attributes: Attributes) -> bool:
+        """Return whether a webhook's match conditions are met; raises 403 if that cannot be evaluated and failures count."""
+        conditions = invocation.hook.get("matchConditions")
+        if not conditions:
+            return True
+        given = await values(self.lookup, self._authorizer, attributes, invocation.resource)
+        try:
+            ready = [of_webhook(condition.get("expression") or "") for condition in conditions]
+            return await settled(attributes.user.name, given, lambda: met(ready, given))
+        except Unclear as error:
+            if invocation.hook.get("failurePolicy") == "Ignore":
+                return False
+            resource = attributes.resource
+            raise errors.forbidden(resource.group, resource.plural, attributes.name, str(error)) from error
+
+    async def invoke(self, invocation: Invocation, attributes: Attributes, phase: str) -> Verdict | None:
+        """Return the response of a webhook; None if it failed and is ignored. Raises its denial, or 500.
+
+        `phase` ("mutating" or "validating") stands in the audit annotation of a failure that is ignored.
+        """
+        hook = invocation.hook
+        if attributes.dry_run and hook.get("sideEffects") not in ("None", "NoneOnDryRun"):
+            raise errors.bad_request(f'admission webhook "{invocation.name}" does not support dry run')
+        sent = await request_for(invocation, attributes)
+        start, labels = time.perf_counter(), (invocation.name, attributes.operation)
+        kind = "admit" if phase == "mutating" else "validating"
+        try:
+            answer = await self.caller.call(
+                hook.get("clientConfig") or {}, sent, float(hook.get("timeoutSeconds") or 10)
+            )
+            verdict = read(answer, sent)
+        except (CallFailed, BadAnswer) as error:
+            rejected = "true" if hook.get("failurePolicy") != "Ignore" else "false"
+            WEBHOOK_SECONDS.observe(*labels, rejected, kind, time.perf_counter() - start)
+            WEBHOOK_REQUESTS.add("500", *labels, rejected, kind)
+            if rejected == "true":
+                WEBHOOK_REJECTIONS.add("calling_webhook_error", *labels, "0", kind)
+            else:
+                WEBHOOK_FAIL_OPEN.add(invocation.name, kind)
+            self.failed(invocation, attributes, phase, error)
+            return None
+        code = 200 if verdict.allowed else int(verdict.status.get("code") or 403)
+        rejected = "false" if verdict.allowed else "true"
+        WEBHOOK_SECONDS.observe(*labels, rejected, kind, time.perf_counter() - start)
+        WEBHOOK_REQUESTS.add(str(code), *labels, rejected, kind)
+        if not verdict.allowed:
+            WEBHOOK_REJECTIONS.add("no_error", *labels, str(code), kind)
+        attributes.warnings += [text[:256] for text in verdict.warnings]
+        for key, value in verdict.annotations.items():
+            attributes.annotations[f"{invocation.name}/{key}"] = value
+        if not verdict.allowed:
+            raise refusal(invocation.name, verdict.status)
+        return verdict
+
+    def failed(self, invocation: Invocation, attributes: Attributes, phase: str, error: Exception) -> None:
+        """Refuse the request with 500, or note that it continues without the webhook."""
+        why = f'failed calling webhook "{invocation.name}": {error}'
+        if invocation.hook.get("failurePolicy") != "Ignore":
+            raise errors.internal(why) from error
+        log.warning("%s; going on without it", why)
+        key = f"failed-open.{phase}.webhook.admission.k8s.io/round_0_index_{invocation.index}"
+        attributes.annotations[key] = invocation.name

@@ -1,0 +1,199 @@
+"""Controller of definitions in the server: assigns names, establishes versions, and deletes the objects of a deleted one.
+
+One loop follows the watch cache. A definition that comes or changes gets its conditions at once; where a name becomes free,
+those of its group that wait for it are checked again. One that is marked for deletion has its objects deleted first and loses
+upstream's finalizer when none is left. Every server does this: writes are compare-and-swap, so the second finds nothing to do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import aclosing
+
+from control.custom.approval import approval_condition
+from control.custom.definitions import DEFINITIONS, Definitions, holds
+from control.registry import deletion, updating
+from control.registry.apiextensions import naming
+from control.registry.apiextensions.cleanup_finalizer import FINALIZER
+from control.registry.context import SERVER, Context
+from control.registry.deletion_plan import DeleteOptions
+from control.registry.registry import Registry
+from control.registry.served import ServedResource
+from control.storage.list_watch import list_and_watch
+from kube.errors import StatusError
+from kube.json_object import Object
+
+log = logging.getLogger(__name__)
+MANAGER = "kube-apiserver"
+RETRY = 0.5
+"""Seconds between looks at objects that hold back their definition's deletion by finalizers of their own."""
+RETRY_FAILED = 5.0
+
+
+class DefinitionController:
+    """Reconciles all definitions."""
+
+    def __init__(self, registry: Registry, definitions: Definitions) -> None:
+        self.registry, self.definitions = registry, definitions
+        self._cleaning: dict[str, asyncio.Task[None]] = {}
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        cached = self.registry.cached(DEFINITIONS)
+        try:
+            async with aclosing(list_and_watch(self.registry.cache, cached)) as updates:
+                async for update in updates:
+                    for watch_event in update.watch_events:
+                        if update.is_list:
+                            await self.look(watch_event.entry.obj["metadata"]["name"])
+                        else:
+                            await self._changed(watch_event.type, watch_event.entry.obj)
+        finally:
+            for task in self._cleaning.values():
+                task.cancel()
+            await asyncio.gather(*self._cleaning.values(), return_exceptions=True)
+
+    async def _changed(self, kind: str, definition: Object) -> None:
+        if kind == "DELETED":
+            # Asking for it makes the server forget what it served.
+            plural, _, group = definition["metadata"]["name"].partition(".")
+            self.definitions.find(group, "", plural)
+            for entry in self.registry.cached(DEFINITIONS).list().entries:
+                other = entry.obj
+                if other["spec"]["group"] == group and not holds(other, "NamesAccepted"):
+                    await self.look(other["metadata"]["name"])
+        else:
+            await self.look(definition["metadata"]["name"])
+
+    async def look(self, name: str) -> None:
+        """Bring one definition's status up to date, or its deletion on its way; one that cannot be read is left alone."""
+        try:
+            await self._look(name)
+        except Exception:
+            log.exception("reconciling definition %s failed", name)
+
+    async def _look(self, name: str) -> None:
+        entry = self.registry.cached(DEFINITIONS).get(DEFINITIONS.key("", name))
+        if entry is None:
+            return
+        definition = entry.obj
+        if definition["metadata"].get("deletionTimestamp"):
+            if FINALIZER in (definition["metadata"].get("finalizers") or ()) and name not in self._cleaning:
+                task = asyncio.create_task(self._clean(name), name=f"deleting all {name}")
+                self._cleaning[name] = task
+                task.add_done_callback(lambda _: self._cleaning.pop(name, None))
+            return
+        group = definition["spec"]["group"]
+        others = [
+            e.obj
+            for e in self.registry.cached(DEFINITIONS).list().entries
+            if e.obj["spec"]["group"] == group and e.obj["metadata"]["name"] != name
+        ]
+        now = self.registry.clock.now()
+        status = naming.plan(definition, others, now)
+        approved = approval_condition(definition)
+        if approved is not None:
+            naming.set_condition(status, approved, now)
+        if status != definition.get("status"):
+            await self._write(name, definition, status)
+
+    async def _write(self, name: str, seen: Object, status: Object) -> None:
+        async def change(old: Object | None) -> Object:
+            assert old is not None
+            old["metadata"]["resourceVersion"] = seen["metadata"]["resourceVersion"]
+            return {**old, "status": status}
+
+        try:
+            await updating.update(
+                self.registry,
+                Context(SERVER, field_manager=MANAGER),
+                DEFINITIONS,
+                "",
+                name,
+                change,
+                subresource="status",
+            )
+        except StatusError as error:
+            if not (error.conflict or error.not_found):
+                log.error("the status of definition %s cannot be written: %s", name, error)
+
+    # -- deletion -------------------------------------------------------------------------------------------------
+    async def _clean(self, name: str) -> None:
+        """Delete all objects of a definition, then let it go; what fails is retried."""
+        while True:
+            try:
+                message = "CustomResource deletion is in progress"
+                await self._condition(name, "True", "InstanceDeletionInProgress", message)
+                while (left := await self._delete_objects(name)) > 0:
+                    log.info("definition %s waits for %d objects", name, left)
+                    await asyncio.sleep(RETRY)
+                await self._condition(name, "False", "InstanceDeletionCompleted", "removed all instances", done=True)
+                return
+            except Exception as error:
+                if isinstance(error, StatusError) and error.not_found:
+                    return
+                log.error("the objects of definition %s cannot be deleted: %r", name, error)
+            await asyncio.sleep(RETRY_FAILED)
+
+    async def _delete_objects(self, name: str) -> int:
+        """Request all objects' deletion and return how many are still there."""
+        entry = self.registry.cached(DEFINITIONS).get(DEFINITIONS.key("", name))
+        if entry is None:
+            return 0
+        resource = self._resource(entry.obj)
+        if resource is None:
+            return 0
+        await self.definitions.ready(resource)
+        await self.registry.cache.wait_current()
+        for found in self.registry.cached(resource).list().entries:
+            metadata = found.obj["metadata"]
+            if metadata.get("deletionTimestamp"):
+                continue
+            try:
+                namespace = metadata.get("namespace", "")
+                await deletion.delete(
+                    self.registry,
+                    Context(SERVER, field_manager=MANAGER),
+                    resource,
+                    namespace,
+                    metadata["name"],
+                    DeleteOptions(propagation="Background"),
+                )
+            except StatusError as error:
+                if not error.not_found:
+                    raise
+        return len(self.registry.cached(resource))
+
+    def _resource(self, definition: Object) -> ServedResource | None:
+        """Return the stored version, served or not: to delete an object it need not be converted."""
+        spec = definition["spec"]
+        storage = next(v["name"] for v in spec["versions"] if v.get("storage"))
+        found = self.definitions.find(spec["group"], storage, spec["names"]["plural"])
+        if found is not None or not holds(definition, "Established"):
+            return found
+        from control.custom.building import build
+
+        served = {**definition, "spec": {**spec, "versions": [{**v, "served": True} for v in spec["versions"]]}}
+        return build(served, self.definitions.webhooks).get(storage)
+
+    async def _condition(self, name: str, status: str, reason: str, message: str, *, done: bool = False) -> None:
+        now = self.registry.clock.now()
+
+        async def change(old: Object | None) -> Object:
+            assert old is not None
+            new = {"type": "Terminating", "status": status, "reason": reason, "message": message}
+            naming.set_condition(old.setdefault("status", {}), new, now)
+            return old
+
+        async def release(old: Object | None) -> Object:
+            assert old is not None
+            finalizers = [f for f in old["metadata"].get("finalizers") or () if f != FINALIZER]
+            old["metadata"]["finalizers"] = finalizers
+            return old
+
+        await updating.update(
+            self.registry, Context(SERVER, field_manager=MANAGER), DEFINITIONS, "", name, change, subresource="status"
+        )
+        if done:
+            await updating.update(self.registry, Context(SERVER, field_manager=MANAGER), DEFINITIONS, "", name, release)

@@ -1,0 +1,64 @@
+"""AppArmor profiles in annotations, which were there before the field: a new pod's become fields of its containers.
+
+The container's own field counts first, then its annotation, then the pod's field. So an annotation is written into a
+container that has no profile, where the pod's is another one. What is no valid profile stays an annotation.
+Upstream: applyAppArmorVersionSkew of pkg/registry/core/pod/strategy.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from control.registry.core.pod.annotations import APPARMOR, containers_with_paths
+from control.registry.core.pod.security import LONGEST_PROFILE
+from kube.json_object import Object
+
+OLD = 'deprecated since v1.30; use the "appArmorProfile" field instead'
+_LOCAL = "localhost/"
+
+
+def profile_of(annotation: str) -> Object | None:
+    """Return the field equivalent to an annotation, None if there is none."""
+    if annotation.startswith(_LOCAL) and annotation != _LOCAL:
+        return {"type": "Localhost", "localhostProfile": annotation.removeprefix(_LOCAL)}
+    kind = {"unconfined": "Unconfined", "runtime/default": "RuntimeDefault"}.get(annotation)
+    return {"type": kind} if kind else None
+
+
+def write_out(pod: Object) -> None:
+    """Write the annotations of a new pod into its containers."""
+    for container, annotation in _annotated(pod):
+        profile = _valid(annotation)
+        if profile is not None and profile != _shared(pod):
+            container["securityContext"] = {**(container.get("securityContext") or {}), "appArmorProfile": profile}
+
+
+def skew_warnings(pod: Object) -> list[str]:
+    """Return the warnings for annotations of a new pod without equivalent fields, before these are set."""
+    return [
+        f"metadata.annotations[{APPARMOR}{container.get('name')}]: {OLD}"
+        for container, annotation in _annotated(pod)
+        if (profile := _valid(annotation)) is None or profile != _shared(pod)
+    ]
+
+
+def _annotated(pod: Object) -> Iterator[tuple[Object, str]]:
+    """Yield containers that have an annotation and no profile of their own, with the annotation."""
+    spec, annotations = pod.get("spec") or {}, (pod.get("metadata") or {}).get("annotations") or {}
+    if (spec.get("os") or {}).get("name") == "windows":
+        return
+    for container, _ in containers_with_paths(spec, ""):
+        annotation = annotations.get(f"{APPARMOR}{container.get('name')}")
+        if annotation is not None and (container.get("securityContext") or {}).get("appArmorProfile") is None:
+            yield container, annotation
+
+
+def _shared(pod: Object) -> Object | None:
+    found: Object | None = ((pod.get("spec") or {}).get("securityContext") or {}).get("appArmorProfile")
+    return found
+
+
+def _valid(annotation: str) -> Object | None:
+    profile = profile_of(annotation)
+    name = (profile or {}).get("localhostProfile") or ""
+    return None if name != name.strip() or len(name.encode()) > LONGEST_PROFILE else profile

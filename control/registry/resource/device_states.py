@@ -1,0 +1,63 @@
+"""Status of the devices that a ResourceClaim was allocated, which drivers report."""
+
+from __future__ import annotations
+
+from control.registry.checks import Errors, unique
+from control.registry.ip_checks import interface_address
+from control.registry.resource.lists import at_most
+from kube.errors import duplicate, invalid_value, required, too_long
+from kube.json_object import Object
+
+MAX_CONDITIONS, MAX_ADDRESSES = 8, 16
+MAX_INTERFACE_NAME, MAX_HARDWARE_ADDRESS = 256, 128
+"""Bytes."""
+
+
+def validate_device_states(status: Object) -> Errors:
+    """Check that status.devices contains only allocated devices, each once."""
+    errors: Errors = []
+    allocated, seen = _allocated(status), set[tuple[str, ...]]()
+    for index, state in enumerate(status.get("devices") or []):
+        where, device = f"status.devices[{index}]", _device(state)
+        errors += [required(f"{where}.{key}") for key in ("driver", "pool", "device") if not state.get(key)]
+        shown = "/".join(filter(None, device))
+        if device not in allocated:
+            errors.append(invalid_value(where, shown, "must be an allocated device in the claim"))
+        if device in seen:
+            errors.append(duplicate(where, shown))
+        seen.add(device)
+        errors += at_most(MAX_CONDITIONS, state.get("conditions") or [], f"{where}.conditions")
+        errors += _network_data(state.get("networkData") or {}, f"{where}.networkData")
+    return errors
+
+
+def _network_data(network: Object, path: str) -> Errors:
+    """Check what a driver reports about a device that is a network interface."""
+    errors: Errors = []
+    for field, most in (("interfaceName", MAX_INTERFACE_NAME), ("hardwareAddress", MAX_HARDWARE_ADDRESS)):
+        if len((network.get(field) or "").encode()) > most:
+            errors.append(too_long(f"{path}.{field}", most))
+    addresses = network.get("ips") or []
+    wrong = at_most(MAX_ADDRESSES, addresses, f"{path}.ips", interface_address)
+    if len(addresses) > MAX_ADDRESSES:
+        return errors + wrong
+    seen: set[str] = set()
+    repeated = [error for index, text in enumerate(addresses) for error in unique(f"{path}.ips[{index}]", text, seen)]
+    return errors + wrong + repeated
+
+
+def drop_deallocated(status: Object, old: Object) -> None:
+    """Remove devices from a claim's status.devices that are no longer allocated."""
+    gone = _allocated(old) - _allocated(status)
+    states = status.pop("devices", None) or []
+    if kept := [state for state in states if _device(state) not in gone]:
+        status["devices"] = kept
+
+
+def _allocated(status: Object) -> set[tuple[str, ...]]:
+    results = ((status.get("allocation") or {}).get("devices") or {}).get("results") or []
+    return {_device(result) for result in results}
+
+
+def _device(found: Object) -> tuple[str, ...]:
+    return tuple(found.get(part) or "" for part in ("driver", "pool", "device", "shareID"))

@@ -1,0 +1,24 @@
+"""A pod that waits to be scheduled, with its history of attempts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from control.scheduler.podinfo import PodInfo
+
+
+@dataclass(slots=True)
+class QueuedPod:
+    """A pod that waits to be scheduled, with its history of tries. Times are seconds of the monotonic clock."""
+
+    info: PodInfo
+    added: float
+    attempts: int = 0
+    last_try: float = 0.0
+    error: bool = False
+    """The last try failed for another reason than lack of a fitting node."""
+    rejected_by: frozenset[str] = field(default_factory=frozenset)
+
+    @property
+    def key(self) -> str:
+        return self.info.key

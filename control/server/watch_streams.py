@@ -1,0 +1,111 @@
+"""Watches as streams of lines that end in time."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Iterator, Sequence
+
+from control.http.exchange import Response, Stream
+from control.pacing import TimeSlice
+from control.registry.registry import Registry
+from control.registry.storing import storage_error
+from control.server.forms import Form
+from control.server.list_options import ListOptions, check
+from control.server.selector_budget import SelectorBudget
+from control.server.served_selectors import split
+from control.storage.listing import parse_revision, too_large
+from control.storage.store import Compacted, FutureRevision, StoreError
+from control.storage.watcher import WatchEvent
+from kube import errors
+from kube.counters import Counter
+from kube.resources import Resource
+
+PART = 64 << 10
+"""Bytes of objects that become one chunk of a watch."""
+WATCH_EVENTS = Counter("apiserver_watch_events", "Events sent to watchers.", "group", "version", "resource")
+
+
+def _parts(watch_events: Sequence[WatchEvent]) -> Iterator[Sequence[WatchEvent]]:
+    """Cut what a watcher is to be sent into parts of about `PART` bytes: a client that does not read keeps one of them."""
+    start = size = 0
+    for index, watch_event in enumerate(watch_events, 1):
+        size += len(watch_event.entry.data)
+        if size >= PART:
+            yield watch_events[start:index]
+            start, size = index, 0
+    if start < len(watch_events):
+        yield watch_events[start:] if start else watch_events
+
+
+class WatchStreams:
+    """Opens watches on a registry's caches; a watch without a timeout ends after once to twice `min_timeout` seconds."""
+
+    def __init__(self, registry: Registry, min_timeout: float) -> None:
+        self.registry, self.min_timeout = registry, min_timeout
+        self._budget = SelectorBudget()
+
+    async def open(
+        self, resource: Resource, namespace: str, options: ListOptions, form: Form, user: str, size: int
+    ) -> Response | Stream:
+        """Return a stream of events; a revision that is no longer kept gives an ERROR event, as upstream does.
+
+        `size` is the weight of the query (query_selectors.release). Raises 429 if the user's watches have large ones already.
+        """
+        check(options)
+        cache, cached = self.registry.cache, self.registry.cached(resource)
+        strategy = self.registry.strategy(resource)
+        options.fields, served_selector = split(strategy, options.fields)
+        folder, predicate = options.folder(resource, namespace), options.predicate()
+        wanted = parse_revision(options.revision)
+        initial = options.send_initial if options.send_initial is not None else wanted == 0
+        if options.revision == "" or (options.send_initial and wanted == 0):
+            await cache.wait_current()
+        elif wanted:
+            try:
+                await cache.wait_fresh(wanted)
+            except FutureRevision as error:
+                raise too_large(wanted, error.current) from error
+        held = self._budget.hold(user, size)
+        after = wanted or cache.revision
+        watcher = cached.watch(
+            after,
+            folder,
+            predicate,
+            bookmarks=options.bookmarks,
+            initial=initial,
+            initial_end=bool(options.send_initial) and options.bookmarks,
+            costly=options.costly,
+        )
+        timeout = float(options.timeout) if options.timeout else self.min_timeout * (1 + random.random())
+
+        async def chunks() -> AsyncIterator[bytes]:
+            loop, time_slice = asyncio.get_running_loop(), TimeSlice()
+            ending = loop.call_later(timeout, watcher.close)
+            try:
+                async for changes in watcher:
+                    WATCH_EVENTS.add(resource.group, resource.version, resource.plural, amount=len(changes))
+                    if served_selector is not None:
+                        watch_events: Sequence[WatchEvent] = await served_selector.watch_events(changes)
+                    else:
+                        watch_events = changes if strategy.stored_as_served else await strategy.view_events(changes)
+                    for part in _parts(watch_events):
+                        if form.plain:
+                            yield b"".join([watch_event.wire for watch_event in part])
+                        else:
+                            lines = []
+                            for watch_event in part:
+                                await time_slice.step(len(watch_event.entry.data))
+                                lines.append(await form.written_event(user, watch_event))
+                            yield b"".join(lines)
+            except Compacted:
+                status = errors.expired(f"too old resource version: {wanted} ({cache.revision})").to_status()
+                yield form.error(status)
+            except StoreError as error:
+                yield form.error(storage_error(error).to_status())
+            finally:
+                ending.cancel()
+                held.release()
+                await watcher.aclose()
+
+        return Stream(chunks(), form.wanted.content_type)

@@ -1,0 +1,173 @@
+"""Limits how long work may hold the event loop: each step, from one wait of its task to the next, has so much CPU time.
+
+A step that takes longer is stopped: an exception is raised inside it, which becomes StepTooLong. Otherwise one request, or one
+object of somebody's, for which some code costs more than was thought of would stop the daemon for all. Whoever has long steps
+often waits before the next one, so that others have most of the loop's time.
+
+A timer of the process's own CPU time (ITIMER_PROF) samples which step is under way; so an idle daemon is never woken,
+and a machine that is busy with other things shortens nobody's time. The interpreter runs signal handlers in the main thread
+alone and between two of its instructions: only a loop of the main thread is watched, a call of C code goes on to its end
+(but those of `re`, which look for signals), and a step that has ended cannot be stopped by mistake. Every daemon runs the
+timer (kube/serving/daemon.py).
+
+The exception may come anywhere in the work, also while it changes what others see in memory. What has to be whole is done by
+a task of its own, which nothing limits (control/registry/outcome.py), or does so little that it is not hit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+import time
+import types
+from collections.abc import Awaitable, Coroutine, Iterator
+from typing import Any, TypeVar
+
+from kube.counters import Counter
+from kube.rate import Rate
+from kube.steps import Step, stepwise
+
+T = TypeVar("T")
+
+TICK = 0.05
+"""Seconds of CPU time between two samples. A step is long if it is under way at two of them."""
+LONG = Counter("wherry_long_steps_seconds", "CPU time for which long steps of tasks held the event loop", "work")
+STOPPED = Counter(
+    "wherry_stopped_steps", "Number of steps that were stopped for holding the event loop too long", "work"
+)
+
+
+class StepTooLong(Exception):
+    """A step of the work took longer than its limit and was stopped."""
+
+
+class _Stop(BaseException):
+    """Raised inside of a step; no Exception, which the work might continue after."""
+
+
+class Shares:
+    """Limit of each step of one kind of work, and of the total time of long steps of each owner.
+
+    `work` names the kind in metrics; a step has `seconds` of CPU time. Long steps of an owner may take that much at
+    once, and then `share` of all time. Whose step was stopped waits for `pause` seconds.
+    """
+
+    def __init__(self, work: str, seconds: float, share: float, pause: float) -> None:
+        self.seconds, self._work = seconds, work
+        self._rate = Rate(seconds, share, pause)
+        self._whole = seconds + share * pause
+        LONG.add(work, amount=0)
+        STOPPED.add(work, amount=0)
+
+    def delay(self, owner: str) -> float:
+        """Return the seconds for which an owner's work is to wait before it continues."""
+        return self._rate.delay(owner, time.monotonic()) if self._rate else 0.0
+
+    def charge(self, owner: str, seconds: float, *, stopped: bool) -> None:
+        """Note what a long step has taken, and whether it was stopped."""
+        LONG.add(self._work, amount=seconds)
+        if stopped:
+            STOPPED.add(self._work)
+        self._rate.charge(owner, self._whole if stopped else seconds, time.monotonic())
+
+
+class Limit:
+    """Limit of one piece of work, which has one step under way at a time; the owner may become known later."""
+
+    __slots__ = ("_last", "_since", "owner", "shares", "stopped")
+
+    def __init__(self, shares: Shares, owner: str = "") -> None:
+        self.shares, self.owner = shares, owner
+        self._since = self._last = 0.0
+        """CPU time of the thread at the first and last sample of the step; 0: there was none yet."""
+        self.stopped = False
+
+    def run(self, step: Step, argument: Any) -> Any:
+        """Return what a step returns; raises StepTooLong if it was stopped."""
+        outside, self._since = _current.limit, 0.0
+        try:
+            _current.limit = self
+            try:
+                return step(argument)
+            finally:
+                _current.limit = outside
+                argument = None  # see `stepwise`
+        except _Stop:
+            _current.limit = outside  # it may have come just before
+            if not self.stopped:
+                raise  # the step of the work outside is the one that took too long
+            raise StepTooLong("a step held the event loop too long and was stopped") from None
+
+    def sample(self, now: float) -> None:
+        """Note that the step is under way at a time of the thread's CPU clock; raises where it takes too long."""
+        if not self._since:
+            self._since = self._last = now
+            return
+        taken, self._last = now - self._last, now
+        too_long = now - self._since >= self.shares.seconds
+        self.shares.charge(self.owner, taken, stopped=too_long)
+        if too_long:
+            self._since, self.stopped = 0.0, True  # what the work does while the exception passes is a step of its own
+            raise _Stop
+
+
+class _Current:
+    """The running step of the main thread."""
+
+    limit: Limit | None = None
+
+
+_current = _Current()
+
+
+def limited(work: Coroutine[Any, Any, T], limit: Limit) -> Awaitable[T]:
+    """Return what `work` returns, each of its steps limited; raises StepTooLong if one was stopped.
+
+    Inside of other limited work the inner limit counts.
+    """
+    return stepwise(work, limit.run)
+
+
+def inherited(work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
+    """Return `work` for a new task, with a limit of the same shares and owner as that of the running step, if it has one."""
+    current = _current.limit
+    return work if current is None else _awaited(limited(work, Limit(current.shares, current.owner)))
+
+
+async def _awaited(work: Awaitable[T]) -> T:
+    return await work
+
+
+unstopped: set[types.CodeType] = set()
+"""Code of functions that C calls: an exception that is raised in them is lost. A later sample stops the step."""
+
+
+def _sample(number: int, frame: types.FrameType | None) -> None:
+    limit = _current.limit
+    if limit is not None and (frame is None or frame.f_code not in unstopped):
+        limit.sample(time.thread_time())
+
+
+class _Timer:
+    users = 0
+
+
+@contextlib.contextmanager
+def sampling() -> Iterator[None]:
+    """Sample the steps of the main thread's loop meanwhile; in another thread nothing is limited."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    _Timer.users += 1
+    if _Timer.users == 1:
+        signal.signal(signal.SIGPROF, _sample)
+        signal.siginterrupt(signal.SIGPROF, False)  # system calls that libraries make begin again
+        signal.setitimer(signal.ITIMER_PROF, TICK, TICK)
+    try:
+        yield
+    finally:
+        _Timer.users -= 1
+        if not _Timer.users:
+            signal.setitimer(signal.ITIMER_PROF, 0)
+            signal.signal(signal.SIGPROF, signal.SIG_IGN)

@@ -1,0 +1,81 @@
+"""Limits of request bodies: time, trailers and chunks."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from tests.contract.serving.sites import POST, Site
+
+
+async def test_a_body_that_trickles_ends_the_connection(site: Site) -> None:
+    async with site.serving(body_window=0.4, body_rate=1000) as (port, _):
+        client = await site.connect(port, POST)
+        waiting = asyncio.create_task(client.rest())
+        while not waiting.done():
+            await client.send(b"x")
+            await asyncio.sleep(0.05)
+        assert b"200" not in await waiting
+        assert site.bodies == []
+
+
+async def test_a_body_that_comes_steadily_is_read_to_its_end(site: Site) -> None:
+    async with site.serving(body_window=0.3, body_rate=1000) as (port, _):
+        client = await site.connect(port, POST)
+        for _ in range(20):
+            await client.send(b"x" * 5000)
+            await asyncio.sleep(0.05)
+        assert (await client.head()).startswith(b"HTTP/1.1 200 ")
+        assert site.bodies == [b"x" * 100000]
+        client.close()
+
+
+async def test_a_body_that_nobody_reads_does_not_keep_the_connection(site: Site) -> None:
+    async def refuse(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 401, "headers": [(b"content-length", b"0")]})
+        await send({"type": "http.response.body"})
+
+    async with site.serving(refuse, body_window=0.3, idle_timeout=0.6) as (port, _):
+        client = await site.connect(port, POST)
+        waiting = asyncio.create_task(client.rest())
+        while not waiting.done():
+            await client.send(b"x")
+            await asyncio.sleep(0.05)
+        assert (await waiting).startswith(b"HTTP/1.1 401 ")
+
+
+async def test_trailers_of_a_body_have_the_limit_of_a_head(site: Site) -> None:
+    head = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\nA: "
+    async with site.serving(head_bytes=100_000) as (port, _):
+        client = await site.connect(port, head)
+        for _ in range(40):
+            await client.send(b"x" * 10_000)
+            await asyncio.sleep(0.01)
+        assert b"200" not in await client.rest()
+        assert site.bodies == []
+
+
+async def test_a_body_in_small_chunks_is_read(site: Site) -> None:
+    head = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+    async with site.serving(head_bytes=1000) as (port, _):
+        client = await site.connect(port, head)
+        for _ in range(100):
+            await client.send(b"1\r\nx\r\n" * 100)
+        await client.send(b"0\r\n\r\n")
+        assert (await client.head()).startswith(b"HTTP/1.1 200 ")
+        assert site.bodies == [b"x" * 10_000]
+        client.close()
+
+
+async def test_a_body_that_goes_on_for_long_after_its_answer_ends_the_connection(site: Site) -> None:
+    async def refuse(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 401, "headers": [(b"content-length", b"0")]})
+        await send({"type": "http.response.body"})
+
+    async with site.serving(refuse) as (port, _):
+        client = await site.connect(port, POST.replace(b"100000", b"100000000"))
+        waiting = asyncio.create_task(client.rest())
+        while not waiting.done():
+            await client.send(b"x" * 10_000)
+            await asyncio.sleep(0.05)
+        assert (await waiting).startswith(b"HTTP/1.1 401 ")

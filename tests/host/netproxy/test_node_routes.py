@@ -1,0 +1,480 @@
+"""Three nodes with real kernels, CNI plugins and packets: two on one link, the third behind a router that knows no pods.
+
+Each node runs the whole role in a separate thread; all get the same Nodes. A pod answers who it is and whom it sees.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kube.api import core_v1, meta_v1
+from netproxy import cleanup, main, metrics
+from netproxy.config import DNSConfig, PodNetworkConfig, ProxyConfig
+from tests.host.netproxy.test_podnet import cni
+from tests.support.memory_api import MemoryAPI
+from tests.support.netns import Namespace, namespaces, wire
+
+LINK_OF = {"n1": 0, "n2": 0, "n3": 1}
+NUMBER = {"n1": 1, "n2": 2, "n3": 3}
+ANSWER = """
+import socket, sys, threading
+def echo():
+    datagrams = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+    datagrams.bind(("", 7000))
+    while True:
+        datagrams.sendto(*datagrams.recvfrom(65536))
+threading.Thread(target=echo, daemon=True).start()
+server = socket.create_server(("", 7000), family=socket.AF_INET6, dualstack_ipv6=True)
+while True:
+    client, peer = server.accept()
+    size = int(client.recv(100))
+    client.sendall(f"{sys.argv[1]} {peer[0].removeprefix('::ffff:')} ".encode() + b"x" * size)
+    client.close()
+"""
+ASK = """
+import socket, sys
+with socket.create_connection((sys.argv[1], 7000), timeout=3) as link:
+    link.settimeout(5)
+    link.sendall(sys.argv[2].encode())
+    data = b""
+    while part := link.recv(65536):
+        data += part
+who, seen, rest = data.decode().split(" ")
+print(who, seen, len(rest))
+"""
+# One datagram that no router may cut up (IP_MTU_DISCOVER, IPV6_MTU_DISCOVER: IP_PMTUDISC_DO), there and back.
+SEND = """
+import errno, os, socket, sys
+address, size = sys.argv[1], int(sys.argv[2])
+six = ":" in address
+with socket.socket(socket.AF_INET6 if six else socket.AF_INET, socket.SOCK_DGRAM) as link:
+    link.setsockopt(*((41, 23, 2) if six else (0, 10, 2)))
+    link.settimeout(2)
+    data = os.urandom(size)
+    try:
+        link.sendto(data, (address, 7000))
+        print("whole" if link.recv(65536) == data else "other")
+    except TimeoutError:
+        print("lost")
+    except OSError as error:
+        print(errno.errorcode[error.errno])
+"""
+
+
+def addresses_of(name: str, link: int | None = None) -> list[str]:
+    link = LINK_OF[name] if link is None else link
+    return [f"192.168.{77 + link}.{NUMBER[name]}", f"fd99:{link}::{NUMBER[name]}"]
+
+
+def node_of(name: str, link: int | None = None) -> core_v1.Node:
+    number = NUMBER[name]
+    cidrs = [f"10.244.{number}.0/24", f"fd00:0:0:{number}::/64"]
+    return core_v1.Node(
+        metadata=meta_v1.ObjectMeta(name=name),
+        spec=core_v1.NodeSpec(pod_cidr=cidrs[0], pod_cidrs=cidrs),
+        status=core_v1.NodeStatus(
+            addresses=[core_v1.NodeAddress(type="InternalIP", address=each) for each in addresses_of(name, link)]
+        ),
+    )
+
+
+def nodes_api() -> MemoryAPI:
+    """An API that knows all nodes; it lives in one event loop."""
+    api = MemoryAPI()
+    for name in LINK_OF:
+        api.put(node_of(name))
+    return api
+
+
+@dataclass
+class RunningNode:
+    """A node's namespace with the role in it, and its one pod."""
+
+    name: str
+    namespace: Namespace
+    pod: Namespace
+    config: ProxyConfig
+    folder: Path
+    api: MemoryAPI
+    loop: asyncio.AbstractEventLoop | None = None
+    stop: asyncio.Event | None = None
+    thread: threading.Thread | None = None
+    ips: tuple[str, ...] = ()
+
+    def start(self) -> None:
+        async def work() -> None:
+            self.loop, self.stop = asyncio.get_running_loop(), asyncio.Event()
+            task = asyncio.create_task(main.run(self.config, self.api.client()))
+            stopped = asyncio.create_task(self.stop.wait())
+            await asyncio.wait([task, stopped], return_when=asyncio.FIRST_COMPLETED)
+            stopped.cancel()
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+        self.thread = threading.Thread(target=lambda: self.namespace.inside(work, timeout=300), name=self.name)
+        self.thread.start()
+
+    def end(self) -> None:
+        if self.loop is not None and self.stop is not None and self.thread is not None:
+            self.loop.call_soon_threadsafe(self.stop.set)
+            self.thread.join()
+            self.loop = None
+
+    def tell(self, change: Callable[[MemoryAPI], None]) -> None:
+        assert self.loop is not None
+        self.loop.call_soon_threadsafe(change, self.api)
+
+    def add_pod(self) -> None:
+        path = self.folder / "net.d" / "10-wherry.conflist"
+        until(path.exists, f"{self.name} writes its CNI configuration")
+        result = cni("ADD", json.loads(path.read_text()), self.namespace, self.pod)
+        cached = {"kind": "cniCacheV1", "networkName": "wherry", "result": result}
+        (self.folder / "results" / "wherry-pod-eth0").write_text(json.dumps(cached))  # as libcni does
+        self.ips = tuple(each["address"].split("/")[0] for each in result["ips"])
+        self.pod.start(sys.executable, "-I", "-c", ANSWER, self.name)
+
+    def ask(self, address: str, size: int = 0) -> str:
+        """Return "who answered, whom it saw, how many bytes came", or "" where nobody did."""
+        argv = [sys.executable, "-I", "-c", ASK, address, str(size)]
+        return self.pod.run(*argv, check=False, timeout=30).strip()
+
+    def routes(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        for family in ("-4", "-6"):
+            text = self.namespace.run("ip", family, "-j", "route", "show", "proto", "87")
+            found += [each for each in json.loads(text or "[]") if "gateway" in each]
+        return found
+
+    def route_to(self, other: str) -> tuple[str, ...]:
+        """Return the devices that lead to another node's pods, one a family."""
+        ranges = (f"10.244.{NUMBER[other]}.0/24", f"fd00:0:0:{NUMBER[other]}::/64")
+        return tuple(each["dev"] for each in self.routes() if each["dst"] in ranges)
+
+
+def until(condition: Callable[[], object], what: str, seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"still not so after {seconds:g} s: {what}"
+        time.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, RunningNode]]:
+    tag = f"nodes-{os.getpid()}"
+    names = [f"{tag}-{name}" for name in ("router", *LINK_OF, *(f"{name}-pod" for name in LINK_OF))]
+    nodes: dict[str, RunningNode] = {}
+    with namespaces(*names) as (router, *rest), contextlib.ExitStack() as running:
+        router.run("sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1")
+        for link in set(LINK_OF.values()):
+            router.run("ip", "link", "add", f"br{link}", "type", "bridge")
+            router.run("ip", "address", "add", f"192.168.{77 + link}.254/24", "dev", f"br{link}")
+            router.run("ip", "address", "add", f"fd99:{link}::fe/64", "dev", f"br{link}", "nodad")
+            router.run("ip", "link", "set", f"br{link}", "up")
+        for (name, link), namespace, pod in zip(LINK_OF.items(), rest[:3], rest[3:], strict=True):
+            wire(namespace, "eth0", router, f"to-{name}")
+            plug(router, namespace, name, link)
+            folder = tmp_path_factory.mktemp(name)
+            pods = PodNetworkConfig(
+                cni_conf_dir=str(folder / "net.d"),
+                cni_data_dir=str(folder / "cni"),
+                run_dir=str(folder / "run"),
+                cni_results_dir=str(folder / "results"),
+            )
+            config = ProxyConfig(
+                hostname_override=name,
+                healthz_bind_address="127.0.0.1:10256",
+                metrics_bind_address="127.0.0.1:10249",
+                cluster_cidrs=("10.244.0.0/16", "fd00::/48"),
+                iptables_flavour="nft",
+                dns=DNSConfig(enabled=False),
+                pod_network=pods,
+            )
+            nodes[name] = RunningNode(name, namespace, pod, config, folder, nodes_api())
+            nodes[name].start()
+            running.callback(nodes[name].end)
+        for node in nodes.values():
+            node.add_pod()
+            for family, address in zip((4, 6), node.ips, strict=True):
+                held = ["nft", "list", "set", "bridge", "wherry-sources", f"addresses{family}"]
+                until(lambda n=node, a=address, h=held: a in n.namespace.run(*h), "the pod's address is guarded")  # type: ignore[misc]
+        yield nodes
+
+
+def plug(router: Namespace, node: Namespace, name: str, link: int) -> None:
+    """Put a node's uplink on one of the links, with its addresses there."""
+    router.run("ip", "link", "set", f"to-{name}", "master", f"br{link}")
+    node.run("ip", "address", "flush", "dev", "eth0", "scope", "global")
+    four, six = addresses_of(name, link)
+    node.run("ip", "address", "add", f"{four}/24", "dev", "eth0")
+    node.run("ip", "address", "add", f"{six}/64", "dev", "eth0", "nodad")
+    node.run("ip", "route", "replace", "default", "via", f"192.168.{77 + link}.254")
+    node.run("ip", "-6", "route", "replace", "default", "via", f"fd99:{link}::fe")
+
+
+PAIRS = [("n1", "n2"), ("n2", "n1"), ("n1", "n3"), ("n3", "n2")]
+
+
+def reach(nodes: dict[str, RunningNode], pairs: list[tuple[str, str]] = PAIRS, size: int = 0) -> None:
+    for source, target in pairs:
+        for family in (0, 1):
+            address, own = nodes[target].ips[family], nodes[source].ips[family]
+            wanted = f"{target} {own} {size}"
+            until(lambda s=source, a=address, w=wanted: nodes[s].ask(a, size) == w, f"{source} -> {target} {address}")  # type: ignore[misc]
+
+
+def test_pods_reach_pods_of_other_nodes_as_themselves_near_and_far(nodes: dict[str, RunningNode]) -> None:
+    reach(nodes)
+    assert nodes["n1"].route_to("n2") == ("eth0", "eth0")
+    assert nodes["n1"].route_to("n3") == nodes["n3"].route_to("n1") == ("wherry-vxlan", "wherry-vxlan")
+    assert len(nodes["n1"].routes()) == 4
+
+
+def test_nodes_reach_pods_of_other_nodes(nodes: dict[str, RunningNode]) -> None:
+    for source, target in PAIRS:
+        argv = [sys.executable, "-I", "-c", ASK, nodes[target].ips[0], "0"]
+        node = nodes[source].namespace
+        until(lambda n=node, a=argv, t=target: n.run(*a, check=False).startswith(f"{t} "), f"{source} -> {target}")  # type: ignore[misc]
+
+
+def test_full_size_packets_pass_the_tunnel_whole(nodes: dict[str, RunningNode]) -> None:
+    pod = nodes["n1"].pod
+    mtu = json.loads(pod.run("ip", "-j", "link", "show", "dev", "eth0"))[0]["mtu"]
+    assert mtu == 1450
+
+    def send(address: str, size: int) -> str:
+        return pod.run(sys.executable, "-I", "-c", SEND, address, str(size)).strip()
+
+    for target in ("n2", "n3"):
+        for address, headers in zip(nodes[target].ips, (28, 48), strict=True):
+            until(lambda a=address, n=mtu - headers: send(a, n) == "whole", f"{mtu} bytes to {address}")  # type: ignore[misc]
+            assert send(address, mtu - headers + 1) == "EMSGSIZE"
+    reach(nodes, [("n1", "n3"), ("n3", "n1")], size=2_000_000)
+
+
+def test_a_pod_that_began_with_a_larger_mtu_learns_the_way_is_narrower(nodes: dict[str, RunningNode]) -> None:
+    """As where nodes were switched to the tunnel while pods ran: the node tells the sender, TCP and UDP go on."""
+    node = nodes["n3"]
+    veth = next(
+        each["ifname"]
+        for each in json.loads(node.namespace.run("ip", "-j", "link", "show", "master", "cni0"))
+        if each["ifname"].startswith("veth")
+    )
+    try:
+        node.namespace.run("ip", "link", "set", veth, "mtu", "1500")
+        node.pod.run("ip", "link", "set", "eth0", "mtu", "1500")
+        reach(nodes, [("n1", "n3")], size=2_000_000)
+        reach(nodes, [("n3", "n1")], size=2_000_000)
+    finally:
+        node.pod.run("ip", "link", "set", "eth0", "mtu", "1450")
+        node.namespace.run("ip", "link", "set", veth, "mtu", "1450")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "ip route del 10.244.2.0/24 proto 87",
+        "ip route replace 10.244.3.0/24 via 192.168.77.254 proto static",
+        "ip -6 route flush proto 87",
+        "ip neigh del 10.244.3.0 dev wherry-vxlan",
+        "bridge fdb del 0a:58:0a:f4:03:00 dev wherry-vxlan dst 192.168.78.3",
+        "ip link del dev wherry-vxlan",
+        "ip link set dev wherry-vxlan down",
+        "ip address flush dev wherry-vxlan",
+    ],
+)
+def test_what_others_take_away_is_put_back(nodes: dict[str, RunningNode], damage: str) -> None:
+    node = nodes["n1"]
+
+    def held() -> list[str]:
+        commands = (
+            "ip -4 route show proto 87",
+            "ip -6 route show proto 87",
+            "ip neigh show dev wherry-vxlan nud permanent",
+            "bridge fdb show dev wherry-vxlan",
+            "ip -br address show dev wherry-vxlan",
+        )
+        return [
+            line.strip()
+            for text in commands
+            for line in sorted(node.namespace.run(*text.split(), check=False).splitlines())
+        ]
+
+    before = held()
+    node.namespace.run(*damage.split())
+    until(lambda: held() == before, f"repaired after `{damage}`")
+    reach(nodes, [("n1", "n2"), ("n1", "n3")])
+
+
+def test_a_node_that_leaves_takes_its_ways_along_and_nothing_leaks(nodes: dict[str, RunningNode]) -> None:
+    node = nodes["n1"]
+    node.tell(lambda api: api.remove(node_of("n3")))
+    until(lambda: node.route_to("n3") == (), "the routes are gone")
+    assert node.route_to("n2") == ("eth0", "eth0")
+    # The last distant node has gone, and the tunnel with it.
+    until(lambda: "wherry-vxlan" not in node.namespace.run("ip", "-br", "link"), "the tunnel is gone")
+    refused = node.namespace.run("ip", "route", "get", nodes["n3"].ips[0], check=False)
+    assert refused == ""  # "No route to host": unreachable lies underneath
+    node.tell(lambda api: api.put(node_of("n3")))
+    reach(nodes, [("n1", "n3"), ("n3", "n1")])
+
+
+def test_a_node_that_names_anothers_pods_and_address_gets_no_packet(
+    nodes: dict[str, RunningNode], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its name sorts before the others', its ranges are halves of theirs, and it stands on the link."""
+    node, counted = nodes["n1"], metrics.NODE_CLAIMS_REFUSED.labels("pod range")._value
+    before = counted.get()
+    held = {name: node.route_to(name) for name in ("n2", "n3")}
+    for number, (victim, cidrs) in enumerate(
+        {"n2": ["10.244.2.0/25", "fd00:0:0:2::/65"], "n3": ["10.244.3.0/24", "fd00:0:0:3::/64"]}.items()
+    ):
+        thief = core_v1.Node(
+            metadata=meta_v1.ObjectMeta(name=f"a{number}", uid=f"a{number}"),
+            spec=core_v1.NodeSpec(pod_cidr=cidrs[0], pod_cidrs=cidrs),
+            status=core_v1.NodeStatus(
+                addresses=[core_v1.NodeAddress(type="InternalIP", address=f"192.168.77.{66 + number}")]
+            ),
+        )
+        node.tell(lambda api, thief=thief: api.put(thief))  # type: ignore[misc]
+        until(
+            lambda name=thief.metadata.name: f"pods of node {name} cannot be reached" in caplog.text,  # type: ignore[misc]
+            f"the ranges of {victim} are refused to another",
+        )
+        assert {name: node.route_to(name) for name in held} == held
+    assert counted.get() - before == 4
+    assert "192.168.77.6" not in node.namespace.run("ip", "route", "show", "proto", "87")
+    reach(nodes, [("n1", "n2"), ("n1", "n3")])
+    for number in range(2):
+        gone = core_v1.Node(metadata=meta_v1.ObjectMeta(name=f"a{number}"))
+        node.tell(lambda api, gone=gone: api.remove(gone))  # type: ignore[misc]
+
+
+def test_only_nodes_can_send_into_the_tunnel(nodes: dict[str, RunningNode]) -> None:
+    node = nodes["n1"]
+    stranger = Namespace(node.namespace.name.replace("-n1", "-router"))
+    own, theirs = addresses_of("n1")[0], "192.168.77.254"
+
+    def arrived() -> int:
+        lines = node.pod.run("cat", "/proc/thread-self/net/snmp").splitlines()
+        names, values = (line.split() for line in lines if line.startswith("Udp:"))
+        return int(values[names.index("InDatagrams")])
+
+    tunnel = f"ip link add stray type vxlan id 1 local {theirs} remote {own} dstport 8472 nolearning"
+    stranger.run(*tunnel.split())
+    try:
+        stranger.run("ip", "address", "add", "10.244.3.77/32", "dev", "stray")
+        stranger.run("ip", "link", "set", "stray", "up")
+        stranger.run(*f"ip route add {node.ips[0]}/32 dev stray src 10.244.3.77".split())
+        stranger.run(*f"ip neigh add {node.ips[0]} lladdr 0a:58:0a:f4:01:00 dev stray".split())
+        send = f"import socket; socket.socket(type=socket.SOCK_DGRAM).sendto(b'stray', ({node.ips[0]!r}, 7000))"
+        before = arrived()
+        stranger.run(sys.executable, "-I", "-c", send)
+        # The same packet from a node's address is delivered.
+        as_node = core_v1.Node(
+            metadata=meta_v1.ObjectMeta(name="router"),
+            status=core_v1.NodeStatus(addresses=[core_v1.NodeAddress(type="InternalIP", address=theirs)]),
+        )
+        node.tell(lambda api: api.put(as_node))
+        until(
+            lambda: theirs in node.namespace.run("nft", "list", "table", "inet", "wherry-tunnel"), "the node is known"
+        )
+        stranger.run(sys.executable, "-I", "-c", send)
+        until(lambda: arrived() > before, "it is delivered")
+        assert arrived() == before + 1  # and the first one was not
+        node.tell(lambda api: api.remove(as_node))
+        until(lambda: theirs not in node.namespace.run("nft", "list", "table", "inet", "wherry-tunnel"), "it has left")
+    finally:
+        stranger.run("ip", "link", "del", "stray")
+
+
+def test_no_pod_can_send_into_a_tunnel(nodes: dict[str, RunningNode]) -> None:
+    """Neither directly nor by a translated address; other ports of the node are reached."""
+    target = nodes["n3"]
+    send = (
+        "import socket, sys\ns = socket.socket(type=socket.SOCK_DGRAM)\n"
+        "for port in sys.argv[2:]: s.sendto(b'x' * 50, (sys.argv[1], int(port)))"
+    )
+    counting = (
+        "table ip seen { chain seen { type filter hook prerouting priority -400; "
+        "udp dport 8472 udp length 58 counter; udp dport 8473 counter; }; }"
+    )
+    node = nodes["n1"].namespace
+    target.namespace.run("nft", "-f", "-", input=counting)
+    translate = (
+        "table ip shifted { chain before { type nat hook prerouting priority -99; "
+        f"ip daddr 10.96.99.99 udp dport 7999 dnat to {addresses_of('n3')[0]}:8472; }}; }}"
+    )
+    node.run("nft", "-f", "-", input=translate)
+
+    def seen() -> list[int]:
+        words = target.namespace.run("nft", "list", "table", "ip", "seen").split()
+        return [int(words[at + 1]) for at, word in enumerate(words) if word == "packets"]
+
+    try:
+        argv = [sys.executable, "-I", "-c", send]
+        nodes["n1"].pod.run(*argv, "10.96.99.99", "7999")
+        nodes["n1"].pod.run(*argv, addresses_of("n3")[0], "8472", "8473")
+        until(lambda: seen()[1] == 1, "the other port is reached")
+        assert seen()[0] == 0
+        node.run("nft", "flush", "chain", "inet", "wherry-tunnel", "forward")
+        nodes["n1"].pod.run(*argv, addresses_of("n3")[0], "8472")
+        until(lambda: seen()[0] == 1, "without the rules it is")
+        nodes["n1"].pod.run(*argv, "10.96.99.99", "7999")
+        until(lambda: seen()[0] == 2, "by a translated address, too")
+    finally:
+        target.namespace.run("nft", "delete", "table", "ip", "seen")
+        node.run("nft", "delete", "table", "ip", "shifted")
+        node.run("nft", "delete", "table", "inet", "wherry-tunnel")  # written anew at the next look
+
+
+def test_an_uplink_that_went_down_and_came_back_has_its_ways_again(nodes: dict[str, RunningNode]) -> None:
+    node = nodes["n2"]
+    node.namespace.run("ip", "link", "set", "dev", "eth0", "down")
+    node.namespace.run("ip", "link", "set", "dev", "eth0", "up")
+    plug(Namespace(node.namespace.name.replace("-n2", "-router")), node.namespace, "n2", 0)
+    reach(nodes, [("n2", "n1"), ("n2", "n3"), ("n1", "n2")])
+
+
+def test_a_node_that_moves_to_our_link_is_reached_directly(nodes: dict[str, RunningNode]) -> None:
+    router = Namespace(nodes["n1"].namespace.name.replace("-n1", "-router"))
+    for link, ways in ((0, ("eth0", "eth0")), (1, ("wherry-vxlan", "wherry-vxlan"))):
+        plug(router, nodes["n3"].namespace, "n3", link)
+        for node in nodes.values():
+            node.tell(lambda api, link=link: api.put(node_of("n3", link)))  # type: ignore[misc]
+        until(lambda ways=ways: nodes["n1"].route_to("n3") == nodes["n3"].route_to("n1") == ways, f"on link {link}")  # type: ignore[misc]
+        reach(nodes, [("n1", "n3"), ("n3", "n1"), ("n3", "n2")])
+
+
+def test_a_restart_finds_everything_and_cleanup_leaves_nothing(nodes: dict[str, RunningNode]) -> None:
+    node = nodes["n3"]
+    node.end()
+    reach(nodes, [("n3", "n1")])  # what is in force stays in force
+    node.config = replace(node.config, pod_network=replace(node.config.pod_network, node_routes="host-gw"))
+    node.api = nodes_api()
+    node.start()
+    until(lambda: node.routes() == [], "host-gw alone is allowed: nobody is on our link")
+    until(lambda: "wherry-vxlan" not in node.namespace.run("ip", "-br", "link"), "and there is no tunnel")
+    node.end()
+    node.config = replace(node.config, pod_network=replace(node.config.pod_network, node_routes="vxlan"))
+    node.api = nodes_api()
+    node.start()
+    reach(nodes, [("n3", "n1")])
+    node.end()
+    node.namespace.inside(lambda: cleanup.cleanup(node.config))
+    assert "wherry-vxlan" not in node.namespace.run("ip", "-br", "link")
+    node.namespace.inside(lambda: cleanup.cleanup(node.config, everything=True))
+    left = node.namespace.run("ip", "-br", "link")
+    assert "wherry" not in left
+    assert "cni0" not in left
+    assert node.namespace.run("ip", "route", "show", "proto", "87", check=False).strip() == ""

@@ -1,0 +1,360 @@
+"""Access to images on the node, and its records."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from agent.images.credentials import configuration
+from agent.images.garbage_collection import ImageGC
+from agent.images.image_access import ImageAccess, without_tag
+from agent.images.manager import ImageError, Images
+from agent.images.registry_auth import ACCOUNT, NODE, SECRET, Credential, Source, matches
+from agent.kubelet_configuration import ConfigError
+from cri.client import Client
+from cri.errors import CRIError, UnavailableError
+from cri.messages import Image
+from kube.api import core_v1
+from kube.clock import FakeClock
+from kube.events import EventRecorder
+
+ID, IMAGE = "sha256:abc", "r.test/app:1"
+NOW = "2026-01-02T03:04:05Z"
+
+
+def made(folder: Path, policy: str = "NeverVerifyPreloadedImages", *allowed: str) -> ImageAccess:
+    records = ImageAccess(folder, lambda: NOW, policy, allowed)
+    records.load()
+    return records
+
+
+def by_secret(name: str, password: str = "p") -> Credential:
+    return Credential("r.test", "u", password, source=Source(SECRET, f"uid-{name}", "ns", name))
+
+
+def by_account(name: str) -> Credential:
+    return Credential("r.test", "u", "p", source=Source(ACCOUNT, f"uid-{name}", "ns", name))
+
+
+def pull(records: ImageAccess, credential: Credential | None, image: str = IMAGE) -> None:
+    records.begin(image)
+    records.pulled(image, ID, credential)
+
+
+@pytest.mark.parametrize(
+    ("policy", "allowed", "preloaded", "pulled"),
+    [
+        ("NeverVerify", (), True, True),
+        ("NeverVerifyPreloadedImages", (), True, False),
+        ("NeverVerifyAllowlistedImages", (), False, False),
+        ("NeverVerifyAllowlistedImages", ("r.test/app",), True, False),
+        ("NeverVerifyAllowlistedImages", ("r.test/*",), True, False),
+        ("NeverVerifyAllowlistedImages", ("r.test/ap",), False, False),
+        ("AlwaysVerify", (), False, False),
+    ],
+)
+def test_credential_policies_decide_when_pull_records_are_checked(
+    tmp_path: Path, policy: str, allowed: tuple[str, ...], preloaded: bool, pulled: bool
+) -> None:
+    records = made(tmp_path, policy, *allowed)
+    assert records.open_to_all(IMAGE, ID) is preloaded
+    pull(records, by_secret("a"))
+    assert records.open_to_all(IMAGE, ID) is pulled
+
+
+@pytest.mark.parametrize("credential", [None, Credential("r.test", "u", "p", source=Source(NODE))])
+def test_what_needs_nothing_of_the_pods_is_for_everybody(tmp_path: Path, credential: Credential | None) -> None:
+    records = made(tmp_path)
+    pull(records, by_secret("a"))
+    pull(records, credential)
+    assert records.open_to_all(IMAGE, ID)
+
+
+def test_the_same_secret_or_the_same_password_will_do(tmp_path: Path) -> None:
+    records = made(tmp_path)
+    pull(records, by_secret("a"))
+    assert records.allows(IMAGE, ID, [by_secret("a")])
+    assert records.allows(IMAGE, ID, [by_secret("copy")])
+    assert records.allows(IMAGE, ID, [by_secret("a", "changed")])
+    assert records.allows(IMAGE, ID, [by_secret("another copy", "changed")])
+    assert not records.allows(IMAGE, ID, [by_secret("b", "other")])
+    assert not records.allows(IMAGE, ID, [])
+    assert not records.allows("r.test/elsewhere:1", ID, [by_secret("a")])
+
+
+def test_an_account_is_known_by_its_coordinates(tmp_path: Path) -> None:
+    records = made(tmp_path)
+    pull(records, by_account("a"))
+    assert records.allows(IMAGE, ID, [by_account("a")])
+    assert not records.allows(IMAGE, ID, [by_account("b")])
+
+
+def test_notes_outlive_the_agent_and_hold_no_password(tmp_path: Path) -> None:
+    pull(made(tmp_path), by_secret("a", "hush"))
+    (file,) = (tmp_path / "pulled").iterdir()
+    note = json.loads(file.read_text())
+    assert (note["kind"], note["apiVersion"]) == ("ImagePulledRecord", "kubelet.config.k8s.io/v1beta1")
+    assert list(note["credentialMapping"]) == ["r.test/app"] and "hush" not in file.read_text()
+    assert list((tmp_path / "pulling").iterdir()) == []
+    again = made(tmp_path)
+    assert not again.open_to_all(IMAGE, ID) and again.allows(IMAGE, ID, [by_secret("a", "hush")])
+
+
+def test_an_image_pulled_across_an_agent_restart_requires_credentials(tmp_path: Path) -> None:
+    made(tmp_path).begin(IMAGE)
+    again = made(tmp_path)
+    assert not again.open_to_all(IMAGE, ID)
+    again.load_finished_pulls([(ID, [IMAGE])])
+    assert not again.open_to_all(IMAGE, ID) and not again.allows(IMAGE, ID, [by_secret("a")])
+    assert list((tmp_path / "pulling").iterdir()) == []
+
+
+def test_a_pull_that_came_to_nothing_leaves_nothing(tmp_path: Path) -> None:
+    records = made(tmp_path)
+    records.begin(IMAGE)
+    records.begin(IMAGE)
+    records.failed(IMAGE)
+    assert not records.open_to_all(IMAGE, ID)
+    records.failed(IMAGE)
+    assert records.open_to_all(IMAGE, ID) and list((tmp_path / "pulling").iterdir()) == []
+
+
+DAMAGE = (b"", b'{"imageRef":', b"[]", b'{"imageRef":"sha256:abc"}', b"[" * 100_000)
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_an_image_with_a_damaged_pull_record_requires_credentials(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: bytes
+) -> None:
+    pull(made(tmp_path), by_secret("a"))
+    (file,) = (tmp_path / "pulled").iterdir()
+    file.write_bytes(damage)
+    again = made(tmp_path)
+    assert str(file) in caplog.text
+    assert not again.open_to_all(IMAGE, ID) and not again.allows(IMAGE, ID, [by_secret("a")])
+    assert again.open_to_all("r.test/other:1", "sha256:other")
+    pull(again, by_secret("b", "other"))
+    assert again.allows(IMAGE, ID, [by_secret("b", "other")]) and not again.allows(IMAGE, ID, [by_secret("a")])
+
+
+def test_the_damaged_note_of_an_image_that_is_gone_is_removed(tmp_path: Path) -> None:
+    pull(made(tmp_path), by_secret("a"))
+    (file,) = (tmp_path / "pulled").iterdir()
+    file.write_bytes(b"")
+    again = made(tmp_path)
+    again.prune([ID])
+    assert file.exists()
+    again.prune([])
+    assert not file.exists()
+
+
+def test_what_upstream_has_not_finished_is_not_read_and_an_older_version_is_written_anew(tmp_path: Path) -> None:
+    pull(made(tmp_path), by_secret("a"))
+    (file,) = (tmp_path / "pulled").iterdir()
+    file.write_text(file.read_text().replace("v1beta1", "v1alpha1"))
+    (tmp_path / "pulled" / f"{file.name}.tmp").write_text(file.read_text().replace("uid-a", "uid-b"))
+    again = made(tmp_path)
+    assert again.allows(IMAGE, ID, [by_secret("a")])
+    pull(again, by_secret("c"))
+    assert json.loads(file.read_text())["apiVersion"] == "kubelet.config.k8s.io/v1beta1"
+
+
+def test_images_that_are_gone_are_forgotten(tmp_path: Path) -> None:
+    records = made(tmp_path)
+    pull(records, by_secret("a"))
+    records.prune([ID])
+    assert not records.open_to_all(IMAGE, ID)
+    records.prune([])
+    assert records.open_to_all(IMAGE, ID) and list((tmp_path / "pulled").iterdir()) == []
+
+
+def test_names_lose_tag_and_digest_but_not_the_port() -> None:
+    names = ("a:1", "r:5000/a", "r:5000/a:1", "r:5000/a:1@sha256:00", "a@sha256:00")
+    assert [without_tag(name) for name in names] == ["a", "r:5000/a", "r:5000/a", "r:5000/a", "a"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "image", "wanted"),
+    [
+        ("*.dkr.ecr.*.amazonaws.com", "1.dkr.ecr.eu.amazonaws.com/app:1", True),
+        ("*.io", "gcr.io/app", True),
+        ("*.io", "eu.gcr.io/app", False),
+        ("*.*.io", "eu.gcr.io/app", True),
+        ("r.test:8080/path", "r.test:8080/path/app:1", True),
+        ("r.test:8080", "r.test/app", False),
+        ("r.test/path", "r.test/other", False),
+        ("docker.io", "nginx", True),
+        ("docker.io/library", "nginx:1", True),
+    ],
+)
+def test_patterns_of_plugins(pattern: str, image: str, wanted: bool) -> None:
+    assert matches(pattern, image) is wanted
+
+
+# -- the plugins' configuration ---------------------------------------------------------------------------------------
+PLUGIN = {
+    "name": "vault",
+    "matchImages": ["*.test"],
+    "defaultCacheDuration": "10m",
+    "apiVersion": "credentialprovider.kubelet.k8s.io/v1",
+}
+TOKEN = {"serviceAccountTokenAudience": "a", "requireServiceAccount": True, "cacheType": "Token"}
+
+
+def file(*providers: dict[str, object]) -> str:
+    head = {"kind": "CredentialProviderConfig", "apiVersion": "kubelet.config.k8s.io/v1"}
+    return json.dumps({**head, "providers": providers})
+
+
+def test_a_folder_of_configurations_is_read_in_order(tmp_path: Path) -> None:
+    for name in ("b.yaml", "a.json"):
+        (tmp_path / name).write_text(file({**PLUGIN, "name": name[0]}))
+    (tmp_path / "notes.txt").write_text("not this")
+    found = configuration.load(tmp_path)
+    assert [provider.name for provider in found] == ["a", "b"] and found[0].default_cache_seconds == 600.0
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        (file(), "at least 1 item in plugins"),
+        (file({**PLUGIN, "name": "a/b"}), "file name"),
+        (file({**PLUGIN, "name": ".."}), "file name"),
+        (file(PLUGIN, PLUGIN), "duplicated"),
+        (file({**PLUGIN, "matchImages": []}), "matchImages"),
+        (file({**PLUGIN, "defaultCacheDuration": "soon"}), "defaultCacheDuration"),
+        (file({**PLUGIN, "apiVersion": "v1"}), "unsupported apiVersion"),
+        (file({**PLUGIN, "matchImage": ["*"]}), "matchImage"),
+        (file({**PLUGIN, "tokenAttributes": {**TOKEN, "cacheType": "Pod"}}), "cacheType"),
+        (file({**PLUGIN, "tokenAttributes": {**TOKEN, "serviceAccountTokenAudience": ""}}), "Audience is required"),
+        (
+            file({**PLUGIN, "apiVersion": "credentialprovider.kubelet.k8s.io/v1beta1", "tokenAttributes": TOKEN}),
+            "only supported",
+        ),
+        (file().replace("CredentialProviderConfig", "Pod"), "expected"),
+        ("[", "line 1"),
+    ],
+)
+def test_a_bad_configuration_is_refused(tmp_path: Path, text: str, complaint: str) -> None:
+    (tmp_path / "plugins.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=complaint):
+        configuration.load(tmp_path / "plugins.yaml")
+
+
+async def test_a_pull_that_ends_while_images_are_listed_keeps_its_note(tmp_path: Path) -> None:
+    records, present = made(tmp_path), list[Image]()
+
+    class Runtime:
+        async def list_images(self) -> list[Image]:
+            return list(present)
+
+        async def list_containers(self) -> list[object]:
+            if not present:  # the pull ends when the images were listed and the containers are not yet
+                present.append(Image(id=ID, repo_tags=[IMAGE]))
+                await asyncio.to_thread(pull, records, by_secret("a"))
+            return []
+
+        async def image_fs_info(self) -> list[object]:
+            return []
+
+    runtime = SimpleNamespace(images=Runtime(), runtime=Runtime())
+    collector = ImageGC(cast(Client, runtime), FakeClock(), high=85, low=80, minimum_age=0, seen=records.prune)
+    for _ in range(2):
+        await collector.collect()
+        assert not records.open_to_all(IMAGE, ID)
+        assert records.allows(IMAGE, ID, [by_secret("a")])
+    gone = SimpleNamespace(list_images=_none, list_containers=_none, image_fs_info=_none)
+    collector = ImageGC(
+        cast(Client, SimpleNamespace(images=gone, runtime=gone)),
+        FakeClock(),
+        high=85,
+        low=80,
+        minimum_age=0,
+        seen=records.prune,
+    )
+    await collector.collect()
+    assert records.open_to_all(IMAGE, ID), "it is gone, and so is its note"
+
+
+def test_a_pull_that_changes_nothing_in_a_note_keeps_it_too(tmp_path: Path) -> None:
+    records = made(tmp_path)
+    pull(records, by_secret("a"))
+    listed_at = time.monotonic()
+    pull(records, by_secret("a"))
+    records.prune([], listed_at)
+    assert not records.open_to_all(IMAGE, ID)
+
+
+async def _none() -> list[object]:
+    return []
+
+
+class Pulls:
+    """A runtime that pulls or fails; `present` is the ID that it then has of the image."""
+
+    def __init__(self, pull: CRIError | None, present: str | CRIError | None) -> None:
+        self.pull, self.present = pull, present
+
+    async def pull_image(self, *_: Any, **__: Any) -> None:
+        if self.pull is not None:
+            raise self.pull
+
+    async def image_status(self, name: str) -> Image | None:
+        if isinstance(self.present, CRIError):
+            raise self.present
+        return Image(id=self.present) if self.present else None
+
+
+AWAY, REFUSED = UnavailableError("away", code="UNAVAILABLE"), CRIError("denied", code="UNKNOWN")
+
+
+@pytest.mark.parametrize(
+    ("pull", "present", "before", "is_open"),
+    [
+        (None, AWAY, "", False),  # it was pulled and nobody knows what
+        (None, None, "", False),
+        (AWAY, None, "", False),  # it may come yet
+        (REFUSED, AWAY, "", False),
+        (REFUSED, ID, "", False),  # it came, and only what comes after failed
+        (REFUSED, ID, "sha256:old", False),
+        (REFUSED, ID, ID, True),  # it was on the node before
+        (REFUSED, None, "", True),
+    ],
+)
+async def test_an_image_is_open_to_all_only_where_a_failed_pull_surely_did_not_bring_it(
+    tmp_path: Path, pull: CRIError | None, present: str | CRIError | None, before: str, is_open: bool
+) -> None:
+    records = made(tmp_path)
+    runtime = cast(Client, SimpleNamespace(images=Pulls(pull, present)))
+    unused = cast(Any, None)
+    images = Images(runtime, unused, keyring=unused, access=records, metrics=unused, startup=unused)
+    with pytest.raises(CRIError):
+        await images._get(IMAGE, [by_secret("a")], unused, before)
+    assert records.open_to_all(IMAGE, ID) == is_open
+
+
+@pytest.mark.parametrize("policy", ["Always", "IfNotPresent", "Never", None])
+@pytest.mark.parametrize("present", [True, False])
+async def test_an_image_that_is_made_on_the_node_is_never_pulled(
+    tmp_path: Path, policy: str | None, present: bool
+) -> None:
+    """A mirror of all registries could have another one of its name, which would be the sandbox of all pods."""
+    pulls = Pulls(None, ID if present else None)
+    recorder = cast(EventRecorder, SimpleNamespace(event=lambda *_, **__: None))
+    runtime, unused = cast(Client, SimpleNamespace(images=pulls)), cast(Any, None)
+    access = made(tmp_path)
+    images = Images(runtime, recorder, keyring=unused, access=access, metrics=unused, startup=unused)
+    container = core_v1.Container(name="c", image="wherry.local/pause:2", image_pull_policy=policy)
+    pod = core_v1.Pod()
+    if present:
+        assert (await images.ensure(pod, container, "", (), unused)).id == ID
+        return
+    with pytest.raises(ImageError) as refused:
+        await images.ensure(pod, container, "", (), unused)
+    assert refused.value.reason == "ErrImageNeverPull"

@@ -1,0 +1,68 @@
+"""Image names, and the credentials that match them."""
+
+from __future__ import annotations
+
+import base64
+import json
+
+import pytest
+
+from agent.images import names as image_names
+from agent.images import registry_auth
+from kube.api import core_v1
+
+
+# -- images -----------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("image", "full"),
+    [
+        ("busybox", "busybox:latest"),
+        ("busybox:1", "busybox:1"),
+        ("a.example:5000/x/y", "a.example:5000/x/y:latest"),
+        ("x@sha256:" + "a" * 64, "x@sha256:" + "a" * 64),
+    ],
+)
+def test_a_tag_is_meant_where_none_is_given(image: str, full: str) -> None:
+    assert image_names.with_default_tag(image) == full
+
+
+@pytest.mark.parametrize("image", ["", "Upper", "a//b", "x:", "x:-", "-x", "a b", "x@sha256:1", "../x"])
+def test_bad_image_names_are_refused(image: str) -> None:
+    with pytest.raises(image_names.InvalidImageName):
+        image_names.with_default_tag(image)
+
+
+def test_credentials_match_by_host_port_and_path_the_longest_first() -> None:
+    auths = {
+        "https://reg.example": {"username": "host", "password": "1"},
+        "reg.example/team": {"auth": base64.b64encode(b"team:2").decode()},
+        "*.wild.example:5000": {"username": "wild", "password": "3"},
+        "https://index.docker.io/v1/": {"username": "hub", "password": "4"},
+    }
+    data = {".dockerconfigjson": base64.b64encode(json.dumps({"auths": auths}).encode()).decode()}
+    known = registry_auth.credentials(
+        [core_v1.Secret(type="kubernetes.io/dockerconfigjson", data=data), core_v1.Secret(type="Opaque", data=data)]
+    )
+
+    def users(image: str) -> list[str]:
+        return [c.username for c in registry_auth.matching(image, known)]
+
+    assert users("reg.example/team/app:1") == ["team", "host"]
+    assert users("reg.example/other") == ["host"]
+    assert users("a.wild.example:5000/x") == ["wild"] and users("a.b.wild.example:5000/x") == []
+    assert users("a.wild.example/x") == []
+    assert users("busybox") == users("library/busybox") == ["hub"]
+
+
+def test_credentials_with_an_endless_address_are_for_no_image_and_only_so_many_are_compared() -> None:
+    def known(*addresses: str) -> list[registry_auth.Credential]:
+        return [registry_auth.Credential(address, "u", "p") for address in addresses]
+
+    assert registry_auth.matching("a.io/x", known("*" * registry_auth.LONGEST + ".io", "*.io")) == known("*.io")
+    many = known(*(f"r{number}.io" for number in range(registry_auth.MOST)), "a.io")
+    assert registry_auth.matching("a.io/x", many) == []
+    deep = core_v1.Secret(
+        type="kubernetes.io/dockerconfigjson",
+        data={".dockerconfigjson": base64.b64encode(b'{"auths":' + b"[" * 100_000).decode()},
+    )
+    assert registry_auth.credentials([deep]) == []

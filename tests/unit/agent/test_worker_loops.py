@@ -1,0 +1,128 @@
+"""Loops beside the pods' workers outlast their own errors, and what they failed at is done again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from agent.pods.child_task import UNEXPECTED_SECONDS
+from agent.pods.lifecycle_events import RELIST_SECONDS
+from agent.pods.workers import PodWorkers
+from cri.errors import UnimplementedError
+from kube import loops
+from kube.api import core_v1, meta_v1
+from kube.clock import FakeClock, settle
+
+FAILURES = 2
+
+
+def failing(done: list[str], name: str) -> Callable[..., Awaitable[Any]]:
+    """Return a function that fails at its first calls, and is recorded."""
+
+    async def call(*given: object) -> dict[str, Any]:
+        done.append(name)
+        if done.count(name) <= FAILURES:
+            raise OSError(f"{name} fails")
+        return {}
+
+    return call
+
+
+def workers(clock: FakeClock, done: list[str], refresh: Callable[[], Awaitable[None]]) -> PodWorkers:
+    async def events(*, settled: bool) -> AsyncIterator[Any]:
+        raise UnimplementedError("events")
+        yield
+
+    deps: Any = SimpleNamespace(
+        clock=clock,
+        config=SimpleNamespace(cgroups_per_qos=True, sync_period=60.0),
+        cgroups=SimpleNamespace(set_burstable_shares=failing(done, "shares")),
+        runtime=SimpleNamespace(client=SimpleNamespace(events=events), pods=failing(done, "list")),
+        metrics=SimpleNamespace(
+            relist_seen=SimpleNamespace(value=lambda: 0, set=lambda value: None),
+            relist_seconds=SimpleNamespace(observe=lambda value: None),
+        ),
+        now=clock.monotonic,
+    )
+    health: Any = SimpleNamespace(started=lambda: None, succeeded=lambda: None, ended=lambda: None)
+    pods: Any = SimpleNamespace(workers={})
+    return PodWorkers(deps, pods, SimpleNamespace(), refresh, health)  # type: ignore[arg-type]
+
+
+async def test_an_error_of_the_runtimes_list_or_of_a_cgroup_does_not_end_the_agent() -> None:
+    clock, done = FakeClock(), list[str]()
+    running = asyncio.create_task(workers(clock, done, asyncio.Event().wait).run())  # type: ignore[arg-type]
+    await clock.advance(2 * loops.LAST_RETRY + RELIST_SECONDS)
+    assert done.count("shares") == FAILURES + 1, "tried again without a change of pods"
+    assert done.count("list") > FAILURES
+    assert not running.done()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_a_node_object_that_cannot_be_read_costs_its_pod_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, done = FakeClock(), list[str]()
+    made = workers(clock, done, failing(done, "node"))
+    added: list[str] = []
+    monkeypatch.setattr(made, "_add", lambda pod, **how: added.append(pod.metadata.uid))
+    monkeypatch.setattr(made, "_update_mirror", lambda uid, pod: None)
+    made._awaiting_node["u1"] = core_v1.Pod(metadata=meta_v1.ObjectMeta(name="p", uid="u1"))
+    running = asyncio.create_task(made.run())
+    await settle()
+    assert made._group is not None
+    made._group.create_task(made._read_node_and_add("u1", static=False))
+    await settle()
+    assert added == ["u1"] and not running.done()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+class FailingWorker:
+    """A pod's worker that fails at its first runs and then waits; it is woken by a request to sync."""
+
+    def __init__(self, uid: str, failures: int) -> None:
+        pod = core_v1.Pod(metadata=meta_v1.ObjectMeta(name=uid, namespace="default", uid=uid))
+        resize = SimpleNamespace(pending=None)
+        self.state = SimpleNamespace(uid=uid, pod=pod, static=False, runtime=None, resize=resize)
+        self.replace_runtime = lambda runtime: None
+        self._failures, self.runs = failures, 0
+        self.requested, self.ended = asyncio.Event(), asyncio.Event()
+        self.request_sync = self.requested.set
+
+    async def run(self) -> None:
+        self.runs += 1
+        if self.runs <= self._failures:
+            raise RuntimeError("unexpected")
+        await self.ended.wait()
+
+
+async def test_a_worker_that_fails_unexpectedly_continues_after_a_pause_and_syncs_its_pod() -> None:
+    clock, done = FakeClock(), list[str]()
+    made = workers(clock, done, asyncio.Event().wait)  # type: ignore[arg-type]
+    released: list[str] = []
+    made._pods.resources_released = released.append  # type: ignore[method-assign]
+    made._deps.writer = made._deps.startup = SimpleNamespace(forget=lambda uid: None)  # type: ignore[misc,assignment]
+    made._active = list  # type: ignore[method-assign]
+    running = asyncio.create_task(made.run())
+    await settle()
+    failing, other = FailingWorker("failing", FAILURES), FailingWorker("other", 0)
+    for each in (failing, other):
+        made._start(each)  # type: ignore[arg-type]
+    await settle()
+    for run in range(1, FAILURES + 1):
+        assert failing.runs == run and not failing.requested.is_set()
+        await clock.advance(UNEXPECTED_SECONDS / 2)
+        assert failing.runs == run, "the pause"
+        await clock.advance(UNEXPECTED_SECONDS / 2)
+        assert failing.runs == run + 1 and failing.requested.is_set(), "what it had read may be lost"
+        failing.requested.clear()
+    assert set(made._workers) == {"failing", "other"} and other.runs == 1 and released == []
+    failing.ended.set()
+    await settle()
+    assert set(made._workers) == {"other"} and released == ["failing"] and not running.done()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
