@@ -13,6 +13,7 @@ from control.http import backend_exchange
 from control.server.subresources import backends
 from tests.contract.test_api_nodes import cluster, connection, store_status, upgrade
 from tests.support.control import ApiUnderTest
+from tests.support.hollow import eventually
 
 NODE_PROXY = "/api/v1/nodes/n/proxy/x"
 LOGS = "/api/v1/namespaces/default/pods/p/log"
@@ -93,8 +94,7 @@ async def ends(server: ApiUnderTest, sent: bytes, came: asyncio.Event, closed: a
     _, writer = await connection(server)
     writer.write(sent)
     await came.wait()
-    await asyncio.sleep(0.1)
-    assert under_way() > before
+    await eventually(lambda: under_way() > before)
     writer.close()
     await closed.wait()
     while under_way() > before:

@@ -20,6 +20,7 @@ from kube import pki
 from kube.serving.limits import ServingLimits
 from kube.serving.protocol import BoundedProtocol
 from kube.serving.server import BoundedServer
+from tests.support.hollow import eventually
 from tests.support.slow_clients import RawClient
 
 App = Callable[[Any, Any, Any], Awaitable[None]]
@@ -73,9 +74,7 @@ class Site:
                 connection.abort()  # type: ignore[union-attr]
             for task in tuple(server.server_state.tasks):
                 task.cancel()
-            await asyncio.sleep(0.05)
-            assert len(server.table) == 0
-            assert server.table.buffered_bytes == 0
+            await eventually(lambda: len(server.table) == 0 and server.table.buffered_bytes == 0)
 
     async def connect(self, port: int, data: bytes = b"") -> RawClient:
         return await RawClient.connect(port, self.client_tls, data)

@@ -30,6 +30,7 @@ from netproxy.dns.server import TCP_LIMITS, TCP_MESSAGE, DNSServer
 from netproxy.dns.waiting_questions import MAX_WAITING, MAX_WAITING_CLIENT
 from netproxy.dns.zone import Zone
 from netproxy.tasks import start
+from tests.support.hollow import eventually
 from tests.support.ports import reserve
 from tests.support.services import port, service
 from tests.support.slow_clients import closed, silent
@@ -259,13 +260,14 @@ async def test_one_clients_waiting_questions_leave_room_for_those_of_others() ->
                 greedy.send(question(f"n{number}.example.com", number))
                 if number % 50 == 0:
                     await asyncio.sleep(0.01)
+            await eventually(lambda: len(requested) >= MAX_WAITING_CLIENT)
             await asyncio.sleep(0.2)
             assert len(requested) == MAX_WAITING_CLIENT
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
             other.bind(("127.0.0.2", 0))
             other.connect(("127.0.0.1", server.port))
             other.send(question("other.example.com"))
-            await asyncio.sleep(0.2)
+            await eventually(lambda: len(requested) > MAX_WAITING_CLIENT)
         assert len(requested) == MAX_WAITING_CLIENT + 1
         assert (await over_udp(server.port, question(NAME)))[:2] == b"\x00\x07"
 
@@ -286,8 +288,7 @@ async def test_clients_that_use_all_slots_yield_to_one_with_fewer_queries() -> N
                     greedy.send(question(f"n{last}-{number}.example.com", number))
                     if number % 50 == 0:
                         await asyncio.sleep(0.01)
-        await asyncio.sleep(0.2)
-        assert len(server._waiting) == MAX_WAITING
+        await eventually(lambda: len(server._waiting) == MAX_WAITING)
         for _ in range(3):
             answer = await over_udp(server.port, question("good.example"), "127.0.0.9")
             assert answer[:2] == b"\x00\x07"
@@ -300,14 +301,13 @@ async def test_a_query_without_waiting_clients_is_cancelled() -> None:
         forwarder = Forwarder(lambda: [f"127.0.0.1:{resolver.getsockname()[1]}"])
         query = wire.parse_query(question("example.com"))
         first, second = (asyncio.create_task(forwarder.ask(query)) for _ in range(2))
-        await asyncio.sleep(0.05)
+        await eventually(lambda: len(forwarder._in_flight) == 1)
         (in_flight,) = forwarder._in_flight.values()
         first.cancel()
         await asyncio.sleep(0.05)
         assert not in_flight.task.done()
         second.cancel()
-        await asyncio.sleep(0.05)
-        assert in_flight.task.cancelled() and not forwarder._in_flight
+        await eventually(lambda: in_flight.task.cancelled() and not forwarder._in_flight)
 
 
 async def test_clients_that_disconnect_leave_no_more_tcp_queries_than_others_may_have() -> None:
@@ -324,6 +324,7 @@ async def test_clients_that_disconnect_leave_no_more_tcp_queries_than_others_may
             with socket.create_connection(("127.0.0.1", server.port)) as client:
                 client.sendall(struct.pack("!H", len(message)) + message)
                 await asyncio.sleep(0.002)
+        await eventually(lambda: len(requested) >= MAX_WAITING_CLIENT)
         await asyncio.sleep(0.2)
         assert len(requested) == MAX_WAITING_CLIENT
         assert (await over_tcp(server.port, question(NAME)))[:2] == b"\x00\x07"

@@ -11,6 +11,7 @@ import pytest
 from kube.serving.aiohttp_runner import BoundedRunner
 from kube.serving.limits import ServingLimits
 from netproxy.health import Health, health_app, serve
+from tests.support.hollow import eventually
 from tests.support.slow_clients import RawClient, closed, silent
 
 GET = b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -23,8 +24,7 @@ async def serving(**limits: float) -> AsyncIterator[BoundedRunner]:
         yield runner
     finally:
         await runner.cleanup()
-        await asyncio.sleep(0.05)
-        assert len(runner.table) == 0
+        await eventually(lambda: len(runner.table) == 0)
 
 
 async def test_a_head_that_does_not_come_ends_the_connection() -> None:

@@ -3,6 +3,7 @@
 import asyncio
 
 from netproxy.dns.waiting_questions import WaitingQuestions
+from tests.support.hollow import eventually
 
 
 async def forever() -> None:
@@ -24,5 +25,4 @@ async def test_a_full_table_drops_the_oldest_question_of_the_client_with_the_mos
     assert [name for name, task in tasks.items() if task and task.cancelled()] == ["b0", "b1", "c0"]
     assert len(waiting) == 6
     waiting.close()
-    await asyncio.sleep(0.01)
-    assert len(waiting) == 0 and not waiting._clients
+    await eventually(lambda: len(waiting) == 0 and not waiting._clients)

@@ -19,6 +19,7 @@ from agent.server.log_files import LogOptions
 from agent.server.log_threads import THREADS, LogThreads
 from agent.server.session_slots import SessionSlots
 from kube.serving.frames import SessionYield
+from tests.support.hollow import eventually
 
 LINE = b"2026-01-01T00:00:00.000000000Z stdout F x\n"
 
@@ -192,7 +193,6 @@ async def test_a_descriptor_stays_open_and_a_slot_taken_until_the_call_ends_howe
     await asyncio.wait((reading,))
     assert of_logs._slots._free == THREADS - 1
     release.set()
-    await asyncio.sleep(0.05)
-    assert open_after == [True] and of_logs._slots._free == THREADS
+    await eventually(lambda: open_after == [True] and of_logs._slots._free == THREADS)
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(descriptors[0])

@@ -15,6 +15,7 @@ from control.auth import rbac as rbac_module
 from control.auth.compilation import Compilation, Pieces, in_slices
 from control.auth.rbac import BINDINGS, CLUSTER_BINDINGS, LARGE_ROLE, ROLES, RBACAuthorizer
 from control.auth.user import AuthzAttributes, Decision, UserInfo
+from tests.support.hollow import eventually
 from tests.support.step_lines import longest_step
 
 from .test_rbac import JANE, TARGETS, authorizer, binding, may, role
@@ -105,8 +106,7 @@ async def test_what_is_deleted_or_small_again_counts_at_once_and_is_not_replaced
         assert not may(rbac, "watch", "pods", "shop")
         rbac.changed(ROLES, "DELETED", large_role("list"))
         await rbac.compilation.settled()
-        await asyncio.sleep(0.01)
-        assert rbac._compiled == {} and not rbac._bound.has("shop")
+        await eventually(lambda: rbac._compiled == {} and not rbac._bound.has("shop"))
 
 
 async def test_an_object_that_changes_again_and_again_takes_effect_meanwhile() -> None:
