@@ -17,8 +17,9 @@ from control.controllers.daemonset.placement import Placement, pod_spec
 from control.controllers.daemonset.plan import GENERATION, GENERATION_LABEL, DaemonPlan, plan
 from control.controllers.expectations import Expectations
 from control.controllers.overlay import Overlay
-from control.controllers.ownership import by_controller_or_orphan, claim, claimable, controller_of, lost_by
+from control.controllers.ownership import by_controller_or_orphan, claim, claimable
 from control.controllers.pod_control import PodControl, namespace_terminating, pod_from_template, slow_start
+from control.controllers.pod_events import OwnedPodEvents
 from control.controllers.selector_index import CompiledSelectorIndex
 from control.controllers.step_counter import StepCounter
 from kube.api import apps_v1, core_v1
@@ -50,7 +51,7 @@ class DaemonSetController:
         self._control = PodControl(self._client, self._recorder)
         self.controller = Controller("daemonset", self.reconcile, workers=2, clock=self._clock)
         self._sets.subscribe(self._set_changed)
-        self._pods.subscribe(self._pod_changed)
+        self._pods.subscribe(OwnedPodEvents("DaemonSet", self.controller, self._expectations, self._selectors))
         self._nodes.subscribe(self._node_changed)
 
     async def run(self) -> None:
@@ -64,24 +65,6 @@ class DaemonSetController:
             self._failures.pop(change.new.metadata.uid or "", None)
             self._placements.pop(change.key, None)
         self.controller.enqueue(change.key)
-
-    def _pod_changed(self, change: Change[core_v1.Pod]) -> None:
-        pod = change.new
-        if lost := lost_by(change, "DaemonSet"):
-            self.controller.enqueue(lost)
-        reference = controller_of(pod)
-        if reference is None:
-            if change.type != "DELETED":
-                self._selectors.each(pod.metadata.namespace or "", pod.metadata.labels, self.controller.enqueue)
-            return
-        if reference.kind != "DaemonSet":
-            return
-        key = f"{pod.metadata.namespace}/{reference.name}"
-        if change.type == "ADDED":
-            self._expectations.creation_observed(key)
-        if change.type == "DELETED" or pod.metadata.deletion_timestamp is not None:
-            self._expectations.deletion_observed(key, pod.metadata.uid or "")
-        self.controller.enqueue(key)
 
     def _node_changed(self, change: Change[core_v1.Node]) -> None:
         old, new = change.old, change.new

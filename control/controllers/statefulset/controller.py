@@ -13,8 +13,9 @@ from control.controllers.concurrent_requests import for_each
 from control.controllers.context import Context
 from control.controllers.expectations import Expectations
 from control.controllers.overlay import KEPT_SECONDS, Overlay
-from control.controllers.ownership import by_controller_or_orphan, claim, claimable, controller_of, lost_by
+from control.controllers.ownership import by_controller_or_orphan, claim, claimable
 from control.controllers.pod_control import namespace_terminating
+from control.controllers.pod_events import OwnedPodEvents
 from control.controllers.selector_index import CompiledSelectorIndex
 from control.controllers.statefulset import identity
 from control.controllers.statefulset.claim_owners import wanted_owners
@@ -50,7 +51,7 @@ class StatefulSetController:
         self._expectations = Expectations(self._clock)
         self.controller = Controller("statefulset", self.reconcile, workers=5, clock=self._clock)
         self._sets.subscribe(self._set_changed)
-        self._pods.subscribe(self._pod_changed)
+        self._pods.subscribe(OwnedPodEvents("StatefulSet", self.controller, self._expectations, self._selectors))
         self._claims.subscribe(self._claim_changed)
 
     async def run(self) -> None:
@@ -62,24 +63,6 @@ class StatefulSetController:
         if change.type == "DELETED":
             self._expectations.forget(change.key)
         self.controller.enqueue(change.key)
-
-    def _pod_changed(self, change: Change[core_v1.Pod]) -> None:
-        pod = change.new
-        if lost := lost_by(change, "StatefulSet"):
-            self.controller.enqueue(lost)
-        reference = controller_of(pod)
-        if reference is None:
-            if change.type != "DELETED":
-                self._selectors.each(pod.metadata.namespace or "", pod.metadata.labels, self.controller.enqueue)
-            return
-        if reference.kind != "StatefulSet":
-            return
-        key = f"{pod.metadata.namespace}/{reference.name}"
-        if change.type == "ADDED":
-            self._expectations.creation_observed(key)
-        if change.type == "DELETED" or pod.metadata.deletion_timestamp is not None:
-            self._expectations.deletion_observed(key, pod.metadata.uid or "")
-        self.controller.enqueue(key)
 
     def _claim_changed(self, change: Change[core_v1.PersistentVolumeClaim]) -> None:
         """A claim that is gone, or has other owners, may be what a pod waits for."""
