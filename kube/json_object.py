@@ -5,3 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 Object = dict[str, Any]
+
+
+def copy_json(value: Any) -> Any:
+    """Return a copy of decoded JSON that shares no dict or list with it."""
+    if isinstance(value, dict):
+        return {key: copy_json(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [copy_json(part) for part in value]
+    return value

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from kube.errors import StatusError, bad_request
+from kube.json_object import copy_json
 from kube.nesting import too_deep
 
 MAX_OPERATIONS = 10_000
@@ -47,7 +48,7 @@ def apply_json_patch(document: Any, patch: Any) -> Any:
     if len(patch) > MAX_OPERATIONS:
         message = f"The allowed maximum operations in a JSON patch is {MAX_OPERATIONS}, got {len(patch)}"
         raise StatusError(413, "RequestEntityTooLarge", f"Request entity too large: {message}")
-    holder, work = {"": _copy(document)}, _Work()
+    holder, work = {"": copy_json(document)}, _Work()
     try:
         for operation in patch:
             _operate(holder, operation, work)
@@ -73,11 +74,11 @@ def _operate(holder: dict[str, Any], operation: dict[str, Any], work: _Work) -> 
     kind = operation.get("op")
     path = _pointer(operation, "path")
     if kind == "add":
-        _add(holder, path, _copy(_value(operation)), work)
+        _add(holder, path, copy_json(_value(operation)), work)
     elif kind == "remove":
         _remove(holder, path, work)
     elif kind == "replace":
-        _replace(holder, path, _copy(_value(operation)))
+        _replace(holder, path, copy_json(_value(operation)))
     elif kind == "move":
         source = _pointer(operation, "from")
         if path[: len(source)] == source and path != source:
@@ -90,7 +91,7 @@ def _operate(holder: dict[str, Any], operation: dict[str, Any], work: _Work) -> 
             raise _Failed(
                 f"Unable to complete the copy, the accumulated size increase of copy is {work.copied}, exceeding"
             )
-        _add(holder, path, _copy(value), work)
+        _add(holder, path, copy_json(value), work)
     elif kind == "test":
         found = _get(holder, path, missing=None)
         if not same(found, operation.get("value")):
@@ -216,14 +217,6 @@ def union(some: Iterable[Any], more: Iterable[Any]) -> list[Any]:
             known.add(key)
             found.append(value)
     return found
-
-
-def _copy(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _copy(part) for key, part in value.items()}
-    if isinstance(value, list):
-        return [_copy(part) for part in value]
-    return value
 
 
 def _show(path: list[str]) -> str:

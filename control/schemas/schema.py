@@ -11,7 +11,7 @@ from typing import Any
 
 from control.patch.json_patch import identity
 from kube.field_path import MOST_PROBLEMS, bounded
-from kube.json_object import Object
+from kube.json_object import Object, copy_json
 
 MISSING: Any = object()
 _META = ("apiVersion", "kind", "metadata")
@@ -171,7 +171,7 @@ def fill(value: Any, schema: Schema) -> None:
             if part.default is not MISSING:
                 present = value.get(name, MISSING)
                 if present is MISSING or (present is None and not part.nullable):
-                    value[name] = _copy(part.default)
+                    value[name] = copy_json(part.default)
             if part.defaults_below and name in value:
                 fill(value[name], part)
         additional = schema.additional
@@ -180,19 +180,11 @@ def fill(value: Any, schema: Schema) -> None:
                 if key in schema.properties:
                     continue
                 if part_value is None and additional.default is not MISSING and not additional.nullable:
-                    value[key] = _copy(additional.default)
+                    value[key] = copy_json(additional.default)
                 fill(value[key], additional)
     elif isinstance(value, list) and schema.items is not None:
         items = schema.items
         for index, part_value in enumerate(value):
             if part_value is None and items.default is not MISSING and not items.nullable:
-                value[index] = _copy(items.default)
+                value[index] = copy_json(items.default)
             fill(value[index], items)
-
-
-def _copy(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _copy(part) for key, part in value.items()}
-    if isinstance(value, list):
-        return [_copy(part) for part in value]
-    return value

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
-from typing import Any
 
 from kube.clock import format_time
-from kube.json_object import Object
+from kube.json_object import Object, copy_json
 
 
 def set_condition(status: Object, new: Object, now: datetime) -> None:
@@ -31,7 +30,7 @@ def plan(definition: Object, others: Iterable[Object], now: datetime) -> Object:
     `others` are all other definitions of the same group.
     """
     spec = definition["spec"]
-    status: Object = _copy(definition.get("status") or {})
+    status: Object = copy_json(definition.get("status") or {})
     wanted, accepted = spec["names"], status.get("acceptedNames") or {}
     resources: set[str] = set()
     kinds: set[str] = set()
@@ -94,11 +93,3 @@ def plan(definition: Object, others: Iterable[Object], now: datetime) -> Object:
 
 def _aggregate(messages: list[str]) -> str:
     return messages[0] if len(messages) == 1 else f"[{', '.join(messages)}]" if messages else ""
-
-
-def _copy(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _copy(part) for key, part in value.items()}
-    if isinstance(value, list):
-        return [_copy(part) for part in value]
-    return value
