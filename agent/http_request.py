@@ -66,8 +66,7 @@ def url_of(action: core_v1.HTTPGetAction, host: str, port: int) -> str:
     scheme, host, path = (action.scheme or "HTTP").lower(), action.host or host, action.path or "/"
     if len(host) + len(path) > URL_LENGTH:
         raise ValueError(f"the URL has more than {URL_LENGTH} characters")
-    shown = f"[{host}]" if ":" in host else host
-    url = f"{scheme}://{shown}:{port}{path if path.startswith('/') else '/' + path}"
+    url = f"{scheme}://{urls.host_port(host, port)}{path if path.startswith('/') else '/' + path}"
     if found := _ESCAPED_IN_HOST.search(host):
         raise ValueError(f'parse "{url}": invalid URL escape "%{ord(found[0]):02X}"')
     try:

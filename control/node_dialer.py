@@ -22,6 +22,7 @@ from kube.errors import StatusError
 from kube.ip_addresses import reached
 from kube.json_object import Object
 from kube.tls_files import TlsFiles
+from kube.urls import host_port
 
 PREFERRED = ("InternalIP", "ExternalIP", "InternalDNS", "ExternalDNS", "Hostname")
 DEFAULT_PORT = 10250
@@ -40,6 +41,11 @@ class Endpoint:
     host: str
     """An IP address, or a name that is resolved and checked when it is dialled."""
     port: int
+
+    @property
+    def authority(self) -> str:
+        """The host and port as in a URL or a Host header."""
+        return host_port(self.host, self.port)
 
 
 def endpoint_of(node: Object) -> Endpoint:
@@ -102,12 +108,12 @@ class NodeDialer:
                     limit=256 * 1024,
                 )
         except TimeoutError as error:
-            raise _unreachable(endpoint, f"dial tcp {_joined(address, endpoint.port)}: i/o timeout") from error
+            raise _unreachable(endpoint, f"dial tcp {host_port(address, endpoint.port)}: i/o timeout") from error
         except ssl.SSLCertVerificationError as error:
             raise _unreachable(endpoint, f"tls: failed to verify certificate: {error.verify_message}") from error
         except (OSError, ssl.SSLError) as error:
             why = (os.strerror(error.errno) if error.errno else str(error)).lower()
-            raise _unreachable(endpoint, f"dial tcp {_joined(address, endpoint.port)}: connect: {why}") from error
+            raise _unreachable(endpoint, f"dial tcp {host_port(address, endpoint.port)}: connect: {why}") from error
 
 
 async def address_of(endpoint: Endpoint) -> str:
@@ -127,10 +133,6 @@ async def address_of(endpoint: Endpoint) -> str:
             raise _unreachable(endpoint, f"lookup {endpoint.host}: no such host") from error
         return check_address(str(found[0][4][0]))
     return check_address(endpoint.host)
-
-
-def _joined(address: str, port: int) -> str:
-    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
 def _unreachable(endpoint: Endpoint, why: str) -> StatusError:

@@ -18,6 +18,7 @@ from kube import kubeconfig
 from kube.api import discovery_v1
 from kube.client import Client
 from kube.informer import Change, Informer
+from kube.urls import host_port
 
 log = logging.getLogger(__name__)
 
@@ -89,7 +90,7 @@ def of_slice(slice_: discovery_v1.EndpointSlice) -> list[str]:
     """Return the URLs of the servers behind the Service `kubernetes`."""
     port = next((p.port for p in slice_.ports if p.name == "https"), None)
     addresses = [address for endpoint in slice_.endpoints for address in endpoint.addresses]
-    return [f"https://{_bracketed(address)}:{port}" for address in addresses] if port else []
+    return [f"https://{host_port(address, port)}" for address in addresses] if port else []
 
 
 def _read(path: Path) -> list[str]:
@@ -97,7 +98,3 @@ def _read(path: Path) -> list[str]:
         return [line for line in path.read_text().split() if "://" in line]
     except (OSError, UnicodeDecodeError):
         return []
-
-
-def _bracketed(address: str) -> str:
-    return f"[{address}]" if ":" in address else address

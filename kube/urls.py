@@ -24,6 +24,16 @@ _AUTHORITY = re.compile("[^/?#]*")
 _split: Callable[[str], SplitResult] = inspect.unwrap(urlsplit)
 
 
+def host_port(host: str, port: int) -> str:
+    """Return host:port, with the brackets around an IPv6 address that URLs and addresses of connections need."""
+    return f"{bracketed(host)}:{port}"
+
+
+def bracketed(host: str) -> str:
+    """Return a host as it stands in a URL: an IPv6 address within brackets."""
+    return f"[{host}]" if ":" in host else host
+
+
 @bounded_cache(256)
 def split(url: str) -> SplitResult:
     """Parse a URL as urlsplit() does. Raise ValueError, also for a long authority that is not ASCII."""

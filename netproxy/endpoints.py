@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from kube.api import discovery_v1
 from kube.ip_addresses import reached
+from kube.urls import host_port
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class Endpoint:
     nodes: frozenset[str] = frozenset()
 
     def __str__(self) -> str:
-        return f"[{self.ip}]:{self.port}" if ":" in self.ip else f"{self.ip}:{self.port}"
+        return host_port(self.ip, self.port)
 
 
 def usable_address(text: str) -> str:

@@ -28,6 +28,7 @@ from kube.clock import SYSTEM, Clock
 from kube.errors import StatusError
 from kube.kubeconfig import Access
 from kube.transport import HttpsTransport
+from kube.urls import host_port
 from wherry.errors import WherryError
 
 PATH = f"/api/v1/namespaces/{CLUSTER_INFO_NAMESPACE}/configmaps/{CLUSTER_INFO}"
@@ -55,8 +56,7 @@ def server_url(text: str) -> str:
         port = -1
     if parts.scheme != "https" or not parts.hostname or port == -1 or parts.path not in ("", "/"):
         raise WherryError(f"{text} is not an API server's address: write it as in https://10.0.0.1:6443")
-    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
-    return f"https://{host}:{port or 6443}"
+    return f"https://{host_port(parts.hostname, port or 6443)}"
 
 
 def ca_pin(text: str) -> str:

@@ -13,6 +13,7 @@ import msgspec
 from kube import names
 from kube.files import write_file
 from kube.port_ranges import LOAD_BALANCERS, PortRanges
+from kube.urls import host_port
 from wherry import ranges
 from wherry.errors import WherryError
 from wherry.layout import Layout
@@ -102,7 +103,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         """The API server's URL as the roles on this machine use it."""
         if self.is_worker:
             return self.joined
-        return f"https://{_bracketed(self.node_ip)}:{self.api_port}"
+        return f"https://{host_port(self.node_ip, self.api_port)}"
 
     @property
     def own_containerd(self) -> bool:
@@ -228,7 +229,3 @@ def check_store(settings: Settings) -> None:
         path = getattr(settings, option)
         if path and not Path(path).is_file():
             raise WherryError(f"--{option.replace('_', '-')} {path}: there is no such file")
-
-
-def _bracketed(address: str) -> str:
-    return f"[{address}]" if ":" in address else address

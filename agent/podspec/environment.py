@@ -16,6 +16,7 @@ from agent.podspec import downward
 from agent.podspec.env_files import EnvFile
 from kube.api import core_v1
 from kube.quantity import Quantity
+from kube.urls import host_port
 
 
 class ContainerConfigError(Exception):
@@ -234,7 +235,6 @@ def service_variables(services: Iterable[core_v1.Service]) -> dict[str, str]:
 def _service(service: core_v1.Service) -> Iterator[tuple[str, str]]:
     name = _variable(service.metadata.name or "")
     address = service.spec.cluster_ip or ""
-    shown = f"[{address}]" if ":" in address else address
     ports = service.spec.ports
     yield f"{name}_SERVICE_HOST", address
     yield f"{name}_SERVICE_PORT", str(ports[0].port)
@@ -243,7 +243,7 @@ def _service(service: core_v1.Service) -> Iterator[tuple[str, str]]:
             yield f"{name}_SERVICE_PORT_{_variable(port.name)}", str(port.port)
     for index, port in enumerate(ports):
         protocol = (port.protocol or "TCP").lower()
-        url = f"{protocol}://{shown}:{port.port}"
+        url = f"{protocol}://{host_port(address, port.port)}"
         prefix = f"{name}_PORT_{port.port}_{protocol.upper()}"
         if index == 0:
             yield f"{name}_PORT", url

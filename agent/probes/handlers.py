@@ -17,6 +17,7 @@ from agent.probes.result import Result, Target, errored, failure, success
 from cri.errors import CRIError, DeadlineExceededError
 from cri.runtime_service import RuntimeService
 from kube.api import core_v1
+from kube.urls import host_port
 
 _HEALTH = "/grpc.health.v1.Health/Check"
 _SERVING = {0: "UNKNOWN", 1: "SERVING", 2: "NOT_SERVING", 3: "SERVICE_UNKNOWN"}
@@ -69,7 +70,7 @@ async def _tcp(probe: core_v1.Probe, target: Target) -> Result:
         host, port = action.host or target.pod_ip, target.port(action.port)
     except LookupError as error:
         return errored(str(error))
-    where = f"dial tcp [{host}]:{port}" if ":" in host else f"dial tcp {host}:{port}"
+    where = f"dial tcp {host_port(host, port)}"
     try:
         async with asyncio.timeout(probe.timeout_seconds or 1):
             transport, _ = await host_lookups.dial(asyncio.Protocol, host, port, target.owner)
@@ -88,8 +89,7 @@ async def _grpc(probe: core_v1.Probe, target: Target) -> Result:
     action = probe.grpc
     assert action is not None
     seconds = probe.timeout_seconds or 1
-    host = f"[{target.pod_ip}]" if ":" in target.pod_ip else target.pod_ip
-    address = f"{host}:{action.port}"
+    address = host_port(target.pod_ip, action.port)
     service = (action.service or "").encode()
     request = b"\x0a" + _varint(len(service)) + service if service else b""
     options = [

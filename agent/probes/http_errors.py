@@ -12,6 +12,7 @@ import ssl
 from urllib.parse import SplitResult
 
 from agent.http_get import ConnectError
+from kube.urls import host_port
 
 _ALERTS = {"protocol version": "protocol version not supported"}
 """Alerts that Go calls otherwise than OpenSSL."""
@@ -24,9 +25,8 @@ def wording(error: Exception, url: SplitResult) -> str:
     if isinstance(error, ConnectError):
         if isinstance(error.error, socket.gaierror | UnicodeError):
             return f"dial tcp: lookup {url.hostname}: no such host"
-        host = f"[{url.hostname}]" if ":" in (url.hostname or "") else url.hostname
         port = url.port or (443 if url.scheme == "https" else 80)
-        return f"dial tcp {host}:{port}: connect: {reason(error.error)}"
+        return f"dial tcp {host_port(url.hostname or '', port)}: connect: {reason(error.error)}"
     if isinstance(error, OSError):
         return reason(error)
     return str(error)

@@ -122,11 +122,8 @@ class _Fetch:
         endpoint = endpoint_of((await self._registry.get(resource, "", node)).obj)
         reader, writer = await self._dialer.dial(endpoint)
         try:
-            host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
             headers = [(b"Accept", b"text/plain")]
-            writer.write(
-                http1.request_head("GET", "/metrics/resource", f"{host}:{endpoint.port}", headers, upgrade=False)
-            )
+            writer.write(http1.request_head("GET", "/metrics/resource", endpoint.authority, headers, upgrade=False))
             head = await http1.read_head(reader)
             body = await http1.whole(head, reader, writer, BODY_LIMIT)
         finally:

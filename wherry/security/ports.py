@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from cryptography import x509
 
 from kube import peer_certificates, tls_settings
+from kube.urls import bracketed
 from wherry.security.facts import EtcdPort, Listening
 
 SECONDS = 5.0
@@ -35,8 +36,9 @@ async def status(host: str, port: int, path: str, context: ssl.SSLContext | None
         async with asyncio.timeout(SECONDS):
             reader, writer = await asyncio.open_connection(host, port, ssl=context)
             try:
-                shown = f"[{host}]" if ":" in host else host
-                writer.write(f"GET {path} HTTP/1.1\r\nHost: {shown}\r\nConnection: close\r\n{headers}\r\n".encode())
+                writer.write(
+                    f"GET {path} HTTP/1.1\r\nHost: {bracketed(host)}\r\nConnection: close\r\n{headers}\r\n".encode()
+                )
                 return int((await reader.readline()).split()[1])
             finally:
                 writer.close()

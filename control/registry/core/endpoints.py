@@ -14,6 +14,7 @@ from control.registry.table_cells import AGE, NAME, NONE, Column, Field
 from kube.errors import FieldError, required
 from kube.json_object import Object
 from kube.names import dns1123_label, dns1123_subdomain, qualified_name
+from kube.urls import host_port
 
 SHOWN = 3
 _MANAGED_BY, _CONTROLLER = "endpoints.kubernetes.io/managed-by", "endpoint-controller"
@@ -32,7 +33,7 @@ def _pairs(subset: Object) -> Iterator[str]:
     for item in subset.get("ports") or (None,):
         for address in subset.get("addresses") or ():
             own = address.get("ip", "")
-            yield own if item is None else f"[{own}]:{item.get('port')}" if ":" in own else f"{own}:{item.get('port')}"
+            yield own if item is None else host_port(own, item.get("port"))
 
 
 def shortened(items: list[str]) -> str:

@@ -19,6 +19,7 @@ from control.server.verbs import Verbs
 from control.service_backend import backend
 from kube import client_handshakes, errors, tls_settings
 from kube.resources import Resource
+from kube.urls import host_port
 
 LIMIT = 256 * 1024
 """Bytes of an answer that wait to be passed on."""
@@ -91,7 +92,7 @@ async def _pass_on(server: Verbs, request: Request, scheme: str, address: str, p
     if request.query_string:
         path += "?" + request.query_string.decode("latin-1")
     owner = request.info.namespace or f"node {request.info.name}"
-    host = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+    host = host_port(address, port)
     return await proxy_request(request, lambda: _dial(scheme, address, port, owner), path, host, rewrites_links=True)
 
 

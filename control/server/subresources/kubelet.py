@@ -40,7 +40,7 @@ async def log(
     endpoint = await _endpoint(server, pod)
     query = [(name, request.option(name)) for name in _LOG_OPTIONS if request.option(name)]
     path = _agent_path("containerLogs", pod, container, query)
-    sent = http1.request_head("GET", path, _host(endpoint), [], upgrade=False)
+    sent = http1.request_head("GET", path, endpoint.authority, [], upgrade=False)
     head, reader, writer = await exchange(request, lambda: dialer.dial(endpoint), sent)
     if head.status != 200:
         raise await _refusal(head, reader, writer, request.info.name)
@@ -134,9 +134,11 @@ async def proxy(server: Verbs, dialer: NodeDialer, request: Request, endpoint: E
     if (moved := rewrite_links.to_the_root(request)) is not None:
         return moved
     length = http1.body_length(request.headers)
-    sent = http1.request_head(request.method, path, _host(endpoint), headers_of(request), upgrade=False, length=length)
+    sent = http1.request_head(
+        request.method, path, endpoint.authority, headers_of(request), upgrade=False, length=length
+    )
     head, reader, writer = await exchange(request, lambda: dialer.dial(endpoint), sent, body=length != 0)
-    return rewrite_links.rewrite_response(request, head, http1.body_chunks(head, reader, writer), _host(endpoint))
+    return rewrite_links.rewrite_response(request, head, http1.body_chunks(head, reader, writer), endpoint.authority)
 
 
 def path_behind(request: Request) -> str:
@@ -151,7 +153,7 @@ def _upgraded(dialer: NodeDialer, request: Request, endpoint: Endpoint, path: st
         raise errors.bad_request("Upgrade request required")
 
     async def splice(protocol: ApiProtocol) -> Response | None:
-        sent = http1.request_head(request.method, path, _host(endpoint), headers_of(request), upgrade=True)
+        sent = http1.request_head(request.method, path, endpoint.authority, headers_of(request), upgrade=True)
         head, reader, writer = await exchange(request, lambda: dialer.dial(endpoint), sent, upgrade=True)
         if head.status != 101:
             return http1.as_response(head, await http1.whole(head, reader, writer, http1.ERROR_LIMIT))
@@ -159,10 +161,6 @@ def _upgraded(dialer: NodeDialer, request: Request, endpoint: Endpoint, path: st
         return None
 
     return Upgrade(splice)
-
-
-def _host(endpoint: Endpoint) -> str:
-    return f"[{endpoint.host}]:{endpoint.port}" if ":" in endpoint.host else f"{endpoint.host}:{endpoint.port}"
 
 
 async def _endpoint(server: Verbs, pod: Object) -> Endpoint:

@@ -28,6 +28,7 @@ from google.protobuf.message import Message
 
 from control.storage.etcd.errors import OutcomeUnknown, is_transient, not_executed, translate
 from control.storage.store import Unavailable
+from kube.urls import host_port
 
 log = logging.getLogger(__name__)
 
@@ -214,8 +215,7 @@ def _channel(server: str, credentials: Credentials | None) -> grpc.aio.Channel:
     parts = urlsplit(server if "://" in server else f"http://{server}")
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise Unavailable(f"etcd server {server!r}: write http://HOST:PORT or https://HOST:PORT")
-    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
-    target = f"{host}:{parts.port or 2379}"
+    target = host_port(parts.hostname, parts.port or 2379)
     if parts.scheme == "https":
         return grpc.aio.secure_channel(target, grpc.ssl_channel_credentials(*(credentials or ())), options=_OPTIONS)
     return grpc.aio.insecure_channel(target, options=_OPTIONS)
