@@ -1,8 +1,8 @@
 """Netlink sockets: batches of changes with the kernel's answer to each, dumps, and reading of messages and attributes.
 
-What the kernel sends is read here: pyroute2 decodes every attribute of a message into objects, which takes 54 µs for a
-route, 60 µs for a flow and 140 µs for a notice about a link, 20 to 200 times as long; and its sockets open an event loop in
-each thread (docs/performance.md).
+Requests are encoded by pyroute2 (rtnetlink_requests.py). What the kernel sends is read here: pyroute2 decodes every attribute
+of a message into objects, which takes 54 µs for a route, 60 µs for a flow and 140 µs for a notice about a link, 20 to 200 times
+as long; and its sockets open an event loop in each thread (docs/performance.md).
 
 Everything here blocks until the kernel answers, as a rule for some 50 µs; dumps and whatever takes the kernel's lock of
 links and routes belong in a thread. A socket stays in the network namespace of the thread that opened it.
@@ -10,15 +10,16 @@ links and routes belong in a thread. A socket stays in the network namespace of 
 
 from __future__ import annotations
 
+import asyncio
 import errno
-import ipaddress
 import itertools
 import os
 import socket
 import struct
-from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Container, Iterable, Iterator
+from typing import NamedTuple, TypeVar
 
+T = TypeVar("T")
 ROUTE, NETFILTER = socket.NETLINK_ROUTE, 12
 ERROR, DONE = 2, 3
 REQUEST, ACK, INTERRUPTED, ERROR_ATTRIBUTES, DUMP = 1, 4, 0x10, 0x200, 0x300
@@ -33,7 +34,6 @@ _SOL_NETLINK, _CAP_ACK, _EXT_ACK, _STRICT = 270, 10, 11, 12
 _HEADER = struct.Struct("=IHHII")
 _RECEIVED = 1 << 17
 _NFT_MSG_GETGEN = (10 << 8) | 16
-_RTM_DELNEIGH, _NDA_DST = 29, 1
 
 
 class Message(NamedTuple):
@@ -98,6 +98,24 @@ def change(netlink: socket.socket, requests: Iterable[bytes]) -> list[OSError | 
     return results
 
 
+def apply(netlink: socket.socket, requests: Iterable[bytes], tolerated: Container[int] = ()) -> None:
+    """Send all requests; raise the first error that is not tolerated, by its number."""
+    errors = [error for error in change(netlink, requests) if error is not None and error.errno not in tolerated]
+    if errors:
+        raise errors[0]
+
+
+async def in_thread(work: Callable[[socket.socket], T], protocol: int = ROUTE) -> T:
+    """Return what `work` returns for a new socket of this namespace, in a thread."""
+    netlink = connect(protocol, strict=True)
+
+    def run() -> T:
+        with netlink:  # closed here, for a cancelled task does not end the thread
+            return work(netlink)
+
+    return await asyncio.to_thread(run)
+
+
 def error_of(answer: Message) -> OSError | None:
     """Return the error in an answer of type ERROR or DONE, with the kernel's own text where it gives one."""
     code = -struct.unpack_from("=i", answer.body)[0] if len(answer.body) >= 4 else errno.EBADMSG
@@ -155,18 +173,3 @@ def interface_index(name: str) -> int:
         return socket.if_nametoindex(name)
     except OSError:
         return 0
-
-
-def delete_neighbours(device: str, addresses: Iterable[str]) -> None:
-    """Delete what the node knows of the MACs of addresses behind a device. Blocking, for microseconds; OSError if refused."""
-    index, requests = interface_index(device), []
-    for each in map(ipaddress.ip_address, addresses) if index else ():
-        # struct ndmsg (family, interface, state, flags, type), then an attribute of the address.
-        family = socket.AF_INET if each.version == 4 else socket.AF_INET6
-        body = struct.pack("=BxxxiHBB", family, index, 0, 0, 0)
-        body += struct.pack("=HH", 4 + len(each.packed), _NDA_DST) + each.packed
-        requests.append(request(_RTM_DELNEIGH, REQUEST | ACK, body))
-    with connect(ROUTE) as netlink:
-        for error in change(netlink, requests):
-            if error is not None and error.errno != errno.ENOENT:
-                raise error
