@@ -12,11 +12,11 @@ from typing import Any
 
 from netproxy import netlink
 from netproxy.pyroute2_messages import ifaddrmsg, ifinfmsg, ndmsg, rtmsg
+from netproxy.rtnetlink_tables import MAIN_TABLE, PERMANENT, UP
 
 NEW_LINK, DELETE_LINK, NEW_ADDRESS, DELETE_ADDRESS = 16, 17, 20, 21
 NEW_ROUTE, DELETE_ROUTE, NEW_NEIGHBOUR, DELETE_NEIGHBOUR = 24, 25, 28, 29
 _REPLACE, _EXCLUSIVE, _CREATE = 0x100, 0x200, 0x400
-MAIN_TABLE, PERMANENT, UP = 254, 0x80, 1
 _UNICAST, _UNREACHABLE = 1, 7
 _LINK_SCOPE, _HOST_SCOPE, _NOWHERE = 253, 254, 255
 _ONLINK, _SELF, _BRIDGE = 4, 2, 7

@@ -13,8 +13,9 @@ import struct
 from typing import NamedTuple
 
 from netproxy import netlink
-from netproxy.rtnetlink_requests import MAIN_TABLE, PERMANENT, UP
 
+MAIN_TABLE, PERMANENT, UP = 254, 0x80, 1
+"""RT_TABLE_MAIN, NUD_PERMANENT, IFF_UP."""
 GET_LINK, GET_ADDRESS, GET_ROUTE, GET_NEIGHBOUR = 18, 22, 26, 30
 LOOPBACK, NO_ARP = 0x8, 0x80
 """Flags of links."""
