@@ -28,7 +28,8 @@ def _stand_ins() -> list[ModuleType]:
     return [package, processes]
 
 
-def _load(*names: str) -> list[ModuleType]:
+def load(*names: str) -> list[ModuleType]:
+    """Import submodules of pyroute2, by their names within it."""
     stand_ins = [each for each in _stand_ins() if each.__name__ not in sys.modules]
     sys.modules.update({each.__name__: each for each in stand_ins})
     try:
@@ -38,7 +39,7 @@ def _load(*names: str) -> list[ModuleType]:
             del sys.modules[each.__name__]
 
 
-_rtmsg, _ndmsg, _ifaddrmsg, _ifinfmsg = _load(
+_rtmsg, _ndmsg, _ifaddrmsg, _ifinfmsg = load(
     "netlink.rtnl.rtmsg", "netlink.rtnl.ndmsg", "netlink.rtnl.ifaddrmsg", "netlink.rtnl.ifinfmsg"
 )
 rtmsg: Any = _rtmsg.rtmsg
