@@ -115,7 +115,7 @@ class RealKernel:
         await _run("ipvsadm", "--restore", input=text)
 
     async def change_sets(self, text: str) -> None:
-        requests = kernel_requests.set_requests(text, self.family)
+        requests = await asyncio.to_thread(kernel_requests.set_requests, text, self.family)
         if requests is None:
             await _run("ipset", "restore", "-exist", input=text)
         else:
@@ -124,7 +124,8 @@ class RealKernel:
     async def change_addresses(self, come: set[str], gone: set[str]) -> None:
         if not _present():
             await _run("ip", "link", "add", DEVICE, "type", "dummy")
-        requests = kernel_requests.address_requests(come, gone, netlink.interface_index(DEVICE))
+        device = netlink.interface_index(DEVICE)
+        requests = await asyncio.to_thread(kernel_requests.address_requests, come, gone, device)
         if requests is not None:
             await _send(netlink.ROUTE, requests, (errno.EADDRNOTAVAIL,))
             return

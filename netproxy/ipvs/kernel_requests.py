@@ -1,7 +1,7 @@
 """Netlink requests for small changes of the IPVS mode's sets and addresses, encoded by pyroute2. No I/O.
 
-The entries of a Service take 0.3 ms each instead of 22 ms for a process; from some 100 entries on, `ipset restore` takes less
-CPU time than the encoding.
+One entry takes 0.6 ms of CPU time and 8 take 1.8 ms, where a process takes 7; from some 50 entries on, `ipset restore` takes
+less than the encoding.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from netproxy import netlink, rtnetlink_requests
 from netproxy.ipset import SETS, set_name
 from netproxy.pyroute2_messages import load
 
-MAX_LINES = 100
+MAX_LINES = 40
 """Lines and addresses that are changed without a command."""
 _COMMANDS = {"add": (6 << 8) | 9, "del": (6 << 8) | 10}
 """NFNL_SUBSYS_IPSET's IPSET_CMD_ADD and IPSET_CMD_DEL."""

@@ -12,6 +12,7 @@ import asyncio
 import errno
 import itertools
 import logging
+import socket
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from pathlib import Path
 
@@ -137,5 +138,9 @@ async def delete_neighbours(device: str, addresses: Collection[str]) -> None:
     """Delete what the node knows of the MACs of addresses behind a device. OSError if refused."""
     index = interface_index(device)
     if index:
-        changes = [requests.delete_neighbour(each, index) for each in addresses]
-        await netlink.in_thread(lambda connection: netlink.apply(connection, changes, (errno.ENOENT, errno.ENODEV)))
+        await netlink.in_thread(lambda connection: _delete_neighbours(connection, index, addresses))
+
+
+def _delete_neighbours(connection: socket.socket, index: int, addresses: Collection[str]) -> None:
+    changes = [requests.delete_neighbour(each, index) for each in addresses]
+    netlink.apply(connection, changes, (errno.ENOENT, errno.ENODEV))
