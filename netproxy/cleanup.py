@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from kube.process import CommandError
-from netproxy import iproute, localnet
+from netproxy import local_addresses, localnet
 from netproxy.backend import Remover
 from netproxy.backend_factory import removers
 from netproxy.config import ProxyConfig
@@ -46,7 +46,7 @@ async def cleanup(config: ProxyConfig, *, everything: bool = False) -> None:
     if everything:
         await network.remove(config)
         for address in config.dns.addresses:
-            await iproute.remove_local_address(address)
+            await local_addresses.remove_local_address(address)
 
 
 async def remove_services() -> None:
@@ -63,5 +63,5 @@ async def remove_all(stale: Iterable[Remover]) -> None:
     for each in stale:
         try:
             await each.cleanup()
-        except (WriteError, CommandError) as error:
+        except (WriteError, CommandError, OSError) as error:
             log.info("nothing to remove by %s: %s", type(each).__name__, error)

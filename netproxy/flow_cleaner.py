@@ -1,8 +1,6 @@
-"""Deletes stale flows beside the proxy's loop, so that a slow or hung `conntrack` delays no rule.
+"""Deletes stale flows in a task of its own, so that a large table of flows delays no rule.
 
-What is to be deleted is a set, so the same flows are never waited for twice, and its size has a bound. A few deletions run at
-a time. Where there are many (a thousand endpoints went), the flows are listed once and only what matches one is deleted: a
-deletion costs a process and goes through all flows.
+What is to be deleted is a set with a limit. However much it is, the flows are listed once for each IP version and protocol.
 """
 
 from __future__ import annotations
@@ -13,16 +11,11 @@ from collections.abc import Callable, Iterable, Mapping
 from kube.clock import Clock
 from kube.loops import Loops
 from netproxy import conntrack
+from netproxy.conntrack import StaleFlows
 from netproxy.model import ServicePort
 
-MAX_UNLISTED = 16
-"""Deletions that are made without listing the flows."""
-CONCURRENT = 4
-"""Deletions under way at once."""
 MAX_QUEUED = 20_000
 """Deletions that are queued; past them all flows are listed and checked."""
-
-Arguments = tuple[str, ...]
 
 
 class FlowCleaner:
@@ -30,15 +23,15 @@ class FlowCleaner:
 
     def __init__(self, ports: Callable[[], Mapping[str, tuple[ServicePort, ...]]], clock: Clock) -> None:
         self._ports = ports
-        self._waiting: dict[Arguments, None] = {}
-        self._deletable: dict[Arguments, None] = {}
+        self._waiting: dict[StaleFlows, None] = {}
+        self._deletable: dict[StaleFlows, None] = {}
         self._sweep = True
         self._wake = asyncio.Event()
         self.loops = Loops(clock)
 
-    def add(self, flows: Iterable[list[str]]) -> None:
-        """Add flows to delete once the rules that led to them are gone, each as arguments of `conntrack -D`."""
-        self._waiting.update(dict.fromkeys(map(tuple, flows)))
+    def add(self, flows: Iterable[StaleFlows]) -> None:
+        """Add flows to delete once the rules that led to them are gone."""
+        self._waiting.update(dict.fromkeys(flows))
         if len(self._waiting) + len(self._deletable) > MAX_QUEUED:
             self._waiting, self._deletable, self._sweep = {}, {}, True
 
@@ -59,8 +52,6 @@ class FlowCleaner:
             self._wake.clear()
             if self._sweep:
                 self._sweep = False  # not again where it fails: what is new is deleted all the same
-                await conntrack.delete_leftovers(dict(self._ports()), CONCURRENT)
-            flows, self._deletable = [list(each) for each in self._deletable], {}
-            if len(flows) > MAX_UNLISTED:
-                flows = await conntrack.existing(flows)
-            await conntrack.delete_flows(flows, CONCURRENT)
+                await conntrack.delete_leftovers(dict(self._ports()))
+            flows, self._deletable = self._deletable, {}
+            await conntrack.delete_flows(flows)

@@ -247,7 +247,7 @@ class ServiceProxy:
 
 def _differences(
     before: Mapping[str, tuple[ServicePort, ...]], after: Mapping[str, tuple[ServicePort, ...]]
-) -> tuple[dict[str, tuple[ServicePort, ...]], list[list[str]]]:
+) -> tuple[dict[str, tuple[ServicePort, ...]], list[conntrack.StaleFlows]]:
     """Return the Services whose desired state changed, and the flows that become stale."""
     changed = {key: ports for key, ports in after.items() if ports != before[key]}
     return changed, [flow for key, ports in changed.items() for flow in conntrack.stale_flows(before[key], ports)]

@@ -12,7 +12,7 @@ from kube.api import core_v1
 from kube.clock import Clock
 from kube.informer import Change
 from kube.serving.aiohttp_runner import BoundedRunner
-from netproxy import backend_factory, health, iproute, sysctl
+from netproxy import backend_factory, health, local_addresses, sysctl
 from netproxy.api import Api
 from netproxy.backend import Backend, Remover
 from netproxy.config import ProxyConfig
@@ -94,7 +94,7 @@ async def build(
     on_change: Callable[[str], None] | None = None,
 ) -> ServiceSubsystem:
     """Return the subsystem; nothing of the host has been touched. `on_change` is called with each Service that changes."""
-    addresses = await iproute.global_addresses()
+    addresses = await local_addresses.global_addresses()
     settings = {each: backend_factory.fixed_chain_settings(config, each, addresses, mode) for each in config.families}
     chosen: list[Backend] = []
     stale: list[Remover] = []

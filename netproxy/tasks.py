@@ -45,5 +45,5 @@ async def repeat(check: Callable[[], Awaitable[object]], period: float, clock: C
         await clock.sleep(period)
         try:
             await check()
-        except (WriteError, CommandError) as error:
+        except (WriteError, CommandError, OSError) as error:
             log.error("%s: %s", failure, error)

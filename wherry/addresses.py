@@ -7,14 +7,14 @@ another real link is taken: one with a device behind it, so that bridges, tunnel
 
 from __future__ import annotations
 
-import fcntl
+import contextlib
 import ipaddress
 import socket
-import struct
 from pathlib import Path
 
+from netproxy import netlink, rtnetlink_tables
+
 BEHIND_TRANSLATION = ipaddress.ip_network("10.0.2.0/24")
-_SIOCGIFADDR = 0x8915
 
 
 def own_address() -> str:
@@ -44,18 +44,13 @@ def default_route() -> str:
 
 
 def devices() -> list[str]:
-    """Return the addresses of the links that have a device, in the kernel's order."""
-    found = []
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        for _, name in socket.if_nameindex():
-            if not Path("/sys/class/net", name, "device").exists():
-                continue
-            request = struct.pack("256s", name.encode()[:15])
-            try:
-                answer = fcntl.ioctl(probe, _SIOCGIFADDR, request)
-            except OSError:
-                continue  # a link without an address
-            address = ipaddress.IPv4Address(answer[20:24])
-            if not address.is_loopback and not address.is_link_local:
-                found.append(str(address))
-    return found
+    """Return the first address of each link that has a device, in the kernel's order; nothing if they cannot be listed."""
+    found: dict[str, str] = {}
+    with contextlib.suppress(OSError), netlink.connect(netlink.ROUTE, strict=True) as connection:
+        for each in rtnetlink_tables.addresses(connection):
+            address = ipaddress.ip_address(each.address)
+            name = socket.if_indextoname(each.device)
+            usable = address.version == 4 and not address.is_loopback and not address.is_link_local
+            if usable and name not in found and Path("/sys/class/net", name, "device").exists():
+                found[name] = each.address
+    return list(found.values())

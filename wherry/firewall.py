@@ -9,17 +9,15 @@ mode) nothing needs saying. Whether rules already let the cluster's packets in i
 from __future__ import annotations
 
 import contextlib
-import socket
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from netproxy import netlink
 from wherry.settings import Settings
 
-_NETFILTER = 12
-_GETCHAIN, _NEWCHAIN, _DONE, _ERROR = (10 << 8) | 4, (10 << 8) | 3, 3, 2
-_REQUEST_DUMP = 0x301
+_GETCHAIN, _NEWCHAIN = (10 << 8) | 4, (10 << 8) | 3
 _TABLE, _NAME, _HOOK, _POLICY = 1, 3, 4, 5
 _FAMILIES = {1: "inet", 2: "ip", 10: "ip6"}
 _HOOKS = {1: "input", 2: "forward"}
@@ -49,7 +47,7 @@ def obstacles(settings: Settings) -> list[Obstacle]:
     """Return the firewall of this machine; nothing if nf_tables cannot be listed."""
     chains: list[Chain] = []
     with contextlib.suppress(OSError):
-        chains = list(read_chains())
+        chains = read_chains()
     ufw = any(each.name.startswith("ufw-") for each in chains) or _ufw_enabled(Path("/etc/ufw/ufw.conf"))
     return judge([each for each in chains if each.hook], settings, ufw=ufw)
 
@@ -149,25 +147,15 @@ def _ufw_enabled(path: Path) -> bool:
         return False
 
 
-def read_chains() -> Iterator[Chain]:
-    """Yield all chains of this network namespace, those without a hook with "" as theirs. OSError without nf_tables."""
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETFILTER) as netlink:
-        netlink.settimeout(2)
-        netlink.send(struct.pack("=IHHII", 20, _GETCHAIN, _REQUEST_DUMP, 1, 0) + bytes(4))
-        while True:
-            data = netlink.recv(1 << 17)
-            while len(data) >= 16:
-                length, kind = struct.unpack_from("=IH", data)
-                if kind in (_DONE, _ERROR) or length < 16:
-                    return
-                if kind == _NEWCHAIN:
-                    yield _chain(data[16:length])
-                data = data[(length + 3) & ~3 :]
+def read_chains() -> list[Chain]:
+    """Return all chains of this network namespace, those without a hook with "" as theirs. OSError without nf_tables."""
+    with netlink.connect(netlink.NETFILTER, timeout=2) as connection:
+        return [_chain(each.body) for each in netlink.dump(connection, _GETCHAIN, bytes(4)) if each.kind == _NEWCHAIN]
 
 
 def _chain(body: bytes) -> Chain:
-    attributes = dict(_attributes(body[4:]))
-    hook = dict(_attributes(attributes[_HOOK])) if _HOOK in attributes else {}
+    attributes = dict(netlink.attributes(body, 4))
+    hook = dict(netlink.attributes(attributes.get(_HOOK, b""), 0))
     number = struct.unpack(">I", hook[1])[0] if 1 in hook else -1
     policy = struct.unpack(">I", attributes[_POLICY])[0] if _POLICY in attributes else 1
     return Chain(
@@ -177,13 +165,3 @@ def _chain(body: bytes) -> Chain:
         hook=_HOOKS.get(number, "other") if hook else "",
         drops=bool(hook) and policy == 0,
     )
-
-
-def _attributes(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield type and value of netlink attributes; the flag of nested ones is taken off."""
-    while len(data) >= 4:
-        length, kind = struct.unpack_from("=HH", data)
-        if length < 4:
-            return
-        yield kind & 0x3FFF, data[4:length]
-        data = data[(length + 3) & ~3 :]

@@ -9,7 +9,7 @@ from typing import Any
 from kube.api import discovery_v1
 from kube.clock import Clock
 from kube.informer import Change, Informer
-from netproxy import iproute
+from netproxy import local_addresses
 from netproxy.api import Api
 from netproxy.config import ProxyConfig
 from netproxy.dns.directory import InformerDirectory
@@ -37,7 +37,7 @@ class ClusterDNS:
     async def prepare(self) -> None:
         """Assign the cluster DNS addresses to the node."""
         for address in self.addresses:
-            await iproute.add_local_address(address)
+            await local_addresses.add_local_address(address)
 
     def forget_changes(self, api: Api) -> None:
         """Drop cached answers when their Services or slices change."""

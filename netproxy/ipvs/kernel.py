@@ -1,26 +1,30 @@
 """Reads and writes virtual servers, sets and the addresses of kube-ipvs0: `ipvsadm`, `ipset` and `ip` in batches.
 
 Virtual servers are read from /proc/net/ip_vs, a file of the kernel's that also has each endpoint's open
-connections: no program is run to look. Not with a netlink library: a batch costs one process, and the library 24 MB.
+connections: no program is run to look. Small changes of sets and addresses are made by netlink (kernel_requests.py), so that of
+a change's three processes only `ipvsadm` is left.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import ipaddress
 import json
 import re
 import shutil
 import socket
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from kube.process import CommandError, run
-from netproxy import sysctl
+from netproxy import netlink, sysctl
 from netproxy.config import IPVSConfig
 from netproxy.errors import WriteError, WriteTimeout
 from netproxy.ipset import SETS, set_name
+from netproxy.ipvs import kernel_requests
 from netproxy.ipvs.commands import option
 from netproxy.ipvs.state import Server, ServerConfig, networks, within
 
@@ -111,11 +115,20 @@ class RealKernel:
         await _run("ipvsadm", "--restore", input=text)
 
     async def change_sets(self, text: str) -> None:
-        await _run("ipset", "restore", "-exist", input=text)
+        requests = await asyncio.to_thread(kernel_requests.set_requests, text, self.family)
+        if requests is None:
+            await _run("ipset", "restore", "-exist", input=text)
+        else:
+            await _send(netlink.NETFILTER, requests)
 
     async def change_addresses(self, come: set[str], gone: set[str]) -> None:
         if not _present():
             await _run("ip", "link", "add", DEVICE, "type", "dummy")
+        device = netlink.interface_index(DEVICE)
+        requests = await asyncio.to_thread(kernel_requests.address_requests, come, gone, device)
+        if requests is not None:
+            await _send(netlink.ROUTE, requests, (errno.EADDRNOTAVAIL,))
+            return
         length = 32 if self.family == 4 else 128
         lines = [f"address replace {ip}/{length} dev {DEVICE}" for ip in sorted(come)]
         lines += [f"address del {ip}/{length} dev {DEVICE}" for ip in sorted(gone)]
@@ -142,6 +155,15 @@ class RealKernel:
         for name in (set_name(each, self.family) for each in SETS):
             if name in there:
                 await _run("ipset", "destroy", name, check=False)
+
+
+async def _send(protocol: int, requests: list[bytes], tolerated: Collection[int] = ()) -> None:
+    try:
+        await netlink.in_thread(lambda connection: netlink.apply(connection, requests, tolerated), protocol)
+    except TimeoutError as error:
+        raise WriteTimeout(f"netlink: {error}") from error
+    except OSError as error:
+        raise WriteError(f"netlink: {error}") from error
 
 
 async def _run(*argv: str, input: str = "", check: bool = True) -> str:

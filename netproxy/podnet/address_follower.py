@@ -9,14 +9,18 @@ would send to the former holder's for up to 45 s.
 from __future__ import annotations
 
 import asyncio
+import errno
 import itertools
 import logging
+import socket
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from pathlib import Path
 
 from kube import inotify
 from kube.clock import SYSTEM, Clock
-from netproxy.netlink import delete_neighbours, interface_index
+from netproxy import netlink
+from netproxy import rtnetlink_requests as requests
+from netproxy.netlink import interface_index
 from netproxy.pod_addresses import Given, GivenAddresses
 from netproxy.podnet import cni, cni_results
 from netproxy.podnet.cni_results import BridgePort
@@ -100,7 +104,7 @@ class AddressFollower:
             await self._report(_given(before.values()), come | gone, ())
             await self._delete_flows(come | gone)
             try:
-                delete_neighbours(self._bridge, come | gone)
+                await delete_neighbours(self._bridge, come | gone)
             except OSError as error:
                 log.warning("MACs of pods that are gone stay known until they time out: %s", error)
         await self._report(given, (), [ip for ip in come | usable_again if ip not in self._released])
@@ -128,3 +132,15 @@ def _given(ports: Collection[BridgePort]) -> dict[str, Given]:
         others = found[port.pod_uid].addresses if port.pod_uid in found else ()
         found[port.pod_uid] = Given(port.pod, tuple(dict.fromkeys((*others, *port.addresses))))
     return found
+
+
+async def delete_neighbours(device: str, addresses: Collection[str]) -> None:
+    """Delete what the node knows of the MACs of addresses behind a device. OSError if refused."""
+    index = interface_index(device)
+    if index:
+        await netlink.in_thread(lambda connection: _delete_neighbours(connection, index, addresses))
+
+
+def _delete_neighbours(connection: socket.socket, index: int, addresses: Collection[str]) -> None:
+    changes = [requests.delete_neighbour(each, index) for each in addresses]
+    netlink.apply(connection, changes, (errno.ENOENT, errno.ENODEV))

@@ -1,4 +1,4 @@
-"""Reads and writes the routes to other nodes in the kernel: iproute2's JSON, one batch of changes a tool.
+"""Reads and writes the routes to other nodes in the kernel, by netlink in a thread.
 
 Wherry's entries are identified by the protocol number of routes and by the tunnel's device. Entries are added in the order
 in which packets use them and removed in the reverse order, so no packet uses an incomplete path.
@@ -6,90 +6,155 @@ in which packets use them and removed in the reverse order, so no packet uses an
 
 from __future__ import annotations
 
+import errno
 import ipaddress
+import socket
+import struct
 from collections.abc import Collection
-from typing import Any
+from typing import NamedTuple
 
-from kube.process import run
-from netproxy import sysctl
-from netproxy.iproute import show
-from netproxy.podnet import tunnel_guard
+from netproxy import netlink, rtnetlink_tables, sysctl
+from netproxy import rtnetlink_requests as requests
+from netproxy.podnet import cluster_routes, tunnel_guard
 from netproxy.podnet.cluster_routes import PROTOCOL
 from netproxy.podnet.node_routes import DEVICE, FdbEntry, Neighbour, NodeRoutes, Route, Tunnel
 from netproxy.podnet.peers import Link
 
+_GONE = (errno.ENOENT, errno.ESRCH, errno.ENODEV)
+"""Errors of a deletion of what is not there."""
+
+
+class Change(NamedTuple):
+    """An entry to replace or to delete."""
+
+    verb: str
+    entry: Route | Neighbour | FdbEntry
+
+    def __str__(self) -> str:
+        match self.entry:
+            case Route(cidr, via, device):
+                return f"route {self.verb} {cidr} via {via} dev {device}"
+            case Neighbour(address, mac):
+                return f"neigh {self.verb} {address} lladdr {mac}"
+            case FdbEntry(mac, destination):
+                return f"fdb {self.verb} {mac} dst {destination}"
+
 
 async def read_links(ignored: Collection[str]) -> list[Link]:
     """Return the networks of the devices that are up; `ignored` devices are the cluster's own."""
+    return await netlink.in_thread(lambda connection: _read_links(connection, ignored))
+
+
+def _read_links(connection: socket.socket, ignored: Collection[str]) -> list[Link]:
     links = []
-    for device in await show("ip", "-j", "address", "show", "up", "scope", "global"):
-        name, flags = device.get("ifname", ""), device.get("flags", ())
-        if name in ignored or "LOOPBACK" in flags:
+    devices: dict[int, rtnetlink_tables.Link | None] = {}
+    for each in rtnetlink_tables.addresses(connection):
+        # An address with a peer of its own says nothing of a link.
+        if each.pointopoint:
             continue
-        ethernet = device.get("link_type") == "ether" and "NOARP" not in flags
-        for each in device.get("addr_info", ()):
-            # An address with a peer of its own says nothing of a link.
-            if "local" in each and "address" not in each:
-                address = ipaddress.ip_address(each["local"])
-                network = ipaddress.ip_network(f"{address}/{each['prefixlen']}", strict=False)
-                alone = network.num_addresses == 1
-                links.append(Link(name, address, network, int(device.get("mtu", 1500)), ethernet and not alone))
+        if each.device not in devices:
+            devices[each.device] = rtnetlink_tables.link(connection, each.device)
+        device = devices[each.device]
+        if device is None or not device.up or device.name in ignored or device.flags & rtnetlink_tables.LOOPBACK:
+            continue
+        ethernet = device.ethernet and not device.flags & rtnetlink_tables.NO_ARP
+        address = ipaddress.ip_address(each.address)
+        network = ipaddress.ip_network(f"{address}/{each.prefix_length}", strict=False)
+        links.append(Link(device.name, address, network, device.mtu, ethernet and network.num_addresses > 1))
     return links
 
 
 async def read_routes(families: Collection[int]) -> NodeRoutes:
     """Return the entries of Wherry in the kernel."""
-    routes = set()
+    return await netlink.in_thread(lambda connection: _read_routes(connection, families))
+
+
+def _read_routes(connection: socket.socket, families: Collection[int]) -> NodeRoutes:
+    routes, names = set(), dict[int, str]()
     for family in families:
-        for each in await show("ip", f"-{family}", "-j", "route", "show", "proto", str(PROTOCOL)):
-            if "gateway" in each:
-                routes.add(Route(each["dst"], each["gateway"], each.get("dev", "")))
-    neighbours, fdb_entries = set(), set()
-    for each in await show("ip", "-j", "neigh", "show", "dev", DEVICE, "nud", "permanent"):
-        if "lladdr" in each:
-            neighbours.add(Neighbour(each["dst"], each["lladdr"]))
-    for each in await show("bridge", "-j", "fdb", "show", "dev", DEVICE):
-        if "dst" in each:
-            fdb_entries.add(FdbEntry(each["mac"], each["dst"]))
-    return NodeRoutes(frozenset(routes), frozenset(neighbours), frozenset(fdb_entries))
+        for route, _ in rtnetlink_tables.routes(connection, family, PROTOCOL):
+            if route.via:
+                if route.device not in names:
+                    device = rtnetlink_tables.link(connection, route.device)
+                    names[route.device] = device.name if device else ""
+                routes.add(Route(route.cidr, route.via, names[route.device]))
+    tunnel = rtnetlink_tables.link(connection, DEVICE)
+    if tunnel is None:
+        return NodeRoutes(frozenset(routes))
+    neighbours = rtnetlink_tables.neighbours(connection, tunnel.number)
+    fdb_entries = rtnetlink_tables.fdb_entries(connection, tunnel.number)
+    return NodeRoutes(
+        frozenset(routes),
+        frozenset(Neighbour(each.address, each.mac) for each in neighbours),
+        frozenset(FdbEntry(each.mac, each.address) for each in fdb_entries),
+    )
 
 
-def difference(held: NodeRoutes, wanted: NodeRoutes) -> tuple[list[str], list[str], list[str]]:
-    """Return the batches that change one state into the other, in their order: `ip`, `bridge` and `ip` lines."""
-    first: list[str] = []
-    bridge: list[str] = []
-    last: list[str] = []
+def difference(held: NodeRoutes, wanted: NodeRoutes) -> list[Change]:
+    """Return what changes one state into the other, in order."""
+    gone, come = list[Change](), list[Change]()
     kept = {route.cidr: route for route in wanted.routes}
     for route in sorted(held.routes - wanted.routes):
         new = kept.get(route.cidr)
         # A route is replaced in one step, but that IPv6 refuses a tunnel's end that another device still leads to.
         if new is None or (":" in route.cidr and new.device == DEVICE != route.device):
-            first.append(f"route del {route.cidr} via {route.via} dev {route.device} proto {PROTOCOL}")
+            gone.append(Change("del", route))
     addresses = {each.address for each in wanted.neighbours}
     for neighbour in sorted(held.neighbours - wanted.neighbours):
         if neighbour.address not in addresses:
-            first.append(f"neigh del {neighbour.address} dev {DEVICE}")
+            gone.append(Change("del", neighbour))
     macs = {each.mac for each in wanted.fdb_entries}
-    for forward in sorted(held.fdb_entries - wanted.fdb_entries):
-        if forward.mac not in macs:
-            bridge.append(f"fdb del {forward.mac} dev {DEVICE} dst {forward.destination}")
-    for forward in sorted(wanted.fdb_entries - held.fdb_entries):
-        bridge.append(f"fdb replace {forward.mac} dev {DEVICE} dst {forward.destination}")
-    for neighbour in sorted(wanted.neighbours - held.neighbours):
-        last.append(f"neigh replace {neighbour.address} lladdr {neighbour.mac} dev {DEVICE} nud permanent")
-    for route in sorted(wanted.routes - held.routes):
-        direct = " onlink" if route.device == DEVICE else ""
-        last.append(f"route replace {route.cidr} via {route.via} dev {route.device}{direct} proto {PROTOCOL}")
-    return first, bridge, last
+    for entry in sorted(held.fdb_entries - wanted.fdb_entries):
+        if entry.mac not in macs:
+            gone.append(Change("del", entry))
+    come += [Change("replace", each) for each in sorted(wanted.fdb_entries - held.fdb_entries)]
+    come += [Change("replace", each) for each in sorted(wanted.neighbours - held.neighbours)]
+    come += [Change("replace", each) for each in sorted(wanted.routes - held.routes)]
+    return gone + come
 
 
 async def change(held: NodeRoutes, wanted: NodeRoutes) -> int:
-    """Apply the difference to the kernel; return the number of changed entries. Raises CommandError if any is rejected."""
-    first, bridge, last = difference(held, wanted)
-    for tool, lines in (("ip", first), ("bridge", bridge), ("ip", last)):
-        if lines:
-            await run([tool, "-force", "-batch", "-"], input="\n".join(lines) + "\n")
-    return len(first) + len(bridge) + len(last)
+    """Apply the difference to the kernel; return the number of changed entries. OSError if any is refused; all are tried."""
+    changes = difference(held, wanted)
+    if changes:
+        await netlink.in_thread(lambda connection: _apply(connection, changes))
+    return len(changes)
+
+
+def _apply(connection: socket.socket, changes: Collection[Change]) -> None:
+    devices = {name: netlink.interface_index(name) for name in {_device(each) for each in changes}}
+    # Without a device the kernel would choose one.
+    sent = [each for each in changes if devices[_device(each)]]
+    results = netlink.change(connection, (_request(each, devices[_device(each)]) for each in sent))
+    refused = [(each, OSError(errno.ENODEV, "No such device")) for each in changes if not devices[_device(each)]]
+    refused += [(each, error) for each, error in zip(sent, results, strict=True) if error is not None]
+    refused = [(each, error) for each, error in refused if each.verb != "del" or error.errno not in _GONE]
+    if refused:
+        what, error = refused[0]
+        more = f", and {len(refused) - 1} more" if len(refused) > 1 else ""
+        raise OSError(error.errno, f"{what}: {error.strerror}{more}")
+
+
+def _device(change: Change) -> str:
+    return change.entry.device if isinstance(change.entry, Route) else DEVICE
+
+
+def _request(change: Change, device: int) -> bytes:
+    delete = change.verb == "del"
+    match change.entry:
+        case Route(cidr, via, name):
+            if delete:
+                return requests.delete_route(cidr, via, device, PROTOCOL)
+            return requests.replace_route(cidr, device, PROTOCOL, via=via, onlink=name == DEVICE)
+        case Neighbour(address, mac):
+            return (
+                requests.delete_neighbour(address, device)
+                if delete
+                else requests.replace_neighbour(address, mac, device)
+            )
+        case FdbEntry(mac, destination):
+            encode = requests.delete_fdb_entry if delete else requests.replace_fdb_entry
+            return encode(mac, destination, device)
 
 
 async def remove(families: Collection[int] = (4, 6)) -> None:
@@ -100,54 +165,50 @@ async def remove(families: Collection[int] = (4, 6)) -> None:
 
 
 async def ensure_tunnel(tunnel: Tunnel | None) -> bool:
-    """Configure the tunnel's device; return whether it was recreated, which removes its entries."""
-    held = await show("ip", "-d", "-j", "link", "show", "dev", DEVICE)
+    """Configure the tunnel's device; return whether it was recreated, which removes its entries. OSError if refused."""
     if tunnel is None:
-        if held:
-            await run(["ip", "link", "del", "dev", DEVICE], check=False)
-        return bool(held)
-    made = False
-    if not held or not _same(held[0], tunnel):
-        if held:
-            await run(["ip", "link", "del", "dev", DEVICE])
-        made = True
-        kind = ["type", "vxlan", "id", str(tunnel.vni), "local", tunnel.local, "dstport", str(tunnel.port)]
-        await run(["ip", "link", "add", DEVICE, "address", tunnel.mac, "mtu", str(tunnel.mtu), *kind, "nolearning"])
-        # No link-local address: nobody there would answer the questions that come with one.
-        await run(["ip", "link", "set", "dev", DEVICE, "addrgenmode", "none"], check=False)
-    if made or held[0].get("mtu") != tunnel.mtu or "UP" not in held[0].get("flags", ()):
-        await run(["ip", "link", "set", "dev", DEVICE, "mtu", str(tunnel.mtu), "up"])
+        held = bool(netlink.interface_index(DEVICE))
+        await cluster_routes.remove_link(DEVICE)
+        return held
+    return await netlink.in_thread(lambda connection: _ensure_tunnel(connection, tunnel))
+
+
+def _ensure_tunnel(connection: socket.socket, tunnel: Tunnel) -> bool:
+    held = rtnetlink_tables.link(connection, DEVICE)
+    made = held is None or not _same(held, tunnel)
+    if made:
+        if held is not None:
+            netlink.apply(connection, [requests.delete_link(held.number)], _GONE)
+        data = requests.vxlan(tunnel.vni, tunnel.local, tunnel.port)
+        netlink.apply(connection, [requests.add_link(DEVICE, "vxlan", tunnel.mtu, mac=tunnel.mac, data=data)])
+        held = rtnetlink_tables.link(connection, DEVICE)
+        if held is None:
+            raise OSError(errno.ENODEV, f"the device {DEVICE} was deleted by others")
+        # No link-local address: nobody there would answer the questions that come with one. A kernel without IPv6 refuses it.
+        netlink.change(connection, [requests.without_link_local_address(held.number)])
+    assert held is not None
+    if made or held.mtu != tunnel.mtu or not held.up:
+        netlink.apply(connection, [requests.set_up(held.number, tunnel.mtu)])
     # What comes by the tunnel may be answered by a link where the nodes' netmasks differ.
     sysctl.ensure(f"net/ipv4/conf/{DEVICE}/rp_filter", "2")
-    await _ensure_addresses(tunnel.addresses)
+    there, wanted = (
+        {each.address for each in rtnetlink_tables.addresses(connection, held.number)},
+        set(tunnel.addresses),
+    )
+    changes = [requests.delete_address(each, held.number) for each in sorted(there - wanted)]
+    netlink.apply(connection, changes, (errno.EADDRNOTAVAIL,))
+    changes = [requests.replace_address(each, held.number, no_dad=":" in each) for each in sorted(wanted - there)]
+    netlink.apply(connection, changes)
     return made
 
 
-def _same(held: dict[str, Any], tunnel: Tunnel) -> bool:
-    info = held.get("linkinfo", {})
-    data = info.get("info_data", {})
-    return (info.get("info_kind"), held.get("address"), data.get("id"), data.get("port"), data.get("learning")) == (
-        "vxlan",
-        tunnel.mac,
-        tunnel.vni,
-        tunnel.port,
-        False,
-    ) and tunnel.local in (data.get("local"), data.get("local6"))
-
-
-async def _ensure_addresses(wanted: Collection[str]) -> None:
-    held = {
-        f"{each['local']}"
-        for device in await show("ip", "-j", "address", "show", "dev", DEVICE, "scope", "global")
-        for each in device.get("addr_info", ())
-        if "local" in each
+def _same(held: rtnetlink_tables.Link, tunnel: Tunnel) -> bool:
+    # IFLA_VXLAN_ID is 1, _LOCAL 4, _LEARNING 7, _PORT 15, _LOCAL6 17.
+    local = ipaddress.ip_address(tunnel.local)
+    expected = {
+        1: struct.pack("=I", tunnel.vni),
+        7: b"\0",
+        15: struct.pack(">H", tunnel.port),
+        4 if local.version == 4 else 17: local.packed,
     }
-    lines = [f"address del {address}{_host(address)} dev {DEVICE}" for address in sorted(held - set(wanted))]
-    for address in sorted(set(wanted) - held):
-        lines.append(f"address add {address}{_host(address)} dev {DEVICE}" + (" nodad" if ":" in address else ""))
-    if lines:
-        await run(["ip", "-force", "-batch", "-"], input="\n".join(lines) + "\n")
-
-
-def _host(address: str) -> str:
-    return "/128" if ":" in address else "/32"
+    return (held.kind, held.mac) == ("vxlan", tunnel.mac) and expected.items() <= held.data.items()

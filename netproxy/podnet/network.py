@@ -10,7 +10,7 @@ from pathlib import Path
 
 from kube.api import core_v1
 from kube.ip_addresses import reached
-from netproxy import iproute, sysctl
+from netproxy import local_addresses, sysctl
 from netproxy.config import ProxyConfig
 from netproxy.families import of_family
 from netproxy.podnet import cluster_routes, cni, kernel_routes, node_routes, peers
@@ -56,7 +56,7 @@ class PodNetwork:
     async def prepare(self) -> None:
         """Switch on forwarding, and keep cluster addresses inside before the first packet is sent."""
         await self._settings.verify()
-        addresses = await iproute.global_addresses()
+        addresses = await local_addresses.global_addresses()
         self._source = next((address for address in addresses if ":" not in address), "")
         await self._install_routes(await self._mtu(peers.Peer("")))
 
@@ -90,7 +90,7 @@ class PodNetwork:
         """Let the node's connections to cluster IPs come from the address the cluster knows, if it is a local one."""
         if address in ("", self._source):
             return
-        if address not in await iproute.global_addresses():
+        if address not in await local_addresses.global_addresses():
             log.warning("the node's address %s is not on any of its devices: keeping %s", address, self._source)
             return
         self._source = address
@@ -133,4 +133,4 @@ async def remove(config: ProxyConfig) -> None:
     await cluster_routes.remove_routes()
     await kernel_routes.remove()
     await asyncio.to_thread(cni.remove, config.pod_network.cni_conf_dir, ready_file(config))
-    await cluster_routes.remove_bridge(config.pod_network.bridge)
+    await cluster_routes.remove_link(config.pod_network.bridge)

@@ -14,7 +14,6 @@ import logging
 from kube import cancellation
 from kube.clock import SYSTEM, Clock
 from kube.informer import Change, Informer
-from kube.process import CommandError
 from netproxy import metrics
 from netproxy.config import ProxyConfig
 from netproxy.podnet import cluster_routes, kernel_routes, node_routes, peers
@@ -98,7 +97,7 @@ class RouteController:
             try:
                 await self.sync()
                 self._written_once.set()
-            except CommandError as error:
+            except OSError as error:
                 log.error("routes to other nodes cannot be written yet: %s", error)
                 self._notified(links=True)
                 await self._clock.sleep(RETRY)
@@ -138,7 +137,7 @@ class RouteController:
         held = await kernel_routes.read_routes(self._config.families) if suspect else self._written
         try:
             changed = await kernel_routes.change(held, wanted)
-        except CommandError:
+        except OSError:
             self._suspect = self._links_suspect = True
             raise
         if suspect and changed and wanted == self._written:

@@ -12,7 +12,7 @@ result names may send nothing.
 from __future__ import annotations
 
 import asyncio
-import json
+import contextlib
 import logging
 import re
 from collections.abc import Sequence
@@ -20,8 +20,9 @@ from pathlib import Path
 
 from kube import inotify
 from kube.clock import SYSTEM, Clock
-from kube.process import CommandError, run
-from netproxy import metrics
+from kube.process import CommandError
+from netproxy import metrics, netlink, rtnetlink_tables
+from netproxy import rtnetlink_requests as requests
 from netproxy.errors import WriteError
 from netproxy.netlink import interface_index
 from netproxy.nft.reconciler import TableReconciler
@@ -36,8 +37,8 @@ CHECK_PERIOD = 5.0
 RETRY = 5.0
 _MASK = inotify.CLOSE_WRITE | inotify.MOVED_TO
 
-_BRIDGE_OPTIONS = ("group_fwd_mask", str(1 << 0xE), "no_linklocal_learn", "1")
-_KERNELS_OPTIONS = ("group_fwd_mask", "0", "no_linklocal_learn", "0")
+_FORWARD_LLDP = 1 << 0xE
+"""The group_fwd_mask with which a bridge forwards LLDP's frames."""
 
 
 _WORD = re.compile(r"[A-Za-z_.][\w.-]*", re.ASCII)
@@ -146,8 +147,7 @@ class SourceGuard:
         """Return the ports that may be those of results that cannot be read. A result is written when its port is there."""
         if not self._unclear or not interface_index(self._bridge):
             return []
-        listed = await run(["ip", "-j", "link", "show", "master", self._bridge, "type", "veth"])
-        names = {each["ifname"] for each in json.loads(listed.stdout or "[]") if each}
+        names = await _veths_of(self._bridge)
         known = {port.device for port in self._ports.values()}
         return sorted(name for name in names - known if _WORD.fullmatch(name))
 
@@ -173,8 +173,8 @@ class SourceGuard:
         index = interface_index(self._bridge)
         if index:
             try:
-                await run(["ip", "link", "set", "dev", self._bridge, "type", "bridge", *_BRIDGE_OPTIONS])
-            except CommandError as error:
+                await _change_link(requests.set_bridge(index, _FORWARD_LLDP, link_local_learn=False))
+            except OSError as error:
                 if index != self._bridge_index:
                     log.error("pods can take each other's MAC in the bridge: %s", error)
         self._bridge_index = index
@@ -182,5 +182,17 @@ class SourceGuard:
     async def cleanup(self) -> None:
         """Remove the table, and give the bridge the kernel's own options back."""
         await self._reconciler.cleanup()
-        if interface_index(self._bridge):
-            await run(["ip", "link", "set", "dev", self._bridge, "type", "bridge", *_KERNELS_OPTIONS], check=False)
+        index = interface_index(self._bridge)
+        if index:
+            with contextlib.suppress(OSError):
+                await _change_link(requests.set_bridge(index, 0, link_local_learn=True))
+
+
+async def _veths_of(bridge: str) -> set[str]:
+    """Return the names of the bridge's ports that are veths; OSError if they cannot be listed."""
+    ports = await netlink.in_thread(lambda connection: rtnetlink_tables.ports(connection, interface_index(bridge)))
+    return {each.name for each in ports if each.kind == "veth"}
+
+
+async def _change_link(change: bytes) -> None:
+    await netlink.in_thread(lambda connection: netlink.apply(connection, [change]))

@@ -1,8 +1,12 @@
-"""Unit tests neither start processes nor open sockets to the outside: what tries, fails with the reason."""
+"""Unit tests neither start processes nor open sockets to the outside: what tries, fails with the reason.
+
+Netlink requests fail as they do without the right to make them: flows and routes of this machine are not changed.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 import subprocess
 from typing import Any
@@ -22,6 +26,14 @@ def _no_outside(monkeypatch: pytest.MonkeyPatch) -> None:
             refuse()
         real_connect(self, address)
 
+    real_send = socket.socket.send
+
+    def send(self: socket.socket, *arguments: Any) -> int:
+        if self.family == socket.AF_NETLINK:
+            raise OSError(errno.EPERM, "a unit test may not send netlink requests")
+        return real_send(self, *arguments)
+
     monkeypatch.setattr(socket.socket, "connect", connect)
+    monkeypatch.setattr(socket.socket, "send", send)
     monkeypatch.setattr(subprocess.Popen, "__init__", refuse)
     monkeypatch.setattr(asyncio, "create_subprocess_exec", refuse)

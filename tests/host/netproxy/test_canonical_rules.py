@@ -5,9 +5,11 @@ import dataclasses
 import pytest
 
 from netproxy.endpoints import NodeView
+from netproxy.errors import WriteError
 from netproxy.ipset import create_sets, set_commands
 from netproxy.iptables.backend import IPTablesBackend
 from netproxy.iptables.rules import fragment
+from netproxy.ipvs import kernel_requests
 from netproxy.ipvs.kernel import DEVICE, RealKernel
 from netproxy.ipvs.state import PlanSettings, plan
 from netproxy.model import ServicePort, plan_service
@@ -143,6 +145,36 @@ def test_the_ipvs_modes_rules_and_sets_read_back_as_they_were_written(site: Site
         await IPTablesBackend(writer, rules, settings).cleanup()
         await kernel.change_sets(set_commands(state.entries, (), family))
         assert await kernel.entries() == set()
+        # The same in small changes, which are made by netlink; what is there or gone already is no error.
+        for before, after in (((), state.entries), (state.entries, ())):
+            lines = set_commands(before, after, family).splitlines(keepends=True)
+            for start in range(0, len(lines), 20):
+                text = "".join(lines[start : start + 20])
+                assert kernel_requests.set_requests(text, family)
+                await kernel.change_sets(text)
+                await kernel.change_sets(text)
+            assert await kernel.entries() == set(after)
+        site.node.run("ipset", "destroy")
+        with pytest.raises(WriteError, match="No such file"):
+            await kernel.change_sets(set_commands((), list(state.entries)[:1], family))
+
+    site.node.inside(check)
+
+
+@pytest.mark.parametrize("count", [3, kernel_requests.MAX_LINES + 1])
+@pytest.mark.parametrize("site", ["nft"], indirect=True)
+def test_addresses_are_changed_by_netlink_or_by_the_command(site: Site, count: int) -> None:
+    async def check() -> None:
+        site.node.run("ip", "link", "add", DEVICE, "type", "bridge")
+        for family, form in ((4, "10.96.7.{}"), (6, "fd00:96::{:x}")):
+            kernel, all_of_them = RealKernel(family), {form.format(n + 1) for n in range(count)}
+            kept = {form.format(1)}
+            await kernel.change_addresses(all_of_them, set())
+            await kernel.change_addresses(all_of_them, set())
+            assert await kernel.addresses() == all_of_them
+            await kernel.change_addresses(set(), all_of_them - kept)
+            assert await kernel.addresses() == kept
+            await kernel.change_addresses(set(), kept)
 
     site.node.inside(check)
 

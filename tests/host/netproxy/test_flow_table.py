@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from netproxy import flow_table
+from netproxy import conntrack, flow_table
+from netproxy.conntrack import StaleFlows
 from tests.support.netns import Namespace, namespaces
 
 POD, OTHER_POD, FORMER, ELSEWHERE = "10.244.1.2", "10.244.1.3", "10.244.2.5", "10.244.2.6"
@@ -75,3 +76,61 @@ def test_a_large_table_is_listed_once_for_any_number_of_addresses(node: Namespac
     node.run("conntrack", "--load-file", "-", input="".join(flow.format(POD, each) for each in ends))
     assert delete(node, former, {POD}) == len(former)
     assert listed(node).count("\n") == 2000
+
+
+def test_flows_of_an_address_go_in_both_directions(node: Namespace) -> None:
+    for flow in (*MARKED, *KEPT):
+        node.run("conntrack", "-I", "-t", "600", *flow)
+
+    async def run() -> int:
+        return await asyncio.to_thread(flow_table.delete_of, flow_table.connect(), {POD, POD_6})
+
+    count = node.inside(run)
+    left = listed(node)
+    assert count == len(MARKED) + len(KEPT) - 1 and left.count("\n") == 1 and "sport=2001" in left
+
+
+def test_stale_flows_of_a_port_are_deleted_and_those_of_other_protocols_kept(node: Namespace) -> None:
+    for flow in (*MARKED, *KEPT):
+        node.run("conntrack", "-I", "-t", "600", *flow)
+    stale = [
+        StaleFlows(4, "UDP", "10.96.5.9", 53, FORMER, 53),
+        StaleFlows(4, "UDP", POD, 53),
+        StaleFlows(4, "UDP", ELSEWHERE, 53, "10.244.9.9", 53),
+        StaleFlows(6, "UDP", "", 53),
+        StaleFlows(4, "SCTP", POD, 9),
+    ]
+
+    async def run() -> None:
+        await conntrack.delete_flows(stale)
+
+    node.inside(run)
+    left = listed(node)
+    gone = {number for number in (*range(1001, 1010), *range(2001, 2006)) if f"sport={number}" not in left}
+    # 1005 is the ICMP flow, which has no ports.
+    assert gone - {1005} == {1002, 1004, 1006, 1008, 2004, 2005} and "icmp" in left, left
+
+
+def test_a_list_of_one_protocol_is_filtered_by_the_kernel(node: Namespace) -> None:
+    for flow in MARKED[:3]:
+        node.run("conntrack", "-I", "-t", "600", *flow)
+    seen: list[int] = []
+
+    def stale(flow: flow_table.Flow) -> bool:
+        seen.append(flow.protocol)
+        return False
+
+    parsed = flow_table.parse
+
+    async def run() -> int:
+        return await asyncio.to_thread(flow_table.delete_stale, flow_table.connect(), 4, 6, stale)
+
+    def counted(body: bytes, version: int) -> flow_table.Flow:
+        calls.append(version)
+        return parsed(body, version)
+
+    calls: list[int] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(flow_table, "parse", counted)
+        assert node.inside(run) == 0
+    assert seen == [6] and len(calls) in (1, 3)  # kernels before 5.8 list all

@@ -2,7 +2,7 @@
 
 import os
 
-from netproxy.netlink import delete_neighbours
+from netproxy.podnet.address_follower import delete_neighbours
 from tests.support.netns import namespaces
 
 MAC = "02:00:00:00:00:01"
@@ -16,9 +16,9 @@ def test_entries_of_both_families_are_deleted_and_missing_ones_are_no_error() ->
             node.run("ip", "neigh", "replace", address, "lladdr", MAC, "dev", "cni0", "nud", "permanent")
 
         async def delete() -> None:
-            delete_neighbours("cni0", ["10.244.1.2", "10.244.1.9", "fd00:1::2"])
-            delete_neighbours("cni0", ["10.244.1.2"])
-            delete_neighbours("nothing", ["10.244.1.3"])
+            await delete_neighbours("cni0", ["10.244.1.2", "10.244.1.9", "fd00:1::2"])
+            await delete_neighbours("cni0", ["10.244.1.2"])
+            await delete_neighbours("nothing", ["10.244.1.3"])
 
         node.inside(delete)
         left = node.run("ip", "neigh", "show", "nud", "permanent")

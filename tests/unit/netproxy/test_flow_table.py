@@ -8,7 +8,7 @@ import struct
 
 import pytest
 
-from netproxy import flow_table
+from netproxy import flow_table, netlink
 
 DONE = struct.pack("=IHHIIi", 20, 3, 2, 1, 0, 0)
 
@@ -80,11 +80,10 @@ def test_an_empty_table_and_a_family_without_addresses_cost_one_request_at_most(
 def test_a_flow_that_the_kernel_keeps_leaves_no_others() -> None:
     there, back = ("10.244.1.2", "10.244.2.5"), ("10.244.2.5", "10.244.1.2")
     listed = between(*there, 1) + between("10.244.1.2", "10.244.2.6", 2) + between(*back, 3) + between(*there, 4)
-    kernel = Kernel(listed, DONE, error(errno.EBUSY), error(0), error(errno.ENOENT))
+    kernel = Kernel(listed, DONE, error(errno.EBUSY), error(0) + error(errno.ENOENT))
     with pytest.raises(OSError, match="busy"):
         delete(kernel)
-    deleted = [each[20:] for each in kernel.sent[1:]]
-    assert deleted == [
+    assert [each.body[4:] for each in netlink.messages(kernel.sent[1])] == [
         tuple_of(1, *there) + attribute(12, b"\0\0\0\1"),
         tuple_of(1, *back) + attribute(12, b"\0\0\0\3"),
         tuple_of(1, *there) + attribute(12, b"\0\0\0\4"),
@@ -99,7 +98,7 @@ INTERRUPTED = struct.pack("=IHHIIi", 20, 3, 2 | 0x10, 1, 0, 0)
 def test_an_interrupted_list_is_requested_again_and_each_flow_is_deleted_once() -> None:
     first, second = between("10.244.1.2", "10.244.2.5", 1), between("10.244.2.5", "10.244.1.2", 2)
     kernel = Kernel(first, INTERRUPTED, first + second, DONE, error(0), error(0))
-    assert delete(kernel) == 2 and len(kernel.sent) == 4 and kernel.sent[0] == kernel.sent[1]
+    assert delete(kernel) == 2 and len(kernel.sent) == 3 and kernel.sent[0] == kernel.sent[1]
     marked = first[:6] + struct.pack("=H", 2 | 0x10) + first[8:]
     kernel = Kernel(marked, DONE, second, DONE, error(0), error(0))
     assert delete(kernel) == 2, "a flow that was listed the first time is not forgotten"

@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 import socket
+import struct
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,12 @@ import pytest
 
 from kube.clock import FakeClock, settle
 from kube.process import CommandError, Result
+from netproxy import netlink
 from netproxy.config import IPVSConfig
-from netproxy.errors import WriteError
+from netproxy.errors import WriteError, WriteTimeout
 from netproxy.iptables.backend import IPTablesBackend
 from netproxy.ipvs import kernel as ipvs_kernel
+from netproxy.ipvs import kernel_requests
 from netproxy.ipvs.backend import IPVSBackend
 from netproxy.ipvs.kernel import DEVICE, RealKernel, parse_servers
 from netproxy.ipvs.state import Server, ServerConfig
@@ -359,3 +362,62 @@ async def test_virtual_servers_stay_while_addresses_cannot_be_listed(monkeypatch
     with pytest.raises(WriteError):
         await proxy.verify()
     assert (await kernel.servers()).servers == servers and kernel.bound == bound
+
+
+def recorded(command: int, name: bytes, data: str, family: int = 2) -> bytes:
+    """Return a request as `ipset restore -exist` sends it, but for the number of the line."""
+    body = struct.pack("=BBH", family, 0, 0)
+    body += struct.pack("=HHBxxx", 5, 1, 6)  # IPSET_ATTR_PROTOCOL
+    body += struct.pack("=HH", 5 + len(name), 2) + name + b"\0" * (1 + -(1 + len(name)) % 4)
+    values = bytes.fromhex(data)
+    body += struct.pack("=HH", 4 + len(values), 0x8007) + values
+    return struct.pack("=IHHII", 16 + len(body), 0x600 | command, 5, 1, 0) + body
+
+
+ONE, TO = "0c 00 01 80 08 00 01 40 0a 60 05 01", "0c 00 14 80 08 00 01 40 0a f4 01 00"
+PORT_80, OF_TCP, OF_UDP = "06 00 04 40 00 50 00 00", "05 00 07 40 06 00 00 00", "05 00 07 40 11 00 00 00"
+SIX = "18 00 01 80 14 00 02 40 fd 00 00 96 00 00 00 00 00 00 00 00 00 00 00 01"
+
+
+@pytest.mark.parametrize(
+    ("line", "family", "expected"),
+    [
+        ("add KUBE-IPVS-IPS 10.96.5.1", 4, recorded(9, b"KUBE-IPVS-IPS", ONE)),
+        ("del KUBE-CLUSTER-IP 10.96.5.1,tcp:80", 4, recorded(10, b"KUBE-CLUSTER-IP", ONE + PORT_80 + OF_TCP)),
+        ("add KUBE-NODE-PORT-TCP 80", 4, recorded(9, b"KUBE-NODE-PORT-TCP", PORT_80)),
+        (
+            "add KUBE-LOAD-BALANCER-SOURCE-CIDR 10.96.5.1,udp:80,10.244.1.0/24",
+            4,
+            recorded(9, b"KUBE-LOAD-BALANCER-SOURCE-CIDR", ONE + PORT_80 + OF_UDP + TO + "05 00 15 40 18 00 00 00"),
+        ),
+        ("add KUBE-6-IPVS-IPS fd00:96::1", 6, recorded(9, b"KUBE-6-IPVS-IPS", SIX, 10)),
+    ],
+)
+def test_entries_of_sets_are_encoded_as_the_kernel_takes_them(line: str, family: int, expected: bytes) -> None:
+    (request,) = kernel_requests.set_requests(line + "\n", family) or []
+    assert request.ljust(-(-len(request) // 4) * 4, b"\0") == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["create KUBE-IPVS-IPS hash:ip\n", "add OTHER 10.0.0.1\n", "add KUBE-IPVS-IPS 10.0.0.1 extra\n", "text"],
+)
+def test_other_lines_are_left_to_the_command(text: str) -> None:
+    assert kernel_requests.set_requests(text, 4) is None
+    many = "add KUBE-IPVS-IPS 10.96.5.1\n" * (kernel_requests.MAX_LINES + 1)
+    assert kernel_requests.set_requests(many, 4) is None
+
+
+@pytest.mark.parametrize(
+    ("refusal", "raised"),
+    [(OSError(28, "No space left on device"), WriteError), (TimeoutError("timed out"), WriteTimeout)],
+)
+async def test_a_refused_or_late_netlink_request_is_an_error_of_the_write(
+    refusal: OSError, raised: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise refusal
+
+    monkeypatch.setattr(netlink, "apply", refuse)
+    with pytest.raises(raised):
+        await RealKernel().change_sets("add KUBE-IPVS-IPS 10.96.5.1\n")

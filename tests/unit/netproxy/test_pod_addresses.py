@@ -7,17 +7,16 @@ import contextlib
 import errno
 import json
 import shutil
-from collections.abc import AsyncGenerator, AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kube.process import CommandError, Result
 from netproxy.pod_addresses import Given, GivenAddresses
 from netproxy.podnet import address_follower, pod_flows
 from netproxy.podnet.address_follower import AddressFollower
-from netproxy.podnet.pod_flows import MAX_UNLISTED, PodFlows
+from netproxy.podnet.pod_flows import PodFlows
 from tests.unit.netproxy.test_pod_sources import result, until
 
 
@@ -144,48 +143,15 @@ async def test_an_address_whose_flows_could_not_be_deleted_is_usable_after_the_n
     assert not found.unusable and found.seen[-2] == ("deleted", ["10.244.1.5"]) and "one" in found.given
 
 
-class Command:
-    """Stands for the command conntrack."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, listed: str = "") -> None:
-        self.listed, self.deleted, self.error = listed, list[list[str]](), ""
-        monkeypatch.setattr(pod_flows, "run", self.run)
-        monkeypatch.setattr(pod_flows, "pieces", self.pieces)
-
-    async def run(self, argv: list[str], **_: Any) -> Result:
-        if self.error:
-            raise CommandError(argv, self.error)
-        assert argv[:2] == ["conntrack", "-D"]
-        self.deleted.append(argv[2:])
-        return Result(1, "", "0 flow entries have been deleted.")
-
-    async def pieces(self, argv: list[str], **_: Any) -> AsyncGenerator[bytes, None]:
-        for start in range(0, len(self.listed), 30):
-            yield self.listed.encode()[start : start + 30]
-
-
-async def test_flows_of_an_address_are_deleted_in_both_directions(monkeypatch: pytest.MonkeyPatch) -> None:
-    command = Command(monkeypatch)
-    await PodFlows().delete({"10.244.1.5", "fd00::5"})
-    assert sorted(command.deleted) == [
-        ["-f", family, option, address]
-        for family, address in (("ipv4", "10.244.1.5"), ("ipv6", "fd00::5"))
-        for option in ("--orig-src", "--reply-src")
-    ]
-
-
-async def test_of_many_addresses_only_those_with_flows_cost_a_deletion(monkeypatch: pytest.MonkeyPatch) -> None:
-    line = "udp 17 29 src=10.0.0.1 dst=10.96.5.3 sport=1 dport=53 src=10.244.1.4 dst=10.0.0.1 sport=53 dport=1 use=1\n"
-    command = Command(monkeypatch, line + line.replace("10.244.1.4", "10.244.1.44"))
-    await PodFlows().delete({f"10.244.1.{number}" for number in range(1, MAX_UNLISTED + 2)})
-    assert {each[-1] for each in command.deleted} == {"10.244.1.4"}
-
-
-async def test_a_machine_without_the_command_is_told_once(
+async def test_a_kernel_that_deletes_no_flows_is_logged_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    command, flows = Command(monkeypatch), PodFlows()
-    command.error = "No such file or directory"
+    def delete(*_: object) -> int:
+        raise OSError(errno.EPERM, "Operation not permitted")
+
+    flows = PodFlows()
+    monkeypatch.setattr(pod_flows.flow_table, "connect", lambda: None)
+    monkeypatch.setattr(pod_flows.flow_table, "delete_of", delete)
     for _ in range(3):
         await flows.delete({"10.244.1.5"})
     assert len([r for r in caplog.records if "flows of pods" in r.getMessage()]) == 1

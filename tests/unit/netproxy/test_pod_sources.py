@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from kube import inotify
-from kube.process import Result
 from netproxy.errors import WriteError
 from netproxy.podnet import cni_results, source_guard, source_rules, stranger_rules
 from netproxy.podnet.cni_results import BridgePort, CNIResults, UnreadableResult
@@ -288,15 +287,15 @@ async def test_while_a_result_cannot_be_read_no_port_without_one_may_send(
 ) -> None:
     bridged = {"vetha", "vethb", "odd name;"}
 
-    async def listed(argv: list[str], **_: Any) -> Result:
-        assert argv == ["ip", "-j", "link", "show", "master", "cni0", "type", "veth"]
-        return Result(0, json.dumps([{}, *({"ifname": name} for name in sorted(bridged))]), "")
+    async def listed(bridge: str) -> set[str]:
+        assert bridge == "cni0"
+        return set(bridged)
 
     async def ignored(self: SourceGuard) -> None:
         pass
 
     devices.add("cni0")
-    monkeypatch.setattr(source_guard, "run", listed)
+    monkeypatch.setattr(source_guard, "_veths_of", listed)
     monkeypatch.setattr(SourceGuard, "_set_bridge", ignored)
     torn, writer = tmp_path / "wherry-c2-eth0", RecordingWriter()
     (tmp_path / "wherry-c1-eth0").write_text(json.dumps(result()))

@@ -12,7 +12,7 @@ from kube.api import core_v1, discovery_v1
 from kube.clock import SYSTEM, FakeClock, settle
 from kube.informer import Informer
 from netproxy import conntrack, metrics, reports
-from netproxy.conntrack import stale_flows
+from netproxy.conntrack import StaleFlows, stale_flows
 from netproxy.drift import DriftDetector
 from netproxy.endpoints import NodeView
 from netproxy.health import Health
@@ -22,6 +22,7 @@ from netproxy.model import ServicePort, plan_service
 from netproxy.proxy import ServiceProxy
 from netproxy.service_table import ServiceTable
 from netproxy.settings import FixedChainSettings, RuleSettings
+from tests.support.flows import flow
 from tests.support.iptables_in_memory import RecordingWriter
 from tests.support.memory_api import MemoryAPI
 from tests.support.services import endpoint, node, port, service, slice_of
@@ -195,16 +196,16 @@ def test_stale_flows_are_those_of_lost_endpoints_and_of_a_port_that_gains_its_fi
         slices = [slice_of("dns", *endpoints, ports={"udp": number}, protocol="UDP")] if endpoints else []
         return plan_service(service("dns", "10.96.5.3", port("udp", 53, "UDP"), **spec), slices)
 
-    target = ["-f", "ipv4", "-p", "udp", "--orig-dst", "10.96.5.3", "--orig-port-dst", "53"]
-    lost = [*target, "--reply-src", "10.244.1.2", "--reply-port-src", "53"]
+    target = StaleFlows(4, "UDP", "10.96.5.3", 53)
+    lost = target._replace(endpoint="10.244.1.2", endpoint_port=53)
     assert stale_flows(udp("10.244.1.2", "10.244.1.3"), udp("10.244.1.3")) == [lost]
     assert stale_flows(udp("10.244.1.2"), udp("10.244.1.2", number=5353)) == [lost], "another target port"
     assert stale_flows(udp(), udp("10.244.1.2")) == [target]
     assert stale_flows(udp("10.244.1.2"), udp("10.244.1.2", "10.244.1.3")) == []
-    outside = [*target[:5], "192.0.2.7", *target[6:]]
+    outside = target._replace(destination="192.0.2.7")
     assert stale_flows(udp("10.244.1.2"), udp("10.244.1.2", external_ips=["192.0.2.7"])) == [outside]
     assert stale_flows(udp("10.244.1.2", external_ips=["192.0.2.7"]), udp("10.244.1.2")) == [
-        [*outside, "--reply-src", "10.244.1.2", "--reply-port-src", "53"]
+        outside._replace(endpoint="10.244.1.2", endpoint_port=53)
     ]
     tcp = plan_service(service("web", "10.96.5.1"), [slice_of("web", "10.244.1.2")])
     assert stale_flows(tcp, ()) == []
@@ -216,18 +217,18 @@ def test_stale_flows_of_an_address_and_port_of_two_services_are_those_that_neith
         ip = {"one": "10.96.5.3", "two": "10.96.5.4"}[name]
         return plan_service(service(name, ip, port("udp", 53, "UDP"), external_ips=["192.0.2.7"]), slices)
 
-    shared = ["-f", "ipv4", "-p", "udp", "--orig-dst", "192.0.2.7", "--orig-port-dst", "53"]
-    ends = ["--reply-src", "10.244.1.2", "--reply-port-src", "53"]
+    shared = StaleFlows(4, "UDP", "192.0.2.7", 53)
+    led_away = shared._replace(endpoint="10.244.1.2", endpoint_port=53)
     one, two, less = udp("one", "10.244.1.2", "10.244.1.3"), udp("two", "10.244.1.4"), udp("one", "10.244.1.3")
     for old, new in [((*one, *two), (*less, *two)), ((*two, *one), (*two, *less)), ((*one, *two), (*two, *less))]:
-        assert [*shared, *ends] in stale_flows(old, new) and len(stale_flows(old, new)) == 2
+        assert led_away in stale_flows(old, new) and len(stale_flows(old, new)) == 2
     first, empty, both = udp("one", "10.244.1.2"), udp("two"), udp("two", "10.244.1.2")
     for old, new in [((*first, *empty), (*first, *both)), ((*empty, *first), (*both, *first))]:
         assert shared not in stale_flows(old, new), "the other Service translated already"
     for old, new in [((*first, *both), (*empty,)), ((*both, *first), (*empty,))]:
-        assert [*shared, *ends] in stale_flows(old, new)
+        assert led_away in stale_flows(old, new)
     for old, new in [((*first, *both), (*both,)), ((*both, *first), (*both,))]:
-        assert [*shared, *ends] not in stale_flows(old, new), "the other Service still has the endpoint"
+        assert led_away not in stale_flows(old, new), "the other Service still has the endpoint"
 
 
 async def test_a_proxy_that_falls_behind_for_two_minutes_is_unhealthy() -> None:
@@ -449,24 +450,17 @@ def test_flows_of_an_earlier_life_go_where_they_lead_elsewhere() -> None:
         service("dns", "10.96.5.3", port("dns", 53, "UDP"), external_ips=["192.0.2.7"]),
         [slice_of("dns", "10.244.1.2", ports={"dns": 5353}, protocol="UDP")],
     )
-    lines = [
-        "udp 17 29 src=10.0.0.1 dst=10.96.5.3 sport=1 dport=53 src=10.244.1.2 dst=10.0.0.1 sport=5353 dport=1 use=1",
-        "udp 17 29 src=10.0.0.1 dst=10.96.5.3 sport=2 dport=53 [UNREPLIED] src=10.244.1.9 dst=10.0.0.1 sport=5353 dport=2",
-        "udp 17 29 src=10.0.0.1 dst=192.0.2.7 sport=3 dport=53 [UNREPLIED] src=192.0.2.7 dst=10.0.0.1 sport=53 dport=3",
-        "udp 17 29 src=10.0.0.1 dst=10.96.5.4 sport=4 dport=53 src=10.244.1.9 dst=10.0.0.1 sport=5353 dport=4 use=1",
-        "tcp 6 29 ESTABLISHED src=10.0.0.1 dst=10.96.5.3 sport=5 dport=53 src=10.244.1.9 dst=10.0.0.1 sport=5353 dport=5",
-        "nonsense",
+    flows = [
+        flow("10.96.5.3", 53, "10.244.1.2", 5353),
+        flow("10.96.5.3", 53, "10.244.1.9", 5353),
+        flow("192.0.2.7", 53, "192.0.2.7", 53),
+        flow("10.96.5.4", 53, "10.244.1.9", 5353),
     ]
-    stale = conntrack.stale_entries("\n".join(lines).encode(), conntrack.wanted_endpoints(ports))
-    assert [each[each.index("--orig-port-src") + 1] for each in stale] == ["2", "3"]
-    assert stale[0][:4] == ["-f", "ipv4", "-p", "udp"]
-    assert (
-        conntrack.stale_entries(
-            lines[1].encode(),
-            conntrack.wanted_endpoints(plan_service(service("dns", "10.96.5.3", port("dns", 53, "UDP")), [])),
-        )
-        == []
-    )
+    stale = conntrack.leftover(conntrack.wanted_endpoints(ports, 4, "UDP"))
+    assert [stale(each) for each in flows] == [False, True, True, False]
+    assert not any(map(conntrack.leftover(conntrack.wanted_endpoints(ports, 4, "SCTP")), flows))
+    without = plan_service(service("dns", "10.96.5.3", port("dns", 53, "UDP")), [])
+    assert not any(map(conntrack.leftover(conntrack.wanted_endpoints(without, 4, "UDP")), flows))
 
 
 async def test_a_slice_of_a_headless_service_is_not_proxied_also_when_the_label_comes_later() -> None:
