@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+from control import features
 from control.access import Access
 from control.admission import configuration as admission_configuration
 from control.admission import plugins
@@ -54,6 +55,7 @@ class Resources:
             range(config.node_port_range[0], config.node_port_range[1] + 1),
             shared_store=config.store == "etcd",
             event_ttl=config.event_ttl,
+            gates=features.turned_on(config.feature_gates),
         )
         self.registry = Registry(store, cache, self.admission, clock, settings)
         objects = StoredObjects(self.registry)
@@ -101,7 +103,14 @@ class Serving:
 
             database = config.database if config.store == "sqlite" else None
             exposition = Exposition(
-                metrics, fairness, health, registry.caches, NAMES, extensions.availability, database
+                metrics,
+                fairness,
+                health,
+                registry.caches,
+                NAMES,
+                extensions.availability,
+                database,
+                features.state(config.feature_gates),
             )
             documents = {"/metrics": exposition.metrics, "/metrics/slis": exposition.slis}
             return build(health, Discovery(custom=resources.custom), auth.signer, documents)

@@ -48,14 +48,15 @@ _compiled = functools.cache(re.compile)
 """The patterns of this module, found faster than `re` finds them in its own cache."""
 
 
-def _too_long(limit: int) -> str:
-    return f"must be no more than {limit} bytes"
+def _too_long(limit: int, unit: str = "bytes") -> str:
+    return f"must be no more than {limit} {unit}"
 
 
-def _against(value: str, limit: int, pattern: str, message: str) -> list[str]:
+def _against(value: str, limit: int, pattern: str, message: str, unit: str = "characters") -> list[str]:
+    """Check a name against its pattern; upstream counts bytes, but names them so only for keys and values of labels."""
     problems = []
     if len(value.encode()) > limit:
-        problems.append(_too_long(limit))
+        problems.append(_too_long(limit, unit))
     if not _compiled(pattern).fullmatch(value):
         problems.append(message)
     return problems
@@ -84,7 +85,12 @@ def dns1123_label(value: str) -> list[str]:
 
 @_cached
 def dns1123_subdomain(value: str) -> list[str]:
-    return _against(value, 253, _DNS1123_SUBDOMAIN, _example(_SUBDOMAIN_RULE, ("example.com",), _DNS1123_SUBDOMAIN))
+    return _subdomain(value, "characters")
+
+
+def _subdomain(value: str, unit: str) -> list[str]:
+    message = _example(_SUBDOMAIN_RULE, ("example.com",), _DNS1123_SUBDOMAIN)
+    return _against(value, 253, _DNS1123_SUBDOMAIN, message, unit)
 
 
 def dns1123_subdomain_with_underscore(value: str) -> list[str]:
@@ -118,7 +124,7 @@ def qualified_name(value: str) -> list[str]:
     if value.count("/") > 1:
         examples = "'MyName',  or 'my.name',  or '123-abc'"
         return [
-            f"a qualified name {_QUALIFIED_RULE} (e.g. {examples}, regex used for validation is '{_QUALIFIED}') with an "
+            f"a valid label key {_QUALIFIED_RULE} (e.g. {examples}, regex used for validation is '{_QUALIFIED}') with an "
             "optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
         ]
     problems = []
@@ -126,7 +132,7 @@ def qualified_name(value: str) -> list[str]:
         if not prefix:
             problems.append("prefix part must be non-empty")
         else:
-            problems += [f"prefix part {p}" for p in dns1123_subdomain(prefix)]
+            problems += [f"prefix part {p}" for p in _subdomain(prefix, "bytes")]
     if not name:
         problems.append("name part must be non-empty")
     elif len(name.encode()) > 63:
@@ -141,7 +147,7 @@ def qualified_name(value: str) -> list[str]:
 def label_value(value: str) -> list[str]:
     examples = "'MyValue',  or 'my_value',  or '12345'"
     message = f"{_LABEL_VALUE_RULE} (e.g. {examples}, regex used for validation is '{_LABEL_VALUE}')"
-    return _against(value, 63, _LABEL_VALUE, message)
+    return _against(value, 63, _LABEL_VALUE, message, "bytes")
 
 
 def path_segment(value: str) -> list[str]:

@@ -22,16 +22,23 @@ from kube.clock import SYSTEM
 
 @functools.cache
 def _resource(
-    group: str, version: str, plural: str, ranges: tuple[str, ...], low: int, high: int, shared: bool
+    group: str,
+    version: str,
+    plural: str,
+    ranges: tuple[str, ...],
+    low: int,
+    high: int,
+    shared: bool,
+    gates: tuple[str, ...],
 ) -> BuiltInResource:
     resource = resources.by_path(group, version, plural)
     assert resource is not None
-    return BuiltInResource(resource, Settings(ranges, range(low, high), shared))
+    return BuiltInResource(resource, Settings(ranges, range(low, high), shared, gates=frozenset(gates)))
 
 
 def _named(name: list[Any]) -> BuiltInResource:
-    group, version, plural, ranges, low, high, shared = name
-    return _resource(group, version, plural, tuple(ranges), low, high, shared)
+    group, version, plural, ranges, low, high, shared, gates = name
+    return _resource(group, version, plural, tuple(ranges), low, high, shared, tuple(gates))
 
 
 def begin_create(

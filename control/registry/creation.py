@@ -8,11 +8,12 @@ import msgspec
 
 from control import offload
 from control.admission.plugin import Attributes
-from control.registry import metadata
+from control.registry import disabled_fields, metadata
 from control.registry.context import SERVER, Context, Written
 from control.registry.deletion import Release
 from control.registry.managed import track
 from control.registry.outcome import OutcomeUnknown, carry_out, newest, settle, uid_of
+from control.registry.ratcheting import problems_of_creation
 from control.registry.registry import Registry
 from control.registry.storing import always_status, encode, merge_problems, storage_error, wait_until_cached
 from control.registry.strategy import Strategy
@@ -128,6 +129,7 @@ def prepare(context: Context, strategy: Strategy, namespace: str, obj: Object) -
     metadata.match_namespace(strategy.resource, obj["metadata"], namespace)
     context.warnings += strategy.warnings_as_sent(obj)
     strategy.prepare_create(obj)
+    disabled_fields.drop(strategy, obj, None)
     always_status(strategy.resource, obj)
     strategy.default(obj)
     if strategy.keeps_generation:
@@ -138,7 +140,7 @@ def validate(context: Context, strategy: Strategy, obj: Object) -> None:
     """Raise 422 for an invalid object, and add warnings for suspicious input."""
     resource, meta = strategy.resource, obj["metadata"]
     problems = metadata.validate(resource, meta, strategy.name_errors)
-    merge_problems(problems, strategy.validate(obj))
+    merge_problems(problems, problems_of_creation(strategy, obj))
     if context.requested is not None:
         merge_problems(problems, strategy.validate_requested(obj, None, context.requested))
     if problems:

@@ -77,7 +77,14 @@ def named(resource: Resource, settings: Settings) -> list[Any]:
     """Return the identifier of a strategy for the helper process."""
     ports = settings.node_ports
     where = [resource.group, resource.version, resource.plural]
-    return [*where, list(settings.service_ranges), ports.start, ports.stop, settings.shared_store]
+    return [
+        *where,
+        list(settings.service_ranges),
+        ports.start,
+        ports.stop,
+        settings.shared_store,
+        sorted(settings.gates),
+    ]
 
 
 # -- in the other process, or in the thread where there is none ---------------------------------------------------------

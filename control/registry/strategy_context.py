@@ -94,6 +94,8 @@ class Settings:
     """Other servers write to the same store, so what this one has allocated is not all there is."""
     event_ttl: int = EVENT_TTL
     """Seconds that events are kept."""
+    gates: frozenset[str] = frozenset()
+    """Feature gates that are on although they are off by default (control/features.py)."""
 
 
 DEFAULT_SETTINGS = Settings()

@@ -14,7 +14,7 @@ import msgspec
 from control import offload
 from control.admission.plugin import Attributes
 from control.auth.user import UserInfo
-from control.registry import creation, deletion_plan, encoded, metadata
+from control.registry import creation, deletion_plan, disabled_fields, encoded, metadata
 from control.registry.context import Change, Context, Projection, Written
 from control.registry.creation import Allocation
 from control.registry.managed import track
@@ -211,6 +211,7 @@ def _prepare(strategy: Strategy, obj: Object, old: Object, subresource: str) -> 
         strategy.prepare_subresource(subresource, obj, old)
     else:
         strategy.prepare_update(obj, old)
+    disabled_fields.drop(strategy, obj, old)
     always_status(strategy.resource, obj)
     strategy.default(obj)
     if strategy.keeps_generation and subresource not in _SILENT and strategy.counts(obj, old):

@@ -6,13 +6,12 @@ Names and labels are upstream's, so that dashboards and alerts written for kube-
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from control.fairness import metrics as fairness_metrics
 from control.fairness.fairness import Fairness
-from control.features import GATES
 from control.server.finite import version
 from control.server.health import Health
 from control.server.metrics import RequestMetrics, exposed
@@ -32,10 +31,11 @@ class Exposition:
         names: dict[str, tuple[str, str]],
         extensions: Callable[[], Iterable[tuple[str, bool]]],
         database: Path | None,
+        gates: Mapping[str, tuple[str, bool]],
     ) -> None:
         self._metrics, self._fairness = metrics, fairness
         self._health, self._caches, self._names = health, caches, names
-        self._extensions, self._database = extensions, database
+        self._extensions, self._database, self._gates = extensions, database, gates
 
     def metrics(self) -> bytes:
         """Return /metrics."""
@@ -80,7 +80,7 @@ class Exposition:
         gates = GaugeMetricFamily(
             "kubernetes_feature_enabled", "Whether a feature is on, by its stage.", labels=["name", "stage"]
         )
-        for name, (stage, on) in GATES.items():
+        for name, (stage, on) in self._gates.items():
             gates.add_metric([name, stage], 1 if on else 0)
         yield gates
         away = GaugeMetricFamily(

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from control.config import ControlConfig
-from control.features import GATES
+from control.features import state
 from control.flags.api_server import FLAGS
 from control.flags.kinds import GATES as GATES_KIND
 from control.http.accept import clauses
@@ -93,7 +93,10 @@ def shown_flags(config: ControlConfig) -> Mapping[str, str]:
     # Plugins that are on by a default of the installation are on as if they were named.
     held["enabled_admission"] = tuple(dict.fromkeys((*config.enabled_admission, *config.default_admission)))
     shown = {name: kind.show(held[field]) for name, (field, kind) in FLAGS.items() if held[field] is not None}
-    return {**shown, "feature-gates": GATES_KIND.show({name: on for name, (_, on) in GATES.items()})}
+    return {
+        **shown,
+        "feature-gates": GATES_KIND.show({name: on for name, (_, on) in state(config.feature_gates).items()}),
+    }
 
 
 def wanted_version(accept: str, kind: str) -> str:

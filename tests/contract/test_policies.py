@@ -134,7 +134,10 @@ async def test_parameters_by_name_and_by_selector_and_their_absence(server: ApiU
     spec = {
         "paramKind": {"apiVersion": "v1", "kind": "ConfigMap"},
         "validations": [
-            {"expression": "size(object.data) <= int(params.data.most)", "messageExpression": "params.metadata.name"}
+            {
+                "expression": "size(object.data) <= int(params.data.most)",
+                "messageExpression": "string(params.metadata.name)",
+            }
         ],
     }
     await establish(server, spec, {"paramRef": {"name": "limit-two", "parameterNotFoundAction": "Deny"}})

@@ -71,7 +71,7 @@ async def test_an_unknown_field_of_a_kind_is_reported_with_its_path(server: ApiU
 
 
 async def test_a_new_generation_is_looked_at_again(server: ApiUnderTest) -> None:
-    await server.request("POST", POLICIES, policy("mended", [{"expression": "object.nothing"}], DEPLOYMENTS))
+    await server.request("POST", POLICIES, policy("mended", [{"expression": "object.nothing == 1"}], DEPLOYMENTS))
     assert await checked(server, "mended")
     change = [{"op": "replace", "path": "/spec/validations/0/expression", "value": "has(object.spec.paused)"}]
     await server.request("PATCH", f"{POLICIES}/mended", change, headers={"Content-Type": "application/json-patch+json"})

@@ -12,8 +12,9 @@ from kube import names
 from kube.errors import FieldError, duplicate, invalid_value, not_supported, required, too_many
 from kube.json_object import Object
 
-_OBJECT = ("object", "dyn", "map")
-_REASONS = ("Forbidden", "Invalid", "RequestEntityTooLarge", "Unauthorized")
+_REASONS = ("Forbidden", "Invalid", "RequestEntityTooLarge")
+_PARTS = {"ApplyConfiguration": ("applyConfiguration", "Object"), "JSONPatch": ("jsonPatch", "list(JSONPatch)")}
+"""Patch type of a mutation -> the field of its expression, and the expression's type."""
 _MOST_CONDITIONS = 64
 _MOST_NOTES = 20
 _LONGEST_NOTE = 5 * 1024
@@ -47,7 +48,7 @@ def _variable(variable: Object, path: str) -> list[FieldError]:
     if not name.strip():
         found.append(required(f"{path}.name", "name is not specified"))
     elif not _IDENTIFIER.fullmatch(name) or name in _RESERVED:
-        found.append(invalid_value(f"{path}.name", name, "name is not a valid CEL identifier"))
+        found.append(invalid_value(f"{path}.name", name, "must be a valid CEL identifier"))
     return found
 
 
@@ -59,9 +60,9 @@ def _message(rule: Object, path: str, declared: Declarations) -> list[FieldError
     elif expression:
         found += _check(expression, f"{path}.messageExpression", declared, ("string",))
     if message and not message.strip():
-        found.append(invalid_value(f"{path}.message", message, "message must be non-empty if specified"))
+        found.append(invalid_value(f"{path}.message", message, "must be non-empty if specified"))
     elif "\n" in message.strip() or "\r" in message.strip():
-        found.append(invalid_value(f"{path}.message", message, "message must not contain line breaks"))
+        found.append(invalid_value(f"{path}.message", message, "must not contain line breaks"))
     if rule.get("reason") not in (None, *_REASONS):
         found.append(not_supported(f"{path}.reason", rule["reason"], _REASONS))
     return found
@@ -89,7 +90,7 @@ def _notes(notes: list[Object], name: str, declared: Declarations) -> list[Field
         elif len(text.strip().encode()) > _LONGEST_NOTE:
             found.append(required(f"{path}.valueExpression", f"must not exceed {_LONGEST_NOTE} bytes in length"))
         else:
-            found += _check(text, f"{path}.valueExpression", declared, ("string", "null"))
+            found += _check(text.strip(), f"{path}.valueExpression", declared, ("string", "null_type"), text)
     return found
 
 
@@ -120,26 +121,42 @@ def match_conditions(
 
 def _mutation(mutation: Object, path: str, declared: Declarations) -> list[FieldError]:
     kind = mutation.get("patchType") or ""
-    if kind not in ("ApplyConfiguration", "JSONPatch"):
-        return [not_supported(f"{path}.patchType", kind, ("ApplyConfiguration", "JSONPatch"))]
-    part = "applyConfiguration" if kind == "ApplyConfiguration" else "jsonPatch"
-    if not mutation.get(part):
-        return [required(f"{path}.{part}", f"must be specified when patchType is {kind}")]
-    wanted = ("object",) if kind == "ApplyConfiguration" else ("list",)
-    return _check(mutation[part].get("expression"), f"{path}.{part}.expression", declared, wanted)
+    if not kind:
+        return [required(f"{path}.patchType")]
+    if kind not in _PARTS:
+        return [not_supported(f"{path}.patchType", kind, tuple(_PARTS))]
+    part, wanted = _PARTS[kind]
+    found: list[FieldError] = []
+    if mutation.get(part) is None:
+        found.append(required(f"{path}.{part}", f"must be specified when patchType is {kind}"))
+    elif text := (mutation[part].get("expression") or "").strip():
+        found += _check(text, f"{path}.{part}.expression", declared, (wanted,))
+    else:
+        found.append(required(f"{path}.{part}.expression"))
+    for other, _ in _PARTS.values():
+        if other != part and mutation.get(other) is not None:
+            detail = f"must not be specified when patchType is {kind}"
+            found.append(invalid_value(f"{path}.{other}", f"{{{other}}}", detail))
+    return found
 
 
-def _check(text: str | None, path: str, declared: Declarations, wanted: tuple[str, ...]) -> list[FieldError]:
+def _check(
+    text: str | None, path: str, declared: Declarations, wanted: tuple[str, ...], shown: str | None = None
+) -> list[FieldError]:
+    """Check that an expression compiles to exactly one of the wanted types; `shown` is the value in errors."""
     if not (text or "").strip():
         return [required(path, "expression is not specified")]
     assert text is not None
+    value = text if shown is None else shown
     try:
         result = compile_cel(text, declared).result
     except CompileError as error:
-        return [_invalid(path, text, error)]
-    if result.kind not in (*wanted, "dyn"):
-        return [invalid_value(path, text, f"must evaluate to {' or '.join(wanted)}")]
-    return []
+        return [_invalid(path, value, error)]
+    found = "null_type" if result.kind == "null" else str(result)
+    if found in wanted:
+        return []
+    types = wanted[0] if len(wanted) == 1 else f"one of [{' '.join(wanted)}]"
+    return [invalid_value(path, value, f"must evaluate to {types} but got {found}")]
 
 
 def _invalid(path: str, text: str, error: CompileError) -> FieldError:

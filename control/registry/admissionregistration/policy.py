@@ -10,7 +10,7 @@ from control.registry.defaults import default_absent, default_empty
 from control.registry.strategy import Strategy
 from control.registry.table_cells import AGE, NAME, UNSET, Column, Field, count, selector_text
 from kube import names
-from kube.errors import FieldError, duplicate, invalid_value, required
+from kube.errors import FieldError, duplicate, invalid_value, not_supported, required
 from kube.json_object import Object
 
 
@@ -30,7 +30,7 @@ _PARAM_KIND = Column("ParamKind", Field("spec.paramKind", show=_kind))
 
 class AdmissionPolicyStrategy(Strategy):
     allow_unconditional_update = False
-    rules = "validations"
+    rules: tuple[str, ...] = ("validations", "auditAnnotations")
     columns = (NAME, Column("Validations", count("spec.validations"), type="integer"), _PARAM_KIND, AGE)
 
     def default(self, obj: Object) -> None:
@@ -40,9 +40,9 @@ class AdmissionPolicyStrategy(Strategy):
 
     def validate(self, obj: Object) -> list[FieldError]:
         spec, errors = obj.get("spec") or {}, []
-        if not spec.get(self.rules) and not spec.get("auditAnnotations"):
-            detail = "validations or auditAnnotations must contain at least one item"
-            errors.append(required(f"spec.{self.rules}", detail if self.rules == "validations" else ""))
+        if not any(spec.get(key) for key in self.rules):
+            detail = f"{' or '.join(self.rules)} must contain at least one item"
+            errors += [required(f"spec.{key}", detail) for key in self.rules]
         match, path = spec.get("matchConstraints"), "spec.matchConstraints"
         if match is None:
             errors.append(required(path))
@@ -54,9 +54,16 @@ class AdmissionPolicyStrategy(Strategy):
         errors += validate_param_kind(spec.get("paramKind"), "spec.paramKind")
         return errors + expressions(spec, (obj.get("metadata") or {}).get("name") or "")
 
+    def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
+        """Check a change; match conditions that stay are not checked again."""
+        errors, spec, before = self.validate(obj), obj.get("spec") or {}, old.get("spec") or {}
+        if any(spec.get(key) != before.get(key) for key in ("paramKind", "matchConditions")):
+            return errors
+        return [error for error in errors if not error.path.startswith("spec.matchConditions")]
+
 
 class MutatingAdmissionPolicyStrategy(AdmissionPolicyStrategy):
-    rules = "mutations"
+    rules = ("mutations",)
     columns = (NAME, Column("Mutations", count("spec.mutations"), type="integer"), _PARAM_KIND, AGE)
 
     def default(self, obj: Object) -> None:
@@ -66,12 +73,18 @@ class MutatingAdmissionPolicyStrategy(AdmissionPolicyStrategy):
     def validate(self, obj: Object) -> list[FieldError]:
         spec = obj.get("spec") or {}
         errors = one_of(spec.get("reinvocationPolicy"), ("IfNeeded", "Never"), "spec.reinvocationPolicy")
-        for index, rule in enumerate((spec.get("matchConstraints") or {}).get("resourceRules") or ()):
-            operations = rule.get("operations") or []
-            if "DELETE" in operations:
-                path = f"spec.matchConstraints.resourceRules[{index}].operations"
-                errors.append(invalid_value(path, operations, "what is deleted cannot be mutated"))
+        errors += _mutable(spec.get("matchConstraints"), "spec.matchConstraints")
         return errors + super().validate(obj)
+
+
+def _mutable(match: Object | None, path: str) -> list[FieldError]:
+    """Check that rules select only operations whose objects can be changed."""
+    return [
+        not_supported(f"{path}.resourceRules.operations", operation, ("*", "CONNECT", "CREATE", "UPDATE"))
+        for rule in (match or {}).get("resourceRules") or ()
+        for operation in rule.get("operations") or ()
+        if operation not in ("*", "CONNECT", "CREATE", "UPDATE")
+    ]
 
 
 def _parameter(parameter: Object | None) -> str:
@@ -116,4 +129,6 @@ class AdmissionPolicyBindingStrategy(Strategy):
                     "response and headers serves no purpose)"
                 )
                 errors.append(invalid_value("spec.validationActions", actions, detail))
+        else:
+            errors += _mutable(spec.get("matchResources"), "spec.matchResources")
         return errors

@@ -31,6 +31,8 @@ class ControllerRevisionStrategy(Strategy):
         errors = []
         if obj.get("data") is None:
             errors.append(required("data", "data is mandatory"))
+        elif not isinstance(obj["data"], dict):
+            errors.append(required("data", "data must be a valid JSON object"))
         if obj.get("revision", 0) < 0:
             errors.append(invalid_value("revision", obj["revision"], "must be greater than or equal to 0"))
         return errors

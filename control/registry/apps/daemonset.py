@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from control.registry.apps.workload import validate_selected_template, validate_selector
+from control.registry.apps.workload import (
+    not_decremented,
+    unsupported_strategy,
+    validate_selected_template,
+    validate_selector,
+)
 from control.registry.checks import at_most_all, int_or_percent, non_negative_fields, scaled_zero
 from control.registry.core.pod.defaults import default_template
 from control.registry.core.pod.warnings import template_warnings
@@ -18,7 +23,7 @@ from control.registry.table_cells import (
     Field,
     labels_text,
 )
-from kube.errors import FieldError, invalid_value, not_supported, required
+from kube.errors import FieldError, invalid_value, required
 from kube.json_object import Object
 
 _COUNTS = (
@@ -35,7 +40,7 @@ def _validate_update_strategy(strategy: Object, path: str) -> list[FieldError]:
     if kind == "OnDelete":
         return []
     if kind != "RollingUpdate":
-        return [not_supported(f"{path}.type", kind, ("OnDelete", "RollingUpdate"))]
+        return [unsupported_strategy(strategy, path, ("RollingUpdate", "OnDelete"))]
     where = f"{path}.rollingUpdate"
     if rolling is None:
         return [required(where)]
@@ -103,11 +108,7 @@ class DaemonSetStrategy(Strategy):
     def validate_status_update(self, obj: Object, old: Object) -> list[FieldError]:
         status, before = obj.get("status") or {}, old.get("status") or {}
         keys = (*_COUNTS, "numberMisscheduled", "numberUnavailable", "observedGeneration", "collisionCount")
-        errors = non_negative_fields(status, "status", *keys)
-        if (status.get("collisionCount") or 0) < (before.get("collisionCount") or 0):
-            detail = "cannot be decremented"
-            errors.append(invalid_value("status.collisionCount", status.get("collisionCount") or 0, detail))
-        return errors
+        return non_negative_fields(status, "status", *keys) + not_decremented(status, before)
 
     def warnings(self, obj: Object, old: Object | None) -> list[str]:
         template, was = (((o or {}).get("spec") or {}).get("template") for o in (obj, old))

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from control.registry.apps.workload import validate_selected_template, validate_selector
+from control.registry.apps.workload import (
+    not_decremented,
+    unsupported_strategy,
+    validate_selected_template,
+    validate_selector,
+)
 from control.registry.checks import at_most_all, int_or_percent, non_negative_fields, scaled_zero
 from control.registry.core.pod.defaults import default_template
 from control.registry.core.pod.warnings import name_warnings, template_warnings
@@ -18,7 +23,7 @@ from control.registry.table_cells import (
     Column,
     Field,
 )
-from kube.errors import FieldError, forbidden_field, invalid_value, not_supported, required
+from kube.errors import FieldError, forbidden_field, invalid_value, required
 from kube.json_object import Object
 
 _STATUS_COUNTS = ("observedGeneration", "replicas", "updatedReplicas", "readyReplicas", "availableReplicas")
@@ -32,7 +37,7 @@ def _validate_strategy(strategy: Object, path: str) -> list[FieldError]:
             return []
         return [forbidden_field(where, "may not be specified when strategy `type` is 'Recreate'")]
     if kind != "RollingUpdate":
-        return [not_supported(f"{path}.type", kind, ("Recreate", "RollingUpdate"))]
+        return [unsupported_strategy(strategy, path, ("Recreate", "RollingUpdate"))]
     if rolling is None:
         return [required(where, "this should be defaulted and never be nil")]
     errors = []
@@ -95,7 +100,7 @@ class DeploymentStrategy(Strategy):
         if status.get("availableReplicas", 0) > status.get("readyReplicas", 0):
             detail = "cannot be greater than readyReplicas"
             errors.append(invalid_value("status.availableReplicas", status.get("availableReplicas", 0), detail))
-        return errors
+        return errors + not_decremented(status, old.get("status") or {})
 
     def warnings(self, obj: Object, old: Object | None) -> list[str]:
         template, was = (((o or {}).get("spec") or {}).get("template") for o in (obj, old))

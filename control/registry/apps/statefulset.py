@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from control.registry.apps.workload import validate_selected_template, validate_selector
+from control.registry.apps.workload import not_decremented, validate_selected_template, validate_selector
 from control.registry.changes import same
-from control.registry.checks import at_most_all, int_or_percent, non_negative, non_negative_fields, scaled_zero
-from control.registry.core.claim_spec import claim_warnings, default_claim
+from control.registry.checks import at_most_all, each, int_or_percent, non_negative, non_negative_fields, scaled_zero
+from control.registry.core.claim_spec import claim_warnings, default_claim, validate_claim_spec
 from control.registry.core.pod.defaults import default_template
 from control.registry.core.pod.warnings import template_warnings
 from control.registry.defaults import default_absent, default_empty
@@ -20,6 +20,7 @@ from control.registry.table_cells import (
 )
 from kube.errors import FieldError, forbidden_field, invalid_value, not_supported, required, too_many
 from kube.json_object import Object
+from kube.names import dns1123_label
 
 _UPDATABLE = (
     "replicas",
@@ -30,6 +31,7 @@ _UPDATABLE = (
     "persistentVolumeClaimRetentionPolicy",
     "minReadySeconds",
 )
+_TEMPLATE = ("spec.template.spec.", "spec.template.metadata.")
 _MOST_CLAIM_TEMPLATES = 256
 """Claims of a pod, each an object for each replica; upstream has no limit."""
 _FROZEN = "updates to statefulset spec for fields other than {} and {} are forbidden".format(
@@ -37,14 +39,15 @@ _FROZEN = "updates to statefulset spec for fields other than {} and {} are forbi
 )
 
 
-def _with_claims(spec: Object) -> Object:
-    """Return the spec with a volume for every claim template, as its pods will have."""
+def _as_controlled(spec: Object) -> Object:
+    """Return the spec with what the controller sets in pods: a volume for every claim template, no host names."""
     template = spec.get("template") or {}
-    pod = template.get("spec") or {}
-    present = {v.get("name") for v in pod.get("volumes") or ()}
-    names = [(c.get("metadata") or {}).get("name") for c in spec.get("volumeClaimTemplates") or ()]
-    added = [{"name": n, "persistentVolumeClaim": {"claimName": n}} for n in names if n and n not in present]
-    return {**spec, "template": {**template, "spec": {**pod, "volumes": [*(pod.get("volumes") or ()), *added]}}}
+    pod = {key: value for key, value in (template.get("spec") or {}).items() if key not in ("hostname", "subdomain")}
+    claims = {(c.get("metadata") or {}).get("name") or "": None for c in spec.get("volumeClaimTemplates") or ()}
+    if claims:
+        added = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in claims]
+        pod["volumes"] = [*added, *(v for v in pod.get("volumes") or () if (v.get("name") or "") not in claims)]
+    return {**spec, "template": {**template, "spec": pod}}
 
 
 def _validate_update_strategy(strategy: Object, path: str) -> list[FieldError]:
@@ -92,6 +95,14 @@ class StatefulSetStrategy(Strategy):
 
     def validate(self, obj: Object) -> list[FieldError]:
         spec = obj.get("spec") or {}
+        errors = self._validate_changeable(spec)
+        for index, claim in enumerate((spec.get("volumeClaimTemplates") or ())[:_MOST_CLAIM_TEMPLATES]):
+            errors += validate_claim_spec(claim.get("spec") or {}, f"spec.volumeClaimTemplates[{index}].spec")
+        service = spec.get("serviceName") or ""
+        return errors + (each("spec.serviceName", service, dns1123_label(service)) if service else [])
+
+    def _validate_changeable(self, spec: Object) -> list[FieldError]:
+        """Check all but what cannot change."""
         errors = []
         policies = ("OrderedReady", "Parallel")
         if spec.get("podManagementPolicy") not in policies:
@@ -104,7 +115,7 @@ class StatefulSetStrategy(Strategy):
         )
         for key in ("whenDeleted", "whenScaled"):
             if retention.get(key) not in ("Retain", "Delete"):
-                errors.append(not_supported(f"{path}.{key}", retention.get(key), ("Delete", "Retain")))
+                errors.append(not_supported(f"{path}.{key}", retention.get(key), ("Retain", "Delete")))
         errors += non_negative_fields(spec, "spec", "replicas", "minReadySeconds")
         if (spec.get("ordinals") or {}).get("start") is not None:
             errors += non_negative(spec["ordinals"]["start"], "spec.ordinals.start")
@@ -112,11 +123,13 @@ class StatefulSetStrategy(Strategy):
         templates = len(spec.get("volumeClaimTemplates") or ())
         if templates > _MOST_CLAIM_TEMPLATES:
             return [*errors, too_many("spec.volumeClaimTemplates", templates, _MOST_CLAIM_TEMPLATES)]
-        return errors + validate_selected_template(_with_claims(spec), "spec", "StatefulSet")
+        return errors + validate_selected_template(_as_controlled(spec), "spec", "StatefulSet")
 
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
         before, after = ({k: v for k, v in (o.get("spec") or {}).items() if k not in _UPDATABLE} for o in (old, obj))
-        errors = self.validate(obj)
+        errors = self._validate_changeable(obj.get("spec") or {})
+        if errors and self._validate_changeable(old.get("spec") or {}):  # the template of a wrong one is not checked
+            errors = [error for error in errors if not error.path.startswith(_TEMPLATE)]
         if not same(before, after):
             errors.append(forbidden_field("spec", _FROZEN))
         return errors
@@ -133,10 +146,7 @@ class StatefulSetStrategy(Strategy):
         if status.get("availableReplicas", 0) > status.get("readyReplicas", 0):
             detail = "cannot be greater than status.readyReplicas"
             errors.append(invalid_value("status.availableReplicas", status.get("availableReplicas", 0), detail))
-        if (status.get("collisionCount") or 0) < (before.get("collisionCount") or 0):
-            detail = "cannot be decremented"
-            errors.append(invalid_value("status.collisionCount", status.get("collisionCount") or 0, detail))
-        return errors
+        return errors + not_decremented(status, before)
 
     def name_errors(self, name: str, *, prefix: bool = False) -> list[str]:
         """A label, as names of pods and their hosts come from it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from control.registry.checks import Errors, is_empty, label_selector, selects
 from control.registry.core.pod.spec import validate_template
-from kube.errors import forbidden_field, invalid_value, not_supported, required
+from kube.errors import FieldError, forbidden_field, invalid_value, not_supported, required
 from kube.json_object import Object
 
 MISMATCH = "`selector` does not match template `labels`"
@@ -28,9 +28,15 @@ def validate_selected_template(spec: Object, path: str, word: str = "") -> Error
     where = f"{path}.template"
     errors: Errors = []
     labels = (template.get("metadata") or {}).get("labels") or {}
-    if not is_empty(selector) and not selects(selector, labels):
-        errors.append(invalid_value(f"{where}.metadata.labels", labels, MISMATCH))
-    errors += validate_template(template, where)
+    wrong = label_selector(selector, "")
+    if wrong and word != "DaemonSet":  # the template is not checked then, except for what stands below
+        errors.append(invalid_value(f"{path}.selector", selector, "" if word else "invalid label selector"))
+        if not word:
+            return errors
+    else:
+        if not wrong and not is_empty(selector) and not selects(selector, labels):
+            errors.append(invalid_value(f"{where}.metadata.labels", labels or None, MISMATCH))
+        errors += validate_template(template, where)
     pod = template.get("spec") or {}
     if pod.get("restartPolicy") not in (None, "", "Always"):
         errors.append(not_supported(f"{where}.spec.restartPolicy", pod["restartPolicy"], ("Always",)))
@@ -38,3 +44,22 @@ def validate_selected_template(spec: Object, path: str, word: str = "") -> Error
         detail = f"activeDeadlineSeconds in {word or 'ReplicaSet'} is not Supported"
         errors.append(forbidden_field(f"{where}.spec.activeDeadlineSeconds", detail))
     return errors
+
+
+def unsupported_strategy(strategy: Object, path: str, supported: tuple[str, ...]) -> FieldError:
+    """Return the error for an unknown type of a strategy, with the strategy as upstream shows it."""
+    rolling = strategy.get("rollingUpdate")
+    shown: Object = {"Type": strategy.get("type") or "", "RollingUpdate": None}
+    if rolling is not None:
+        shown["RollingUpdate"] = {
+            key[0].upper() + key[1:]: rolling.get(key, 0) for key in ("maxUnavailable", "maxSurge")
+        }
+    return not_supported(path, shown, supported)
+
+
+def not_decremented(status: Object, before: Object) -> Errors:
+    """Check that a status's count of collisions does not go down."""
+    count = status.get("collisionCount") or 0
+    if count >= (before.get("collisionCount") or 0):
+        return []
+    return [invalid_value("status.collisionCount", count, "cannot be decremented")]

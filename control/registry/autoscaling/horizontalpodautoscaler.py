@@ -99,8 +99,7 @@ class HorizontalPodAutoscalerStrategy(Strategy):
         return validate_autoscaler(obj.get("spec") or {}, "spec")
 
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
-        least = 0 if (old.get("spec") or {}).get("minReplicas") == 0 else 1
-        return validate_autoscaler(obj.get("spec") or {}, "spec", least)
+        return validate_autoscaler(obj.get("spec") or {}, "spec", old.get("spec") or {})
 
     def validate_status_update(self, obj: Object, old: Object) -> list[FieldError]:
         return validate_autoscaler_status(obj.get("status") or {})

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from control.registry.checks import Errors, non_negative_fields, required_name
+from control.registry.core.resources import container_resource_name
 from kube import names
 from kube.errors import forbidden_field, invalid_value, not_supported, required, too_many
 from kube.json_object import Object
@@ -11,14 +14,17 @@ from kube.quantity import parse
 _METRICS = ("ContainerResource", "External", "Object", "Pods", "Resource")
 _SOURCES = ("object", "external", "pods", "resource", "containerResource")
 _LONGEST_WINDOW, _LONGEST_PERIOD = 3600, 1800
+_TYPE = ("apiVersion", "kind")
 _MOST_METRICS, _MOST_POLICIES = 128, 128
 """Limits of the lists, which upstream does not have: each metric is a request or two every 15 seconds."""
 _RAW_OR_SHARE = "a target raw value {} a target utilization"
 
 
-def validate_autoscaler(spec: Object, path: str, least: int = 1) -> Errors:
-    """Check a spec as autoscaling/v2 has it; `least` is how few replicas may be requested."""
+def validate_autoscaler(spec: Object, path: str, old: Object | None = None) -> Errors:
+    """Check a spec as autoscaling/v2 has it; what is wrong in the stored one, `old`, may stay."""
     errors: Errors = []
+    least = 0 if (old or {}).get("minReplicas") == 0 else 1
+    target = spec.get("scaleTargetRef") or {}
     low, high = spec.get("minReplicas"), spec.get("maxReplicas", 0)
     if low is not None and low < least:
         errors.append(invalid_value(f"{path}.minReplicas", low, f"must be greater than or equal to {least}"))
@@ -26,12 +32,18 @@ def validate_autoscaler(spec: Object, path: str, least: int = 1) -> Errors:
         errors.append(invalid_value(f"{path}.maxReplicas", high, "must be greater than 0"))
     if low is not None and high < low:
         errors.append(invalid_value(f"{path}.maxReplicas", high, "must be greater than or equal to `minReplicas`"))
-    errors += _reference(spec.get("scaleTargetRef") or {}, f"{path}.scaleTargetRef")
+    errors += _reference(target, f"{path}.scaleTargetRef")
+    if old is None or any(target.get(key) != (old.get("scaleTargetRef") or {}).get(key) for key in _TYPE):
+        grouped = target.get("kind") != "ReplicationController"
+        errors += _api_version(target, f"{path}.scaleTargetRef", grouped=grouped)
     metrics = spec.get("metrics") or ()
     if len(metrics) > _MOST_METRICS:
         return [*errors, too_many(f"{path}.metrics", len(metrics), _MOST_METRICS)]
     for index, metric in enumerate(metrics):
         errors += _metric(metric, f"{path}.metrics[{index}]")
+    if not any(_api_version(described, "") for _, described in _described(old or {})):
+        for index, described in _described(spec):
+            errors += _api_version(described, f"{path}.metrics[{index}].object.describedObject")
     if low == 0 and not any(m.get("type") in ("Object", "External") for m in metrics):
         detail = "must specify at least one Object or External metric to support scaling to zero replicas"
         errors.append(forbidden_field(f"{path}.metrics", detail))
@@ -47,6 +59,23 @@ def _reference(reference: Object, path: str) -> Errors:
     for key in ("kind", "name"):
         errors += required_name(f"{path}.{key}", reference.get(key), names.path_segment)
     return errors
+
+
+def _described(spec: Object) -> Iterator[tuple[int, Object]]:
+    """Yield the objects that metrics describe, with the metrics' indexes."""
+    for index, metric in enumerate(spec.get("metrics") or ()):
+        if metric.get("type") == "Object" and metric.get("object") is not None:
+            yield index, metric["object"].get("describedObject") or {}
+
+
+def _api_version(reference: Object, path: str, *, grouped: bool = False) -> Errors:
+    """Check the apiVersion of a reference; `grouped` if it must name a group."""
+    given = reference.get("apiVersion") or ""
+    if given.count("/") > 1:
+        return [invalid_value(f"{path}.apiVersion", given, f"unexpected GroupVersion string: {given}")]
+    if grouped and not given.rpartition("/")[0]:
+        return [invalid_value(f"{path}.apiVersion", given, "apiVersion must specify API group")]
+    return []
 
 
 def _rules(rules: Object, path: str) -> Errors:
@@ -106,6 +135,8 @@ def _source(kind: str, source: Object, path: str) -> Errors:
     if kind in ("resource", "containerResource"):
         if not source.get("name"):
             errors.append(required(f"{path}.name", "must specify a resource name"))
+        elif kind == "containerResource":
+            errors += container_resource_name(source["name"], f"{path}.name")
         if kind == "containerResource":
             container = source.get("container")
             errors += required_name(f"{path}.container", container, names.dns1123_label, "must specify a container")

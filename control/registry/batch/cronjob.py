@@ -9,7 +9,7 @@ from datetime import datetime
 
 from control.registry.batch.job_validation import validate_job_spec
 from control.registry.batch.schedule import LONGEST, schedule_problem
-from control.registry.checks import non_negative_fields, one_of
+from control.registry.checks import each, non_negative_fields, one_of
 from control.registry.core.pod.defaults import default_template
 from control.registry.core.pod.warnings import name_warnings, template_warnings
 from control.registry.defaults import default_absent, default_empty
@@ -42,6 +42,21 @@ def _last_schedule(job: Object, now: datetime) -> str:
     return age(last, now) if last else NONE
 
 
+_BOTH = "cannot use both timeZone field and TZ or CRON_TZ in schedule"
+
+
+def _zone_problems(zone: str) -> list[str]:
+    """Return what is wrong with the name of a time zone; the server's own has none that clients know."""
+    if not zone:
+        return ["timeZone must be nil or non-empty string"]
+    problems = []
+    if zone.lower() == "local":
+        problems.append("timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones")
+    if zone != "Local" and zone not in _zones():
+        problems.append(f"unknown time zone {zone}")
+    return problems
+
+
 class CronJobStrategy(Strategy):
     columns = (
         NAME,
@@ -65,6 +80,13 @@ class CronJobStrategy(Strategy):
         obj["status"] = {}
 
     def validate(self, obj: Object) -> list[FieldError]:
+        return self._validate(obj, zoned=False)
+
+    def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
+        return self._validate(obj, zoned="TZ" in ((old.get("spec") or {}).get("schedule") or ""))
+
+    def _validate(self, obj: Object, *, zoned: bool) -> list[FieldError]:
+        """Check a CronJob; with `zoned` its schedule may name a time zone, as the stored one does."""
         spec = obj.get("spec") or {}
         template = (spec.get("jobTemplate") or {}).get("spec") or {}
         errors = validate_job_spec(template, "spec.jobTemplate.spec", needs_selector=False)
@@ -79,14 +101,14 @@ class CronJobStrategy(Strategy):
         else:
             problem = schedule_problem(schedule)
             errors += [invalid_value("spec.schedule", schedule[:LONGEST], problem)] if problem else []
+        if "TZ" in schedule and not (zoned and spec.get("timeZone") is None):
+            detail = _BOTH if zoned else "cannot use TZ or CRON_TZ in schedule, use timeZone field instead"
+            errors.append(invalid_value("spec.schedule", schedule[:LONGEST], detail))
         keys = ("startingDeadlineSeconds", "successfulJobsHistoryLimit", "failedJobsHistoryLimit")
         errors += non_negative_fields(spec, "spec", *keys)
         errors += one_of(spec.get("concurrencyPolicy"), ("Allow", "Forbid", "Replace"), "spec.concurrencyPolicy")
         zone = spec.get("timeZone")
-        if zone is not None and zone not in _zones():
-            detail = f"unknown time zone {zone}" if zone else "timeZone must be nil or non-empty string"
-            errors.append(invalid_value("spec.timeZone", zone, detail))
-        return errors
+        return errors + ([] if zone is None else each("spec.timeZone", zone, _zone_problems(zone)))
 
     def warnings(self, obj: Object, old: Object | None) -> list[str]:
         jobs = ((((o or {}).get("spec") or {}).get("jobTemplate") or {}).get("spec") or {} for o in (obj, old))

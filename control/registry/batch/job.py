@@ -173,7 +173,8 @@ class JobStrategy(Strategy):
             errors.append(invalid_value("spec.completions", spec["completions"], detail))
         errors += validate_immutable(obj, old, "spec.selector")
         if not same(_fixed_template(spec, old), before.get("template")):
-            errors.append(invalid_value("spec.template", spec.get("template"), IMMUTABLE))
+            part, value = ".spec" if _rests(old) else "", spec.get("template") or {}
+            errors.append(invalid_value(f"spec.template{part}", value.get("spec") if part else value, IMMUTABLE))
         keys = ("completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy")
         return errors + validate_immutable(obj, old, *(f"spec.{key}" for key in keys))
 

@@ -39,7 +39,7 @@ def validate_job_spec(spec: Object, path: str, *, needs_selector: bool) -> list[
             errors += label_selector(selector, f"{path}.selector")
             labels = (template.get("metadata") or {}).get("labels") or {}
             if not selects(selector, labels):
-                errors.append(invalid_value(f"{path}.template.metadata.labels", labels, MISMATCH))
+                errors.append(invalid_value(f"{path}.template.metadata.labels", labels or None, MISMATCH))
     errors += validate_template(template, f"{path}.template")
     policy, where = (template.get("spec") or {}).get("restartPolicy"), f"{path}.template.spec.restartPolicy"
     if policy == "Always":

@@ -14,6 +14,7 @@ _NAMED = ("@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", 
 _DURATION = re.compile(r"([0-9]+(\.[0-9]*)?(ns|us|µs|ms|s|m|h))+")
 
 
+_ZONE = re.compile("(CRON_)?TZ=[^ ]* ")
 LONGEST = 4096
 """Characters of a schedule that are parsed; upstream has no limit. All minutes, hours, days and months listed have 450."""
 
@@ -22,8 +23,8 @@ def schedule_problem(schedule: str) -> str:
     """Return what is wrong with a schedule, or an empty string."""
     if len(schedule) > LONGEST:
         return f"may not be more than {LONGEST} characters"
-    if "TZ" in schedule:
-        return "cannot use TZ or CRON_TZ in schedule, use timeZone field instead"
+    if zoned := _ZONE.match(schedule):
+        schedule = schedule[zoned.end() :].strip()
     if schedule.startswith("@"):
         if schedule in _NAMED:
             return ""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import re
+from collections.abc import Callable
 
 from cryptography import x509
 
@@ -119,19 +121,19 @@ class CertificateSigningRequestStrategy(Strategy):
                 errors.append(forbidden_field("status.conditions", detail))
         errors += _conditions((obj.get("status") or {}).get("conditions") or [], "status.conditions")
         issued, before = ((o.get("status") or {}).get("certificate") for o in (obj, old))
+        problem = certificate_problem(issued or "") if issued != before else ""
+        if problem and not certificate_problem(before or ""):
+            errors.append(invalid_value("status.certificate", "<certificate data>", problem))
         if before and issued != before:
-            errors.append(forbidden_field("status.certificate", "updates may not change a certificate"))
+            errors.append(forbidden_field("status.certificate", "updates may not modify existing certificate content"))
         return errors
 
     def validate(self, obj: Object) -> list[FieldError]:
         spec = obj.get("spec") or {}
         errors = []
-        if not spec.get("request"):
-            errors.append(required("spec.request"))
-        else:
-            errors += _request(spec["request"], spec.get("signerName") or "")
+        errors += _request(spec.get("request") or "", spec.get("signerName") or "")
         if not spec.get("usages"):
-            errors.append(required("spec.usages", "usages must not be empty"))
+            errors.append(required("spec.usages"))
         usages = spec.get("usages") or []
         again = repeated(usages)
         for index, usage in enumerate(usages):
@@ -167,14 +169,43 @@ def signer_name(name: str, path: str) -> list[FieldError]:
         return [invalid_value(path, name, detail)]
     errors = [too_long(path, 253)] if len(domain) > 253 else []
     labels = domain.split(".")
-    for label in labels:
-        errors += each(path, domain, [f'validating label "{label}": {p}' for p in names.dns1123_label(label)])
+    errors += _first_problem(path, domain, labels, names.dns1123_label)
     if len(labels) < 2:
         detail = "should be a domain with at least two segments separated by dots"
         errors.append(invalid_value(path, domain, detail))
-    for label in rest.split("."):
-        errors += each(path, rest, [f'validating label "{label}": {p}' for p in names.dns1123_subdomain(label)])
+    errors += _first_problem(path, rest, rest.split("."), names.dns1123_subdomain)
+    if len(name) > _LONGEST_SIGNER:
+        errors.append(too_long(path, _LONGEST_SIGNER))
     return errors
+
+
+_LONGEST_SIGNER = 253 + 1 + 253 + 1 + 63
+
+
+def _first_problem(path: str, value: str, labels: list[str], rule: Callable[[str], list[str]]) -> list[FieldError]:
+    """Return what is wrong with the first label that is not right."""
+    for label in labels:
+        problems = rule(label)
+        if problems:
+            return each(path, value, [f'validating label "{label}": {problem}' for problem in problems])
+    return []
+
+
+_BLOCK = re.compile(b"-----BEGIN ([^\n-]*)-----[ \t]*\r?\n(.*?)-----END \\1-----", re.DOTALL)
+
+
+def certificate_problem(encoded: str) -> str:
+    """Return what is wrong with an issued certificate, "" if nothing is."""
+    try:
+        blocks = _BLOCK.findall(base64.b64decode(encoded, validate=True))
+    except ValueError:
+        blocks = []
+    for kind, body in blocks:
+        if kind != b"CERTIFICATE":
+            return f"only CERTIFICATE PEM blocks are allowed, found {_quoted(kind.decode(errors='replace'))}"
+        if b":" in body:
+            return "no PEM block headers are permitted"
+    return "" if blocks or not encoded else "must contain at least one CERTIFICATE PEM block"
 
 
 def _conditions(conditions: list[Object], path: str) -> list[FieldError]:
@@ -210,7 +241,7 @@ def _request(encoded: str, signer: str) -> list[FieldError]:
     except (ValueError, x509.InvalidVersion):
         pem = b""
     if b"-----BEGIN CERTIFICATE REQUEST-----" not in pem:
-        return [invalid_value("spec.request", encoded, "PEM block type must be CERTIFICATE REQUEST")]
+        return [invalid_value("spec.request", encoded or None, "PEM block type must be CERTIFICATE REQUEST")]
     if signer not in SIGNERS:
         return []
     try:

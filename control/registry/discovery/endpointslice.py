@@ -141,4 +141,7 @@ class EndpointSliceStrategy(Strategy):
             errors += one_of(item.get("protocol"), PROTOCOLS, f"ports[{index}].protocol")
             if item.get("port") is not None:
                 errors += port(item["port"], f"ports[{index}].port")
+            if item.get("appProtocol") is not None:
+                protocol = item["appProtocol"]
+                errors += each(f"ports[{index}].appProtocol", protocol, names.qualified_name(protocol))
         return errors

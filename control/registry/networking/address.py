@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from control.registry.changes import IMMUTABLE, validate_immutable
+from control.registry.checks import each
 from control.registry.ip_checks import strict_cidr, strict_ip
 from control.registry.strategy import Strategy
 from control.registry.table_cells import AGE, NAME, NONE, Column, Field, name_of
 from kube.errors import FieldError, invalid_value, required
 from kube.ip_addresses import lenient_cidr
 from kube.json_object import Object
+from kube.names import dns1123_subdomain, path_segment
 
 
 class ServiceCIDRStrategy(Strategy):
@@ -74,7 +76,13 @@ class IPAddressStrategy(Strategy):
         parent = (obj.get("spec") or {}).get("parentRef")
         if parent is None:
             return [*errors, required("spec.parentRef")]
-        return errors + [required(f"spec.parentRef.{key}") for key in ("resource", "name") if not parent.get(key)]
+        for key in ("group", "resource", "name", "namespace"):
+            path, value = f"spec.parentRef.{key}", parent.get(key) or ""
+            if value:
+                errors += each(path, value, dns1123_subdomain(value) if key == "group" else path_segment(value))
+            elif key in ("resource", "name"):
+                errors.append(required(path))
+        return errors
 
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
         return validate_immutable(obj, old, "spec.parentRef")

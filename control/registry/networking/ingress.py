@@ -14,10 +14,18 @@ from kube.json_object import Object
 
 SHOWN = 3
 CLASS_ANNOTATION = "kubernetes.io/ingress.class"
+_CLASS = f"annotations.{CLASS_ANNOTATION}"
+_SECRET = re.compile(r"spec\.tls\[[0-9]+\]\.secretName")
 _PATH_TYPES = ("Exact", "ImplementationSpecific", "Prefix")
 
 
 _WILDCARD = r"\*\.[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
+
+
+def _wildcards(obj: Object) -> tuple[str, ...]:
+    """Return the paths of the backends and paths of rules whose hosts contain a wildcard."""
+    rules = (obj.get("spec") or {}).get("rules") or ()
+    return tuple(f"spec.rules[{index}].http" for index, rule in enumerate(rules) if "*" in (rule.get("host") or ""))
 
 
 def _host_problems(host: str) -> list[str]:
@@ -125,9 +133,20 @@ class IngressStrategy(Strategy):
             annotated = (obj.get("metadata", {}).get("annotations") or {}).get(CLASS_ANNOTATION)
             if annotated is not None and annotated != name:
                 detail = "must match `ingressClassName` when both are specified"
-                errors.append(invalid_value(f"annotations.{CLASS_ANNOTATION}", annotated, detail))
+                errors.append(invalid_value(_CLASS, annotated, detail))
             errors += each("spec.ingressClassName", name, names.dns1123_subdomain(name))
         return errors
+
+    def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
+        """Check a change; the class is compared with its annotation only at creation, and two older mistakes may stay."""
+        kept = [_CLASS]
+        before = self.validate(old)
+        if any(_SECRET.fullmatch(error.path) for error in before):
+            kept += [f"spec.tls[{index}].secretName" for index in range(len((obj.get("spec") or {}).get("tls") or ()))]
+        errors = [error for error in self.validate(obj) if error.path not in kept]
+        if not any(path.startswith(_wildcards(old)) for error in before if (path := error.path)):
+            return errors
+        return [error for error in errors if not error.path.startswith(_wildcards(obj))]
 
     def validate_status_update(self, obj: Object, old: Object) -> list[FieldError]:
         return validate_points(obj, old, with_mode=False)

@@ -27,7 +27,7 @@ def _validate_port(item: Object, path: str) -> list[FieldError]:
                 detail = "may not be specified when `port` is non-numeric"
                 errors.append(invalid_value(f"{path}.endPort", last, detail))
             elif last < number:
-                errors.append(invalid_value(f"{path}.endPort", last, "must be greater than or equal to `port`"))
+                errors.append(invalid_value(f"{path}.endPort", number, "must be greater than or equal to `port`"))
             if not isinstance(number, str):
                 errors += port(last, f"{path}.endPort")
     elif last is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from control.registry.changes import IMMUTABLE, validate_immutable
-from control.registry.checks import each, label_selector, non_negative, quantity, repeated, required_name
+from control.registry.checks import each, label_selector, non_negative, quantity, repeated
 from control.registry.core.pod.volume_sources import driver_name
 from control.registry.defaults import default_absent, default_empty
 from control.registry.strategy import Strategy
@@ -41,10 +41,11 @@ class CSIDriverStrategy(Strategy):
         default_empty(spec, ("fsGroupPolicy", "ReadWriteOnceWithFSType"), ("volumeLifecycleModes", ["Persistent"]))
 
     def validate(self, obj: Object) -> list[FieldError]:
-        spec = obj.get("spec") or {}
+        errors = [too_long("metadata.name", 63)] if len(name_of(obj)) > 63 else []
+        return errors + self._validate_spec(obj.get("spec") or {})
+
+    def _validate_spec(self, spec: Object) -> list[FieldError]:
         errors = []
-        if len(name_of(obj)) > 63:
-            errors.append(too_long("metadata.name", 63))
         policies = ("File", "None", "ReadWriteOnceWithFSType")
         if spec.get("fsGroupPolicy") not in policies:
             errors.append(not_supported("spec.fsGroupPolicy", spec.get("fsGroupPolicy"), policies))
@@ -62,7 +63,8 @@ class CSIDriverStrategy(Strategy):
         return errors
 
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
-        found = self.validate(obj) + validate_immutable(obj, old, "spec.attachRequired", "spec.volumeLifecycleModes")
+        found = self._validate_spec(obj.get("spec") or {})
+        found += validate_immutable(obj, old, "spec.attachRequired", "spec.volumeLifecycleModes")
         # Upstream spells one path differently.
         return [replace(e, path="spec.attachedRequired") if e.path == "spec.attachRequired" else e for e in found]
 
@@ -110,9 +112,10 @@ class CSINodeStrategy(Strategy):
             keys = driver.get("topologyKeys") or []
             again = repeated(keys)
             for number, key in enumerate(keys):
+                errors += [] if key else [required(path)]
                 if number in again:
-                    errors.append(duplicate(f"{path}.topologyKeys", key))
-                errors += each(f"{path}.topologyKeys", key, qualified_name(key)) if key else [required(path)]
+                    errors.append(duplicate(path, key))
+                errors += each(path, key, qualified_name(key))
         return errors
 
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
@@ -138,7 +141,8 @@ class CSIStorageCapacityStrategy(Strategy):
     has_generation = False
 
     def validate(self, obj: Object) -> list[FieldError]:
-        errors = required_name("storageClassName", obj.get("storageClassName"), dns1123_subdomain)
+        name = obj.get("storageClassName") or ""
+        errors = each("storageClassName", name, dns1123_subdomain(name))
         errors += label_selector(obj.get("nodeTopology"), "nodeTopology")
         for key in ("capacity", "maximumVolumeSize"):
             if obj.get(key) is not None:

@@ -9,18 +9,20 @@ from control.registry.checks import each, repeated
 from control.registry.defaults import default_empty
 from control.registry.strategy import Strategy
 from control.registry.table_cells import AGE, NAME, Column, Field, name_of
-from kube.errors import FieldError, duplicate, forbidden_field, invalid_value, not_supported, required
+from kube.errors import FieldError, duplicate, forbidden_field, invalid_value, not_supported, required, too_long
 from kube.json_object import Object
 from kube.names import qualified_name
 
 DEFAULT_ANNOTATION = "storageclass.kubernetes.io/is-default-class"
+_MOST_PARAMETERS = 512
+_LARGEST_PARAMETERS = 256 * 1024
 _FROZEN = ("parameters", "provisioner", "reclaimPolicy")
 
 
 def validate_topologies(terms: list[Object], path: str) -> list[FieldError]:
     """Check where volumes of a class may be made: no key, value or whole term twice."""
     errors: list[FieldError] = []
-    seen = set[frozenset[tuple[str, frozenset[str]]]]()
+    seen = {frozenset[tuple[str, frozenset[str]]]()}  # upstream counts a term without expressions as a duplicate
     for index, term in enumerate(terms):
         found: dict[str, frozenset[str]] = {}
         for number, requirement in enumerate(term.get("matchLabelExpressions") or ()):
@@ -45,6 +47,19 @@ def _name(obj: Object) -> str:
     return name_of(obj) + (" (default)" if annotations.get(DEFAULT_ANNOTATION) == "true" else "")
 
 
+def _driver(name: str, path: str) -> list[FieldError]:
+    return each(path, name, qualified_name(name.lower())) if name else [required(path)]
+
+
+def _parameters(parameters: dict[str, str]) -> list[FieldError]:
+    """Check parameters for a driver: their number and their size."""
+    if len(parameters) > _MOST_PARAMETERS:
+        return [too_long("parameters", _MOST_PARAMETERS)]
+    errors = [invalid_value("parameters", "", "field can not be empty.")] if "" in parameters else []
+    size = sum(len(key.encode()) + len(value.encode()) for key, value in parameters.items())
+    return errors + ([too_long("parameters", _LARGEST_PARAMETERS)] if size > _LARGEST_PARAMETERS else [])
+
+
 class StorageClassStrategy(Strategy):
     columns = (
         replace(NAME, cell=Field("", show=_name)),
@@ -62,13 +77,7 @@ class StorageClassStrategy(Strategy):
         default_empty(obj, ("reclaimPolicy", "Delete"), ("volumeBindingMode", "Immediate"))
 
     def validate(self, obj: Object) -> list[FieldError]:
-        provisioner = obj.get("provisioner") or ""
-        errors = each("provisioner", provisioner, qualified_name(provisioner.lower()))
-        if not provisioner:
-            errors = [required("provisioner")]
-        for key in obj.get("parameters") or ():
-            if not key:
-                errors.append(invalid_value("parameters", key, "field can not be empty."))
+        errors = _driver(obj.get("provisioner") or "", "provisioner") + _parameters(obj.get("parameters") or {})
         errors += validate_topologies(obj.get("allowedTopologies") or [], "allowedTopologies")
         for key, allowed in (
             ("reclaimPolicy", ("Delete", "Retain")),
@@ -89,13 +98,10 @@ class VolumeAttributesClassStrategy(Strategy):
     has_generation = False
 
     def validate(self, obj: Object) -> list[FieldError]:
-        errors = [] if obj.get("driverName") else [required("driverName")]
-        return (
-            errors
-            if obj.get("parameters")
-            else [*errors, required("parameters", "must contain at least one key/value pair")]
-        )
+        parameters = obj.get("parameters") or {}
+        errors = _driver(obj.get("driverName") or "", "driverName") + _parameters(parameters)
+        return errors if parameters else [*errors, required("parameters", "must contain at least one key/value pair")]
 
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
         keys = [k for k in ("driverName", "parameters") if obj.get(k) != old.get(k)]
-        return [forbidden_field(key, f"updates to {key} are forbidden.") for key in keys]
+        return [forbidden_field(key, f"updates to {key} are forbidden.") for key in keys] + self.validate(obj)

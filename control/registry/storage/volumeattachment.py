@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from control.registry.changes import validate_immutable
-from control.registry.checks import required_name
+from control.registry.checks import MAX_INT32, each, in_range
 from control.registry.core.pod.volume_sources import driver_name
 from control.registry.strategy import OBJECT_META, Strategy
 from control.registry.table_cells import AGE, NAME, Column, Field
-from kube.errors import FieldError, forbidden_field, required
+from kube.errors import FieldError, forbidden_field, required, too_long
 from kube.json_object import Object
 from kube.names import dns1123_subdomain
 
+_LARGEST = 256 * 1024
+"""Bytes of a driver's metadata, or of an error's message."""
 _ONE_SOURCE = "must specify exactly one of inlineVolumeSpec and persistentVolumeName"
 
 
@@ -34,7 +36,8 @@ class VolumeAttachmentStrategy(Strategy):
         spec = obj.get("spec") or {}
         source, path = spec.get("source") or {}, "spec.source"
         errors = driver_name(spec.get("attacher") or "", "spec.attacher")
-        errors += required_name("spec.nodeName", spec.get("nodeName"), dns1123_subdomain)
+        node = spec.get("nodeName") or ""
+        errors += each("spec.nodeName", node, dns1123_subdomain(node))
         volume, inline = source.get("persistentVolumeName"), source.get("inlineVolumeSpec")
         if volume is None and inline is None:
             errors.append(required(path, _ONE_SOURCE))
@@ -42,7 +45,25 @@ class VolumeAttachmentStrategy(Strategy):
             errors.append(forbidden_field(path, _ONE_SOURCE))
         elif volume == "":
             errors.append(required(f"{path}.persistentVolumeName", "must specify non empty persistentVolumeName"))
-        return errors
+        return errors + (
+            [] if volume is None else each(f"{path}.persistentVolumeName", volume, dns1123_subdomain(volume))
+        )
 
     def validate_update(self, obj: Object, old: Object) -> list[FieldError]:
-        return validate_immutable(obj, old, "spec")
+        return self.validate(obj) + validate_immutable(obj, old, "spec")
+
+    def validate_status_update(self, obj: Object, old: Object) -> list[FieldError]:
+        status = obj.get("status") or {}
+        errors = self.validate(obj)
+        size = sum(
+            len(key.encode()) + len(value.encode()) for key, value in (status.get("attachmentMetadata") or {}).items()
+        )
+        if size > _LARGEST:
+            errors.append(too_long("status.attachmentMetadata", _LARGEST))
+        for key in ("attachError", "detachError"):
+            found = status.get(key) or {}
+            if len((found.get("message") or "").encode()) > _LARGEST:
+                errors.append(too_long(f"status.{key}.message", _LARGEST))
+            if found.get("errorCode") is not None and found["errorCode"] < 0:
+                errors += in_range(found["errorCode"], 0, MAX_INT32, f"status.{key}.errorCode")
+        return errors

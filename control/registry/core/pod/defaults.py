@@ -48,7 +48,6 @@ def default_template(spec: Object) -> None:
 
 
 def default_pod_spec(spec: Object) -> None:
-    spec.pop("schedulingGroup", None)  # an alpha feature's, off as upstream
     spec.setdefault("restartPolicy", "Always")
     spec.setdefault("terminationGracePeriodSeconds", 30)
     spec.setdefault("dnsPolicy", "ClusterFirst")

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import re
 
+import msgspec
+
 from control.registry.checks import Errors, each, label_selector, one_of
+from control.registry.ratcheting import gated_invalid, gated_unsupported
 from kube import names
 from kube.errors import duplicate, forbidden_field, invalid_value, required
 from kube.json_object import Object
 
 _HARD, _SOFT = "requiredDuringSchedulingIgnoredDuringExecution", "preferredDuringSchedulingIgnoredDuringExecution"
 _INTEGER = re.compile("0|-?[1-9][0-9]*")
+_DIGITS = re.compile("[+-]?[0-9]+")
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
@@ -170,14 +174,34 @@ def validate_tolerations(tolerations: list[Object] | None, path: str) -> Errors:
                 detail = "value must be empty when `operator` is 'Exists'"
                 errors.append(invalid_value(f"{where}.operator", value, detail))
         elif operator in ("Lt", "Gt"):
-            if not _INTEGER.fullmatch(value):
-                detail = "must be a valid decimal integer in canonical form"
-                errors.append(invalid_value(f"{where}.value", value, detail))
+            errors += _comparison(operator, value, where)
         else:
-            errors += one_of(operator, ("Equal", "Exists", "Lt", "Gt"), f"{where}.operator")
+            errors += one_of(operator, ("Equal", "Exists"), f"{where}.operator")
         if effect:
             errors += one_of(effect, _EFFECTS, f"{where}.effect")
     return errors
+
+
+def _comparison(operator: str, value: str, path: str) -> Errors:
+    """Check a comparison of numbers; without the feature gate its operator is not supported."""
+    gate = "TaintTolerationComparisonOperators"
+    errors = [gated_unsupported(f"{path}.operator", operator, ("Equal", "Exists", "Lt", "Gt"), gate)]
+    problems = []
+    if not _INTEGER.fullmatch(value):
+        problems.append("must be a valid decimal integer in canonical form" if value else "must be non-empty")
+    problems += _int64(value)
+    return errors + [gated_invalid(f"{path}.value", value, problem, gate) for problem in problems]
+
+
+def _int64(text: str) -> list[str]:
+    """Return what upstream's parser says of a text that is no integer of 64 bits."""
+    problem = "invalid syntax"
+    if _DIGITS.fullmatch(text):
+        digits = text.lstrip("+-").lstrip("0")
+        if len(digits) < 20 and -(2**63) <= int(text) < 2**63:
+            return []
+        problem = "value out of range"
+    return [f"strconv.ParseInt: parsing {msgspec.json.encode(text).decode()}: {problem}"]
 
 
 def validate_spread(constraints: list[Object] | None, path: str) -> Errors:

@@ -6,45 +6,55 @@ import copy
 from datetime import UTC, datetime
 from typing import Any
 
-from control.registry.ratcheting import problems_of_change
+from control.registry import disabled_fields
+from control.registry.ratcheting import problems_of_change, problems_of_creation
 from control.registry.strategies import strategy_for
 from control.registry.strategy import Strategy
+from control.registry.strategy_context import Settings
 from kube.json_object import Object
 from kube.resources import by_kind
 
 NOW = datetime(2026, 1, 2, 12, 0, 0, tzinfo=UTC)
 
 
-def strategy_of(obj: Object) -> Strategy:
+def strategy_of(obj: Object, *gates: str) -> Strategy:
     resource = by_kind(obj["apiVersion"], obj["kind"])
     assert resource is not None
-    return strategy_for(resource)
+    return strategy_for(resource, Settings(gates=frozenset(gates)))
 
 
-def created(obj: Object) -> Object:
-    """Return an object as a create would store it, unless it is refused."""
-    obj, strategy = copy.deepcopy(obj), strategy_of(obj)
+def created(obj: Object, *gates: str) -> Object:
+    """Return an object as a create would store it, unless it is refused; `gates` are on."""
+    obj, strategy = copy.deepcopy(obj), strategy_of(obj, *gates)
     strategy.default(obj)
     strategy.prepare_create(obj)
+    disabled_fields.drop(strategy, obj, None)
     strategy.default(obj)
     return obj
 
 
-def problems(obj: Object) -> list[str]:
-    """Return what a create says is wrong."""
-    return [str(e) for e in strategy_of(obj).validate(created(obj))]
-
-
-def update_problems(old: Object, obj: Object, subresource: str = "") -> list[str]:
-    """Return what an update of `old` (as stored) to `obj` says is wrong."""
-    obj, strategy = copy.deepcopy(obj), strategy_of(old)
+def changed(old: Object, obj: Object, *gates: str, subresource: str = "") -> Object:
+    """Return an object as an update of `old` would store it, unless it is refused."""
+    obj, strategy = copy.deepcopy(obj), strategy_of(old, *gates)
     strategy.default(obj)
     if subresource:
         strategy.prepare_subresource(subresource, obj, old)
     else:
         strategy.prepare_update(obj, old)
+    disabled_fields.drop(strategy, obj, old)
     strategy.default(obj)
-    return [str(e) for e in problems_of_change(strategy, obj, old, subresource)]
+    return obj
+
+
+def problems(obj: Object, *gates: str) -> list[str]:
+    """Return what a create says is wrong."""
+    return [str(e) for e in problems_of_creation(strategy_of(obj, *gates), created(obj, *gates))]
+
+
+def update_problems(old: Object, obj: Object, subresource: str = "", *gates: str) -> list[str]:
+    """Return what an update of `old` (as stored) to `obj` says is wrong."""
+    new = changed(old, obj, *gates, subresource=subresource)
+    return [str(e) for e in problems_of_change(strategy_of(old, *gates), new, old, subresource)]
 
 
 def cells(obj: Object) -> dict[str, Any]:

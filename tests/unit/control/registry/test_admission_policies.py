@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kube.json_object import Object
-from tests.unit.control.registry.strategies import problems
+from tests.unit.control.registry.strategies import created, problems, update_problems
 
 RULE = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["secrets"]}
 
@@ -17,7 +17,7 @@ def policy(kind: str = "ValidatingAdmissionPolicy", **spec: Any) -> Object:
     if kind.startswith("Validating"):
         body: Object = {"validations": [{"expression": "true", "message": "never"}]}
     else:
-        change = {"patchType": "JSONPatch", "jsonPatch": {"expression": "[]"}}
+        change = {"patchType": "JSONPatch", "jsonPatch": {"expression": "[JSONPatch{op: 'remove', path: '/a'}]"}}
         body = {"mutations": [change], "reinvocationPolicy": "Never"}
     body |= {"matchConstraints": {"resourceRules": [copy.deepcopy(RULE)]}} | spec
     return {
@@ -40,33 +40,62 @@ def binding(kind: str = "ValidatingAdmissionPolicyBinding", **spec: Any) -> Obje
     }
 
 
+def rule(expression: str, **more: str) -> Object:
+    return {"validations": [{"expression": expression, **more}]}
+
+
+BOTH = "validations or auditAnnotations must contain at least one item"
 POLICIES: list[tuple[Object, list[str]]] = [
     ({}, []),
+    (
+        {"validations": []},
+        [f"spec.validations: Required value: {BOTH}", f"spec.auditAnnotations: Required value: {BOTH}"],
+    ),
+    (rule("6"), ['spec.validations[0].expression: Invalid value: "6": must evaluate to bool but got int']),
+    (
+        rule("object.spec.ready"),
+        ['spec.validations[0].expression: Invalid value: "object.spec.ready": must evaluate to bool but got dyn'],
+    ),
+    (rule("has(object.x) && object.x"), []),
+    (
+        rule("true", messageExpression="object.metadata.name"),
+        [
+            'spec.validations[0].messageExpression: Invalid value: "object.metadata.name": must evaluate to string but '
+            "got dyn"
+        ],
+    ),
+    (
+        {"auditAnnotations": [{"key": "k", "valueExpression": " true "}]},
+        [
+            'spec.auditAnnotations[0].valueExpression: Invalid value: " true ": must evaluate to one of [string '
+            "null_type] but got bool"
+        ],
+    ),
     (
         {"validations": [{"expression": "true", "reason": "Foo"}]},
         [
             'spec.validations[0].reason: Unsupported value: "Foo": supported values: "Forbidden", "Invalid", '
-            '"RequestEntityTooLarge", "Unauthorized"'
+            '"RequestEntityTooLarge"'
         ],
     ),
     (
         {"validations": [{"expression": "true", "message": "a\nb"}]},
-        ['spec.validations[0].message: Invalid value: "a\\nb": message must not contain line breaks'],
+        ['spec.validations[0].message: Invalid value: "a\\nb": must not contain line breaks'],
     ),
     (
         {"validations": [{"expression": "true", "message": " ", "messageExpression": " "}]},
         [
             'spec.validations[0].messageExpression: Invalid value: " ": must be non-empty if specified',
-            'spec.validations[0].message: Invalid value: " ": message must be non-empty if specified',
+            'spec.validations[0].message: Invalid value: " ": must be non-empty if specified',
         ],
     ),
     (
         {"variables": [{"name": "n-x", "expression": "1"}]},
-        ['spec.variables[0].name: Invalid value: "n-x": name is not a valid CEL identifier'],
+        ['spec.variables[0].name: Invalid value: "n-x": must be a valid CEL identifier'],
     ),
     (
         {"variables": [{"name": "for", "expression": "1"}]},
-        ['spec.variables[0].name: Invalid value: "for": name is not a valid CEL identifier'],
+        ['spec.variables[0].name: Invalid value: "for": must be a valid CEL identifier'],
     ),
     (
         {"auditAnnotations": [{"key": "a", "valueExpression": "'x'"}, {"key": "a", "valueExpression": "'y'"}]},
@@ -132,8 +161,70 @@ def test_a_policy_that_mutates_is_neither_for_deletions_nor_invoked_by_an_unknow
     rules = {"resourceRules": [RULE | {"operations": ["CREATE", "DELETE"]}]}
     check(
         problems(policy(kind, matchConstraints=rules)),
-        ['spec.matchConstraints.resourceRules[0].operations: Invalid value: ["CREATE","DELETE"]'],
+        [
+            'spec.matchConstraints.resourceRules.operations: Unsupported value: "DELETE": supported values: "*", '
+            '"CONNECT", "CREATE", "UPDATE"'
+        ],
     )
+    check(
+        problems(binding("MutatingAdmissionPolicyBinding", matchResources=rules)),
+        [
+            'spec.matchResources.resourceRules.operations: Unsupported value: "DELETE": supported values: "*", '
+            '"CONNECT", "CREATE", "UPDATE"'
+        ],
+    )
+
+
+PATCH, APPLY = {"expression": "[JSONPatch{op: 'remove', path: '/a'}]"}, {"expression": "Object{}"}
+PATCHES, OBJECT = "must evaluate to list(JSONPatch) but got", "must evaluate to Object but got"
+MUTATIONS: list[tuple[Object, list[str]]] = [
+    ({"patchType": "JSONPatch", "jsonPatch": PATCH}, []),
+    ({"patchType": "ApplyConfiguration", "applyConfiguration": APPLY}, []),
+    ({}, ["patchType: Required value"]),
+    (
+        {"patchType": "Merge"},
+        ['patchType: Unsupported value: "Merge": supported values: "ApplyConfiguration", "JSONPatch"'],
+    ),
+    (
+        {"patchType": "ApplyConfiguration", "applyConfiguration": {}},
+        ["applyConfiguration.expression: Required value"],
+    ),
+    (
+        {"patchType": "JSONPatch", "applyConfiguration": APPLY},
+        [
+            "jsonPatch: Required value: must be specified when patchType is JSONPatch",
+            'applyConfiguration: Invalid value: "{applyConfiguration}": must not be specified when patchType is JSONPatch',
+        ],
+    ),
+    (
+        {"patchType": "JSONPatch", "jsonPatch": {"expression": "[]"}},
+        [f'jsonPatch.expression: Invalid value: "[]": {PATCHES} list(dyn)'],
+    ),
+    (
+        {"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": "1 < 2"}},
+        [f'applyConfiguration.expression: Invalid value: "1 < 2": {OBJECT} bool'],
+    ),
+    (
+        {"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": "object"}},
+        [f'applyConfiguration.expression: Invalid value: "object": {OBJECT} dyn'],
+    ),
+]
+
+
+@pytest.mark.parametrize(("mutation", "expected"), MUTATIONS)
+def test_mutations_name_the_expression_of_their_patch_type(mutation: Object, expected: list[str]) -> None:
+    found = problems(policy("MutatingAdmissionPolicy", mutations=[mutation]))
+    assert found == [f"spec.mutations[0].{text}" for text in expected]
+
+
+def test_match_conditions_that_stay_are_not_checked_again() -> None:
+    old = policy(matchConditions=[{"name": "c", "expression": "params.foo == 1"}])
+    new = copy.deepcopy(old)
+    new["spec"]["failurePolicy"] = "Ignore"
+    assert not update_problems(created(old), new)
+    new["spec"]["matchConditions"][0]["name"] = "d"
+    (problem,) = update_problems(created(old), new)
+    assert "undeclared reference to 'params'" in problem
 
 
 def test_the_parts_of_a_json_patch_are_text() -> None:

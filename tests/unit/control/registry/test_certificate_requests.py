@@ -64,7 +64,7 @@ REFUSED = [
         requested(request=TWO, signerName="kubernetes.io/kube-apiserver-client"),
         f'spec.request: Invalid value: "{TWO}": the subject has more than one common name',
     ),
-    (requested(usages=[]), "spec.usages: Required value: usages must not be empty"),
+    (requested(usages=[]), "spec.usages: Required value"),
     (requested(usages=["client auth", "client auth"]), 'spec.usages[1]: Duplicate value: "client auth"'),
     (
         requested(expirationSeconds=60),

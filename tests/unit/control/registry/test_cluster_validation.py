@@ -231,7 +231,7 @@ REFUSED = [
         'spec.fsGroupPolicy: Unsupported value: "Odd": supported values: "File", "None", "ReadWriteOnceWithFSType"',
     ),
     (node(nodeID="n" * 257), f'spec.drivers[0].nodeID: Invalid value: "{"n" * 257}": must be 256 characters or less'),
-    (node(topologyKeys=["a", "a"]), 'spec.drivers[0].topologyKeys: Duplicate value: "a"'),
+    (node(topologyKeys=["a", "a"]), 'spec.drivers[0]: Duplicate value: "a"'),
     (
         node(allocatable={"count": -1}),
         "spec.drivers[0].allocatable.count: Invalid value: -1: must be greater than or equal to 0",
@@ -263,7 +263,7 @@ REFUSED = [
     ),
     (
         runtime(overhead={"podFixed": {"gold": "1"}}),
-        'overhead.podFixed.gold: Invalid value: "gold": must be a standard resource for containers',
+        'overhead.limits[gold]: Invalid value: "gold": must be a standard resource for containers',
     ),
     (
         runtime(scheduling={"tolerations": [{"operator": "Exists"}] * 2}),

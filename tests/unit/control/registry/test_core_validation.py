@@ -256,17 +256,6 @@ def test_fields_of_features_that_are_off_are_dropped() -> None:
     assert "preventPodSchedulingIfMissing" not in kept["spec"] and kept["spec"]["attachRequired"] is False
 
 
-def test_tolerations_compare_whole_numbers() -> None:
-    def tolerating(value: str) -> Object:
-        toleration = {"key": "load", "operator": "Lt", "value": value}
-        return obj("Pod", spec={"containers": [{"name": "c", "image": "i"}], "tolerations": [toleration]})
-
-    assert problems(tolerating("-5")) == []
-    assert problems(tolerating("05")) == [
-        'spec.tolerations[0].value: Invalid value: "05": must be a valid decimal integer in canonical form'
-    ]
-
-
 def test_hints_name_each_zone_and_node_once() -> None:
     def hinted(**hints: Any) -> Object:
         found = obj("EndpointSlice", addressType="IPv4", endpoints=[{"addresses": ["10.0.0.1"], "hints": hints}])

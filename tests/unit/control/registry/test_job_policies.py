@@ -208,7 +208,7 @@ def test_a_suspended_job_may_be_moved_and_resized_but_not_otherwise_changed() ->
     assert update_problems({**old, "status": seen}, {**moved, "status": seen}) == []
     pod["hostNetwork"] = True
     (found,) = update_problems(old, moved)
-    assert found.startswith("spec.template: Invalid value: ") and found.endswith(": field is immutable")
+    assert found.startswith("spec.template.spec: Invalid value: ") and found.endswith(": field is immutable")
 
 
 def test_a_jobs_status_counts_no_pod_twice() -> None:

@@ -130,7 +130,7 @@ REFUSED = [
     (
         pod(volumes=[{"name": "v" * 63, "ephemeral": {"volumeClaimTemplate": {}}}]) | {"metadata": {"name": "w" * 200}},
         f'spec.volumes[0].name: Invalid value: "{"v" * 63}": PVC name "{"w" * 200}-{"v" * 63}": must be no more than 253 '
-        "bytes",
+        "characters",
     ),
     (
         pod(securityContext={"seLinuxChangePolicy": "Never"}),

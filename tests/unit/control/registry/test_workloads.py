@@ -104,7 +104,8 @@ REFUSED = [
     ),
     (
         workload("Deployment", strategy={"type": "Fast"}),
-        'spec.strategy.type: Unsupported value: "Fast": supported values: "Recreate", "RollingUpdate"',
+        'spec.strategy: Unsupported value: {"Type":"Fast","RollingUpdate":null}: supported values: "Recreate", '
+        '"RollingUpdate"',
     ),
     (
         workload("Deployment", progressDeadlineSeconds=5, minReadySeconds=5),
@@ -162,7 +163,8 @@ def test_the_selector_of_a_workload_may_not_change(kind: str) -> None:
 
 def test_a_statefulsets_pods_may_mount_its_claims() -> None:
     mounting = {**template(), "spec": {"containers": [container(volumeMounts=[{"name": "d", "mountPath": "/d"}])]}}
-    claims = [{"metadata": {"name": "d"}, "spec": {}}]
+    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1"}}}
+    claims = [{"metadata": {"name": "d"}, "spec": claim}]
     assert problems(workload("StatefulSet", template=mounting, volumeClaimTemplates=claims)) == []
     assert problems(workload("StatefulSet", template=mounting)) == [
         'spec.template.spec.containers[0].volumeMounts[0].name: Not found: "d"'
@@ -216,7 +218,8 @@ def test_a_jobs_template_may_not_change_unless_it_is_suspended() -> None:
         ("@sometimes", "unrecognized descriptor: @sometimes"),
         ("0," * 2043 + "0 * * * *", ""),
         ("0," * 2044 + "0 * * * *", "may not be more than 4096 characters"),
-        ("TZ=UTC * * * * *", "cannot use TZ or CRON_TZ in schedule, use timeZone field instead"),
+        ("TZ=UTC * * * * *", ""),
+        ("CRON_TZ=UTC 61 * * * *", "end of range (61) above maximum (59): 61"),
     ],
 )
 def test_a_schedule_is_read_as_cron_reads_it(schedule: str, problem: str) -> None:
