@@ -76,7 +76,7 @@ def assemble(
         attachments,
         layout,
         Publisher(client, config.node_name, layout, tokens),
-        Expansion(client, recorder),
+        Expansion(client, recorder, clock=clock),
         clock=clock,
     )
     manager = VolumeManager(
