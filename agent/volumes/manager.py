@@ -166,6 +166,10 @@ class VolumeManager:
         """Take off the node what no pod uses, by tasks that `begin` makes where it is given."""
         await self._persistent.sweep(begin)
 
+    async def close(self) -> None:
+        """End the work that drivers did not finish."""
+        await self._persistent.close()
+
     def orphans(self, known: set[str]) -> list[str]:
         """List pods that have a folder but are not known."""
         return cleanup.orphans(self._pods_dir, known)
