@@ -54,6 +54,13 @@ class Limits:
                     tasks[name, period] = group.create_task(work, name=f"limits of {name}")
                 await self._drivers.changed.wait()
 
+    async def corrected(self, name: str) -> bool:
+        """Have a driver's number, which is reached, read now; False if its CSIDriver does not ask for that."""
+        if not self._period(name):
+            return False
+        await self.refresh(name)
+        return True
+
     async def refresh(self, name: str) -> None:
         """Have a driver's number read now."""
         driver = self._drivers.find(name)
