@@ -22,6 +22,11 @@ class CRIError(Exception):
         """Write the error as grpc-go prints it, which is how upstream's events and conditions show it."""
         return f"rpc error: code = {_GO_NAMES.get(self.code, 'Unknown')} desc = {self.message}"
 
+    @property
+    def final(self) -> bool:
+        """Return whether the call's work has ended; after other errors it may still be under way, and succeed."""
+        return self.code not in _UNDER_WAY
+
 
 class NotFoundError(CRIError):
     """The sandbox, container or image does not exist."""
@@ -72,6 +77,7 @@ _CLASSES: dict[grpc.StatusCode, type[CRIError]] = {
 # What containerd says, with an unknown status, while it reads its containers back after a restart.
 _LOADING = "server is not initialized yet"
 
+_UNDER_WAY = frozenset({"CANCELLED", "DEADLINE_EXCEEDED", "UNAVAILABLE", "RESOURCE_EXHAUSTED", "ABORTED"})
 _GO_NAMES = {
     "CANCELLED": "Canceled",
     "UNKNOWN": "Unknown",

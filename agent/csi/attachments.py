@@ -11,8 +11,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 
+from agent.csi.limits import Limits
 from agent.csi.volume import Volume
-from agent.volumes.payload import VolumeError
+from agent.volumes.payload import AttachLimitError, VolumeError
 from kube.api import core_v1, storage_v1
 from kube.client import Client
 from kube.clock import Clock
@@ -23,13 +24,24 @@ log = logging.getLogger(__name__)
 
 WAIT_SECONDS = 123.0
 """Timeout of one try: upstream's podAttachAndMountTimeout of 2 minutes 3 seconds."""
+_RESOURCE_EXHAUSTED = 8
+"""Code of gRPC with which a driver does not attach a volume because of its number."""
 _FIRST_PAUSE, _LAST_PAUSE = 0.05, 1.0
 
 
 class Attachments:
     """Volumes attached to this node; `look` requests a report of the node's status."""
 
-    def __init__(self, client: Client, node: str, *, request_report: Callable[[], None], clock: Clock) -> None:
+    def __init__(
+        self,
+        client: Client,
+        node: str,
+        *,
+        request_report: Callable[[], None],
+        clock: Clock,
+        limits: Limits | None = None,
+    ) -> None:
+        self._limits = limits
         self._client, self._node, self._request_report, self._clock = client, node, request_report, clock
         self._in_use: set[str] = set()
 
@@ -57,7 +69,10 @@ class Attachments:
             self._request_report()
 
     async def wait(self, volume: Volume) -> dict[str, str]:
-        """Wait until a volume is attached; return what attaching gave for the driver. Raise VolumeError, StatusError."""
+        """Wait until a volume is attached; return what attaching gave for the driver.
+
+        Raise AttachLimitError if the node has as many volumes as the driver allows, else VolumeError and StatusError.
+        """
         name = volume.unique_name
         if name not in self._in_use:
             self._in_use.add(name)
@@ -71,6 +86,8 @@ class Attachments:
                 assert found is not None
                 return found.status.attachment_metadata
             if self._clock.monotonic() >= until:
+                if await self._limit_reached(volume.driver, attachment):
+                    raise AttachLimitError(volume.driver)
                 raise VolumeError(f"timed out waiting for external-attacher of {volume.driver} CSI driver: {problem}")
             await self._clock.sleep(pause)
             pause = min(pause * 1.5, _LAST_PAUSE)
@@ -99,3 +116,12 @@ class Attachments:
         if found.status.attached:
             return "", found
         return found.status.attach_error.message or "" if found.status.attach_error else "not attached yet", found
+
+    async def _limit_reached(self, driver: str, attachment: str) -> bool:
+        """Return whether a driver attached no volume because of its number, and that number is kept up to date."""
+        try:
+            problem = (await self._client.get(storage_v1.VolumeAttachment, attachment)).status.attach_error
+        except StatusError:
+            return False
+        exhausted = problem is not None and problem.error_code == _RESOURCE_EXHAUSTED
+        return exhausted and self._limits is not None and await self._limits.corrected(driver)

@@ -76,8 +76,8 @@ class Layout:
             return self._plugin / "volumeDevices" / volume.name / "data" / f"{uid}.{DATA_FILE}"
         return self._pods / uid / "volumes" / PLUGIN / volume.name / DATA_FILE
 
-    def write_pod_data(self, uid: str, volume: Volume, node: str, attachment: str) -> None:
-        """Write the data file of a pod's volume, and create the parent of the driver's mount."""
+    def write_pod_data(self, uid: str, volume: Volume, node: str, attachment: str) -> bool:
+        """Write the data file of a pod's volume, and create the parent of the driver's mount; return whether it is new."""
         self.target(uid, volume).parent.mkdir(parents=True, exist_ok=True, mode=0o750)
         data = {
             "specVolID": volume.name,
@@ -87,12 +87,13 @@ class Layout:
             "attachmentID": attachment,
             "volumeLifecycleMode": "Ephemeral" if volume.ephemeral else "Persistent",
         }
-        _write(self.data_file_of(uid, volume), data)
+        new = _write(self.data_file_of(uid, volume), data)
         if volume.block:
             link = self.device_link(uid, volume.name)
             link.parent.mkdir(parents=True, exist_ok=True, mode=0o750)
             with contextlib.suppress(FileExistsError):
                 link.symlink_to(self.target(uid, volume))
+        return new
 
     def published(self, uid: str) -> list[Published]:
         """List the volumes that were begun for a pod, without those of damaged files. Raise OSError."""
@@ -145,10 +146,11 @@ class Layout:
     def _staging_folder(self, driver: str, handle: str) -> Path:
         return self._plugin / driver / hashlib.sha256(handle.encode()).hexdigest()
 
-    def write_staging_data(self, volume: Volume) -> None:
+    def write_staging_data(self, volume: Volume) -> bool:
         """Write the data file of a volume that is about to be staged, and create its staging directory.
 
-        The volume may be mounted there and hang: Path.mkdir would have its file system describe an existing directory.
+        Return whether it is new. The volume may be mounted there and hang: Path.mkdir would have its file system describe an
+        existing directory.
         """
         staging = self.staging(volume)
         staging.parent.mkdir(parents=True, exist_ok=True, mode=0o750)
@@ -158,7 +160,7 @@ class Layout:
         data = {"driverName": volume.driver, "volumeHandle": volume.handle}
         if volume.block:
             data["specVolID"] = volume.name
-        _write(data_file, data)
+        return _write(data_file, data)
 
     def staged(self) -> list[Staged]:
         """List the volumes that were begun to be staged, without those of damaged files. Raise OSError."""
@@ -209,9 +211,12 @@ def _published(uid: str, data_file: Path, target: Path, *, block: bool) -> list[
     ]
 
 
-def _write(data_file: Path, data: dict[str, str]) -> None:
+def _write(data_file: Path, data: dict[str, str]) -> bool:
+    """Write a volume data file, and return whether there was none."""
     data_file.parent.mkdir(parents=True, exist_ok=True, mode=0o750)
+    new = not data_file.exists()
     write_file(data_file, json.dumps(data).encode(), 0o600)
+    return new
 
 
 def _read(data_file: Path) -> dict[str, str] | None:

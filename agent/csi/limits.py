@@ -1,13 +1,13 @@
 """Keeps the number of volumes of each driver that fit on the node up to date in the CSINode.
 
-A driver whose CSIDriver has `nodeAllocatableUpdatePeriodSeconds` is called in that interval; the scheduler uses the number
-in the CSINode (KEP-4876). The CSIDriver itself is read again from time to time.
+A driver whose CSIDriver has `nodeAllocatableUpdatePeriodSeconds` is called in that interval, and when attaching a volume shows
+that the number is wrong; the scheduler uses the number in the CSINode (KEP-4876). CSIDrivers are watched from the first driver
+on.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 
 from agent.csi.csi_node import CSINodes
@@ -19,47 +19,73 @@ from kube.api import storage_v1
 from kube.client import Client
 from kube.clock import Clock
 from kube.errors import StatusError
+from kube.informer import Informer
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS = 300.0
-"""Interval of reading the CSIDriver of a driver without an update period."""
+RETRY_SECONDS = 30.0
+"""Pause after an unexpected error of the watch."""
 
 
 class Limits:
     """Keeps the numbers of all drivers in use."""
 
     def __init__(self, client: Client, drivers: CSIDrivers, nodes: CSINodes, *, clock: Clock) -> None:
-        self._client, self._drivers, self._nodes, self._clock = client, drivers, nodes, clock
+        self._drivers, self._nodes, self._clock = drivers, nodes, clock
+        self._about: Informer[storage_v1.CSIDriver] = Informer(client, storage_v1.CSIDriver, clock=clock)
 
     async def run(self) -> None:
         """Work until cancelled; a node without drivers costs nothing."""
+        self._about.subscribe(lambda change: self._drivers.changed.set())
         async with asyncio.TaskGroup() as group:
-            tasks: dict[str, asyncio.Task[None]] = {}
+            watched = False
+            tasks: dict[tuple[str, int], asyncio.Task[None]] = {}
             while True:
                 self._drivers.changed.clear()
-                names = set(self._drivers.names())
-                for name in tasks.keys() - names:
-                    tasks.pop(name).cancel()
-                for name in names - tasks.keys():
-                    tasks[name] = group.create_task(cancellation.as_error(self._follow(name)), name=f"limits of {name}")
+                names = self._drivers.names()
+                if names and not watched:
+                    watched = True
+                    group.create_task(self._watch(), name="watch of CSIDrivers")
+                wanted = {(name, period) for name in names if (period := self._period(name))}
+                for key in tasks.keys() - wanted:
+                    tasks.pop(key).cancel()
+                for name, period in wanted - tasks.keys():
+                    work = cancellation.as_error(self._follow(name, period))
+                    tasks[name, period] = group.create_task(work, name=f"limits of {name}")
                 await self._drivers.changed.wait()
 
-    async def _follow(self, name: str) -> None:
-        while True:
-            period = await self._period(name)
-            await self._clock.sleep(period or LOOK_SECONDS)
-            driver = self._drivers.find(name)
-            if not period or driver is None:
-                continue
-            try:
-                info = await driver.info()
-                topology = dict(info.accessible_topology.segments)
-                await self._nodes.add(name, info.node_id, topology, info.max_volumes_per_node)
-            except (CRIError, StatusError, PluginError) as error:
-                log.warning("reading the volume limit of CSI driver %s: %s", name, error)
+    async def corrected(self, name: str) -> bool:
+        """Have a driver's number, which is reached, read now; False if its CSIDriver does not ask for that."""
+        if not self._period(name):
+            return False
+        await self.refresh(name)
+        return True
 
-    async def _period(self, name: str) -> int | None:
-        with contextlib.suppress(StatusError):
-            return (await self._client.get(storage_v1.CSIDriver, name)).spec.node_allocatable_update_period_seconds
-        return None
+    async def refresh(self, name: str) -> None:
+        """Have a driver's number read now."""
+        driver = self._drivers.find(name)
+        if driver is None:
+            return
+        try:
+            info = await driver.info()
+            topology = dict(info.accessible_topology.segments)
+            await self._nodes.add(name, info.node_id, topology, info.max_volumes_per_node)
+        except (CRIError, StatusError, PluginError) as error:
+            log.warning("reading the volume limit of CSI driver %s: %s", name, error)
+
+    async def _watch(self) -> None:
+        while True:
+            try:
+                await cancellation.as_error(self._about.run())
+            except Exception:
+                log.exception("the watch of CSIDrivers failed")
+            await self._clock.sleep(RETRY_SECONDS)
+
+    async def _follow(self, name: str, period: int) -> None:
+        while True:
+            await self._clock.sleep(period)
+            await self.refresh(name)
+
+    def _period(self, name: str) -> int | None:
+        about = self._about.get(name)
+        return about.spec.node_allocatable_update_period_seconds if about is not None else None

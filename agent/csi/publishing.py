@@ -1,19 +1,21 @@
 """Has a driver stage a volume on the node and publish it to a pod, with all that its CSIDriver object requests.
 
-The volume data file of each step is on disk before the driver is called. The CSIDriver object decides what the driver gets
-beside the volume: the pod's name, tokens of its service account, the group of its files.
+The volume data file of each step is on disk before the driver is called, and removed where its answer is that the volume is not
+there, so that only what may be there is undone. The CSIDriver object decides what the driver gets beside the volume: the pod's
+name, tokens of its service account, the group of its files.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from agent import threads
 from agent.csi import secrets
-from agent.csi.layout import Layout
+from agent.csi.layout import DamagedVolumeDataError, Layout
 from agent.csi.volume import Volume
 from agent.volumes import ownership
 from agent.volumes.payload import VolumeError
@@ -27,6 +29,7 @@ from kube.csi import attachment_name
 if TYPE_CHECKING:
     from agent.csi.driver import CSIClient
 
+log = logging.getLogger(__name__)
 MOUNT_DEVICE = {False: "MountVolume.MountDevice", True: "MapVolume.SetUpDevice"}
 """Upstream's name of the first step in events, by whether the volume is a block device."""
 
@@ -61,12 +64,13 @@ class Publisher:
             group=group if delegated else None,
         )
         attachment = attachment_name(volume.driver, volume.handle, self._node) if attached else ""
-        await asyncio.to_thread(self._layout.write_pod_data, uid, volume, self._node, attachment)
+        new = await asyncio.to_thread(self._layout.write_pod_data, uid, volume, self._node, attachment)
         staged = ""
         if not volume.ephemeral and await driver.stages():
             staged = str(self._layout.staging(volume))
             if fresh:
-                await asyncio.to_thread(self._layout.write_staging_data, volume)
+                secret = await secrets.read(self._client, volume.stage_secret)
+                new_staging = await asyncio.to_thread(self._layout.write_staging_data, volume)
                 try:
                     await driver.stage(
                         volume.handle,
@@ -74,9 +78,11 @@ class Publisher:
                         capability,
                         context=volume.attributes,
                         published=published,
-                        secrets=await secrets.read(self._client, volume.stage_secret),
+                        secrets=secret,
                     )
                 except CRIError as error:
+                    if error.final:
+                        await self._forget(pod, volume, staging=new_staging, published=new)
                     raise VolumeError(error.grpc_text(), step=MOUNT_DEVICE[volume.block]) from error
         context = dict(volume.attributes)
         if spec.pod_info_on_mount:
@@ -89,16 +95,21 @@ class Publisher:
             else:
                 context[request.TOKENS] = text
         target = self._layout.target(uid, volume)
-        await driver.publish(
-            volume.handle,
-            str(target),
-            capability,
-            staged=staged,
-            read_only=volume.read_only,
-            context=context,
-            published=published,
-            secrets=secret,
-        )
+        try:
+            await driver.publish(
+                volume.handle,
+                str(target),
+                capability,
+                staged=staged,
+                read_only=volume.read_only,
+                context=context,
+                published=published,
+                secrets=secret,
+            )
+        except CRIError as error:
+            if error.final:
+                await self._forget(pod, volume, published=new)
+            raise
         if fresh and group is not None and not delegated and request.wants_group(spec.fs_group_policy, volume):
             policy = pod.spec.security_context.fs_group_change_policy if pod.spec.security_context else None
             try:
@@ -110,6 +121,22 @@ class Publisher:
                 )
             except OSError as error:
                 raise VolumeError(f"applyFSGroup failed for vol {volume.handle}: {error}") from error
+
+    async def _forget(
+        self, pod: core_v1.Pod, volume: Volume, *, staging: bool = False, published: bool = False
+    ) -> None:
+        """Remove what this call made for steps that the driver refused; an earlier one's may be in use."""
+        uid, owner = pod.metadata.uid or "", threads.Owner.of(pod)
+        try:
+            if published:
+                for one in await asyncio.to_thread(self._layout.published, uid):
+                    if (one.driver, one.handle) == (volume.driver, volume.handle):
+                        await threads.call(uid, self._layout.forget_published, one, owner=owner)
+            if staging:
+                for step in await asyncio.to_thread(self._layout.staged_volume, volume.driver, volume.handle):
+                    await threads.call(str(step.target), self._layout.forget_staged, step, owner=owner)
+        except (OSError, DamagedVolumeDataError) as error:
+            log.warning("volume %s is undone with its pod, though its driver refused it: %s", volume.handle, error)
 
     async def _pod_tokens(
         self, pod: core_v1.Pod, requests: list[storage_v1.TokenRequest]

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from agent import threads
+from agent.csi import ephemeral, statistics
 from agent.csi.attachments import Attachments
 from agent.csi.drivers import CSIDrivers
 from agent.csi.expansion import Expansion
@@ -24,6 +25,7 @@ from agent.csi.layout import DamagedVolumeDataError, Layout, Published
 from agent.csi.publishing import MOUNT_DEVICE, Publisher
 from agent.csi.unstaging import Unstaging
 from agent.csi.volume import Volume
+from agent.keyed_tasks import KeyedTasks
 from agent.usage.model import Filesystem
 from agent.volumes.claims import BoundClaim
 from agent.volumes.cleanup import CleanupError
@@ -40,6 +42,8 @@ log = logging.getLogger(__name__)
 
 Begin = Callable[[str, Callable[[], Coroutine[Any, Any, None]]], None]
 """Begins work under a key, unless that of the key is under way."""
+FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 0.5, 122.0
+"""Pauses between calls of a driver that does not unstage a volume: upstream's."""
 REPUBLISH_SECONDS = 60.0
 """Interval of publishing a pod's volume again where its driver requires republishing, or it may be expanded."""
 
@@ -69,6 +73,8 @@ class CSIVolumes:
         self._client, self._drivers, self._attachments = client, drivers, attachments
         self._layout, self._publisher, self._expansion, self._clock = layout, publisher, expansion, clock
         self._unstaging = Unstaging(drivers, attachments, layout)
+        self._retries = KeyedTasks()
+        """Volumes that the driver did not unstage, by their unique names."""
         self._locks = Locks()
         self._published: set[tuple[str, str]] = set()
         """Pod and volume name of what was published in this agent's life."""
@@ -112,7 +118,7 @@ class CSIVolumes:
             raise VolumeError(f"{what}: {error}", step=MOUNT_DEVICE[volume.block]) from error
         about = await self._about(volume.driver)
         if volume.ephemeral:
-            _check_ephemeral(volume.driver, about)
+            ephemeral.check(volume.driver, about)
         spec = about.spec if about is not None else storage_v1.CSIDriverSpec()
         self._tried.setdefault(uid, set()).add((volume.driver, volume.handle))
         known = (uid, volume.name) in self._published
@@ -152,21 +158,11 @@ class CSIVolumes:
 
     async def volume_stats(self, pod: core_v1.Pod, volume: Volume, now: float) -> Filesystem | None:
         """Ask the driver for a volume's usage; None if it does not support that."""
-        from agent.csi.messages import Ability, api
-
         driver = self._drivers.find(volume.driver)
-        try:
-            if driver is None or not await driver.can(Ability.GET_VOLUME_STATS):
-                return None
-            staged = "" if volume.ephemeral or not await driver.stages() else str(self._layout.staging(volume))
-            target = str(self._layout.target(pod.metadata.uid or "", volume))
-            answer = await driver.statistics(volume.handle, target, staged)
-        except CRIError as error:
-            log.info("usage of volume %s: %s", volume.name, error)
+        if driver is None:
             return None
-        size = next((use for use in answer.usage if use.unit == api.VolumeUsage.BYTES), api.VolumeUsage())
-        files = next((use for use in answer.usage if use.unit == api.VolumeUsage.INODES), api.VolumeUsage())
-        return Filesystem(now, size.total, size.available, size.used, files.total, files.available, files.used)
+        target = self._layout.target(pod.metadata.uid or "", volume)
+        return await statistics.read(driver, volume, target, self._layout.staging(volume), now)
 
     # -- teardown ------------------------------------------------------------------------------------------------
     def has_volumes_of(self, uid: str) -> bool:
@@ -174,7 +170,10 @@ class CSIVolumes:
         return bool(self._tried.get(uid))
 
     async def release(self, uid: str, owner: threads.Owner | None = None) -> None:
-        """Take a pod's volumes down, and off the node where it was the last. Raise CleanupError to be retried."""
+        """Take a pod's volumes down, and off the node where it was the last. Raise CleanupError to be retried.
+
+        The pod does not wait for a volume that cannot be unstaged, because the next one may use it: that is retried here.
+        """
         # A volume without a data file yet may be in use by the node's status, too.
         started = set(self._tried.get(uid, ()))
         for published in await self._published_for(uid):
@@ -184,8 +183,8 @@ class CSIVolumes:
             # Retried where the next step fails, although the file is removed by then.
             self._tried.setdefault(uid, set()).add((published.driver, published.handle))
         for driver, handle in sorted(started):
-            async with self._locks.of(unique_name(driver, handle)):
-                await self._unstage(driver, handle, uid, owner)
+            if not await self._try_to_unstage(driver, handle, uid, owner):
+                self._retries.begin(unique_name(driver, handle), partial(self._unstage_later, driver, handle))
             self._tried[uid].discard((driver, handle))
         self._tried.pop(uid, None)
 
@@ -216,11 +215,32 @@ class CSIVolumes:
 
     async def _unstage_unused(self, driver: str, handles: Sequence[str]) -> None:
         for handle in handles:
-            async with self._locks.of(unique_name(driver, handle)):
+            await self._try_to_unstage(driver, handle)
+
+    async def _unstage_later(self, driver: str, handle: str) -> None:
+        delay = FIRST_RETRY_SECONDS
+        while True:
+            await self._clock.sleep(delay)
+            if await self._try_to_unstage(driver, handle):
+                return
+            delay = min(delay * 2, LAST_RETRY_SECONDS)
+
+    async def _try_to_unstage(
+        self, driver: str, handle: str, leaving: str = "", owner: threads.Owner | None = None
+    ) -> bool:
+        """Take a volume off the node unless a pod uses it, other than the one that leaves; return False if that failed."""
+        async with self._locks.of(unique_name(driver, handle)):
+            if not any((driver, handle) in tried for uid, tried in self._tried.items() if uid != leaving):
                 try:
-                    await self._unstage(driver, handle)
+                    await self._unstaging.unstage(driver, handle, owner)
                 except CleanupError as error:
                     log.warning("%s", error)
+                    return False
+        return True
+
+    async def close(self) -> None:
+        """End the retries; the next agent's sweep goes on with them."""
+        await self._retries.close()
 
     async def _unpublish(self, published: Published, owner: threads.Owner | None) -> None:
         driver = self._drivers.find(published.driver)
@@ -237,22 +257,3 @@ class CSIVolumes:
         except (CRIError, OSError) as error:
             text = error.grpc_text() if isinstance(error, CRIError) else str(error)
             raise CleanupError(f"{what}: Unmounter.TearDownAt failed: {text}") from error
-
-    async def _unstage(self, name: str, handle: str, leaving: str = "", owner: threads.Owner | None = None) -> None:
-        """Take a volume off the node unless a pod uses it, other than the one that leaves. Raise CleanupError."""
-        if any((name, handle) in tried for uid, tried in self._tried.items() if uid != leaving):
-            return
-        await self._unstaging.unstage(name, handle, owner)
-
-
-def _check_ephemeral(name: str, about: storage_v1.CSIDriver | None) -> None:
-    """Refuse an ephemeral volume where its driver does not support them. Raise VolumeError."""
-    if about is None:
-        raise VolumeError(
-            f'kubernetes.io/csi: volume mode "Ephemeral" not supported by driver {name} (no CSIDriver object)'
-        )
-    modes = about.spec.volume_lifecycle_modes or ["Persistent"]
-    if "Ephemeral" not in modes:
-        listed = " ".join(f'"{mode}"' for mode in modes)
-        text = f'volume mode "Ephemeral" not supported by driver {name} (only supports [{listed}])'
-        raise VolumeError(f"kubernetes.io/csi: mounter.SetUpAt failed to check volume lifecycle mode: {text}")

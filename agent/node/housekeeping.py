@@ -63,6 +63,7 @@ class Housekeeping:
                 await self._clock.sleep(PERIOD_SECONDS)
         finally:
             await self._tasks.close()
+            await self._volumes.close()
 
     async def sweep(self) -> None:
         """Remove what belongs to no pod now."""

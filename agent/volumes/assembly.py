@@ -68,7 +68,8 @@ def assemble(
     tokens = TokenCache(client, clock=clock)
     nodes = CSINodes(client, config.node_name, clock=clock)
     drivers = CSIDrivers(nodes)
-    attachments = Attachments(client, config.node_name, request_report=state.request_report, clock=clock)
+    limits = Limits(client, drivers, nodes, clock=clock)
+    attachments = Attachments(client, config.node_name, request_report=state.request_report, clock=clock, limits=limits)
     layout = Layout(config.root_dir, config.pods_dir)
     csi = CSIVolumes(
         client,
@@ -76,7 +77,7 @@ def assemble(
         attachments,
         layout,
         Publisher(client, config.node_name, layout, tokens),
-        Expansion(client, recorder),
+        Expansion(client, recorder, clock=clock),
         clock=clock,
     )
     manager = VolumeManager(
@@ -91,4 +92,4 @@ def assemble(
         allocatable=lambda: state.allocatable,
         recursive_read_only=recursive_read_only,
     )
-    return Volumes(manager, csi, drivers, nodes, attachments, Limits(client, drivers, nodes, clock=clock))
+    return Volumes(manager, csi, drivers, nodes, attachments, limits)

@@ -18,7 +18,7 @@ from agent.podspec.security import AnyContainer
 from agent.usage.model import PersistentUse
 from agent.volumes import cleanup, container_mounts, mount_budget
 from agent.volumes.mounted_volume import MountedVolume
-from agent.volumes.payload import Sources, VolumeError, single_user
+from agent.volumes.payload import AttachLimitError, Sources, VolumeError, single_user
 from agent.volumes.persistent import PersistentVolumes, is_persistent
 from agent.volumes.pod_volumes import FolderError, MountError, PodVolumes, error_text
 from agent.volumes.tokens import TokenCache
@@ -31,11 +31,14 @@ BUNDLE_SECONDS = 60.0
 
 
 class MountsFailed(Exception):
-    """Volumes of the pod could not be set up; `failed` has the error of each. The others are set up."""
+    """Volumes of the pod could not be set up; `failed` has the error of each. The others are set up.
 
-    def __init__(self, failed: Sequence[MountError]) -> None:
+    `over_limit` names those that cannot be attached because the node has as many as it can.
+    """
+
+    def __init__(self, failed: Sequence[MountError], over_limit: Sequence[str] = ()) -> None:
         super().__init__("; ".join(map(str, failed)))
-        self.failed = tuple(failed)
+        self.failed, self.over_limit = tuple(failed), tuple(over_limit)
 
 
 class VolumeManager:
@@ -75,6 +78,7 @@ class VolumeManager:
         bundles: dict[tuple[str, str], str] = {}
         claims: dict[str, MountedVolume] = {}
         failed: list[MountError] = []
+        over_limit: list[str] = []
         unready: set[str] = set()
         again: float | None = None
         for volume in pod.spec.volumes:
@@ -100,6 +104,9 @@ class VolumeManager:
             except OSError as error:
                 failed.append(MountError(volume.name, error_text(error)))
                 unready.add(volume.name)
+            except AttachLimitError:
+                over_limit.append(volume.name)
+                unready.add(volume.name)
         sources = Sources(
             references=self._references,
             allocatable=self._allocatable(),
@@ -117,8 +124,8 @@ class VolumeManager:
             if not ready:
                 raise FolderError(error_text(error)) from error
             raise MountsFailed([*failed, MountError(ready[0].name, error_text(error))]) from error
-        if failed or wrong:
-            raise MountsFailed(failed + wrong)
+        if failed or wrong or over_limit:
+            raise MountsFailed(failed + wrong, over_limit)
         return mounted, again
 
     # -- what containers mount ----------------------------------------------------------------------------------------
@@ -165,6 +172,10 @@ class VolumeManager:
     async def sweep(self, begin: Begin | None = None) -> None:
         """Take off the node what no pod uses, by tasks that `begin` makes where it is given."""
         await self._persistent.sweep(begin)
+
+    async def close(self) -> None:
+        """End the work that drivers did not finish."""
+        await self._persistent.close()
 
     def orphans(self, known: set[str]) -> list[str]:
         """List pods that have a folder but are not known."""

@@ -33,6 +33,10 @@ class VolumeError(Exception):
         self.step, self.name = step, name
 
 
+class AttachLimitError(Exception):
+    """A volume cannot be attached because the node has as many of its driver as it can; the pod is rejected for it."""
+
+
 @dataclass(slots=True)
 class SizeBudget:
     """The size and number of files that a pod may still have."""

@@ -146,6 +146,11 @@ class PersistentVolumes:
         if self._csi is not None:
             await self._csi.sweep(begin)
 
+    async def close(self) -> None:
+        """End the work that drivers did not finish."""
+        if self._csi is not None:
+            await self._csi.close()
+
     async def _csi_volume(self, pod: core_v1.Pod, volume: csi_volume.Volume, bound: BoundClaim | None) -> Result:
         if self._csi is None:
             raise VolumeError("no volume plugin matched")

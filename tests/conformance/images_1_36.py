@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.conformance import debian_root
+from tests.conformance import debian_root, images_csi
 from tests.conformance.image_parts import PAUSE, Parts, nginx
 from tests.conformance.oci import INDEX, File, Layout, as_json, layer, read
 
@@ -53,6 +53,7 @@ def add_all(made: Layout, parts: Parts) -> None:
         names = {"consumer": "resource-consumer", "consume-cpu/consume-cpu": "consume-cpu"}
         programs = layer({path: parts.program(name) for path, name in names.items()})
         made.add(f"{_TESTS}/resource-consumer:1.14", [debian, programs], ["/consumer"])
+    images_csi.add_all(made, parts)
 
 
 def _shell() -> bytes:

@@ -19,6 +19,7 @@ from agent.pods.context import PodContext
 from agent.pods.steps.containers import start_container
 from agent.pods.steps.probes import probe_containers
 from agent.pods.steps.record_updates import find_leftovers, remove_container
+from agent.pods.steps.reject import reject
 from agent.pods.steps.resize import actuate, read_actuated
 from agent.pods.steps.sandbox import create_sandbox, stop_sandboxes
 from agent.pods.steps.termination import remove_sandbox, stop_container
@@ -114,9 +115,7 @@ async def _assign_resources(ctx: PodContext) -> bool:
     if refused is None:
         state.resources_assigned = True
         return True
-    state.termination.rejection = state.termination.cause = refused
-    ctx.reporter.event(WARNING, refused.reason, refused.event_message)
-    ctx.wakeup.request_sync()
+    reject(ctx, refused)
     return False
 
 

@@ -5,12 +5,16 @@ No container starts without its volumes; containers that run keep what they have
 
 from __future__ import annotations
 
+from agent.lifecycle import End, rejection
 from agent.pods.context import PodContext
 from agent.pods.references import ReferencesError
 from agent.pods.state import VOLUMES
+from agent.pods.steps.reject import reject
 from agent.volumes.manager import MountsFailed
 from agent.volumes.pod_volumes import FolderError
 from kube.events import WARNING
+
+LIMIT_REACHED = "VolumeAttachmentLimitExceeded"
 
 
 async def set_up_volumes(ctx: PodContext) -> bool:
@@ -39,9 +43,21 @@ async def set_up_volumes(ctx: PodContext) -> bool:
             # The containers keep what they have, as with upstream.
             state.volumes.refresh_at = now + 60.0
             return True
+        if isinstance(error, MountsFailed) and error.over_limit:
+            reject(ctx, _over_limit(error))
         state.step_back_off.failed(VOLUMES)
         return False
     if refresh_at is not None:
         state.volumes.refresh_at = deps.monotonic() + refresh_at - deps.now()
     state.step_back_off.succeeded(VOLUMES)
     return True
+
+
+def _over_limit(error: MountsFailed) -> End:
+    """Return the end of a pod that goes to another node for its volumes, with upstream's message."""
+    unmounted = sorted({*(failed.volume for failed in error.failed), *error.over_limit})
+    text = (
+        f"unmounted volumes=[{' '.join(unmounted)}], unattached volumes=[{' '.join(error.over_limit)}], "
+        "failed to process volumes=[]: context deadline exceeded"
+    )
+    return rejection(LIMIT_REACHED, f"Node has reached its volume attachment limit, rejecting pod. {text}")

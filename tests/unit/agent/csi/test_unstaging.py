@@ -20,6 +20,7 @@ from agent.csi.volume import Volume
 from agent.csi.volumes import CSIVolumes
 from agent.volumes import mounts
 from agent.volumes.cleanup import CleanupError
+from cri.errors import CRIError
 from kube.api import core_v1
 from kube.clock import FakeClock
 from tests.support.lagging_api import LaggingAPI
@@ -33,8 +34,13 @@ class CSIClient:
 
     def __init__(self) -> None:
         self.unstaged: list[str] = []
+        self.refused = 0
+        self.refuses = False
 
     async def unstage(self, handle: str, path: str) -> None:
+        if self.refuses:
+            self.refused += 1
+            raise CRIError("busy", code="INTERNAL")
         self.unstaged.append(handle)
 
     async def unpublish(self, handle: str, target: str) -> None:
@@ -51,9 +57,10 @@ class Node:
         self.api, self.driver, self.layout = LaggingAPI(), CSIClient(), Layout(root, root / "pods")
         self.data_file, self.pod_dir = self.layout.data_file_of("uid", VOLUME), root / "pods" / "uid"
         self.attachments = Attachments(self.api.client(), "node", request_report=lambda: None, clock=FakeClock())
+        self.clock = FakeClock()
         nothing: Any = None
         drivers: Any = self.driver
-        self.volumes = CSIVolumes(nothing, drivers, self.attachments, self.layout, nothing, nothing, clock=FakeClock())
+        self.volumes = CSIVolumes(nothing, drivers, self.attachments, self.layout, nothing, nothing, clock=self.clock)
         self.begin("uid", VOLUME)
 
     def begin(self, uid: str, volume: Volume) -> None:
@@ -121,6 +128,25 @@ async def test_files_of_a_volume_are_removed_for_the_pod_that_leaves(
     await node.volumes.restore()
     await node.volumes.release("uid", owner)
     assert node.driver.unstaged == ["h"] and owners == [owner, owner]
+
+
+async def test_a_pod_does_not_wait_for_a_volume_that_cannot_be_unstaged_which_is_retried(node: Node) -> None:
+    node.driver.refuses = True
+    await node.volumes.restore()
+    await node.volumes.release("uid")
+    assert node.kept and not node.data_file.exists(), "the pod has it no more"
+    for pause in (0.5, 1, 2):
+        await node.clock.sleeping()
+        before = node.driver.refused
+        await node.clock.advance(pause)
+        await node.clock.sleeping()  # with the next pause
+        assert node.driver.refused == before + 1
+    assert node.kept, "it is not detached either"
+    node.driver.refuses = False
+    await node.clock.advance(4)
+    while node.attachments.in_use():
+        await asyncio.sleep(0)
+    assert node.driver.unstaged == ["h"]
 
 
 async def test_a_damaged_note_keeps_all_volumes_until_its_pod_is_gone(node: Node) -> None:

@@ -1,0 +1,61 @@
+"""An interval of reading a driver's volume limit applies when it is set, changed or removed, not only with the driver."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+
+from agent.csi.limits import Limits
+from kube.api import storage_v1
+from kube.clock import FakeClock, settle
+from tests.support.lagging_api import LaggingAPI
+
+
+class Drivers:
+    """One registered driver, which counts how often it is called."""
+
+    def __init__(self) -> None:
+        self.changed, self.calls = asyncio.Event(), 0
+
+    def names(self) -> list[str]:
+        return ["d"]
+
+    def find(self, name: str) -> Drivers:
+        return self
+
+    async def info(self) -> Any:
+        self.calls += 1
+        return SimpleNamespace(node_id="n", max_volumes_per_node=5, accessible_topology=SimpleNamespace(segments={}))
+
+    async def add(self, name: str, node_id: str, topology: dict[str, str], limit: int) -> None:
+        """As the CSINode."""
+
+
+def about(period: int | None) -> storage_v1.CSIDriver:
+    spec = {"nodeAllocatableUpdatePeriodSeconds": period} if period else {}
+    return msgspec.convert({"metadata": {"name": "d"}, "spec": spec}, storage_v1.CSIDriver)
+
+
+async def test_an_interval_applies_when_it_is_set() -> None:
+    api, clock, drivers = LaggingAPI(), FakeClock(), Drivers()
+    anything: Any = drivers
+    api.put(about(None))
+    running = asyncio.create_task(Limits(api.client(), anything, anything, clock=clock).run())
+    try:
+        await settle(100)
+        await clock.advance(60)
+        assert drivers.calls == 0
+        for period, calls in ((10, 6), (30, 2), (None, 0)):
+            api.put(about(period))
+            await settle(100)
+            before = drivers.calls
+            await clock.advance(60)
+            assert drivers.calls - before == calls, period
+    finally:
+        running.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
