@@ -48,11 +48,13 @@ async def update(
     subresource: str = "",
     create_missing: bool | None = None,
     projection: Projection | None = None,
+    replaces: bool = False,
 ) -> Written:
     """Change an object with `change`, and retry conflicts; raises 404, 409, 422.
 
     `subresource` "status" keeps all but status; another one admits under its name but writes the whole object. A
-    `projection` is admitted in place of the object, and what admission changes of it is written back.
+    `projection` is admitted in place of the object, and what admission changes of it is written back. `replaces` means
+    that `change` uses nothing of the object that it is given, which is then not decoded for it.
     """
     strategy, key = registry.strategy(resource), resource.key(namespace, name)
     if create_missing is None:
@@ -72,7 +74,17 @@ async def update(
             obj["metadata"].pop("resourceVersion", None)
             return await creation.create(registry, context, resource, namespace, obj)
         work = _update_once(
-            registry, context, strategy, entry, namespace, name, change, subresource, projection, current=current
+            registry,
+            context,
+            strategy,
+            entry,
+            namespace,
+            name,
+            change,
+            subresource,
+            projection,
+            current=current,
+            replaces=replaces,
         )
         try:
             return await (carry_out(registry, work) if strategy.allocates else work)
@@ -124,12 +136,13 @@ async def _update_once(
     projection: Projection | None,
     *,
     current: bool,
+    replaces: bool,
 ) -> Written:
     """Change a state of an object; `current` means that it was just read from the store."""
     resource, user = strategy.resource, context.user.name
     size = context.size = max(context.size, weight(entry.data))
     old = await _read(strategy, entry, user)
-    obj = await change(await _read(strategy, entry, user))
+    obj = await change(old if replaces else await _read(strategy, entry, user))
     obj["kind"], obj["apiVersion"] = resource.kind, resource.api_version
     meta, old_meta = obj.setdefault("metadata", {}), old["metadata"]
     _check_revision(strategy, meta, entry, name)

@@ -6,8 +6,9 @@ loop too. Custom kinds and versions that are converted need this process.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
@@ -19,15 +20,23 @@ from control.registry import encoded, metadata
 from control.registry.context import Context
 from control.registry.conversion import conversion
 from control.server.handler_support import HandlerSupport
+from control.weight import weight
+from kube.json_object import Object
 from kube.resources import Resource
 
 
-class Replacement(NamedTuple):
-    """New state of an object, as JSON of the stored resource, and the UID that it names."""
+class Replacement:
+    """New state of an object, of the resource `stored`, and the UID that it names."""
 
-    stored: Resource
-    data: bytes
-    uid: str | None
+    def __init__(
+        self, stored: Resource, uid: str | None, first: Object | None, again: Callable[[], Awaitable[Object]]
+    ) -> None:
+        self.stored, self.uid, self._first, self._again = stored, uid, first, again
+
+    async def take(self) -> Object:
+        """Return the new state as a dict to change. Conflicts are rare, so it is decoded again for each further call."""
+        first, self._first = self._first, None
+        return first if first is not None else await self._again()
 
 
 async def read(server: HandlerSupport, request: Request, resource: Resource, context: Context) -> Replacement:
@@ -44,12 +53,30 @@ async def read(server: HandlerSupport, request: Request, resource: Resource, con
         here = partial(jobs.decode_update, *given)
         data, uid, warnings = await offload.by_helper(request.user.name, "decode_update", *given, instead=here)
         request.warnings += warnings
-        return Replacement(resource, data, uid)
-    obj = await server.decoded(request, resource)
-    meta = obj.setdefault("metadata", {})
-    metadata.match_name(meta, name, namespace)
-    metadata.match_namespace(resource, meta, namespace)
+        size = weight(data)
+
+        async def parse() -> Object:
+            parsed: Object = await offload.run(request.user.name, size, msgspec.json.decode, data)
+            return parsed
+
+        return Replacement(resource, uid, None, parse)
+    converting = conversion(resource)
     stored = resource
-    if (converting := conversion(resource)) is not None:
-        stored, obj, context.requested = converting.stored, converting.to_stored(obj), resource
-    return Replacement(stored, msgspec.json.encode(obj), meta.get("uid"))
+    if converting is not None:
+        stored, context.requested = converting.stored, resource
+
+    async def decode() -> Object:
+        obj = await server.decoded(request, resource)
+        meta = obj.setdefault("metadata", {})
+        metadata.match_name(meta, name, namespace)
+        metadata.match_namespace(resource, meta, namespace)
+        return obj if converting is None else converting.to_stored(obj)
+
+    async def decode_again() -> Object:
+        warnings = request.warnings[:]
+        obj = await decode()
+        request.warnings[:] = warnings
+        return obj
+
+    first = await decode()
+    return Replacement(stored, first["metadata"].get("uid"), first, decode_again)

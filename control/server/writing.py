@@ -5,8 +5,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-import msgspec
-
 from control import offload
 from control.decoding.decode import directive
 from control.helper import jobs
@@ -16,7 +14,6 @@ from control.registry.context import Context, Written
 from control.registry.conversion import conversion
 from control.server import patching, replacing, responses
 from control.server.handler_support import HandlerSupport
-from control.weight import weight
 from kube import errors
 from kube.json_object import Object
 from kube.resources import Resource
@@ -62,7 +59,8 @@ class Writing(HandlerSupport):
         """Replace an object, or through a subresource a part of it, by the body: 200, or 201 where it was not there."""
         context = self.context(request, "UpdateOptions")
         form = self.form(request, resource)
-        stored, pristine, uid = await replacing.read(self, request, resource, context)
+        replacement = await replacing.read(self, request, resource, context)
+        stored, uid = replacement.stored, replacement.uid
         namespace, name = self._namespace(request, resource), request.info.name
 
         def gone() -> errors.StatusError:
@@ -72,12 +70,11 @@ class Writing(HandlerSupport):
         async def change(old: Object | None) -> Object:
             if old is None and uid:
                 raise gone()
-            fresh: Object = await offload.run(request.user.name, weight(pristine), msgspec.json.decode, pristine)
-            return fresh
+            return await replacement.take()
 
         try:
             written = await updating.update(
-                self.registry, context, stored, namespace, name, change, subresource=subresource
+                self.registry, context, stored, namespace, name, change, subresource=subresource, replaces=True
             )
         except errors.StatusError as error:
             if error.not_found and uid:  # a client that names the UID gets a conflict: it is another object, or none
