@@ -1,4 +1,4 @@
-"""What is wrong with names, in upstream's words: lengths are in bytes, which only rules of labels say."""
+"""Problems of names in upstream's words: lengths are in bytes, which only rules of labels say."""
 
 from __future__ import annotations
 
