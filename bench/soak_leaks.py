@@ -7,13 +7,18 @@ import time
 from collections import Counter
 from pathlib import Path
 
+from agent.orphans.rules import sweeps_needed
+from agent.orphans.sweep import PERIOD_SECONDS
 from bench.soak_faults import DAEMONS
 from kube import process_files
 from tests.support.cluster import Cluster
 from tests.support.pod_churn import traces
 
-CLEAN_SECONDS = 180.0
-"""Time that the machine has to be clean after the last pod was deleted: orphans are swept once a minute."""
+_REQUEST_TIMEOUT = 120.0
+"""Seconds: the default of runtimeRequestTimeout."""
+CLEAN_SECONDS = PERIOD_SECONDS * (sweeps_needed(_REQUEST_TIMEOUT, PERIOD_SECONDS) + 1)
+"""Time that the machine has to be clean after the last pod was deleted: the agent removes orphans of a containerd that runs
+on only after no request of their creation can be under way."""
 GROWTH_SECONDS = 120.0
 """Time that a daemon has to give back what its last work took."""
 MORE_THREADS, MORE_FILES = 16, 24

@@ -1,19 +1,37 @@
-"""containerd's own services beside CRI, on the same socket: the containers and leases of CRI's namespace."""
+"""containerd's own services beside CRI, on the same socket: the containers, snapshots and leases of CRI's namespace."""
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 
 from google.protobuf.empty_pb2 import Empty
+from google.protobuf.message import Message
 
 from cri.channel import Channel
-from cri.messages import containerd_containers, containerd_leases
+from cri.errors import NotFoundError
+from cri.messages import containerd_containers, containerd_leases, containerd_snapshots
 
 NAMESPACE = "k8s.io"
 """CRI's containers and sandboxes live in this containerd namespace."""
 _METADATA = (("containerd-namespace", NAMESPACE),)
 _SECONDS = 30.0
 _EXPIRES = "containerd.io/gc.expire"
+_KIND = "io.cri-containerd.kind"
+"""Label of the containers that CRI creates, of sandboxes, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerRecord:
+    """A container in containerd's metadata."""
+
+    id: str
+    created: float
+    """By the wall clock, in seconds since 1970."""
+    by_cri: bool
+    """True if CRI created it; others are those of `ctr` and of other clients."""
+    snapshotter: str
+    snapshot: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +51,7 @@ class ContainerdService:
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
 
-    async def container_ids(self) -> set[str]:
+    async def containers(self) -> list[ContainerRecord]:
         """List the containers, those of sandboxes included. Raise CRIError."""
         answer = await self._channel.unary(
             "/containerd.services.containers.v1.Containers/List",
@@ -42,7 +60,32 @@ class ContainerdService:
             _SECONDS,
             _METADATA,
         )
-        return {container.id for container in answer.containers}
+        return [
+            ContainerRecord(
+                each.id,
+                each.created_at.ToNanoseconds() / 1e9,
+                _KIND in each.labels,
+                each.snapshotter,
+                each.snapshot_key,
+            )
+            for each in answer.containers
+        ]
+
+    async def delete_container(self, container: ContainerRecord) -> None:
+        """Delete a container and its snapshot, if there are any. Raise CRIError."""
+        await self._delete(
+            "/containerd.services.containers.v1.Containers/Delete",
+            containerd_containers.DeleteContainerRequest(id=container.id),
+        )
+        if container.snapshot:
+            await self._delete(
+                "/containerd.services.snapshots.v1.Snapshots/Remove",
+                containerd_snapshots.RemoveSnapshotRequest(snapshotter=container.snapshotter, key=container.snapshot),
+            )
+
+    async def _delete(self, rpc: str, request: Message) -> None:
+        with contextlib.suppress(NotFoundError):
+            await self._channel.unary(rpc, request, Empty, _SECONDS, _METADATA)
 
     async def leases(self) -> list[Lease]:
         """List the leases. Raise CRIError."""

@@ -8,6 +8,7 @@ enum: `ContainerState.CONTAINER_RUNNING`.
 from cri.containerd import containers_pb2 as containerd_containers
 from cri.containerd import events_pb2 as containerd_events
 from cri.containerd import leases_pb2 as containerd_leases
+from cri.containerd import snapshots_pb2 as containerd_snapshots
 from cri.runtime.v1 import api_pb2 as api
 from cri.runtime.v1.api_pb2 import (
     AuthConfig,
@@ -199,4 +200,5 @@ __all__ = [
     "containerd_containers",
     "containerd_events",
     "containerd_leases",
+    "containerd_snapshots",
 ]

@@ -1,6 +1,7 @@
-"""Finds and removes the shims, network namespaces, addresses and leases that containerd leaks when it is killed.
+"""Finds and removes the shims, network namespaces, addresses, containers and leases that containerd leaks.
 
-It leaks them where it is killed while it starts or stops a sandbox: CRI no longer shows the sandbox then.
+It leaks them if it is killed, or its disk fails, while it starts or stops a sandbox or container: CRI no longer shows
+these then.
 
 Used only with a containerd that belongs to the agent's installation (`OwnContainerd`): another one may have other users.
 """

@@ -19,7 +19,7 @@ from agent.orphans import OwnContainerd
 from agent.volumes.mounts import mount_points
 from kube import process_files
 
-SHIM, BUNDLE, NETNS, ADDRESS, LEASE = "shim", "bundle", "netns", "address", "lease"
+SHIM, BUNDLE, NETNS, ADDRESS, CONTAINER, LEASE = "shim", "bundle", "netns", "address", "container", "lease"
 _COMM = b"containerd-shim"
 _PROC = Path("/proc")
 _ID = re.compile("[0-9a-f]{64}")

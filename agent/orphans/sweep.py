@@ -2,8 +2,9 @@
 
 containerd's CRI lists a sandbox only after it has started, and forgets a sandbox whose container is removed although its shim
 still runs (seen with containerd 1.6; containerd/containerd#6860, #10421). Nothing else removes what it created before: shims
-and their bundles, network namespaces, addresses, and leases that hold snapshots for a day. The machine is read before the
-owners, so that a resource created in between is not taken for an orphan.
+and their bundles, network namespaces, addresses, leases that hold snapshots for a day, and containers whose state on disk
+CRI could not read when it started, or that it could not delete after their creation had failed. The machine is read before
+the owners, so that a resource created in between is not taken for an orphan.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import asyncio
 import logging
 
 from agent.orphans import OwnContainerd, cni, machine, removal, rules
-from agent.orphans.machine import ADDRESS, BUNDLE, LEASE, NETNS, SHIM, Daemon, Item
+from agent.orphans.machine import ADDRESS, BUNDLE, CONTAINER, LEASE, NETNS, SHIM, Daemon, Item
 from agent.orphans.rules import Owners
 from agent.usage.counters import Counter
 from cri.client import Client
@@ -22,8 +23,9 @@ from kube.clock import Clock
 log = logging.getLogger(__name__)
 
 PERIOD_SECONDS = 60.0
-_ORDER = (SHIM, BUNDLE, NETNS, ADDRESS, LEASE)
-"""The order of removal: a shim would use its bundle again, and CNI DEL of an address needs the network namespace."""
+_ORDER = (SHIM, BUNDLE, NETNS, ADDRESS, CONTAINER, LEASE)
+"""The order of removal: a shim would use its bundle again, CNI DEL of an address needs the network namespace, and a bundle
+has its container's snapshot mounted."""
 
 
 class Sweep:
@@ -49,20 +51,21 @@ class Sweep:
         """Remove the orphans found now. Raises CRIError, OSError if resources or owners cannot be read."""
         by = await asyncio.to_thread(machine.daemon, self._of.socket)
         items = await asyncio.to_thread(machine.scan, self._of, by)
-        leases = await self._client.containerd.leases()
+        leases, containers = await self._client.containerd.leases(), await self._client.containerd.containers()
         items += [Item(LEASE, lease.id, lease.created) for lease in leases if lease.expires]
-        self._seen = rules.seen_again(rules.ownerless(items, await self._owners(items)), self._seen)
+        items += [Item(CONTAINER, each.id, each.created, each.id) for each in containers if each.by_cri]
+        others = {each.id for each in containers if not each.by_cri}
+        self._seen = rules.seen_again(rules.ownerless(items, await self._owners(items, others)), self._seen)
         found = rules.abandoned(self._seen, by.began, self._looks)
         if await asyncio.to_thread(machine.daemon, self._of.socket) != by:
             return  # the answer may be another process' than the one whose age is known
         for item in sorted(found, key=lambda item: _ORDER.index(item.kind)):
             await self._remove(item, by)
 
-    async def _owners(self, items: list[Item]) -> Owners:
+    async def _owners(self, items: list[Item], others: set[str]) -> Owners:
         runtime = self._client.runtime
         sandboxes, containers = await runtime.list_pod_sandboxes(), await runtime.list_containers()
-        ids = await self._client.containerd.container_ids()
-        ids |= {sandbox.id for sandbox in sandboxes}
+        ids = others | {sandbox.id for sandbox in sandboxes}
         ids |= {id for container in containers for id in (container.id, container.pod_sandbox_id)}
         empty = [item.name for item in items if item.kind == NETNS]
         texts = [await self._info(sandbox.id) for sandbox in sandboxes] if empty else []
@@ -97,5 +100,9 @@ class Sweep:
                 await removal.remove_namespace(of, item)
             case machine.ADDRESS:
                 await cni.delete(of, item.owner)
+            case machine.CONTAINER:
+                for each in await self._client.containerd.containers():
+                    if each.id == item.name and each.created == item.born:
+                        await self._client.containerd.delete_container(each)
             case machine.LEASE:
                 await self._client.containerd.delete_lease(item.name)

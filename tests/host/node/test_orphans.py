@@ -15,7 +15,7 @@ import pytest
 
 from agent.cgroups.cgroupfs import CgroupFS
 from agent.orphans import OwnContainerd, machine, sweep
-from agent.orphans.machine import ADDRESS, LEASE, NETNS, SHIM
+from agent.orphans.machine import ADDRESS, CONTAINER, LEASE, NETNS, SHIM
 from agent.orphans.sweep import Sweep
 from agent.usage.counters import Counter
 from agent.volumes.mounts import mount_points
@@ -190,6 +190,32 @@ def slow_network(daemon: Containerd) -> tuple[OwnContainerd, Path]:
     config.write_text(config.read_text().replace(f'"{CNI_PLUGINS}"', f'"{plugins}"'))
     daemon.restart()
     return of, reached
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_containers_that_cri_does_not_list_are_removed_with_their_snapshots(
+    containerd: Containerd, restarted: bool
+) -> None:
+    """CRI creates a container in containerd before it lists it; a disk that fails then keeps it from deleting it."""
+    removed = Counter("removed", "", ("kind",))
+    async with Client(containerd.endpoint) as client:
+        await start(containerd, client, "listed")
+    before = left(containerd)
+    containerd.ctr("containers", "create", "--label", "io.cri-containerd.kind=container", BUSYBOX_IMAGE, "1" * 64)
+    containerd.ctr("containers", "create", BUSYBOX_IMAGE, "by-hand")
+    if restarted:
+        containerd.restart()
+    async with Client(containerd.endpoint) as client:
+        await answers(client)
+        sweeps = Sweep(own(containerd), client, 30.0, clock=SYSTEM, removed=removed)
+        if not restarted:
+            await sweeps.sweep()
+            await sweeps.sweep()
+            assert "1" * 64 in left(containerd)["containers"], "its creation may be under way"
+        await sweeps.sweep()
+    assert removed.value(CONTAINER) == 1
+    containerd.ctr("containers", "delete", "by-hand")
+    assert left(containerd) == before
 
 
 async def test_a_sandbox_that_had_its_network_alone_gives_it_back(containerd: Containerd) -> None:
