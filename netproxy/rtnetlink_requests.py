@@ -5,9 +5,11 @@ Each is what iproute2 sends for the command in its docstring. No I/O: netlink.py
 
 from __future__ import annotations
 
+import functools
 import ipaddress
 import socket
 import struct
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from netproxy import netlink
@@ -24,16 +26,63 @@ _NO_LINK_LOCAL_LEARN = 1 << 0
 """BR_BOOLOPT_NO_LL_LEARN."""
 _NO_ADDRESS = 1
 """IN6_ADDR_GEN_MODE_NONE."""
+_MAC = "NDA_LLADDR"
 Attributes = list[tuple[str, Any]]
 
 
-def _request(message: Any, kind: int, how: int, attributes: Attributes, **fields: int) -> bytes:
+def _encode(message: Any, kind: int, how: int, attributes: Iterable[tuple[str, Any]], **fields: int) -> bytes:
     for name, value in fields.items():
         message[name] = value
-    message["attrs"] = attributes
+    message["attrs"] = list(attributes)
     message["header"].update(type=kind, flags=netlink.REQUEST | netlink.ACK | how, sequence_number=1)
     message.encode()
     return bytes(message.data)
+
+
+def _request(message: Callable[[], Any], kind: int, how: int, attributes: Attributes, **fields: int) -> bytes:
+    """Return a request of attributes that are numbers and addresses (text).
+
+    Requests that differ in their addresses alone are encoded by pyroute2 once, and the addresses put in their places:
+    pyroute2 takes 40 to 70 µs for each.
+    """
+    blank = tuple((name, _blank(name, value)) for name, value in attributes)
+    template, places = _template(message, kind, how, blank, tuple(fields.items()))
+    data = bytearray(template)
+    for place, (name, value) in zip(places, attributes, strict=True):
+        if isinstance(value, str):
+            packed = bytes.fromhex(value.replace(":", "")) if name == _MAC else socket.inet_pton(_family(value), value)
+            data[place : place + len(packed)] = packed
+    return bytes(data)
+
+
+def _blank(name: str, value: str | int) -> str | int:
+    if not isinstance(value, str):
+        return value
+    return "00:00:00:00:00:00" if name == _MAC else "::" if ":" in value else "0.0.0.0"
+
+
+@functools.lru_cache(maxsize=256)
+def _template(
+    message: Callable[[], Any],
+    kind: int,
+    how: int,
+    attributes: tuple[tuple[str, str | int], ...],
+    fields: tuple[tuple[str, int], ...],
+) -> tuple[bytes, tuple[int, ...]]:
+    """Return an encoded request, and the places of the attributes' values in it."""
+    data = _encode(message(), kind, how, attributes, **dict(fields))
+    places, place = [], len(data) - sum(_size(name, value) for name, value in attributes)
+    for name, value in attributes:
+        places.append(place + 4)
+        place += _size(name, value)
+    return data, tuple(places)
+
+
+def _size(name: str, value: str | int) -> int:
+    """Return the bytes of an attribute with its header and padding."""
+    if isinstance(value, int):
+        return 8
+    return 12 if name == _MAC else 4 + len(socket.inet_pton(_family(value), value))
 
 
 def _family(address: str) -> int:
@@ -68,19 +117,19 @@ def _route(kind: int, cidr: str, protocol: int, attributes: Attributes, metric: 
     where: Attributes = [("RTA_DST", str(network.network_address)), *attributes]
     where += [("RTA_PRIORITY", metric)] if metric else []
     fields = {"type": _UNICAST, **fields, "family": _family(cidr), "dst_len": network.prefixlen}
-    return _request(rtmsg(), kind, how, where, table=MAIN_TABLE, proto=protocol, **fields)
+    return _request(rtmsg, kind, how, where, table=MAIN_TABLE, proto=protocol, **fields)
 
 
 def replace_neighbour(address: str, mac: str, device: int) -> bytes:
     """`ip neigh replace ADDRESS lladdr MAC dev DEVICE nud permanent`."""
     where: Attributes = [("NDA_DST", address), ("NDA_LLADDR", mac)]
     fields = {"family": _family(address), "ifindex": device, "state": PERMANENT}
-    return _request(ndmsg(), NEW_NEIGHBOUR, _CREATE | _REPLACE, where, **fields)
+    return _request(ndmsg, NEW_NEIGHBOUR, _CREATE | _REPLACE, where, **fields)
 
 
 def delete_neighbour(address: str, device: int) -> bytes:
     """`ip neigh del ADDRESS dev DEVICE`."""
-    return _request(ndmsg(), DELETE_NEIGHBOUR, 0, [("NDA_DST", address)], family=_family(address), ifindex=device)
+    return _request(ndmsg, DELETE_NEIGHBOUR, 0, [("NDA_DST", address)], family=_family(address), ifindex=device)
 
 
 def replace_fdb_entry(mac: str, destination: str, device: int) -> bytes:
@@ -96,7 +145,7 @@ def delete_fdb_entry(mac: str, destination: str, device: int) -> bytes:
 def _fdb_entry(kind: int, how: int, mac: str, destination: str, device: int) -> bytes:
     where: Attributes = [("NDA_LLADDR", mac), ("NDA_DST", destination)]
     fields = {"family": _BRIDGE, "ifindex": device, "state": PERMANENT, "flags": _SELF}
-    return _request(ndmsg(), kind, how, where, **fields)
+    return _request(ndmsg, kind, how, where, **fields)
 
 
 def replace_address(address: str, device: int, *, host: bool = False, no_dad: bool = False) -> bytes:
@@ -113,7 +162,7 @@ def delete_address(address: str, device: int) -> bytes:
 def _address(kind: int, how: int, address: str, device: int, **fields: int) -> bytes:
     where: Attributes = [("IFA_LOCAL", address), ("IFA_ADDRESS", address)]
     fields |= {"family": _family(address), "prefixlen": 128 if ":" in address else 32, "index": device}
-    return _request(ifaddrmsg(), kind, how, where, **fields)
+    return _request(ifaddrmsg, kind, how, where, **fields)
 
 
 def add_link(name: str, kind: str, mtu: int, *, mac: str = "", data: Attributes | None = None) -> bytes:
@@ -122,7 +171,7 @@ def add_link(name: str, kind: str, mtu: int, *, mac: str = "", data: Attributes 
     info += [("IFLA_INFO_DATA", {"attrs": data})] if data else []
     attributes: Attributes = [("IFLA_IFNAME", name), ("IFLA_MTU", mtu), ("IFLA_LINKINFO", {"attrs": info})]
     attributes += [("IFLA_ADDRESS", mac)] if mac else []
-    return _request(ifinfmsg(), NEW_LINK, _CREATE | _EXCLUSIVE, attributes)
+    return _encode(ifinfmsg(), NEW_LINK, _CREATE | _EXCLUSIVE, attributes)
 
 
 def vxlan(vni: int, local: str, port: int) -> Attributes:
@@ -134,13 +183,13 @@ def vxlan(vni: int, local: str, port: int) -> Attributes:
 def set_up(device: int, mtu: int = 0) -> bytes:
     """`ip link set dev DEVICE [mtu MTU] up`."""
     attributes: Attributes = [("IFLA_MTU", mtu)] if mtu else []
-    return _request(ifinfmsg(), NEW_LINK, 0, attributes, index=device, flags=UP, change=UP)
+    return _encode(ifinfmsg(), NEW_LINK, 0, attributes, index=device, flags=UP, change=UP)
 
 
 def without_link_local_address(device: int) -> bytes:
     """`ip link set dev DEVICE addrgenmode none`."""
     inet6 = ("AF_INET6", {"attrs": [("IFLA_INET6_ADDR_GEN_MODE", _NO_ADDRESS)]})
-    return _request(ifinfmsg(), NEW_LINK, 0, [("IFLA_AF_SPEC", {"attrs": [inet6]})], index=device)
+    return _encode(ifinfmsg(), NEW_LINK, 0, [("IFLA_AF_SPEC", {"attrs": [inet6]})], index=device)
 
 
 def set_bridge(device: int, group_fwd_mask: int, *, link_local_learn: bool) -> bytes:
@@ -148,9 +197,9 @@ def set_bridge(device: int, group_fwd_mask: int, *, link_local_learn: bool) -> b
     option = struct.pack("=II", 0 if link_local_learn else _NO_LINK_LOCAL_LEARN, _NO_LINK_LOCAL_LEARN)
     data: Attributes = [("IFLA_BR_GROUP_FWD_MASK", group_fwd_mask), ("IFLA_BR_MULTI_BOOLOPT", option)]
     info: Attributes = [("IFLA_INFO_KIND", "bridge"), ("IFLA_INFO_DATA", {"attrs": data})]
-    return _request(ifinfmsg(), NEW_LINK, 0, [("IFLA_LINKINFO", {"attrs": info})], index=device)
+    return _encode(ifinfmsg(), NEW_LINK, 0, [("IFLA_LINKINFO", {"attrs": info})], index=device)
 
 
 def delete_link(device: int) -> bytes:
     """`ip link del dev DEVICE`."""
-    return _request(ifinfmsg(), DELETE_LINK, 0, [], index=device)
+    return _encode(ifinfmsg(), DELETE_LINK, 0, [], index=device)

@@ -105,7 +105,9 @@ def link(connection: socket.socket, device: str | int) -> Link | None:
     """Return a device by its name or number; None if there is none."""
     body = _IFINFO.pack(0, 0, device if isinstance(device, int) else 0, 0, 0) + _SKIP_STATISTICS
     if isinstance(device, str):
-        name = device.encode()[:15] + b"\0"
+        if len(device.encode()) > 15:
+            return None
+        name = device.encode() + b"\0"
         body += struct.pack("=HH", 4 + len(name), _NAME) + name
     connection.send(netlink.request(GET_LINK, netlink.REQUEST, body))
     (answer,) = netlink.messages(connection.recv(1 << 17))

@@ -1,8 +1,8 @@
-"""Reads and writes virtual servers, sets and the addresses of kube-ipvs0: `ipvsadm`, `ipset` and `ip` in batches.
+"""Reads and writes virtual servers, sets and the addresses of kube-ipvs0.
 
 Virtual servers are read from /proc/net/ip_vs, a file of the kernel's that also has each endpoint's open
-connections: no program is run to look. Small changes of sets and addresses are made by netlink (kernel_requests.py), so that of
-a change's three processes only `ipvsadm` is left.
+connections: no program is run to look. Addresses and a few entries of sets are changed by netlink (kernel_requests.py), so
+that of a change's three processes only `ipvsadm` is left.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import json
 import re
 import shutil
 import socket
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from kube.process import CommandError, run
-from netproxy import netlink, sysctl
+from netproxy import netlink, rtnetlink_requests, sysctl
 from netproxy.config import IPVSConfig
 from netproxy.errors import WriteError, WriteTimeout
 from netproxy.ipset import SETS, set_name
@@ -119,21 +119,18 @@ class RealKernel:
         if requests is None:
             await _run("ipset", "restore", "-exist", input=text)
         else:
-            await _send(netlink.NETFILTER, requests)
+            await _send(netlink.NETFILTER, lambda: requests)
 
     async def change_addresses(self, come: set[str], gone: set[str]) -> None:
         if not _present():
             await _run("ip", "link", "add", DEVICE, "type", "dummy")
         device = netlink.interface_index(DEVICE)
-        requests = await asyncio.to_thread(kernel_requests.address_requests, come, gone, device)
-        if requests is not None:
-            await _send(netlink.ROUTE, requests, (errno.EADDRNOTAVAIL,))
-            return
-        length = 32 if self.family == 4 else 128
-        lines = [f"address replace {ip}/{length} dev {DEVICE}" for ip in sorted(come)]
-        lines += [f"address del {ip}/{length} dev {DEVICE}" for ip in sorted(gone)]
-        if lines:
-            await _run("ip", f"-{self.family}", "-force", "-batch", "-", input="\n".join(lines) + "\n")
+
+        def changes() -> list[bytes]:
+            added = [rtnetlink_requests.replace_address(ip, device) for ip in sorted(come)]
+            return added + [rtnetlink_requests.delete_address(ip, device) for ip in sorted(gone)]
+
+        await _send(netlink.ROUTE, changes, (errno.EADDRNOTAVAIL,))
 
     async def cleanup(self) -> None:
         """Remove this family's virtual servers, addresses and sets, whose rules must be gone before; the device goes last."""
@@ -157,9 +154,9 @@ class RealKernel:
                 await _run("ipset", "destroy", name, check=False)
 
 
-async def _send(protocol: int, requests: list[bytes], tolerated: Collection[int] = ()) -> None:
+async def _send(protocol: int, requests: Callable[[], list[bytes]], tolerated: Collection[int] = ()) -> None:
     try:
-        await netlink.in_thread(lambda connection: netlink.apply(connection, requests, tolerated), protocol)
+        await netlink.in_thread(lambda connection: netlink.apply(connection, requests(), tolerated), protocol)
     except TimeoutError as error:
         raise WriteTimeout(f"netlink: {error}") from error
     except OSError as error:

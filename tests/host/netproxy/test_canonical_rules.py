@@ -161,9 +161,9 @@ def test_the_ipvs_modes_rules_and_sets_read_back_as_they_were_written(site: Site
     site.node.inside(check)
 
 
-@pytest.mark.parametrize("count", [3, kernel_requests.MAX_LINES + 1])
+@pytest.mark.parametrize("count", [3, 200])
 @pytest.mark.parametrize("site", ["nft"], indirect=True)
-def test_addresses_are_changed_by_netlink_or_by_the_command(site: Site, count: int) -> None:
+def test_addresses_are_changed_and_those_that_are_there_or_gone_are_no_error(site: Site, count: int) -> None:
     async def check() -> None:
         site.node.run("ip", "link", "add", DEVICE, "type", "bridge")
         for family, form in ((4, "10.96.7.{}"), (6, "fd00:96::{:x}")):
@@ -172,7 +172,8 @@ def test_addresses_are_changed_by_netlink_or_by_the_command(site: Site, count: i
             await kernel.change_addresses(all_of_them, set())
             await kernel.change_addresses(all_of_them, set())
             assert await kernel.addresses() == all_of_them
-            await kernel.change_addresses(set(), all_of_them - kept)
+            for _ in range(2):
+                await kernel.change_addresses(set(), all_of_them - kept)
             assert await kernel.addresses() == kept
             await kernel.change_addresses(set(), kept)
 

@@ -192,6 +192,7 @@ def test_a_device_that_is_there_or_not_there_is_an_error_of_its_request_alone(no
             requests.delete_neighbour("10.9.0.77", netlink.interface_index("uplink")),
         ]
         assert rtnetlink_tables.link(connection, "nothing") is None
+        assert rtnetlink_tables.link(connection, "uplink-with-a-long-name") is None
         return [error.errno or 0 if error else 0 for error in netlink.change(connection, changes)]
 
     async def run() -> list[int]:
