@@ -82,10 +82,8 @@ def check_url_namespace(namespace: str) -> None:
 
 
 def match_namespace(resource: Resource, metadata: Object, namespace: str) -> None:
-    """Make the body's namespace the URL's; raises 400 if they contradict."""
+    """Make the body's namespace the URL's, none for a cluster-scoped object; raises 400 if they contradict."""
     if not resource.namespaced:
-        if metadata.get("namespace"):
-            raise errors.bad_request("namespace may not be set on a cluster-scoped object")
         metadata.pop("namespace", None)
         return
     match_request(metadata, namespace)

@@ -25,7 +25,7 @@ RULE_LIMIT = 10_000_000
 TOTAL_LIMIT = 100_000_000
 """StaticEstimatedCRDCostLimit."""
 _MOST = 1 << 63
-_REASONS = ("FieldValueRequired", "FieldValueInvalid", "FieldValueForbidden", "FieldValueDuplicate")
+_REASONS = ("FieldValueDuplicate", "FieldValueForbidden", "FieldValueInvalid", "FieldValueRequired")
 _HINT = (
     "(try simplifying the rule, or adding maxItems, maxProperties, and maxLength where arrays, maps, and strings are "
     "declared)"
@@ -103,7 +103,7 @@ def _rule(run: _Check, rule: Object, schema: Schema, type_: Type | None, where: 
     try:
         program = compile_cel(text, declared)
     except CompileError as error:
-        run.found.append(errors.invalid_value(f"{path}.rule", text, f"compilation failed: {error}"))
+        run.found.append(errors.invalid_value(f"{path}.rule", _shown(rule), f"compilation failed: {error}"))
         return
     if program.result.kind not in ("bool", "dyn"):
         run.found.append(errors.invalid_value(f"{path}.rule", text, "cel expression must evaluate to a bool"))
@@ -118,6 +118,13 @@ def _rule(run: _Check, rule: Object, schema: Schema, type_: Type | None, where: 
     message = rule.get("messageExpression")
     if message is not None:
         _message(run, message, declared, type_, where, path)
+
+
+def _shown(rule: Object) -> Object:
+    """Return a rule as upstream shows it in errors of its compilation."""
+    texts = {key: rule.get(key[0].lower() + key[1:]) or "" for key in ("Rule", "Message", "MessageExpression")}
+    more = {"Reason": rule.get("reason"), "FieldPath": rule.get("fieldPath") or ""}
+    return {**texts, **more, "OptionalOldSelf": rule.get("optionalOldSelf")}
 
 
 def _message(run: _Check, text: str, declared: Any, type_: Type, where: _Where, path: str) -> None:
@@ -154,10 +161,10 @@ def _texts(run: _Check, rule: Object, schema: Schema, path: str) -> None:
         run.found.append(errors.not_supported(f"{path}.reason", reason, _REASONS))
     field_path = rule.get("fieldPath")
     if field_path is not None:
-        problem = _bad_path(field_path, schema)
-        if problem:
-            why = f"fieldPath must be a valid path: {problem}"
-            run.found.append(errors.invalid_value(f"{path}.fieldPath", field_path, why))
+        if not field_path.strip():
+            run.found.append(errors.invalid_value(f"{path}.fieldPath", field_path, "must be non-empty if specified"))
+        if _bad_path(field_path, schema):
+            run.found.append(errors.invalid_value(f"{path}.fieldPath", field_path, "must be a valid path"))
 
 
 def _bad_path(path: str, schema: Schema) -> str:

@@ -105,18 +105,17 @@ def _lists(source: Object, path: str, found: Errors) -> None:
         found.append(errors.invalid_value(where, list_type, why) if list_type else errors.required(where, why))
     item = source.get("items")
     item = item if isinstance(item, dict) else {}
+    if list_type in ("set", "map") and item.get("nullable"):
+        why = f"cannot be nullable when x-kubernetes-list-type is {list_type}"
+        found.append(errors.forbidden_field(f"{path}.items.nullable", why))
     if list_type == "set":
         kind, inner = item.get("type"), f"{path}.items"
-        if item.get("nullable"):
-            found.append(
-                errors.forbidden_field(f"{inner}.nullable", "cannot be nullable when x-kubernetes-list-type is set")
-            )
         if kind == "object" and item.get("x-kubernetes-map-type") != "atomic":
             where, why = (
                 f"{inner}.x-kubernetes-map-type",
                 "must be atomic as item of a list with x-kubernetes-list-type=set",
             )
-            found.append(_missing_or_wrong(where, item.get("x-kubernetes-map-type"), why))
+            found.append(errors.invalid_value(where, item.get("x-kubernetes-map-type"), why))
         if kind == "array" and item.get("x-kubernetes-list-type") not in (None, "atomic"):
             where, why = (
                 f"{inner}.x-kubernetes-list-type",
@@ -286,8 +285,7 @@ def _defaults(source: Object, path: str, found: Errors, *, root: bool = False) -
         dropped: list[str] = []
         pruned = prune(value, schema, "", dropped, resource=schema.embedded)
         if dropped:
-            shown = ", ".join(dropped)
-            found.append(errors.invalid_value(where, value, f"must not have unknown fields: {shown}"))
+            found.append(errors.invalid_value(where, value, "must not have unknown fields"))
         for problem in [*validation.check(pruned, schema), *check_structure(pruned, schema)]:
             below = "" if problem.path in (validation.NOWHERE, "") else f".{problem.path}"
             detail = problem.detail.replace(" in body ", f"{where}{below} in body ", 1) if not below else problem.detail
@@ -295,4 +293,15 @@ def _defaults(source: Object, path: str, found: Errors, *, root: bool = False) -
         if source.get("nullable") is not True and value is None:
             found.append(errors.invalid_value(where, None, "must not be null"))
     for where, part in _below(source, path):
-        _defaults(part, where, found)
+        if root and where == f"{path}.properties[metadata]":
+            _no_defaults(part, where, found)
+        else:
+            _defaults(part, where, found)
+
+
+def _no_defaults(source: Object, path: str, found: Errors) -> None:
+    """Reject defaults in an object's own metadata."""
+    if "default" in source:
+        found.append(errors.forbidden_field(f"{path}.default", "must not be set in top-level metadata"))
+    for where, part in _below(source, path):
+        _no_defaults(part, where, found)

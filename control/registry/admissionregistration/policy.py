@@ -66,10 +66,6 @@ class MutatingAdmissionPolicyStrategy(AdmissionPolicyStrategy):
     rules = ("mutations",)
     columns = (NAME, Column("Mutations", count("spec.mutations"), type="integer"), _PARAM_KIND, AGE)
 
-    def default(self, obj: Object) -> None:
-        super().default(obj)
-        default_empty(obj["spec"], ("reinvocationPolicy", "Never"))
-
     def validate(self, obj: Object) -> list[FieldError]:
         spec = obj.get("spec") or {}
         errors = one_of(spec.get("reinvocationPolicy"), ("IfNeeded", "Never"), "spec.reinvocationPolicy")

@@ -93,9 +93,10 @@ def _validate_webhook(webhook: Object, path: str, lenient: Leniency) -> list[Fie
     errors += _supported(webhook.get("failurePolicy"), ("Fail", "Ignore"), f"{path}.failurePolicy")
     errors += _supported(webhook.get("matchPolicy"), ("Equivalent", "Exact"), f"{path}.matchPolicy")
     effects = _SIDE_EFFECTS if lenient.side_effects else _NO_SIDE_EFFECTS
-    if webhook.get("sideEffects") is None:
+    if webhook.get("sideEffects"):
+        errors += _supported(webhook["sideEffects"], effects, f"{path}.sideEffects")
+    else:
         errors.append(required(f"{path}.sideEffects", f"must specify one of {', '.join(effects)}"))
-    errors += _supported(webhook.get("sideEffects"), effects, f"{path}.sideEffects")
     seconds = webhook.get("timeoutSeconds")
     if seconds is not None and not 1 <= seconds <= 30:
         detail = "the timeout value must be between 1 and 30 seconds"

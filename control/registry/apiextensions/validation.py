@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from control.registry.admissionregistration.client_config import validate_client
 from control.registry.changes import IMMUTABLE
 from control.registry.checks import Errors, each, one_of, required_name, unique
 from kube import names
-from kube.errors import forbidden_field, invalid_value, required
+from kube.errors import forbidden_field, invalid_value, required, too_many
 from kube.json_object import Object
 
 _VERSION = re.compile("[a-z]([-a-z0-9]*[a-z0-9])?")
@@ -21,6 +22,9 @@ APPROVED = "api-approved.kubernetes.io"
 COLUMN_TYPES = ("boolean", "date", "integer", "number", "string")
 COLUMN_FORMATS = ("byte", "date", "date-time", "double", "float", "int32", "int64", "password")
 MOST_SELECTABLE = 8
+_NOT_PRESERVED = (
+    "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead"
+)
 
 
 def validate_definition(obj: Object, old: Object | None = None) -> Errors:
@@ -43,9 +47,11 @@ def validate_definition(obj: Object, old: Object | None = None) -> Errors:
         errors.append(required("metadata.annotations[api-approved.kubernetes.io]", detail))
     errors += one_of(spec.get("scope"), ("Cluster", "Namespaced"), "spec.scope")
     if spec.get("preserveUnknownFields"):
-        why = "must be false in order to use defaults in the schema"
         if old is None or not (old.get("spec") or {}).get("preserveUnknownFields"):
-            errors.append(invalid_value("spec.preserveUnknownFields", True, why))
+            errors.append(invalid_value("spec.preserveUnknownFields", True, _NOT_PRESERVED))
+        if (spec.get("conversion") or {}).get("strategy") == "Webhook":
+            why = "must be None if spec.preserveUnknownFields is true"
+            errors.append(invalid_value("spec.conversion.strategy", "Webhook", why))
     errors += _names(spec.get("names") or {}, "spec.names")
     versions = spec.get("versions") or []
     errors += _versions(versions) + _conversion(spec.get("conversion") or {})
@@ -101,14 +107,25 @@ def validate_status(obj: Object) -> Errors:
 
 def _names(found: Object, path: str) -> Errors:
     errors: Errors = []
-    for key in ("plural", "singular", "kind", "listKind"):
-        errors += required_name(f"{path}.{key}", found.get(key), lambda name: names.dns1035_label(name.lower()))
+    for key in ("plural", "singular"):
+        errors += required_name(f"{path}.{key}", found.get(key), _label)
+    for key in ("kind", "listKind"):
+        errors += required_name(f"{path}.{key}", found.get(key), _mixed_case)
     for key in ("shortNames", "categories"):
         for index, value in enumerate(found.get(key) or ()):
-            errors += each(f"{path}.{key}[{index}]", value, names.dns1035_label(value))
+            errors += each(f"{path}.{key}[{index}]", value, _label(value))
     if found.get("kind") and found.get("kind") == found.get("listKind"):
         errors.append(invalid_value(f"{path}.listKind", found["listKind"], "kind and listKind may not be the same"))
     return errors
+
+
+def _label(name: str) -> list[str]:
+    problems = names.dns1035_label(name)
+    return [",".join(problems)] if problems else []
+
+
+def _mixed_case(name: str) -> list[str]:
+    return [f"may have mixed case, but should otherwise match: {problem}" for problem in _label(name.lower())]
 
 
 def _versions(versions: list[Object]) -> Errors:
@@ -120,13 +137,13 @@ def _versions(versions: list[Object]) -> Errors:
             errors += each(f"{path}.name", name, names.dns1035_label(name))
         errors += unique(f"{path}.name", name, seen)
         if not (version.get("schema") or {}).get("openAPIV3Schema"):
-            errors.append(required(f"{path}.schema.openAPIV3Schema", "schemas are required"))
+            errors.append(required(f"{path}.schema.openAPIV3Schema"))
         if version.get("deprecationWarning") and not version.get("deprecated"):
             detail = "can only be set for deprecated versions"
             errors.append(invalid_value(f"{path}.deprecationWarning", version["deprecationWarning"], detail))
     if sum(bool(v.get("storage")) for v in versions) != 1:
         detail = "must have exactly one version marked as storage version"
-        errors.append(invalid_value("spec.versions", [v.get("name") for v in versions], detail))
+        errors.append(invalid_value("spec.versions", [v.get("name") for v in versions] or None, detail))
     return errors
 
 
@@ -163,10 +180,10 @@ def _subresources(version: Object, path: str) -> Errors:
     if scale is None:
         return []
     errors: Errors = []
-    for key, root in (
-        ("specReplicasPath", ".spec."),
-        ("statusReplicasPath", ".status."),
-        ("labelSelectorPath", ".status."),
+    for key, *roots in (
+        ("specReplicasPath", ".spec"),
+        ("statusReplicasPath", ".status"),
+        ("labelSelectorPath", ".spec", ".status"),
     ):
         value, where = scale.get(key) or "", f"{path}.scale.{key}"
         if not value:
@@ -174,8 +191,9 @@ def _subresources(version: Object, path: str) -> Errors:
                 errors.append(required(where))
         elif not value.startswith("."):
             errors.append(invalid_value(where, value, "must be a simple json path starting with ."))
-        elif not value.startswith(root):
-            errors.append(invalid_value(where, value, f"should be a json path under {root[:-1]}"))
+        elif not value.startswith(tuple(f"{root}." for root in roots)):
+            either = "either " if len(roots) > 1 else ""
+            errors.append(invalid_value(where, value, f"should be a json path under {either}{' or '.join(roots)}"))
     return errors
 
 
@@ -204,7 +222,7 @@ def _selectable(version: Object, path: str) -> Errors:
     fields = version["selectableFields"]
     errors: Errors = []
     if len(fields) > MOST_SELECTABLE:
-        errors.append(invalid_value(path, len(fields), f"must have at most {MOST_SELECTABLE} items"))
+        errors.append(too_many(path, len(fields), MOST_SELECTABLE))
     seen: set[str] = set()
     for index, one in enumerate(fields):
         json_path, where = one.get("jsonPath") or "", f"{path}[{index}].jsonPath"
@@ -226,20 +244,32 @@ def _selectable(version: Object, path: str) -> Errors:
 
 
 def _conversion(conversion: Object) -> Errors:
-    path, webhook = "spec.conversion", conversion.get("webhook")
+    path, webhook = "spec.conversion", conversion.get("webhook") or {}
     errors = one_of(conversion.get("strategy"), ("None", "Webhook"), f"{path}.strategy")
-    if conversion.get("strategy") == "Webhook":
-        client = (webhook or {}).get("clientConfig")
-        if client is None:
-            errors.append(required(f"{path}.webhookClientConfig", "required when strategy is set to Webhook"))
-        elif bool(client.get("url")) == bool(client.get("service")):
-            errors.append(required(f"{path}.webhookClientConfig", "exactly one of url or service is required"))
-        reviews = (webhook or {}).get("conversionReviewVersions") or []
-        if not reviews:
-            errors.append(required(f"{path}.conversionReviewVersions"))
-        elif not {"v1", "v1beta1"} & set(reviews):
-            why = "must include at least one of v1, v1beta1"
-            errors.append(invalid_value(f"{path}.conversionReviewVersions", reviews, why))
-    elif webhook is not None:
-        errors.append(forbidden_field(f"{path}.webhook", "should not be set when strategy is not set to Webhook"))
+    client, reviews = webhook.get("clientConfig"), webhook.get("conversionReviewVersions") or []
+    if conversion.get("strategy") != "Webhook":
+        given = {"webhookClientConfig": client is not None, "conversionReviewVersions": bool(reviews)}
+        detail = "should not be set when strategy is not set to Webhook"
+        return errors + [forbidden_field(f"{path}.{key}", detail) for key, is_set in given.items() if is_set]
+    if client is None:
+        errors.append(required(f"{path}.webhookClientConfig", "required when strategy is set to Webhook"))
+    else:
+        errors += validate_client(client, f"{path}.webhookClientConfig")
+    return errors + _reviews(reviews, f"{path}.conversionReviewVersions")
+
+
+def _reviews(versions: list[str], path: str) -> Errors:
+    """Check the versions of the reviews that a webhook understands."""
+    if not versions:
+        return [required(path)]
+    errors: Errors = []
+    seen: set[str] = set()
+    for index, version in enumerate(versions):
+        if version in seen:
+            errors.append(invalid_value(f"{path}[{index}]", version, "duplicate version"))
+            continue
+        seen.add(version)
+        errors += each(f"{path}[{index}]", version, names.dns1035_label(version))
+    if not {"v1", "v1beta1"} & seen:
+        errors.append(invalid_value(path, versions, "must include at least one of v1, v1beta1"))
     return errors

@@ -6,9 +6,11 @@ from control.registry.checks import Errors, each, label_selector, one_of, quanti
 from kube import names
 from kube.errors import forbidden_field, invalid_value, not_supported, required
 from kube.json_object import Object
-from kube.quantity import QuantityError, parse, remainder
+from kube.quantity import Quantity, QuantityError, canonical, parse, remainder
 from kube.volume_binding import CLASS_ANNOTATION, named_class
 
+_SOURCES = (("", "PersistentVolumeClaim"), ("snapshot.storage.k8s.io", "VolumeSnapshot"))
+"""Groups and kinds of sources that a claim may name in its older field."""
 _SOURCE_KEYS = ("apiGroup", "kind", "name")
 _MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
 
@@ -69,7 +71,10 @@ def _mirror_sources(spec: Object) -> None:
     """Keep dataSource and dataSourceRef, two names of one thing, the same; a namespaced reference has the new name only."""
     source, reference = spec.get("dataSource"), spec.get("dataSourceRef")
     if source and not reference:
-        spec["dataSourceRef"] = dict(source)
+        if (source.get("apiGroup") or "", source.get("kind")) in _SOURCES:
+            spec["dataSourceRef"] = dict(source)
+        else:  # as if no source were given (EnforceDataSourceBackwardsCompatibility)
+            spec.pop("dataSource")
     elif reference and not source and not reference.get("namespace"):
         spec["dataSource"] = {k: v for k, v in reference.items() if k in ("apiGroup", "kind", "name")}
 
@@ -83,6 +88,17 @@ def validate_access_modes(modes: list[str] | None, path: str) -> Errors:
     return errors
 
 
+def positive(size: Quantity, path: str) -> Errors:
+    """Check a size, which is greater than zero."""
+    try:
+        amount = parse(size)
+    except QuantityError:
+        return quantity(size, path)
+    return quantity(size, path) + (
+        [] if amount > 0 else [invalid_value(path, canonical(size), "must be greater than zero")]
+    )
+
+
 def validate_claim_spec(spec: Object, path: str) -> Errors:
     """Check what is claimed, of a claim or of a volume's claim template."""
     errors = validate_access_modes(spec.get("accessModes"), f"{path}.accessModes")
@@ -91,10 +107,7 @@ def validate_claim_spec(spec: Object, path: str) -> Errors:
     if size is None:
         errors.append(required(where))
     else:
-        wrong = quantity(size, where)
-        if not wrong and parse(size) == 0:
-            wrong = [invalid_value(where, str(size), "must be greater than zero")]
-        errors += wrong
+        errors += positive(size, where)
     for key in ("storageClassName", "volumeAttributesClassName"):
         if spec.get(key):
             errors += each(f"{path}.{key}", spec[key], names.dns1123_subdomain(spec[key]))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from control.registry.changes import IMMUTABLE, differences, same, validate_immutable
-from control.registry.checks import Errors, each, one_of, quantity
-from control.registry.core.claim_spec import class_of, class_warnings, validate_access_modes
+from control.registry.checks import Errors, each, one_of
+from control.registry.core.claim_spec import class_of, class_warnings, positive, validate_access_modes
 from control.registry.core.deprecated import OLD_VOLUMES, OLD_VOLUMES_SPELLED, term_warnings
 from control.registry.core.pod.placement import validate_node_selector
 from control.registry.core.pod.volumes import validate_source
@@ -17,6 +17,14 @@ from kube.json_object import Object
 from kube.names import dns1123_subdomain
 from kube.quantity import canonical
 
+_BETA = {
+    "beta.kubernetes.io/os": "kubernetes.io/os",
+    "beta.kubernetes.io/arch": "kubernetes.io/arch",
+    "beta.kubernetes.io/instance-type": "node.kubernetes.io/instance-type",
+    "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
+    "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",
+}
+"""Beta label -> the stable one."""
 _RECLAIM = ("Delete", "Recycle", "Retain")
 _NOT_SOURCES = (
     "accessModes",
@@ -33,6 +41,27 @@ _NOT_SOURCES = (
 
 def _claim(claim: Object | None) -> str:
     return f"{claim.get('namespace', '')}/{claim.get('name', '')}" if claim else ""
+
+
+def _stable(before: Object, after: Object | None) -> Object:
+    """Return a stored node affinity with the stable labels that an update uses in the place of beta ones."""
+    terms = ((before.get("required") or {}).get("nodeSelectorTerms")) or []
+    given = (((after or {}).get("required") or {}).get("nodeSelectorTerms")) or []
+    if not terms or len(terms) != len(given):
+        return before
+    renamed = [
+        {**term, **({"matchExpressions": _renamed(term, new)} if term.get("matchExpressions") else {})}
+        for term, new in zip(terms, given, strict=True)
+    ]
+    return {**before, "required": {**before["required"], "nodeSelectorTerms": renamed}}
+
+
+def _renamed(term: Object, new: Object) -> list[Object]:
+    keys = {expression.get("key") for expression in new.get("matchExpressions") or ()}
+    return [
+        {**expression, "key": stable} if (stable := _BETA.get(expression.get("key"))) in keys else expression
+        for expression in term["matchExpressions"]
+    ]
 
 
 class PersistentVolumeStrategy(Strategy):
@@ -64,19 +93,22 @@ class PersistentVolumeStrategy(Strategy):
 
     def prepare_create(self, obj: Object) -> None:
         obj["status"] = {"phase": "Pending"}
+        if created := (obj.get("metadata") or {}).get("creationTimestamp"):
+            obj["status"]["lastPhaseTransitionTime"] = created
 
     def validate(self, obj: Object) -> Errors:
         spec = obj.get("spec") or {}
-        errors = validate_access_modes(spec.get("accessModes"), "spec.accessModes")
+        modes = spec.get("accessModes")
+        errors = validate_access_modes(modes, "spec.accessModes") if modes else [required("spec.accessModes")]
         capacity = spec.get("capacity") or {}
         if not capacity:
             errors.append(required("spec.capacity"))
-        elif set(capacity) != {"storage"}:
-            errors.append(not_supported("spec.capacity", sorted(capacity), ("storage",)))
+        if set(capacity) != {"storage"}:
+            errors.append(not_supported("spec.capacity", capacity or None, ("storage",)))
         for name, size in capacity.items():
-            errors += quantity(size, f"spec.capacity[{name}]")
+            errors += positive(size, f"spec.capacity[{name}]")
         errors += one_of(spec.get("persistentVolumeReclaimPolicy"), _RECLAIM, "spec.persistentVolumeReclaimPolicy")
-        if spec.get("nodeAffinity"):
+        if spec.get("nodeAffinity") is not None:
             hard = spec["nodeAffinity"].get("required")
             if hard is None:
                 errors.append(required("spec.nodeAffinity.required", "must specify required node constraints"))
@@ -110,8 +142,11 @@ class PersistentVolumeStrategy(Strategy):
             lines = ["spec.persistentvolumesource is immutable after creation", *differences(was, now)]
             errors.append(forbidden_field("spec.persistentvolumesource", "\n".join(lines)))
         errors += validate_immutable(spec, before, "volumeMode")
-        if before.get("nodeAffinity") is not None and not same(before["nodeAffinity"], spec.get("nodeAffinity")):
-            errors.append(invalid_value("nodeAffinity", spec.get("nodeAffinity"), IMMUTABLE))
+        if before.get("nodeAffinity") is not None and not same(
+            _stable(before["nodeAffinity"], spec.get("nodeAffinity")), spec.get("nodeAffinity")
+        ):
+            why = f"{IMMUTABLE}, except for updating from beta label to GA"
+            errors.append(invalid_value("nodeAffinity", spec.get("nodeAffinity"), why))
         if before.get("volumeAttributesClassName") is not None and spec.get("volumeAttributesClassName") is None:
             detail = "update from non-nil value to nil is forbidden"
             errors.append(forbidden_field("spec.volumeAttributesClassName", detail))

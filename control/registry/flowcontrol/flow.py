@@ -64,6 +64,9 @@ def _limit(path: str, key: str) -> Field:
     return Field(path, show=lambda found: NONE if found is None else found.get(key, 0))
 
 
+_ROUND_TRIP = "flowcontrol.k8s.io/v1beta3-preserve-zero-concurrency-shares"
+
+
 class PriorityLevelStrategy(Strategy):
     status_keeps = OBJECT_META
     columns = (
@@ -91,6 +94,11 @@ class PriorityLevelStrategy(Strategy):
     def validate(self, obj: Object) -> list[FieldError]:
         spec = obj.get("spec") or {}
         kind, errors = spec.get("type"), []
+        if _ROUND_TRIP in ((obj.get("metadata") or {}).get("annotations") or {}):
+            errors.append(forbidden_field("metadata.annotations", f"annotation '{_ROUND_TRIP}' is forbidden"))
+        if (name_of(obj) == "exempt") != (kind == "Exempt"):
+            detail = "must be 'Exempt' if and only if `name` is 'exempt'"
+            errors.append(invalid_value("spec.type", kind or "", detail))
         errors += one_of(kind, ("Exempt", "Limited"), "spec.type")
         if kind == "Exempt" and spec.get("limited") is not None:
             errors.append(forbidden_field("spec.limited", "must be nil if the type is not Limited"))

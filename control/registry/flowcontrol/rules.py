@@ -89,11 +89,13 @@ def _resources(rule: Object, path: str) -> Errors:
         errors.append(required(f"{path}.namespaces", detail))
     elif "*" in namespaces:
         if len(namespaces) > 1:
-            detail = 'if "*" is present, must not specify other namespaces'
+            detail = "if '*' is present, must not specify other namespaces"
             errors.append(invalid_value(f"{path}.namespaces", namespaces, detail))
     else:
         for index, namespace in enumerate(namespaces):
-            errors += each(f"{path}.namespaces[{index}]", namespace, names.dns1123_label(namespace))
+            rule = "each member of this list must be '*' or a DNS-1123 label; "
+            problems = [rule + problem for problem in names.dns1123_label(namespace)]
+            errors += each(f"{path}.namespaces[{index}]", namespace, problems)
     return errors
 
 
@@ -104,4 +106,4 @@ def _verbs(verbs: list[str], path: str) -> Errors:
         if len(verbs) > 1:
             return [invalid_value(path, verbs, "if '*' is present, must not specify other verbs")]
         return []
-    return [not_supported(path, verbs, _VERBS)] if set(verbs) - set(_VERBS) else []
+    return [not_supported(path, verbs, _VERBS[1:])] if set(verbs) - set(_VERBS) else []

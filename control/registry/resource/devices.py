@@ -51,10 +51,10 @@ def validate_device(device: Object, old: Object | None, *, chooses_nodes: bool, 
         detail = f"the total number of attribute values must not exceed {MAX_VALUES}"
         errors.append(invalid_value(path, values, detail))
     for name, attribute in attributes.items():
-        errors += _qualified(name, f"{path}.attributes") + _attribute(attribute, f"{path}.attributes[{name}]")
+        errors += qualified_identifier(name, f"{path}.attributes") + _attribute(attribute, f"{path}.attributes[{name}]")
     shared = bool(device.get("allowMultipleAllocations"))
     for name, found in capacity.items():
-        errors += _qualified(name, f"{path}.capacity") + validate_capacity(
+        errors += qualified_identifier(name, f"{path}.capacity") + validate_capacity(
             found, shared=shared, path=f"{path}.capacity[{name}]"
         )
     if old is None or (device.get("taints") or []) != (old.get("taints") or []):
@@ -63,7 +63,7 @@ def validate_device(device: Object, old: Object | None, *, chooses_nodes: bool, 
     return errors + _places(device, chooses_nodes=chooses_nodes, path=path) + binding_conditions(device, path)
 
 
-def _qualified(name: str, path: str) -> Errors:
+def qualified_identifier(name: str, path: str) -> Errors:
     """Check the name of an attribute or capacity, which may begin with a driver's domain."""
     parts = name.split("/")
     if len(parts) == 1:

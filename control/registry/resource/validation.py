@@ -6,7 +6,7 @@ import msgspec
 
 from control.registry.checks import Errors, each, one_of, required_name, unique
 from control.registry.resource.device_states import validate_device_states
-from control.registry.resource.devices import binding_conditions
+from control.registry.resource.devices import binding_conditions, qualified_identifier
 from control.registry.resource.lists import at_most
 from control.registry.resource.selectors import validate_selectors
 from kube import names
@@ -26,7 +26,7 @@ def validate_claim(spec: Object, path: str) -> Errors:
     known = _names(requests[:MAX_REQUESTS])
 
     def request(item: Object, place: str) -> Errors:
-        return request_name(item.get("name") or "", seen, f"{place}.name") + _request(item, place)
+        return request_name(item.get("name") or "", seen, place) + _request(item, place)
 
     def config(item: Object, place: str) -> Errors:
         return _named(item, known, place) + validate_configuration(item, place)
@@ -54,7 +54,10 @@ def _named(part: Object, known: set[str], path: str) -> Errors:
         where = f"{path}.requests[{index}]"
         if name in seen:
             errors.append(duplicate(where, name))
-        elif name not in known:
+            continue
+        for part in name.split("/")[:2]:
+            errors += each(where, part, names.dns1123_label(part))
+        if name not in known:
             detail = (
                 "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'"
             )
@@ -65,17 +68,16 @@ def _named(part: Object, known: set[str], path: str) -> Errors:
 
 def _constraint(constraint: Object, known: set[str], path: str) -> Errors:
     errors = _named(constraint, known, path)
-    given = [key for key in ("matchAttribute", "distinctAttribute") if constraint.get(key)]
+    given = next((key for key in ("matchAttribute", "distinctAttribute") if constraint.get(key) is not None), "")
     if not given:
-        return [*errors, required(f"{path}.matchAttribute")]
-    if len(given) > 1:
-        detail = "only one of `matchAttribute` and `distinctAttribute` may be set"
-        return [*errors, invalid_value(path, constraint, detail)]
-    attribute, where = constraint[given[0]], f"{path}.{given[0]}"
-    domain, slash, name = attribute.partition("/")
-    if not slash:
-        return [*errors, invalid_value(where, attribute, "must include a domain")]
-    return errors + each(where, domain, names.dns1123_subdomain(domain)) + ([] if name else [required(where)])
+        detail = 'exactly one of "matchAttribute" or "distinctAttribute" is required, but multiple fields are set'
+        return [*errors, required(path, detail)]
+    attribute, where = constraint[given], f"{path}.{given}"
+    errors += qualified_identifier(attribute, where)
+    if "/" not in attribute:
+        detail = "a fully qualified name must be a domain and a name separated by a slash"
+        errors.append(invalid_value(where, attribute, detail))
+    return errors
 
 
 def validate_configuration(config: Object, path: str) -> Errors:
@@ -150,7 +152,7 @@ def _request(request: Object, path: str) -> Errors:
     seen: set[str] = set()
 
     def alternative(item: Object, place: str) -> Errors:
-        return request_name(item.get("name") or "", seen, f"{place}.name") + _wanted(item, place)
+        return request_name(item.get("name") or "", seen, place) + _wanted(item, place)
 
     return at_most(MAX_ALTERNATIVES, alternatives, f"{path}.firstAvailable", alternative)
 
@@ -171,21 +173,21 @@ def _wanted(request: Object, path: str) -> Errors:
 
 
 def _toleration(toleration: Object, path: str) -> Errors:
-    operator, key = toleration.get("operator") or "Equal", toleration.get("key")
-    errors = one_of(operator, ("Equal", "Exists"), f"{path}.operator")
-    if operator == "Equal" and not key:
-        errors.append(required(f"{path}.key", "must be set when operator is Equal"))
-    if operator == "Exists" and toleration.get("value"):
-        detail = "must be empty for operator `Exists`"
-        errors.append(invalid_value(f"{path}.value", toleration["value"], detail))
-    effect = toleration.get("effect")
-    return errors + one_of(effect, ("NoSchedule", "NoExecute"), f"{path}.effect", needed=False)
+    operator, key = toleration.get("operator") or "Equal", toleration.get("key") or ""
+    value, effect = toleration.get("value") or "", toleration.get("effect")
+    errors = each(f"{path}.key", key, names.qualified_name(key)) if key else []
+    errors += one_of(operator, ("Equal", "Exists"), f"{path}.operator")
+    if operator == "Equal":
+        errors += each(f"{path}.value", value, names.label_value(value))
+    if operator == "Exists" and value:
+        errors.append(invalid_value(f"{path}.value", value, "must be empty for operator `Exists`"))
+    return errors + one_of(effect, ("NoExecute", "NoSchedule", "None"), f"{path}.effect", needed=False)
 
 
 def request_name(name: str, seen: set[str], path: str) -> Errors:
     if not name:
-        return [required(path)]
+        return [required(f"{path}.name")]
     if name in seen:
         return [duplicate(path, name)]
     seen.add(name)
-    return each(path, name, names.dns1123_label(name))
+    return each(f"{path}.name", name, names.dns1123_label(name))

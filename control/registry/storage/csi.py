@@ -68,6 +68,15 @@ class CSIDriverStrategy(Strategy):
         # Upstream spells one path differently.
         return [replace(e, path="spec.attachedRequired") if e.path == "spec.attachRequired" else e for e in found]
 
+    def warnings(self, obj: Object, old: Object | None) -> list[str]:
+        spec = obj.get("spec") or {}
+        if not spec.get("tokenRequests") or spec.get("serviceAccountTokenInSecrets") is not None:
+            return []
+        return [
+            "spec.serviceAccountTokenInSecrets is unset; if supported by this CSI driver, set to true to prevent possible "
+            "logging of tokens in volume attributes"
+        ]
+
 
 _LONGEST_NODE = 256
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from control.registry.changes import validate_immutable
 from control.registry.checks import each, repeated
+from control.registry.core.deprecated import OLD_LABELS
 from control.registry.defaults import default_empty
 from control.registry.strategy import Strategy
 from control.registry.table_cells import AGE, NAME, Column, Field, name_of
@@ -91,6 +92,14 @@ class StorageClassStrategy(Strategy):
         frozen = [key for key in _FROZEN if (obj.get(key) or None) != (old.get(key) or None)]
         errors = [forbidden_field(key, f"updates to {key} are forbidden.") for key in frozen]
         return errors + validate_immutable(obj, old, "volumeBindingMode", "allowedTopologies")
+
+    def warnings(self, obj: Object, old: Object | None) -> list[str]:
+        return [
+            f"allowedTopologies[{index}].matchLabelExpressions[{number}].key: {OLD_LABELS[key]}"
+            for index, term in enumerate(obj.get("allowedTopologies") or ())
+            for number, requirement in enumerate(term.get("matchLabelExpressions") or ())
+            if (key := requirement.get("key")) in OLD_LABELS
+        ]
 
 
 class VolumeAttributesClassStrategy(Strategy):

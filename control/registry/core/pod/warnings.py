@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import chain, islice
 
+import msgspec
+
 from control.registry.core.claim_spec import claim_warnings
 from control.registry.core.deprecated import OLD_LABELS, OLD_VOLUMES, OLD_VOLUMES_SPELLED, term_warnings
 from control.registry.core.pod import app_armor
@@ -122,6 +124,8 @@ def _volumes(spec: Object, path: str) -> Iterator[str]:
     projected = [(i, s) for i, v in enumerate(volumes) for s in (v.get("projected") or {}).get("sources") or ()]
     tokens = {(s["serviceAccountToken"]).get("path") for _, s in projected if s.get("serviceAccountToken") is not None}
     for index, source in projected:
+        if not source:
+            yield f'volume "{volumes[index].get("name") or ""}" (Projected) has no sources provided'
         for kind, shown in (("configMap", "configMap"), ("secret", "secrets"), ("downwardAPI", "downwardAPI")):
             for number, item in enumerate((source.get(kind) or {}).get("items") or ()):
                 if item.get("path") in tokens:
@@ -171,7 +175,8 @@ def _repeated_env(variables: list[Object], path: str) -> Iterator[str]:
         # A variable that builds on its older self is meant to be there twice.
         builds = own in (variable.get("value") or "") and variable.get("value") != own
         if name in seen and (variable.get("valueFrom") is not None or not builds):
-            yield f'{path}[{index}]: hides previous definition of "{name}", which may be dropped when using apply'
+            quoted = msgspec.json.encode(name).decode()
+            yield f"{path}[{index}]: hides previous definition of {quoted}, which may be dropped when using apply"
         seen.add(name)
 
 

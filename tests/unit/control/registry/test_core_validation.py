@@ -17,6 +17,8 @@ from tests.unit.control.registry.strategies import (
     update_problems,
 )
 
+BETA = "field is immutable, except for updating from beta label to GA"
+
 
 def obj(kind: str, **parts: Any) -> Object:
     return {"apiVersion": "v1", "kind": kind, "metadata": {"name": "x", "namespace": "default"}, **parts}
@@ -195,7 +197,11 @@ UPDATES = [
         ],
     ),
     (volume(), volume(nodeAffinity=AFFINITY), []),
-    (volume(nodeAffinity=AFFINITY), volume(), ["nodeAffinity: Invalid value: null: field is immutable"]),
+    (
+        volume(nodeAffinity=AFFINITY),
+        volume(),
+        [f"nodeAffinity: Invalid value: null: {BETA}"],
+    ),
     (
         volume(csi=CSI, volumeAttributesClassName="gold"),
         volume(csi=CSI),

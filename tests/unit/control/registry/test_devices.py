@@ -57,12 +57,22 @@ REQUESTS = "spec.devices.requests[0].exactly"
         (claim(request(selectors=[{}])), [f"{REQUESTS}.selectors[0].cel: Required value"]),
         (
             claim(request(tolerations=[{"operator": "Equal"}])),
-            [f"{REQUESTS}.tolerations[0].key: Required value: must be set when operator is Equal"],
+            [],
         ),
-        (claim(request(), request()), ['spec.devices.requests[1].name: Duplicate value: "r"']),
+        (
+            claim(request(tolerations=[{"operator": "Exists", "effect": "No"}])),
+            [
+                f'{REQUESTS}.tolerations[0].effect: Unsupported value: "No": supported values: "NoExecute", "NoSchedule", '
+                '"None"'
+            ],
+        ),
+        (claim(request(), request()), ['spec.devices.requests[1]: Duplicate value: "r"']),
         (
             claim(request(), constraints=[{"matchAttribute": "numa"}]),
-            ['spec.devices.constraints[0].matchAttribute: Invalid value: "numa": must include a domain'],
+            [
+                'spec.devices.constraints[0].matchAttribute: Invalid value: "numa": a fully qualified name must be a domain '
+                "and a name separated by a slash"
+            ],
         ),
         (
             claim(request(), constraints=[{"requests": ["x"], "matchAttribute": "d/n"}]),
@@ -71,7 +81,13 @@ REQUESTS = "spec.devices.requests[0].exactly"
                 "or the name of a request and a subrequest separated by '/'"
             ],
         ),
-        (claim(request(), constraints=[{}]), ["spec.devices.constraints[0].matchAttribute: Required value"]),
+        (
+            claim(request(), constraints=[{}]),
+            [
+                'spec.devices.constraints[0]: Required value: exactly one of "matchAttribute" or "distinctAttribute" is '
+                "required, but multiple fields are set"
+            ],
+        ),
         (claim(request(), config=[{}]), ["spec.devices.config[0].opaque: Required value"]),
         (
             claim(request(), config=[{"opaque": {"driver": "d"}}]),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kube.json_object import Object
-from tests.unit.control.registry.strategies import created, problems, update_problems
+from tests.unit.control.registry.strategies import created, pod, problems, strategy_of, update_problems
 
 SUBDOMAIN = (
     "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end "
@@ -25,6 +25,10 @@ KEY = (
 
 def obj(api_version: str, kind: str, **parts: Any) -> Object:
     return {"apiVersion": api_version, "kind": kind, "metadata": {"name": "x", "namespace": "default"}, **parts}
+
+
+def warned(given: Object) -> list[str]:
+    return strategy_of(given).warnings(created(given), None)
 
 
 def autoscaler(api_version: str = "apps/v1", kind: str = "Deployment", *metrics: Object) -> Object:
@@ -72,8 +76,53 @@ def ingress(**spec: Any) -> Object:
     return obj("networking.k8s.io/v1", "Ingress", spec={"defaultBackend": backend, **spec})
 
 
+def flow_schema(**rule: Any) -> Object:
+    user = {"kind": "User", "user": {"name": "u"}}
+    usual = {"verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "namespaces": ["default"]}
+    rules = [{"subjects": [user], "resourceRules": [{**usual, **rule}]}]
+    spec = {"priorityLevelConfiguration": {"name": "l"}, "matchingPrecedence": 5, "rules": rules}
+    return obj("flowcontrol.apiserver.k8s.io/v1", "FlowSchema", spec=spec)
+
+
+def priority_level(name: str, **annotations: str) -> Object:
+    spec = {"type": "Limited", "limited": {"limitResponse": {"type": "Reject"}}}
+    found = obj("flowcontrol.apiserver.k8s.io/v1", "PriorityLevelConfiguration", spec=spec)
+    return found | {"metadata": {"name": name, "annotations": annotations}}
+
+
+LABEL = (
+    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an "
+    "alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
+)
+ROUND_TRIP = "flowcontrol.k8s.io/v1beta3-preserve-zero-concurrency-shares"
+R = "spec.rules[0].resourceRules[0]"
 TWICE = {"key": "k", "operator": "Exists", "effect": "NoExecute"}
 CASES: list[tuple[Object, list[str]]] = [
+    (
+        flow_schema(verbs=["feed"]),
+        [
+            f'{R}.verbs: Unsupported value: ["feed"]: supported values: "create", "delete", "deletecollection", "get", '
+            '"list", "patch", "proxy", "update", "watch"'
+        ],
+    ),
+    (
+        flow_schema(namespaces=["a", "*"]),
+        [f'{R}.namespaces: Invalid value: ["a","*"]: if \'*\' is present, must not specify other namespaces'],
+    ),
+    (
+        flow_schema(namespaces=["-a"]),
+        [
+            f"{R}.namespaces[0]: Invalid value: \"-a\": each member of this list must be '*' or a DNS-1123 label; {LABEL}",
+        ],
+    ),
+    (
+        priority_level("exempt"),
+        ["spec.type: Invalid value: \"Limited\": must be 'Exempt' if and only if `name` is 'exempt'"],
+    ),
+    (
+        priority_level("l", **{ROUND_TRIP: ""}),
+        [f"metadata.annotations: Forbidden: annotation '{ROUND_TRIP}' is forbidden"],
+    ),
     (autoscaler(), []),
     (
         autoscaler("v1"),
@@ -162,6 +211,24 @@ CASES: list[tuple[Object, list[str]]] = [
 @pytest.mark.parametrize(("given", "expected"), CASES)
 def test_what_is_wrong_is_named_as_upstream_names_it(given: Object, expected: list[str]) -> None:
     assert problems(given) == expected
+
+
+def test_warnings_of_storage() -> None:
+    term = {"matchLabelExpressions": [{"key": "failure-domain.beta.kubernetes.io/zone", "values": ["z"]}]}
+    place = "allowedTopologies[0].matchLabelExpressions[0].key"
+    assert warned(storage_class(allowedTopologies=[term])) == [
+        f'{place}: deprecated since v1.17; use "topology.kubernetes.io/zone" instead'
+    ]
+    driver = obj("storage.k8s.io/v1", "CSIDriver", spec={"tokenRequests": [{"audience": "a"}]})
+    (text,) = warned(driver)
+    assert text.startswith("spec.serviceAccountTokenInSecrets is unset; ")
+    driver["spec"]["serviceAccountTokenInSecrets"] = True
+    assert not warned(driver)
+
+
+def test_sources_of_projected_volumes_that_are_empty_are_named_in_warnings() -> None:
+    volume = {"name": "v", "projected": {"sources": [{}]}}
+    assert warned(pod(volumes=[volume])) == ['volume "v" (Projected) has no sources provided']
 
 
 def test_an_autoscaler_keeps_the_reference_that_it_has() -> None:
