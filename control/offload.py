@@ -21,7 +21,7 @@ from typing import Any, ParamSpec, TypeVar
 from control import inline, weight
 from control.helper import client
 from control.helper.client import Helper, HelperMissing
-from control.pacing import yield_to_loop
+from control.pacing import IterationBudget, yield_to_loop
 from control.switch_interval import switching
 from control.time_limit import Limited
 from kube import errors
@@ -32,8 +32,8 @@ T = TypeVar("T")
 _Job = tuple[asyncio.Future[Any], Callable[[], asyncio.Future[Any]]]
 LARGE = weight.LARGE
 YIELD_WEIGHT = 8 * 1024
-"""Weight of an object from which on work on it here yields first (control/pacing.py): work on many requests' objects does not
-add up."""
+"""Weight of an object from which on work on it here yields first if others have been worked on in the same iteration of the
+event loop (control/pacing.py): work on many requests' objects does not add up."""
 HUGE = 1 << 20
 """Bytes of a list from which on it is written by the helper, which may have to start: that takes a quarter of a second."""
 PIECE = 512 * 1024
@@ -49,6 +49,8 @@ STOP_SECONDS = 0.5
 MOST_USERS = 1024
 """Users whose time is kept although they wait for nothing."""
 _thread = ThreadPoolExecutor(1, "large-objects")
+_iteration = IterationBudget(LARGE)
+"""Work on objects above YIELD_WEIGHT in an iteration: as much as on one object."""
 
 
 async def run(user: str, size: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -60,7 +62,8 @@ async def run(user: str, size: int, work: Callable[P, T], *args: P.args, **kwarg
     if size < YIELD_WEIGHT:
         return work(*args, **kwargs)
     if size < LARGE:
-        await yield_to_loop()
+        if not _iteration.take(size):
+            await _yield(size)
         return work(*args, **kwargs)
     return await _limited(user, partial(work, *args, **kwargs))
 
@@ -71,13 +74,18 @@ async def evaluate(user: str, size: int, work: Callable[P, T], *args: P.args, **
     So `work` changes nothing until all is evaluated, or the same each time.
     """
     if size < LARGE:
-        if size >= YIELD_WEIGHT:
-            await yield_to_loop()
+        if size >= YIELD_WEIGHT and not _iteration.take(size):
+            await _yield(size)
         try:
             return inline.limited(work, *args, **kwargs)
         except inline.TooMuchHere:
             pass
     return await _limited(user, partial(work, *args, **kwargs))
+
+
+async def _yield(size: int) -> None:
+    await yield_to_loop()
+    _iteration.count(size)
 
 
 async def apart(user: str, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

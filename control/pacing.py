@@ -6,6 +6,7 @@ iteration of the loop, however many wait: their slices do not add up. A large ob
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 from kube.yielding import LoopYield
@@ -23,6 +24,32 @@ _loop_yield = LoopYield()
 async def yield_to_loop() -> None:
     """Wait for an iteration of the event loop in which no other request continues."""
     await _loop_yield.wait()
+
+
+class IterationBudget:
+    """Limit on what is done at once in an iteration of the event loop, by all requests together; what exceeds it yields."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._spent = most, 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def take(self, size: int) -> bool:
+        """Return whether so much may be done in this iteration, and count it if so."""
+        if self._spent + size <= self._most or self._loop is not asyncio.get_running_loop():
+            self.count(size)
+            return True
+        return False
+
+    def count(self, size: int) -> None:
+        """Count what is done in this iteration in any case."""
+        loop = asyncio.get_running_loop()
+        if not self._spent or self._loop is not loop:
+            self._loop, self._spent = loop, 0
+            loop.call_soon(self._renew)
+        self._spent += size
+
+    def _renew(self) -> None:
+        self._spent = 0
 
 
 class TimeSlice:

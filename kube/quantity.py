@@ -14,6 +14,8 @@ import re
 from collections.abc import Sequence
 from decimal import ROUND_CEILING, Context, Decimal
 
+from kube.bounded_cache import bounded_cache
+
 Quantity = str | int | float
 
 _BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50, "Ei": 2**60}
@@ -112,7 +114,12 @@ def remainder(amount: Decimal, of: Decimal | int) -> Decimal:
 
 def canonical(quantity: Quantity) -> str:
     """Return the quantity as upstream prints it: 1024Mi -> 1Gi, 0.5 -> 500m, 1000m -> 1."""
-    number, family = _split(quantity)
+    return _canonical(quantity if isinstance(quantity, str) else str(quantity))
+
+
+@bounded_cache(4096)
+def _canonical(text: str) -> str:
+    number, family = _split(text)
     return render(number, family)
 
 

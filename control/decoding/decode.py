@@ -24,6 +24,8 @@ from kube.value_count import TooManyValues, check_count
 FieldValidation = Literal["Ignore", "Warn", "Strict"]
 JSON_TYPES = ("application/json", "")
 YAML_TYPES = ("application/yaml", "text/yaml", "application/x-yaml")
+SMALL = 8 * 1024
+"""Bytes of a body whose decoding creates too few objects to be worth turning the garbage collector off and on."""
 ACCEPTED = "application/json, application/yaml, application/vnd.kubernetes.protobuf"
 
 
@@ -49,7 +51,7 @@ def load_json(body: bytes) -> Any:
     check_count(body)
     check_nesting(body)
     try:
-        return uncollected_call(msgspec.json.decode, body)
+        return msgspec.json.decode(body) if len(body) < SMALL else uncollected_call(msgspec.json.decode, body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise ValueError(json_problem(body, error)) from error
 
@@ -82,6 +84,13 @@ class Decoder:
         check_kind: bool = True,
     ) -> Object:
         """Return the object; raises 400 (413, 415), and adds to `warnings` what fieldValidation Warn finds."""
+        if len(body) < SMALL:
+            return self._decode(body, content_type, validation, warnings, check_kind=check_kind)
+        return uncollected_call(self._decode, body, content_type, validation, warnings, check_kind=check_kind)
+
+    def _decode(
+        self, body: bytes, content_type: str, validation: FieldValidation, warnings: list[str], *, check_kind: bool
+    ) -> Object:
         api_version, kind = self.api_version, self.kind
         try:
             raw = self._raw(body, content_type)
@@ -101,7 +110,7 @@ class Decoder:
                 self._check_kind(api_version, kind)
             elif kind != self.kind:  # of any group version, as old clients send DeleteOptions
                 raise errors.bad_request(_unregistered(api_version, kind))
-        return self.convert(raw, validation, warnings, body, content_type, kind)
+        return self._convert(raw, validation, warnings, body, content_type, kind)
 
     def _raw(self, body: bytes, content_type: str) -> Any:
         if media_type(content_type) != wire.MEDIA_TYPE:
@@ -121,9 +130,13 @@ class Decoder:
         kind: str = "",
     ) -> Object:
         """Turn JSON values into the object's shape, checking as `decode` does."""
-        kind = kind or self.kind
+        return uncollected_call(self._convert, raw, validation, warnings, body, content_type, kind or self.kind)
+
+    def _convert(
+        self, raw: Any, validation: FieldValidation, warnings: list[str], body: bytes, content_type: str, kind: str
+    ) -> Object:
         try:
-            typed = uncollected_call(serialize.convert, raw, self.struct)
+            typed = serialize.convert(raw, self.struct)
         except msgspec.ValidationError as error:
             self._refuse(kind, go_message(error, raw, self.struct))
         media = media_type(content_type)
@@ -136,7 +149,7 @@ class Decoder:
             self._refuse(kind, "strict decoding error: " + ", ".join(problems_in_order))
         if validation == "Warn":
             warnings += [*repeated, *problems]
-        obj = uncollected_call(serialize.to_dict, typed)
+        obj = serialize.to_dict(typed)
         try:
             canonical.rewrite(obj, self.struct)
         except ValueError as error:

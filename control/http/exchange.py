@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from control.auth.audit import AuditContext
-from control.auth.user import UserInfo
+from control.auth.user import AuthzAttributes, UserInfo
 from control.decoding.yaml_body import ReadBody, read_ahead
 from control.fairness.fairness import Flow
 from control.http import encodings, query
@@ -86,6 +86,7 @@ class Request:
         "_body",
         "_query",
         "_weighed",
+        "attributes",
         "audit_id",
         "collect",
         "extensions",
@@ -106,6 +107,8 @@ class Request:
 
     info: RequestInfo
     user: UserInfo
+    attributes: AuthzAttributes
+    """The request as it was authorized."""
 
     def __init__(
         self,

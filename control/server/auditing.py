@@ -13,31 +13,19 @@ from typing import Any
 
 from control import offload
 from control.auth.audit import AuditContext, Auditor
-from control.auth.user import AuthzAttributes, UserInfo
+from control.auth.user import AuthzAttributes
 from control.http.exchange import Answer, Request, Response, Stream
 from control.http.pieces import Body
-from control.requestinfo import RequestInfo
 from control.server import audit_bodies
 from control.weight import weight
 
 _BODY = "audit body"
 
 
-def begin(auditor: Auditor | None, request: Request, info: RequestInfo, user: UserInfo) -> None:
+def begin(auditor: Auditor | None, request: Request, attributes: AuthzAttributes) -> None:
     """Begin a request's note where the policy wants one."""
     if auditor is None:
         return
-    attributes = AuthzAttributes(
-        user,
-        info.verb,
-        info.group,
-        info.version,
-        info.resource if info.is_resource else "",
-        info.subresource,
-        info.namespace,
-        info.name,
-        info.path,
-    )
     query = request.query_string.decode("latin-1")
     uri = f"{request.path}?{query}" if query else request.path
     client = request.extensions.get("scope", {}).get("client")

@@ -6,6 +6,8 @@ that runs something in a container (pkg/registry/core/pod/rest/authorize.go).
 
 from __future__ import annotations
 
+import msgspec
+
 from control.auth import denial
 from control.auth.authorizers import decide
 from control.auth.user import Authorizer, AuthzAttributes, Decision, UserInfo
@@ -17,23 +19,21 @@ _SELECTING = frozenset({"list", "watch", "deletecollection"})
 
 def attributes(request: Request, info: RequestInfo, user: UserInfo, verb: str = "") -> AuthzAttributes:
     """Return a request as the authorizers see it, with another verb where one is given."""
+    found = without_selectors(info, user, verb)
+    # The old watch paths take selectors for many objects but not for one, so authorizers are shown none.
+    if request.query_string and found.verb in _SELECTING and info.is_resource and not info.deprecated_watch:
+        fields, labels = request.option("fieldSelector"), request.option("labelSelector")
+        return msgspec.structs.replace(found, field_selector=fields, label_selector=labels)
+    return found
+
+
+def without_selectors(info: RequestInfo, user: UserInfo, verb: str = "") -> AuthzAttributes:
+    """Return the attributes of a request whose query is not parsed: those of the audit log."""
     verb = verb or info.verb
     if not info.is_resource:
         return AuthzAttributes(user, verb, path=info.path)
-    # The old watch paths take selectors for many objects but not for one, so authorizers are shown none.
-    selects = verb in _SELECTING and not info.deprecated_watch and bool(request.query_string)
     return AuthzAttributes(
-        user,
-        verb,
-        info.group,
-        info.version,
-        info.resource,
-        info.subresource,
-        info.namespace,
-        info.name,
-        info.path,
-        request.option("fieldSelector") if selects else "",
-        request.option("labelSelector") if selects else "",
+        user, verb, info.group, info.version, info.resource, info.subresource, info.namespace, info.name, info.path
     )
 
 

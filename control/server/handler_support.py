@@ -66,7 +66,7 @@ class HandlerSupport:
             request.warnings,
             annotations=note.annotations if note is not None else {},
             authorize_create=lambda: self.require(request, "create"),
-            asked=authorizing.attributes(request, request.info, request.user),
+            asked=request.attributes,
         )
 
     async def require(self, request: Request, verb: str) -> None:

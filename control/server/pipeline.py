@@ -22,7 +22,7 @@ from control.auth.authenticators import HEALTH_PATHS
 from control.auth.authorizers import decide
 from control.auth.request_header import Clearing, request_headers
 from control.auth.setup import Auth
-from control.auth.user import SYSTEM_MASTERS, Credentials, Decision, UserInfo
+from control.auth.user import SYSTEM_MASTERS, AuthzAttributes, Credentials, Decision, UserInfo
 from control.config import ControlConfig
 from control.fairness.fairness import Fairness
 from control.http.exchange import Answer, Handler, Request, Upgrade, error_response
@@ -122,7 +122,7 @@ class Pipeline:
                 # Selectors are not parsed for nobody: this event has no name from one.
                 with contextlib.suppress(StatusError):
                     request.info = _queried(request, FieldSelector())
-                auditing.begin(self.auditor, request, request.info, UserInfo(""))
+                auditing.begin(self.auditor, request, authorizing.without_selectors(request.info, UserInfo("")))
                 await auditing.settled(request)
                 raise
             limit.owner = owner_of(user.name)
@@ -131,7 +131,8 @@ class Pipeline:
         info = request.info
         if request.query_string and info.verb == "list" and info.is_resource:
             info = request.info = _queried(request, await query_selectors.naming(request, user.name))
-        auditing.begin(self.auditor, request, info, user)
+        attributes = authorizing.without_selectors(info, user)
+        auditing.begin(self.auditor, request, attributes)
         if auditing.waits(request):
             await auditing.settled(request)
         if (delay := self._shares.delay(limit.owner)) and not _is_exempt(request, user):
@@ -148,7 +149,10 @@ class Pipeline:
                     note.impersonates(user, acting.constraint)
         request.user = user
         flow = request.flow = self.fairness.flow(user, info)
-        await self._authorize(request, info, user)
+        if request.query_string or user is not attributes.user:
+            attributes = authorizing.attributes(request, info, user)
+        request.attributes = attributes
+        await self._authorize(request, attributes)
         handler = self.resources if info.is_resource else self.finite
         if info.verb != "watch" and _long_running(info):
             return _finish(request, await handler(request))
@@ -174,8 +178,7 @@ class Pipeline:
                 raise errors.unauthorized()
         return user
 
-    async def _authorize(self, request: Request, info: RequestInfo, user: UserInfo) -> None:
-        attributes = authorizing.attributes(request, info, user)
+    async def _authorize(self, request: Request, attributes: AuthzAttributes) -> None:
         decision, reason = await decide(self.auth.authorizer, attributes)
         note = request.note
         if note is not None:

@@ -286,3 +286,20 @@ def test_work_may_end_in_the_moment_in_which_it_is_stopped() -> None:
         limited.stop()
         other.join()
     assert len(results) == 300 and set(results) <= {124750, 504}
+
+
+async def test_work_on_some_objects_is_done_in_the_same_iteration_up_to_the_weight_of_one() -> None:
+    rounds = list[int]()
+    loop, passed = asyncio.get_running_loop(), 0
+
+    def count() -> None:
+        nonlocal passed
+        passed += 1
+        if len(rounds) < 9:
+            loop.call_soon(count)
+
+    loop.call_soon(count)
+    each = LARGE // 3
+    await asyncio.gather(*(run(f"u{n}", each, lambda: rounds.append(passed)) for n in range(9)))
+    assert rounds[:3] == [rounds[0]] * 3
+    assert len(set(rounds[3:])) == 6

@@ -15,7 +15,7 @@ from control.auth.audit import AuditContext, Auditor
 from control.auth.audit_policy import Policy
 from control.auth.user import UserInfo
 from control.http.exchange import Request, Response, Stream
-from control.server import audit_bodies, auditing
+from control.server import audit_bodies, auditing, authorizing
 from kube.clock import FakeClock
 
 JSON, GZIP = b"application/json", [(b"content-encoding", b"gzip")]
@@ -52,7 +52,7 @@ class Audited:
 
         request = Request(method, "/api/v1/namespaces/a/configmaps", b"", {b"content-type": kind}, read)
         request.user = UserInfo("ann")
-        auditing.begin(self.auditor, request, request.info, request.user)
+        auditing.begin(self.auditor, request, authorizing.attributes(request, request.info, request.user))
         await request.body(1 << 30)
         return request
 
