@@ -15,18 +15,17 @@ from datetime import date
 
 from kube import names, urls
 from kube.clock import parse_time
+from kube.group_patterns import fullmatch
 
 _HOSTNAME = re.compile(
     r"(?=.{1,255}$)([A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?\.)*[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?\.?"
 )
-_EMAIL = re.compile(r"[^@\s<>\"]+@[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*")
+_EMAIL = re.compile(r"[^@\s<>\"]+@[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*+")
 _MAC = re.compile(
     r"[0-9A-Fa-f]{2}([:-])[0-9A-Fa-f]{2}(\1[0-9A-Fa-f]{2}){4}(?:(\1[0-9A-Fa-f]{2}){2})?|([0-9A-Fa-f]{4}\.){2,3}[0-9A-Fa-f]{4}"
 )
 _DATE_TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
-_DURATION = re.compile(
-    r"[+-]?(\d+(\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h)((\d+(\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h))*|[+-]?0"
-)
+_DURATION = re.compile(r"[+-]?(?:([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+|[+-]?0")
 _WORDS = re.compile(
     r"\s*\d+(\.\d+)?\s*(nanoseconds?|nanos?|microseconds?|micros?|milliseconds?|millis?|seconds?|secs?|minutes?|mins?|hours?|hrs?|days?|weeks?|wks?|ns|us|µs|ms|s|m|h|d|w)",
 )
@@ -122,7 +121,7 @@ _TESTS: dict[str, Callable[[str], bool]] = {
     "creditcard": _card,
     "date": lambda text: len(text) == 10 and _tries(date.fromisoformat)(text),
     "datetime": _date_time,
-    "duration": lambda text: _DURATION.fullmatch(text) is not None or _WORDS.fullmatch(text) is not None,
+    "duration": lambda text: fullmatch(_DURATION, text) is not None or _WORDS.fullmatch(text) is not None,
     "email": _matches(_EMAIL),
     "hexcolor": _matches(_HEX_COLOR),
     "hostname": _matches(_HOSTNAME),
