@@ -98,7 +98,7 @@ async def _delete(arguments: list[str]) -> None:
     done = await run(["conntrack", "-D", *arguments], check=False, timeout=10)
     metrics.CONNTRACK_SYNC.labels(family).observe(time.monotonic() - began)
     # Exit status 1 with "0 flow entries" is the ordinary case of nothing to delete.
-    found = re.search(r"(\d+) flow entries have been deleted", done.stderr)
+    found = re.search(r"([0-9]+) flow entries have been deleted", done.stderr)
     if found:
         metrics.FLOWS_DELETED.labels(family).inc(int(found[1]))
     if done.returncode not in (0, 1):
@@ -140,7 +140,7 @@ def _matched(listed: bytes, family: str, wanted: set[tuple[str, ...]]) -> list[t
     return sorted(result & wanted)
 
 
-_TUPLE = re.compile(r"src=(\S+) dst=(\S+) sport=(\d+) dport=(\d+)")
+_TUPLE = re.compile(r"src=(\S+) dst=(\S+) sport=([0-9]+) dport=([0-9]+)")
 
 
 class Flow(NamedTuple):

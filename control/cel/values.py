@@ -120,7 +120,9 @@ def parse_duration(text: str) -> Duration:
     return Duration(int64(-total if text.startswith("-") else total))
 
 
-_TIME = re.compile(r"(\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?([Zz]|[+-]\d\d:\d\d)")
+_TIME = re.compile(
+    r"([0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]{1,9}))?([Zz]|[+-][0-9]{2}:[0-9]{2})"
+)
 
 
 def parse_timestamp(text: str) -> Timestamp:

@@ -28,8 +28,8 @@ class PathError(ValueError):
 
 _FIELD = re.compile(r"(?:\\.|[^.\[\]\s\\{}])++")
 _QUOTED = re.compile(r"""\[\s*(?:'((?:\\.|[^'\\])*+)'|"((?:\\.|[^"\\])*+)")\s*\]""")
-_INDEX = re.compile(r"\[\s*+(-?\d{1,18})\s*+\]")
-_SLICE = re.compile(r"\[\s*+(-?\d{0,18})\s*+:\s*+(-?\d{0,18})\s*+(?::\s*+(-?\d{0,18})\s*+)?\]")
+_INDEX = re.compile(r"\[\s*+(-?[0-9]{1,18})\s*+\]")
+_SLICE = re.compile(r"\[\s*+(-?[0-9]{0,18})\s*+:\s*+(-?[0-9]{0,18})\s*+(?::\s*+(-?[0-9]{0,18})\s*+)?\]")
 _FILTER = re.compile(r"\s*+@((?:[^()=!<>&|\[]|\[[^]]*\])*)(?:(==|!=|<=|>=|<|>)(.+))?", re.DOTALL)
 """Filter expression between the parentheses of `[?(...)]`."""
 

@@ -195,3 +195,13 @@ def peak() -> int:
     """Return the most memory that the process had, in KiB."""
     status = Path("/proc/self/status").read_text()
     return int(status.partition("VmHWM:")[2].split()[0])
+
+
+def digits_of_all_scripts(parsed: Any) -> bool:
+    return bool(parsed.state.flags & re.UNICODE) and "CATEGORY_DIGIT" in repr(parsed)
+
+
+def test_digits_are_those_of_ascii_as_in_go() -> None:
+    r"""In a text `\d` stands for the digits of all scripts, which `int` reads."""
+    assert [name for name, parsed in patterns() if digits_of_all_scripts(parsed)] == []
+    assert digits_of_all_scripts(parser.parse(r"a[b\d]")) and not digits_of_all_scripts(parser.parse(rb"\d"))
