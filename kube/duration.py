@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from kube.group_patterns import fullmatch
+
 _UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ns": 1e-9}
 _PART = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(h|ms|us|µs|μs|ns|m|s)")
 _WHOLE = re.compile(rf"[+-]?(?:{_PART.pattern})+")
@@ -15,7 +17,7 @@ def parse(text: str) -> float:
     """Return a duration in seconds; ValueError where it is none."""
     if text in ("0", "+0", "-0"):
         return 0.0
-    if not _WHOLE.fullmatch(text):
+    if not fullmatch(_WHOLE, text):
         raise ValueError(f'invalid duration "{text}"')
     total = sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))
     if total >= _GREATEST:

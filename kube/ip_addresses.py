@@ -21,10 +21,14 @@ Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 _LEADING_ZEROS = re.compile(r"(?<![0-9a-fA-F])0+(?=[0-9a-fA-F])")
 _LENGTH = re.compile(r"[0-9]+")
 _MAPPED_BITS = 96
+_LONGEST = 64
+"""Characters of an address, leading zeros included; without them it has 45 at most."""
 
 
 def reached(text: str) -> Address:
     """Return the address that a connection to this one leads to; raises ValueError for what is no IP address."""
+    if len(text) > _LONGEST:
+        raise ValueError("too long for an address")
     if "%" in text:  # the name of a link, which may hold anything and means something on one machine only
         raise ValueError(f"{text!r} names a link")
     address = ipaddress.ip_address(text)
@@ -35,7 +39,7 @@ def reached(text: str) -> Address:
 
 def lenient(text: str) -> Address:
     """Return an address as `reached` does; leading zeros have no meaning."""
-    return reached(_LEADING_ZEROS.sub("", text))
+    return reached(_LEADING_ZEROS.sub("", text) if len(text) <= _LONGEST else text)
 
 
 def family(text: str) -> str:

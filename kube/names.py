@@ -16,6 +16,20 @@ _DNS1123_SUBDOMAIN = rf"{_DNS1123_LABEL}(\.{_DNS1123_LABEL})*"
 _DNS1035_LABEL = "[a-z]([-a-z0-9]*[a-z0-9])?"
 _QUALIFIED = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
 _LABEL_VALUE = f"({_QUALIFIED})?"
+_UNDERSCORED_LABEL = "_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?"
+_UNDERSCORED_SUBDOMAIN = rf"{_UNDERSCORED_LABEL}(\.{_UNDERSCORED_LABEL})*"
+_CONFIG_KEY = "[-._a-zA-Z0-9]+"
+
+# What is matched: as above, which messages show, but keeping nothing for each label (group_patterns.py).
+_LABEL_PATTERN = re.compile(_DNS1123_LABEL)
+_SUBDOMAIN_PATTERN = re.compile(rf"{_DNS1123_LABEL}(?:\.{_DNS1123_LABEL})*+")
+_UNDERSCORED_PATTERN = re.compile(
+    rf"{_UNDERSCORED_LABEL}(?:\.[a-z0-9]([-_a-z0-9]*[a-z0-9])?|\._[a-z0-9]([-_a-z0-9]*[a-z0-9])?)*+"
+)
+_DNS1035_PATTERN = re.compile(_DNS1035_LABEL)
+_QUALIFIED_PATTERN = re.compile(_QUALIFIED)
+_LABEL_VALUE_PATTERN = re.compile(_LABEL_VALUE)
+_CONFIG_KEY_PATTERN = re.compile(_CONFIG_KEY)
 
 _LABEL_RULE = (
     "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with "
@@ -44,20 +58,16 @@ def _example(rule: str, examples: tuple[str, ...], pattern: str) -> str:
     return f"{rule} (e.g. {shown}, regex used for validation is '{pattern}')"
 
 
-_compiled = functools.cache(re.compile)
-"""The patterns of this module, found faster than `re` finds them in its own cache."""
-
-
 def _too_long(limit: int, unit: str = "bytes") -> str:
     return f"must be no more than {limit} {unit}"
 
 
-def _against(value: str, limit: int, pattern: str, message: str, unit: str = "characters") -> list[str]:
+def _against(value: str, limit: int, pattern: re.Pattern[str], message: str, unit: str = "characters") -> list[str]:
     """Check a name against its pattern; upstream counts bytes, but names them so only for keys and values of labels."""
     problems = []
     if len(value.encode()) > limit:
         problems.append(_too_long(limit, unit))
-    if not _compiled(pattern).fullmatch(value):
+    if not pattern.fullmatch(value):
         problems.append(message)
     return problems
 
@@ -78,9 +88,9 @@ def _cached(check: Check) -> Check:
 @_cached
 def dns1123_label(value: str) -> list[str]:
     message = _example(_LABEL_RULE, ("my-name", "123-abc"), _DNS1123_LABEL)
-    if re.fullmatch(_DNS1123_SUBDOMAIN, value):
+    if _SUBDOMAIN_PATTERN.fullmatch(value):
         message = "must not contain dots"
-    return _against(value, 63, _DNS1123_LABEL, message)
+    return _against(value, 63, _LABEL_PATTERN, message)
 
 
 @_cached
@@ -90,19 +100,17 @@ def dns1123_subdomain(value: str) -> list[str]:
 
 def _subdomain(value: str, unit: str) -> list[str]:
     message = _example(_SUBDOMAIN_RULE, ("example.com",), _DNS1123_SUBDOMAIN)
-    return _against(value, 253, _DNS1123_SUBDOMAIN, message, unit)
+    return _against(value, 253, _SUBDOMAIN_PATTERN, message, unit)
 
 
 def dns1123_subdomain_with_underscore(value: str) -> list[str]:
     """A search domain: as a subdomain, but underscores may stand where letters do (_tcp.example.com)."""
-    label = "_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?"
-    pattern = rf"{label}(\.{label})*"
     rule = _SUBDOMAIN_RULE.replace("characters, '-'", "characters, '_', '-'")
-    return _against(value, 253, pattern, _example(rule, ("example.com",), pattern))
+    return _against(value, 253, _UNDERSCORED_PATTERN, _example(rule, ("example.com",), _UNDERSCORED_SUBDOMAIN))
 
 
 def dns1035_label(value: str) -> list[str]:
-    return _against(value, 63, _DNS1035_LABEL, _example(_DNS1035_RULE, ("my-name", "abc-123"), _DNS1035_LABEL))
+    return _against(value, 63, _DNS1035_PATTERN, _example(_DNS1035_RULE, ("my-name", "abc-123"), _DNS1035_LABEL))
 
 
 def c_identifier(value: str) -> list[str]:
@@ -137,7 +145,7 @@ def qualified_name(value: str) -> list[str]:
         problems.append("name part must be non-empty")
     elif len(name.encode()) > 63:
         problems.append(f"name part {_too_long(63)}")
-    if not re.fullmatch(_QUALIFIED, name):
+    if not _QUALIFIED_PATTERN.fullmatch(name):
         examples = "'MyName',  or 'my.name',  or '123-abc'"
         problems.append(f"name part {_QUALIFIED_RULE} (e.g. {examples}, regex used for validation is '{_QUALIFIED}')")
     return problems
@@ -147,7 +155,7 @@ def qualified_name(value: str) -> list[str]:
 def label_value(value: str) -> list[str]:
     examples = "'MyValue',  or 'my_value',  or '12345'"
     message = f"{_LABEL_VALUE_RULE} (e.g. {examples}, regex used for validation is '{_LABEL_VALUE}')"
-    return _against(value, 63, _LABEL_VALUE, message, "bytes")
+    return _against(value, 63, _LABEL_VALUE_PATTERN, message, "bytes")
 
 
 def path_segment(value: str) -> list[str]:
@@ -190,7 +198,7 @@ def config_map_key(value: str) -> list[str]:
     problems = _against(
         value,
         253,
-        "[-._a-zA-Z0-9]+",
+        _CONFIG_KEY_PATTERN,
         "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or "
         "'key-name', regex used for validation is '[-._a-zA-Z0-9]+')",
     )

@@ -301,7 +301,7 @@ def parse_fields(text: str) -> FieldSelector:
     return FieldSelector(tuple(terms))
 
 
-_TERM = re.compile(r"(?:[^\\,]|\\.|\\\Z)+", re.DOTALL)
+_TERM = re.compile(r"(?:[^\\,]|\\.|\\\Z)++", re.DOTALL)
 _FIELD_OPERATOR = re.compile("!=|==|=")
 _SPECIAL = re.compile(r"\\(.?)|[,=]", re.DOTALL)
 

@@ -11,7 +11,8 @@ alone and between two of its instructions: only a loop of the main thread is wat
 timer (kube/serving/daemon.py).
 
 The exception may come anywhere in the work, also while it changes what others see in memory. What has to be whole is done by
-a task of its own, which nothing limits (control/registry/outcome.py), or does so little that it is not hit.
+a task of its own (control/registry/outcome.py), which nothing stops from its first effect on (`complete`), or does so little
+that it is not hit.
 """
 
 from __future__ import annotations
@@ -73,12 +74,17 @@ class Shares:
 
 
 class Limit:
-    """Limit of one piece of work, which has one step under way at a time; the owner may become known later."""
+    """Limit of one piece of work, which has one step under way at a time; the owner may become known later.
 
-    __slots__ = ("_last", "_since", "owner", "shares", "stopped")
+    With `completes` the work decides from when on, or meanwhile, its steps are charged but not stopped (`complete`, `whole`).
+    """
 
-    def __init__(self, shares: Shares, owner: str = "") -> None:
+    __slots__ = ("_completes", "_last", "_since", "owner", "shares", "stopped", "stops")
+
+    def __init__(self, shares: Shares, owner: str = "", *, completes: bool = False) -> None:
         self.shares, self.owner = shares, owner
+        self._completes = completes
+        self.stops = True
         self._since = self._last = 0.0
         """CPU time of the thread at the first and last sample of the step; 0: there was none yet."""
         self.stopped = False
@@ -105,11 +111,15 @@ class Limit:
             self._since = self._last = now
             return
         taken, self._last = now - self._last, now
-        too_long = now - self._since >= self.shares.seconds
+        too_long = self.stops and now - self._since >= self.shares.seconds
         self.shares.charge(self.owner, taken, stopped=too_long)
         if too_long:
             self._since, self.stopped = 0.0, True  # what the work does while the exception passes is a step of its own
             raise _Stop
+
+    def keep_whole(self, whole: bool) -> None:  # noqa: FBT001 - what `stops` is set to
+        """Stop no step any more, or again, if the work may decide that."""
+        self.stops = not (whole and self._completes)
 
 
 class _Current:
@@ -129,10 +139,32 @@ def limited(work: Coroutine[Any, Any, T], limit: Limit) -> Awaitable[T]:
     return stepwise(work, limit.run)
 
 
-def inherited(work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
+def inherited(work: Coroutine[Any, Any, T], *, completes: bool = False) -> Coroutine[Any, Any, T]:
     """Return `work` for a new task, with a limit of the same shares and owner as that of the running step, if it has one."""
     current = _current.limit
-    return work if current is None else _awaited(limited(work, Limit(current.shares, current.owner)))
+    if current is None:
+        return work
+    return _awaited(limited(work, Limit(current.shares, current.owner, completes=completes)))
+
+
+def complete() -> None:
+    """Let the running work go on to its end, whose long steps are charged from here on and not stopped."""
+    if _current.limit is not None:
+        _current.limit.keep_whole(True)
+
+
+@contextlib.contextmanager
+def whole() -> Iterator[None]:
+    """Charge and do not stop the running work's long steps meanwhile."""
+    limit = _current.limit
+    if limit is None or not limit.stops:
+        yield
+        return
+    limit.keep_whole(True)
+    try:
+        yield
+    finally:
+        limit.keep_whole(False)
 
 
 async def _awaited(work: Awaitable[T]) -> T:

@@ -21,7 +21,7 @@ from wherry.settings import Settings
 
 LIFETIME = timedelta(hours=24)
 SIGNED_SECONDS = 30.0
-_TTL = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
+_TTL = re.compile(r"(?:([0-9]+)h)?(?:([0-9]+)m)?(?:([0-9]+)s)?")
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ def runtime_knows(name: str, version: str, info: Mapping[str, str] | None = None
         enabled = json.loads((info or {}).get("config", "{}")).get("enableCDI")
         if isinstance(enabled, bool):
             return enabled  # off by default in 1.7, on by default in 2
-    found = re.match(r"v?(\d+)\.(\d+)", version)
+    found = re.match(r"v?([0-9]+)\.([0-9]+)", version)
     return found is None or (int(found[1]), int(found[2])) >= (2, 0)
 
 

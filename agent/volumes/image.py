@@ -34,7 +34,7 @@ def folders_supported(runtime: str, version: str) -> bool:
 
 def _at_least(first: Mapping[str, tuple[int, int]], runtime: str, version: str) -> bool:
     since = first.get(runtime)
-    found = re.match(r"v?(\d+)\.(\d+)", version)
+    found = re.match(r"v?([0-9]+)\.([0-9]+)", version)
     return since is None or found is None or (int(found[1]), int(found[2])) >= since
 
 

@@ -13,7 +13,7 @@ from kube.json_object import Object
 GROUP = "pod-security.admission.config.k8s.io"
 LEVELS = ("privileged", "baseline", "restricted")
 MODES = ("enforce", "audit", "warn")
-VERSION = re.compile(r"latest|v1\.(0|[1-9]\d*)")
+VERSION = re.compile(r"latest|v1\.(0|[1-9][0-9]*)")
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,27 +15,29 @@ from datetime import date
 
 from kube import names, urls
 from kube.clock import parse_time
+from kube.group_patterns import fullmatch
 
 _HOSTNAME = re.compile(
     r"(?=.{1,255}$)([A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?\.)*[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?\.?"
 )
-_EMAIL = re.compile(r"[^@\s<>\"]+@[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*")
+_EMAIL = re.compile(r"[^@\s<>\"]+@[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*+")
 _MAC = re.compile(
     r"[0-9A-Fa-f]{2}([:-])[0-9A-Fa-f]{2}(\1[0-9A-Fa-f]{2}){4}(?:(\1[0-9A-Fa-f]{2}){2})?|([0-9A-Fa-f]{4}\.){2,3}[0-9A-Fa-f]{4}"
 )
-_DATE_TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
-_DURATION = re.compile(
-    r"[+-]?(\d+(\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h)((\d+(\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h))*|[+-]?0"
+_DATE_TIME = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?([Zz]|[+-][0-9]{2}:[0-9]{2})"
 )
+_DURATION = re.compile(r"[+-]?(?:([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+|[+-]?0")
 _WORDS = re.compile(
-    r"\s*\d+(\.\d+)?\s*(nanoseconds?|nanos?|microseconds?|micros?|milliseconds?|millis?|seconds?|secs?|minutes?|mins?|hours?|hrs?|days?|weeks?|wks?|ns|us|µs|ms|s|m|h|d|w)",
+    r"\s*[0-9]+(\.[0-9]+)?\s*(nanoseconds?|nanos?|microseconds?|micros?|milliseconds?|millis?|seconds?|secs?|minutes?|mins?|hours?|hrs?|days?|weeks?|wks?|ns|us|µs|ms|s|m|h|d|w)",
 )
 _HEX_COLOR = re.compile(r"#?([0-9a-fA-F]{3}|[0-9a-fA-F]{6})")
-_BYTE = r"\s*(0|[1-9]\d?|1\d\d|2[0-4]\d|25[0-5])\s*"
+_BYTE = r"\s*(0|[1-9][0-9]?|1[0-9][0-9]|2[0-4][0-9]|25[0-5])\s*"
 _RGB = re.compile(rf"rgb\({_BYTE},{_BYTE},{_BYTE}\)")
-_SSN = re.compile(r"\d{3}[- ]?\d{2}[- ]?\d{4}")
+_SSN = re.compile(r"[0-9]{3}[- ]?[0-9]{2}[- ]?[0-9]{4}")
 _CARD = re.compile(
-    r"(?:4\d{12}(?:\d{3})?|5[1-5]\d{14}|6(?:011|5\d\d)\d{12}|3[47]\d{13}|3(?:0[0-5]|[68]\d)\d{11}|(?:2131|1800|35\d{3})\d{11})"
+    r"(?:4[0-9]{12}(?:[0-9]{3})?|5[1-5][0-9]{14}|6(?:011|5[0-9][0-9])[0-9]{12}|3[47][0-9]{13}|3(?:0[0-5]|[68][0-9])[0-9]{11}|"
+    r"(?:2131|1800|35[0-9]{3})[0-9]{11})"
 )
 
 
@@ -122,7 +124,7 @@ _TESTS: dict[str, Callable[[str], bool]] = {
     "creditcard": _card,
     "date": lambda text: len(text) == 10 and _tries(date.fromisoformat)(text),
     "datetime": _date_time,
-    "duration": lambda text: _DURATION.fullmatch(text) is not None or _WORDS.fullmatch(text) is not None,
+    "duration": lambda text: fullmatch(_DURATION, text) is not None or _WORDS.fullmatch(text) is not None,
     "email": _matches(_EMAIL),
     "hexcolor": _matches(_HEX_COLOR),
     "hostname": _matches(_HOSTNAME),

@@ -13,6 +13,7 @@ from control.cel.functions import Function, text
 from control.cel.values import CIDR, URL, Quantity, Semver
 from kube import quantity as quantities
 from kube import urls
+from kube.group_patterns import fullmatch
 
 
 # -- quantities -----------------------------------------------------------------------------------------------------
@@ -179,9 +180,9 @@ def _masked(a: Any) -> CIDR:
 
 # -- versions -------------------------------------------------------------------------------------------------------
 _NUMBER = "(0|[1-9][0-9]*)"
+_PRE = "(?:0|[1-9][0-9]*|[0-9]*[a-zA-Z-][0-9a-zA-Z-]*)"
 _SEMVER = re.compile(
-    rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}(?:-((?:0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*)(?:\.(?:0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*))*))?"
-    r"(?:\+[0-9a-zA-Z-]+(?:\.[0-9a-zA-Z-]+)*)?"
+    rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}(?:-({_PRE}(?:\.{_PRE})*))?(?:\+[0-9a-zA-Z-]+(?:\.[0-9a-zA-Z-]+)*)?"
 )
 
 
@@ -195,7 +196,7 @@ def semver(a: Any, normalize: Any = False) -> Semver:  # noqa: FBT002 - a functi
         numbers = [part.lstrip("0") or "0" for part in core.group().split(".") if part]
         numbers += ["0"] * (3 - len(numbers))
         given = ".".join(numbers) + given[core.end() :]
-    found = _SEMVER.fullmatch(given)
+    found = fullmatch(_SEMVER, given)
     if found is None:
         raise EvaluationError(f'invalid semantic version "{a}"')
     major, minor, patch, pre = found.groups()

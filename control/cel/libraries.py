@@ -128,7 +128,7 @@ def quote(a: Any) -> str:
 
 
 MOST_DIGITS = 1000
-_VERB = re.compile(r"%(?:\.(\d+))?([a-zA-Z%])")
+_VERB = re.compile(r"%(?:\.([0-9]+))?([a-zA-Z%])")
 
 
 def format_(a: Any, values: Any) -> str:

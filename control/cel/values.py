@@ -13,12 +13,13 @@ from decimal import Decimal
 from typing import Any
 
 from control.cel.errors import EvaluationError
+from kube.group_patterns import fullmatch
 
 MAX, MIN, MAX_UNSIGNED = (1 << 63) - 1, -(1 << 63), (1 << 64) - 1
 SECOND = 1_000_000_000
 _UNITS = {"ns": 1, "us": 1000, "µs": 1000, "μs": 1000, "ms": 10**6, "s": SECOND, "m": 60 * SECOND, "h": 3600 * SECOND}
-_DURATION = re.compile(r"[+-]?(?:(?:\d+(?:\.\d*)?|\.\d+)(?:ns|us|µs|μs|ms|s|m|h))+|[+-]?0")
-_PART = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
+_DURATION = re.compile(r"[+-]?(?:(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:ns|us|µs|μs|ms|s|m|h))+|[+-]?0")
+_PART = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)")
 
 
 class Uint(int):
@@ -108,7 +109,7 @@ class Format:
 
 def parse_duration(text: str) -> Duration:
     """Read a Go duration; raises EvaluationError."""
-    if not _DURATION.fullmatch(text):
+    if not fullmatch(_DURATION, text):
         raise EvaluationError("type conversion error from 'string' to 'google.protobuf.Duration'")
     total = 0
     for number, unit in _PART.findall(text):
@@ -119,7 +120,9 @@ def parse_duration(text: str) -> Duration:
     return Duration(int64(-total if text.startswith("-") else total))
 
 
-_TIME = re.compile(r"(\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?([Zz]|[+-]\d\d:\d\d)")
+_TIME = re.compile(
+    r"([0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2})(?:\.([0-9]{1,9}))?([Zz]|[+-][0-9]{2}:[0-9]{2})"
+)
 
 
 def parse_timestamp(text: str) -> Timestamp:

@@ -114,7 +114,7 @@ def _strange(body: bytes, unknown: frozenset[str]) -> list[tuple[str, bool]]:
 
 
 _EXPECTED = re.compile(r"Expected `([^`]*)`, got `([^`]*)`(?: - at `(.*)`)?")
-_STEP = re.compile(r"\.([^.\[\]]+)|\[(\d+|\.\.\.)\]")
+_STEP = re.compile(r"\.([^.\[\]]+)|\[([0-9]+|\.\.\.)\]")
 _JSON_NAMES = {
     "str": "string",
     "int": "number",

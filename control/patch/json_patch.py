@@ -6,6 +6,7 @@ As upstream, array indices may be negative (counted from the end), a patch has a
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,9 @@ MAX_COPIED_BYTES = 3 * 1024 * 1024
 MAX_MOVED_ITEMS = 50_000_000
 """Items that insertions into arrays, and removals, may shift: 10 000 operations on arrays of 5 000."""
 _MISSING = object()
+_INDEX = re.compile("[+-]?[0-9]+")
+_LONGEST_INDEX = 20
+"""Characters of an index; one with more is out of all bounds."""
 
 
 class _Failed(Exception):
@@ -132,10 +136,9 @@ def _child(node: Any, token: str, path: list[str]) -> Any:
 
 
 def _index(token: str, length: int, path: list[str]) -> int:
-    try:
-        index = int(token)
-    except ValueError:
-        raise _Failed(f"{_show(path)}: {token!r} is no array index") from None
+    if len(token) > _LONGEST_INDEX or not _INDEX.fullmatch(token):
+        raise _Failed(f"{_show(path)}: {token!r} is no array index")
+    index = int(token)
     if not -length <= index < length:
         raise _Failed(f"{_show(path)}: index {index} is out of bounds")
     return index % length if length else index

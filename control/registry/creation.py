@@ -31,6 +31,10 @@ GENERATE_ATTEMPTS = 8
 class Allocation(Release):
     """Access of a strategy to the request and other objects while it allocates addresses and ports."""
 
+    @property
+    def size(self) -> int:
+        return self._context.size
+
     async def create(self, obj: Object) -> Object:
         resource = by_kind(obj["apiVersion"], obj["kind"])
         assert resource is not None

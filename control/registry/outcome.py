@@ -1,7 +1,8 @@
 """Outcome of a write: completed even if its request is cancelled, and resolved if the store did not report it.
 
-A request may end (by a timeout, or with its client) while its write is queued; allocations for the write (a Service's address)
-must not be released then. And after a failure of the store during a commit it is unknown whether the commit succeeded.
+A request may end (by a timeout, or with its client) while its write is queued; allocations for the write (a Service's
+address) must not be released then. Its steps have the request's limit until it has its first effect. And after a failure of
+the store during a commit it is unknown whether the commit succeeded.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from control.registry.storing import storage_error
 from control.storage import codec
 from control.storage.entry import Entry
 from control.storage.store import Item, KeyNotFound, RevisionConflict, StoreError, Unavailable
+from kube import step_limit
 from kube.errors import StatusError
 from kube.resources import Resource
 
@@ -27,8 +29,11 @@ class OutcomeUnknown(StatusError):
 
 
 async def carry_out(registry: Registry, work: Coroutine[Any, Any, T]) -> T:
-    """Return what a write returns; it goes on to its end where the caller is cancelled."""
-    task = asyncio.create_task(work, name="write")
+    """Return what a write returns; it goes on to its end where the caller is cancelled.
+
+    Its steps are charged to the request, and stopped if they take too long before `step_limit.complete` is called.
+    """
+    task = asyncio.create_task(step_limit.inherited(work, completes=True), name="write")
     registry.unfinished.add(task)
 
     def ended(task: asyncio.Task[Any]) -> None:
@@ -66,7 +71,11 @@ async def newest(registry: Registry, resource: Resource, key: str) -> Entry | No
 
 
 async def delete_stored(registry: Registry, entry: Entry) -> Item:
-    """Delete a state from the store; raises RevisionConflict, KeyNotFound, StatusError, OutcomeUnknown."""
+    """Delete a state from the store; raises RevisionConflict, KeyNotFound, StatusError, OutcomeUnknown.
+
+    A write that is carried out is not stopped from here on: what the object had is released.
+    """
+    step_limit.complete()
     try:
         return await registry.store.delete(entry.key, entry.revision)
     except (RevisionConflict, KeyNotFound):

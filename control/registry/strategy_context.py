@@ -78,6 +78,11 @@ class ReleaseContext(Protocol):
 class Context(ReleaseContext, Protocol):
     """Access of a strategy to the request and other objects while it allocates."""
 
+    @property
+    def size(self) -> int:
+        """Weight of the object, which says where work on it is done (`control.offload.run`)."""
+        ...
+
     async def create(self, obj: Object) -> Object:
         """Create another built-in object, given by apiVersion and kind, as the server itself."""
         ...

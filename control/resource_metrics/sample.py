@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 Container = tuple[str, str, str]
 """Namespace, pod, container."""
-_LABEL = re.compile(r'(?<![a-zA-Z0-9_])([a-zA-Z_][a-zA-Z0-9_]*+)="([^"\\]*(?:\\.[^"\\]*)*)"')
+_LABEL = re.compile(r'(?<![a-zA-Z0-9_])([a-zA-Z_][a-zA-Z0-9_]*+)="([^"\\]*+(?:\\.[^"\\]*+)*+)"')
 _ESCAPE = re.compile(r"\\(.)")
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from kube.bounded_cache import bounded_cache
+from kube.group_patterns import fullmatch
 
 Step = Callable[[Any], Iterator[Any]]
 
@@ -25,10 +26,10 @@ class PathError(ValueError):
     """A path that cannot be read."""
 
 
-_FIELD = re.compile(r"(?:\\.|[^.\[\]\s\\{}])+")
-_QUOTED = re.compile(r"""\[\s*(?:'((?:\\.|[^'\\])*)'|"((?:\\.|[^"\\])*)")\s*\]""")
-_INDEX = re.compile(r"\[\s*+(-?\d{1,18})\s*+\]")
-_SLICE = re.compile(r"\[\s*+(-?\d{0,18})\s*+:\s*+(-?\d{0,18})\s*+(?::\s*+(-?\d{0,18})\s*+)?\]")
+_FIELD = re.compile(r"(?:\\.|[^.\[\]\s\\{}])++")
+_QUOTED = re.compile(r"""\[\s*(?:'((?:\\.|[^'\\])*+)'|"((?:\\.|[^"\\])*+)")\s*\]""")
+_INDEX = re.compile(r"\[\s*+(-?[0-9]{1,18})\s*+\]")
+_SLICE = re.compile(r"\[\s*+(-?[0-9]{0,18})\s*+:\s*+(-?[0-9]{0,18})\s*+(?::\s*+(-?[0-9]{0,18})\s*+)?\]")
 _FILTER = re.compile(r"\s*+@((?:[^()=!<>&|\[]|\[[^]]*\])*)(?:(==|!=|<=|>=|<|>)(.+))?", re.DOTALL)
 """Filter expression between the parentheses of `[?(...)]`."""
 
@@ -64,7 +65,7 @@ def compiled(path: str) -> tuple[Step, ...]:
         elif (
             text.startswith("[?(", at)
             and (end := text.find(")]", at)) > 0
-            and (found := _FILTER.fullmatch(text[at + 3 : end].strip()))
+            and (found := fullmatch(_FILTER, text[at + 3 : end].strip()))
         ):
             inner, operator, right = found.groups()
             right = right.strip() if right is not None else None

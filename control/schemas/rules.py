@@ -112,7 +112,7 @@ def compile_rule(source: Object, type_: Type) -> Rule | None:
     return Rule(source, program, message, path, "oldSelf" in program.used)
 
 
-_STEP = re.compile(r"\.([^.\[\]]+)|\['((?:\\.|[^'\\])*)'\]")
+_STEP = re.compile(r"\.([^.\[\]]+)|\['((?:\\.|[^'\\])*+)'\]")
 
 
 def normalized_path(path: str) -> str:

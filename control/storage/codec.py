@@ -16,7 +16,7 @@ import msgspec
 
 from control.storage.upstream_objects import convert_upstream
 
-_TEXT = rb'"[^"\\]*(?:\\.[^"\\]*)*"'
+_TEXT = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 _HEAD = re.compile(rb'\{"kind":%b,"apiVersion":%b,"metadata":\{"resourceVersion":"(\d*)"' % (_TEXT, _TEXT))
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder()

@@ -22,7 +22,7 @@ from control.storage.store import Corrupt, Unavailable
 FORMAT = 1
 MODE = 0o600
 
-_ERROR_CODE = re.compile(r"error code=(\d+)")
+_ERROR_CODE = re.compile(r"error code=([0-9]+)")
 """Message of integrity_check if a page could not be read; the low byte is the kind of error."""
 _TABLES = """
 CREATE TABLE history (

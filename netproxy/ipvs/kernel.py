@@ -179,7 +179,7 @@ def _present() -> bool:
 
 
 _SERVICE = re.compile(r"(TCP|UDP|SCTP)\s+(\S+):([0-9A-F]{4}) (\S+)(.*)")
-_ENDPOINT = re.compile(r"\s+-> (\S+):([0-9A-F]{4})\s+\S+\s+(\d+)\s+(\d+)\s+(\d+)")
+_ENDPOINT = re.compile(r"\s+-> (\S+):([0-9A-F]{4})\s+\S+\s+([0-9]+)\s+([0-9]+)\s+([0-9]+)")
 
 
 def parse_servers(text: str, family: int) -> Table:
@@ -194,7 +194,7 @@ def parse_servers(text: str, family: int) -> Table:
             current = None
             if (":" in ip) == (family == 6):
                 current = Server(found[1].lower(), ip, int(found[3], 16))
-                affinity = re.search(r"persistent (\d+)", found[5])
+                affinity = re.search(r"persistent ([0-9]+)", found[5])
                 heads[current], endpoints[current] = (found[4], int(affinity[1]) if affinity else 0), []
         elif current is not None and (found := _ENDPOINT.match(line)):
             endpoint = str(Server("", _address(found[1]), int(found[2], 16)))

@@ -13,7 +13,7 @@ from kube.api import apps_v1, core_v1, meta_v1
 from kube.object_names import key_of, name_of, namespace_of
 
 NAME_LABEL, INDEX_LABEL = "statefulset.kubernetes.io/pod-name", "apps.kubernetes.io/pod-index"
-_NAME = re.compile(r"(.*)-(\d+)")
+_NAME = re.compile(r"(.*)-([0-9]+)")
 
 
 def first_ordinal(sts: apps_v1.StatefulSet) -> int:

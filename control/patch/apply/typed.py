@@ -18,7 +18,7 @@ from control.patch.schema import Node, Shape
 from kube.errors import StatusError
 from kube.json_object import Object
 
-_TOKEN = re.compile(r"\[(\d+)\]|([^.\[\]]+)")
+_TOKEN = re.compile(r"\[([0-9]+)\]|([^.\[\]]+)")
 
 
 def refuse(applied: Object, problems: list[str]) -> StatusError:

@@ -10,7 +10,7 @@ from kube.errors import invalid_value, required
 from kube.json_object import Object
 
 _FORM = "; desired format: https://host[/path]"
-_PORT = re.compile(r"(?:[^@]*@)?(?:\[[^]]*\]|[^:]*)(:\d*[^\d].*)")
+_PORT = re.compile(r"(?:[^@]*@)?(?:\[[^]]*\]|[^:]*)(:[0-9]*[^0-9].*)")
 """A host whose port is not a number; group 1 is the port with its colon."""
 
 

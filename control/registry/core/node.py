@@ -19,7 +19,7 @@ from kube.errors import FieldError, duplicate, forbidden_field, invalid_value
 from kube.ip_addresses import reached
 from kube.json_object import Object
 
-_FEATURE = re.compile(r"[A-Z][a-zA-Z0-9]*(/[a-zA-Z][a-zA-Z0-9]*)*")
+_FEATURE = re.compile(r"[A-Z][a-zA-Z0-9]*(/[a-zA-Z][a-zA-Z0-9]*)*+")
 _FEATURE_RULE = (
     "must start with an UpperCamelCase segment, with subsequent segments separated by '/' (e.g., MyFeature or "
     "MyFeature/mySubFeature), and contain only alphanumeric characters and slashes"

@@ -20,6 +20,7 @@ _PATH_TYPES = ("Exact", "ImplementationSpecific", "Prefix")
 
 
 _WILDCARD = r"\*\.[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
+_POSSESSIVE = re.compile(_WILDCARD + "+")
 
 
 def _wildcards(obj: Object) -> tuple[str, ...]:
@@ -31,7 +32,7 @@ def _wildcards(obj: Object) -> tuple[str, ...]:
 def _host_problems(host: str) -> list[str]:
     if "*" not in host:
         return names.dns1123_subdomain(host)
-    if re.fullmatch(_WILDCARD, host) and len(host) <= 253:
+    if len(host) <= 253 and _POSSESSIVE.fullmatch(host):
         return []
     return [
         "a wildcard DNS-1123 subdomain must start with '*.', followed by a valid DNS subdomain, which must consist of lower "

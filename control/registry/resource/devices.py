@@ -14,6 +14,7 @@ from control.registry.resource.capacity_policies import validate_capacity
 from control.registry.resource.lists import at_most
 from kube import names
 from kube.errors import duplicate, invalid_value, required, too_long, too_many
+from kube.group_patterns import fullmatch
 from kube.json_object import Object
 
 MAX_ATTRIBUTES, MAX_VALUES, MAX_VALUE_LENGTH, MAX_IDENTIFIER = 32, 48, 64, 32
@@ -98,7 +99,7 @@ def _attribute(attribute: Object, path: str) -> Errors:
 
 def _text(text: str, path: str, *, version: bool) -> Errors:
     errors: Errors = []
-    if version and not _SEMVER.fullmatch(text):
+    if version and not fullmatch(_SEMVER, text):
         errors.append(invalid_value(path, text, "must be a string compatible with semver.org spec 2.0.0"))
     if len(text.encode()) > MAX_VALUE_LENGTH:
         errors.append(too_long(path, MAX_VALUE_LENGTH))

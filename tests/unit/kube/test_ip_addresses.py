@@ -43,6 +43,7 @@ def test_leading_zeros_have_no_meaning(text: str, plain: str) -> None:
         "\u0661.0.0.1",
         "1::2:3:4:5:6:7:8",
         "0" * 100_000,
+        f"{'0' * 60}10.0.0.1",
         ":" * 100_000,
         "." * 100_000,
     ],

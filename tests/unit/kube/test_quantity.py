@@ -32,7 +32,7 @@ def test_a_quantity_is_read_exactly(text: quantity.Quantity, exact: str) -> None
     assert quantity.parse(text) == Decimal(exact)
 
 
-@pytest.mark.parametrize("text", ["", "abc", "1Kb", "1 Gi", "1.2.3", "--1", "1i", "m"])
+@pytest.mark.parametrize("text", ["", "abc", "1Kb", "1 Gi", "1.2.3", "--1", "1i", "m", "\u0663", "1e\u0663"])
 def test_what_is_no_quantity_is_refused_in_upstreams_words(text: str) -> None:
     with pytest.raises(quantity.QuantityError, match="quantities must match the regular expression"):
         quantity.parse(text)

@@ -232,3 +232,60 @@ def test_a_step_that_ends_about_when_it_would_be_stopped_harms_nothing(durations
 
     assert set(asyncio.run(work())) <= {"done", "stopped"}
     assert step_limit._current.limit is None
+
+
+@pytest.mark.parametrize("completes", [True, False])
+def test_work_that_completes_is_charged_and_not_stopped_from_when_it_says_so(run: Run[Any], completes: bool) -> None:
+    async def work() -> str:
+        step_limit.complete()
+        return await _burn_for(SECONDS * 3)
+
+    shares = Shares("test", SECONDS, 0.01, 60.0)
+    limit = Limit(shares, "ann", completes=completes)
+
+    async def carried() -> str:
+        return await limited(work(), limit)
+
+    if completes:
+        assert run(carried()) == "done"
+        assert shares.delay("ann") > 0
+    else:
+        with pytest.raises(StepTooLong):
+            run(carried())
+
+
+def test_what_is_whole_is_not_stopped_and_what_follows_is(run: Run[Any]) -> None:
+    seen: list[str] = []
+
+    async def work() -> None:
+        with step_limit.whole():
+            seen.append(await _burn_for(SECONDS * 2))
+        await asyncio.sleep(0)
+        await _forever()
+
+    async def carried() -> None:
+        await limited(work(), Limit(_shares(), completes=True))
+
+    with pytest.raises(StepTooLong):
+        run(carried())
+    assert seen == ["done"]
+
+
+def test_a_new_task_may_complete_what_the_limit_of_its_request_would_stop(run: Run[Any]) -> None:
+    shares = _shares()
+
+    async def whole() -> str:
+        step_limit.complete()
+        return await _burn_for(SECONDS * 2)
+
+    async def request() -> str:
+        assert await asyncio.create_task(step_limit.inherited(whole(), completes=True)) == "done"
+        return await _forever_as("never")
+
+    async def _forever_as(text: str) -> str:
+        await _forever()
+        return text
+
+    with pytest.raises(StepTooLong):
+        run(_limited(request(), shares, "ann"))
+    assert shares.delay("ann") > 0

@@ -40,7 +40,7 @@ _LONGEST_SPEC, _LONGEST_DOMAIN, _LONGEST_USER = 64 * 1024, 256, 104
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _NETBIOS = re.compile(r'[^\\/:*?"<>|.][^\\/:*?"<>|]{0,14}')
 _DNS_LABEL = "[a-zA-Z0-9](?:[a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?"
-_DNS = re.compile(rf"{_DNS_LABEL}(?:\.{_DNS_LABEL})*")
+_DNS = re.compile(rf"{_DNS_LABEL}(?:\.{_DNS_LABEL})*+")
 _NOT_IN_USER = re.compile(r'["/\\:;|=,+*?<>@\[\]]')
 
 

@@ -35,7 +35,7 @@ NEEDED = {
     "gitRepo": ("repository",),
     "scaleIO": ("gateway", "system", "volumeName"),
 }
-_IQN = re.compile(r"iqn\.\d{4}-\d{2}\.([0-9a-z.-]+)(:[^,;*&$|\s]+)")
+_IQN = re.compile(r"iqn\.[0-9]{4}-[0-9]{2}\.([0-9a-z.-]+)(:[^,;*&$|\s]+)")
 _EUI = re.compile(r"eui.[0-9a-fA-F]{16}")
 _NAA = re.compile(r"naa.[0-9a-fA-F]{32}")
 _UNSAFE_SERVER = re.compile(r"^-|[\s\x00-\x1f\x7f-\x9f]")

@@ -18,10 +18,12 @@ from kube.json_object import Object
 _SOURCE_RANGES = "service.beta.kubernetes.io/load-balancer-source-ranges"
 _POLICIES = ("PreferDualStack", "RequireDualStack", "SingleStack")
 _PATH = "spec.clusterIPs"
+_READ = 8
+"""Addresses and families that are checked: two are allowed, and of more there is an error among the first three."""
 
 
 def validate_cluster_ips(spec: Object, old: Object | None) -> Errors:
-    """Check cluster addresses and IP families, also before addresses are allocated."""
+    """Check cluster addresses and IP families, also before addresses are allocated; of long lists only the beginning."""
     if spec.get("type") == "ExternalName":
         return []
     errors: Errors = []
@@ -34,7 +36,7 @@ def validate_cluster_ips(spec: Object, old: Object | None) -> Errors:
     elif ips:
         errors.append(invalid_value(_PATH, ips, "must be empty when `clusterIP` is not specified"))
     seen: set[str] = set()
-    for index, wanted in enumerate(families):
+    for index, wanted in enumerate(families[:_READ]):
         errors += one_of(wanted, ("IPv4", "IPv6"), f"spec.ipFamilies[{index}]")
         errors += unique(f"spec.ipFamilies[{index}]", wanted, seen)
     if spec.get("ipFamilyPolicy") is not None:
@@ -48,7 +50,7 @@ def validate_cluster_ips(spec: Object, old: Object | None) -> Errors:
 
 def _addresses(ips: list[str], kept: Collection[str]) -> Errors:
     errors: Errors = []
-    for index, address in enumerate(ips):
+    for index, address in enumerate(ips[:_READ]):
         if index or address != HEADLESS:
             errors += ip(address, f"{_PATH}[{index}]", kept)
         elif len(ips) > 1:
@@ -60,7 +62,7 @@ def _families(ips: list[str], families: list[str]) -> Errors:
     """Check the families of valid addresses: one of each, and as ipFamilies says."""
     if ips[:1] == [HEADLESS]:
         return []
-    found = [family(address) for address in ips]
+    found = [family(address) for address in ips[:_READ]]
     errors: Errors = []
     if len(found) > 1 and set(found) != {"IPv4", "IPv6"}:
         errors.append(invalid_value(_PATH, ips, "may specify no more than one IP for each IP family"))

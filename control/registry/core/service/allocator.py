@@ -1,25 +1,27 @@
 """Allocates cluster addresses, node ports and health check ports to Services.
 
 The state is the stored Services: it is taken from them when the first Service is written, and kept by this server's own
-writes from then on; where servers share a store it is taken again for each write, from what was read once for each change of a
-Service (stored.py), and what is under way here is added. A
-claim is made before anything is awaited and taken back if the write fails, so concurrent creates cannot collide. Between
-servers the store decides: addresses are records in it in any case, ports are entered in a ledger where it is shared.
+writes from then on; where servers share a store it is taken again for each write, from what was read once for each change of
+a Service (stored.py), and what is under way here is added. A claim is made before anything is awaited and taken back if the
+write fails, so concurrent creates cannot collide. What depends on the object alone is done before the first claim, where the
+request's limit of steps holds. Between servers the store decides: addresses are records in it in any case, ports are entered
+in a ledger where it is shared.
 """
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable
 from datetime import timedelta
 
+from control import offload
 from control.registry.core.service.addresses import Addresses
 from control.registry.core.service.allocations import ServiceAllocations, owner_of
 from control.registry.core.service.node_ports import NodePorts
 from control.registry.core.service.port_ledger import PortLedger
 from control.registry.core.service.stored import ServiceAllocation, StoredServices, allocation_of_spec
 from control.registry.strategy_context import Context, Finish, Outcome, ReleaseContext
-from kube.json_object import Object
+from kube import step_limit
+from kube.json_object import Object, copy_json
 
 ELSEWHERE = "another server"
 ORPHAN_AFTER = timedelta(seconds=60)
@@ -38,18 +40,20 @@ class ServiceAllocator:
 
     async def allocate(self, obj: Object, old: Object | None, context: Context) -> Finish:
         """Fill in a Service's addresses and ports; raises StatusError if something is taken or none is left."""
-        await self._load(context)
-        self.addresses.follow(context)
+        with step_limit.whole():
+            await self._load(context)
+            self.addresses.follow(context)
+        await offload.run(context.user.name, context.size, self.addresses.choose_families, obj, old)
+        step_limit.complete()
         allocations, before = ServiceAllocations(owner_of(obj)), (old or {}).get("spec") or {}
         held_addresses, held_ports = allocation_of_spec(before)
         self._pending.append(allocations)
         try:
-            self.addresses.choose_families(obj, old)
             await self.addresses.assign(obj, set(held_addresses), before, allocations, context)
             if self._shared and not context.dry_run:
                 await self._assign_recorded_ports(obj, set(held_ports), allocations, context)
             else:
-                self.ports.assign(obj, set(held_ports), allocations)
+                await self.ports.assign(obj, set(held_ports), allocations)
         except BaseException:
             self._pending.remove(allocations)
             await self._give_back(allocations, context)
@@ -78,7 +82,7 @@ class ServiceAllocator:
         self, obj: Object, held: set[int], allocations: ServiceAllocations, context: Context
     ) -> None:
         """Assign ports and enter them in the ledger; again on what another server left where it was quicker."""
-        asked = copy.deepcopy(obj["spec"])
+        asked = await offload.run(context.user.name, context.size, copy_json, obj["spec"])
         while True:
             found = await self._ledger.read(context.store)
             used = set(self.ports.ports.owners())
@@ -86,7 +90,7 @@ class ServiceAllocator:
             lost = self._ledger.leaked(taken, used, context.now)
             for port in taken - lost:
                 self.ports.ports.note(port, ELSEWHERE)
-            self.ports.assign(obj, held, allocations)
+            await self.ports.assign(obj, held, allocations)
             if not allocations.ports or await self._ledger.write(
                 context.store, (taken - lost) | set(allocations.ports), found
             ):
@@ -94,7 +98,7 @@ class ServiceAllocator:
                 return
             self.ports.give_back(allocations)
             allocations.ports.clear()
-            obj["spec"] = copy.deepcopy(asked)
+            obj["spec"] = await offload.run(context.user.name, context.size, copy_json, asked)
             await self._load(context)
 
     async def _load(self, context: ReleaseContext) -> None:

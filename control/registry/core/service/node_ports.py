@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from control.pacing import yield_to_loop
 from control.registry.core.service.allocations import ServiceAllocations, refuse
 from control.registry.core.service.defaults import needs_health_check_port, needs_node_port
 from control.registry.core.service.pools import AlreadyAllocated, Exhausted, OutOfRange, Pool, port_offset
 from kube.errors import internal, invalid_value
 from kube.json_object import Object
+
+_MANY = 255
+"""Bits of a port's place in the list which are all set where the loop has its turn: once in 256 ports, about a millisecond."""
 
 
 class NodePorts:
@@ -18,10 +22,11 @@ class NodePorts:
         self.node_ports = node_ports
         self.ports = Pool(node_ports.start, len(node_ports), port_offset(len(node_ports)))
 
-    def assign(self, obj: Object, held: set[int], allocations: ServiceAllocations) -> None:
+    async def assign(self, obj: Object, held: set[int], allocations: ServiceAllocations) -> None:
+        """Claim the ports of a Service; each claim is made at once, so it may yield between two of them."""
         spec = obj["spec"]
         if needs_node_port(spec):
-            self._assign_node_ports(obj, held, allocations)
+            await self._assign_node_ports(obj, held, allocations)
         if needs_health_check_port(spec):
             port = spec.get("healthCheckNodePort")
             try:
@@ -34,13 +39,15 @@ class NodePorts:
                 why = self._why(error)
                 raise internal(f"failed to allocate requested HealthCheck NodePort {port}: {why}") from None
 
-    def _assign_node_ports(self, obj: Object, held: set[int], allocations: ServiceAllocations) -> None:
+    async def _assign_node_ports(self, obj: Object, held: set[int], allocations: ServiceAllocations) -> None:
         # Ports that differ in protocol alone (DNS over UDP and TCP) share one node port.
         shared: dict[Any, int] = {}
         mine: set[tuple[int, Any]] = set()
         ours = set(allocations.ports)
         ports = obj["spec"].get("ports") or []
         for index, port in enumerate(ports):
+            if index & _MANY == _MANY:
+                await yield_to_loop()
             number = port.get("nodePort")
             if number:
                 pair = (number, port.get("protocol"))
@@ -54,7 +61,9 @@ class NodePorts:
                         raise refuse(obj, invalid_value(path, number, self._why(error))) from None
                 mine.add(pair)
                 shared.setdefault(port.get("port"), number)
-        for port in ports:
+        for index, port in enumerate(ports):
+            if index & _MANY == _MANY:
+                await yield_to_loop()
             if not port.get("nodePort"):
                 number = shared.get(port.get("port"))
                 if number is None or (number, port.get("protocol")) in mine:

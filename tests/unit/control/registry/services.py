@@ -47,7 +47,7 @@ class Cluster:
     """Objects in memory, as an allocation sees them; what another server has claimed is in `foreign`."""
 
     def __init__(self, *services: Object, dry_run: bool = False) -> None:
-        self.user, self.dry_run = UserInfo("test"), dry_run
+        self.user, self.dry_run, self.size = UserInfo("test"), dry_run, 0
         self.services = list(services)
         self.ranges: list[Object] = []
         self.records: dict[str, Object] = {}

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
+from control.registry.core.service.address_checks import validate_cluster_ips
 from control.registry.core.service.defaults import keep_allocated
 from control.registry.strategy_context import Outcome
 from kube.errors import StatusError
 from kube.json_object import Object
+from tests.support.cost import Lines
 from tests.unit.control.registry.services import Cluster, allocator, named, stored
 
 RANGES = ("10.96.0.0/24", "fd00::/112")
@@ -77,6 +79,46 @@ async def refusal(obj: Object, was: Object | None = None, ranges: tuple[str, ...
 )
 async def test_addresses_and_families_are_checked_before_anything_is_allocated(spec: Object, message: str) -> None:
     assert await refusal(named("a", **spec)) == message
+
+
+@pytest.mark.parametrize(
+    ("spec", "messages"),
+    [
+        (
+            {"clusterIP": "10.96.0.5", "clusterIPs": ["10.96.0.5", "fd00::5", "x"]},
+            [
+                'spec.clusterIPs[2]: Invalid value: "x": must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)',
+                'spec.clusterIPs: Invalid value: ["10.96.0.5","fd00::5","x"]: may only hold up to 2 values',
+            ],
+        ),
+        (
+            {"clusterIP": "10.96.0.5", "clusterIPs": ["10.96.0.5", "10.96.0.6", "10.96.0.7"]},
+            [
+                'spec.clusterIPs: Invalid value: ["10.96.0.5","10.96.0.6","10.96.0.7"]: may only hold up to 2 values',
+                'spec.clusterIPs: Invalid value: ["10.96.0.5","10.96.0.6","10.96.0.7"]: may specify no more than one IP '
+                "for each IP family",
+            ],
+        ),
+        ({"ipFamilies": ["IPv4", "IPv6", "IPv4"]}, ['spec.ipFamilies[2]: Duplicate value: "IPv4"']),
+    ],
+)
+async def test_more_than_two_are_rejected_as_upstream(spec: Object, messages: list[str]) -> None:
+    refused = await refusal(named("a", **spec))
+    assert refused.strip("[]").split(", spec.") == [
+        message if number == 0 else message.removeprefix("spec.") for number, message in enumerate(messages)
+    ]
+
+
+@pytest.mark.parametrize("field", ["clusterIPs", "ipFamilies"])
+async def test_no_more_than_the_beginning_of_a_long_list_is_read(field: str) -> None:
+    counts = []
+    for count in (10, 100, 1000):  # the first fills caches
+        values = [f"{number:x}::" for number in range(1, count + 1)]
+        obj = named("a", **{"clusterIP": "1::", "clusterIPs": ["1::"], field: values})
+        with Lines() as lines:
+            assert validate_cluster_ips(obj["spec"], None)
+        counts.append(lines.count)
+    assert counts[1] == counts[2]
 
 
 async def test_an_address_of_another_family_than_the_clusters_is_rejected() -> None:
