@@ -199,7 +199,8 @@ async def test_rules_are_compiled_with_the_definition_and_evaluated_for_every_ob
     assert found["message"] == (
         'CustomResourceDefinition.apiextensions.k8s.io "ruleds.stable.example.com" is invalid: '
         "spec.validation.openAPIV3Schema.properties[spec].x-kubernetes-validations[0].rule: Invalid value: "
-        "\"self.replica > 1\": compilation failed: ERROR: <input>:1:5: undefined field 'replica'\n"
+        '{"Rule":"self.replica > 1","Message":"","MessageExpression":"","Reason":null,"FieldPath":"","OptionalOldSelf":null}: '
+        "compilation failed: ERROR: <input>:1:5: undefined field 'replica'\n"
         " | self.replica > 1\n | ....^"
     )
     schema["x-kubernetes-validations"] = [

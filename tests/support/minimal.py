@@ -54,7 +54,7 @@ _PARTS: dict[str, Object] = {
         "spec": {
             "matchConstraints": CONSTRAINTS,
             "reinvocationPolicy": "Never",
-            "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": "[]"}}],
+            "mutations": [{"patchType": "ApplyConfiguration", "applyConfiguration": {"expression": "Object{}"}}],
         }
     },
     "MutatingAdmissionPolicyBinding": {"spec": {"policyName": "absent"}},

@@ -13,8 +13,8 @@ MISMATCH = "`selector` does not match template `labels`"
 def validate_selector(spec: Object, path: str, word: str) -> Errors:
     """Check that there is a selector and that it does not choose everything; `word` names the kind in the message."""
     selector = spec.get("selector")
-    if selector is None:
-        return [required(f"{path}.selector")]
+    if selector is None:  # that of a DaemonSet matches nothing then, which is the error
+        return [] if word == "daemonset" else [required(f"{path}.selector")]
     errors = label_selector(selector, f"{path}.selector")
     if is_empty(selector):
         detail = f"empty selector is invalid for {word}"

@@ -93,8 +93,8 @@ def _resources(rule: Object, path: str) -> Errors:
             errors.append(invalid_value(f"{path}.namespaces", namespaces, detail))
     else:
         for index, namespace in enumerate(namespaces):
-            rule = "each member of this list must be '*' or a DNS-1123 label; "
-            problems = [rule + problem for problem in names.dns1123_label(namespace)]
+            either = "each member of this list must be '*' or a DNS-1123 label; "
+            problems = [either + problem for problem in names.dns1123_label(namespace)]
             errors += each(f"{path}.namespaces[{index}]", namespace, problems)
     return errors
 

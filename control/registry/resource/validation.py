@@ -55,8 +55,8 @@ def _named(part: Object, known: set[str], path: str) -> Errors:
         if name in seen:
             errors.append(duplicate(where, name))
             continue
-        for part in name.split("/")[:2]:
-            errors += each(where, part, names.dns1123_label(part))
+        for label in name.split("/")[:2]:
+            errors += each(where, label, names.dns1123_label(label))
         if name not in known:
             detail = (
                 "must be the name of a request in the claim or the name of a request and a subrequest separated by '/'"

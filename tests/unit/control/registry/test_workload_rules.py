@@ -88,6 +88,12 @@ CASES: list[tuple[Object, list[str]]] = [
             'spec.selector: Invalid value: {"matchLabels":{"A=":"b"}}: invalid label selector',
         ],
     ),
+    (
+        workload("DaemonSet", selector=None),
+        [
+            'spec.template.metadata.labels: Invalid value: {"app":"x"}: `selector` does not match template `labels`',
+        ],
+    ),
     (workload("DaemonSet", selector=WRONG_KEY), [f'spec.selector.matchLabels: Invalid value: "A=": {KEY}']),
     (revision([1]), ["data: Required value: data must be a valid JSON object"]),
     (revision({}), []),
