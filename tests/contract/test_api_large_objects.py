@@ -50,7 +50,7 @@ def apart(monkeypatch: pytest.MonkeyPatch) -> dict[str, set[bool]]:
 
         monkeypatch.setattr(owner, name, noted)
 
-    for owner, name in ((Decoder, "convert"), (patching, "_read"), (Form, "_row"), (Form, "_enveloped")):
+    for owner, name in ((Decoder, "_convert"), (patching, "_read"), (Form, "_row"), (Form, "_enveloped")):
         note(owner, name)
     for owner, name in ((reviews, "typed_response"), (reviews, "attributes_of"), (review_validation, "check")):
         note(owner, name)
@@ -62,8 +62,8 @@ def apart(monkeypatch: pytest.MonkeyPatch) -> dict[str, set[bool]]:
     return seen
 
 
-CREATION = {"convert", "fill", "prepare", "validate"}
-UPDATE = {"convert", "_default", "_prepare"}
+CREATION = {"_convert", "fill", "prepare", "validate"}
+UPDATE = {"_convert", "_default", "_prepare"}
 
 
 async def test_a_small_object_is_written_on_the_event_loop(server: ApiUnderTest, apart: dict[str, set[bool]]) -> None:
@@ -100,7 +100,7 @@ async def test_a_large_object_is_replaced_beside_the_event_loop_and_decoded_by_a
     await server.request("POST", CONFIGMAPS, config_map("replaced", data=DATA))
     replaced = config_map("replaced", data=DATA | {"b": "2"})
     assert (await server.request("PUT", f"{CONFIGMAPS}/replaced", replaced)).status == 200
-    assert apart == {step: {True} for step in UPDATE - {"convert"}}
+    assert apart == {step: {True} for step in UPDATE - {"_convert"}}
 
 
 async def test_a_small_patch_of_a_large_object_is_applied_beside_the_event_loop(
@@ -201,7 +201,7 @@ async def test_a_refused_object_of_few_bytes_and_many_values_does_not_start_a_pr
     monkeypatch.setattr(offload, "by_helper", None)
     body = {"metadata": {"name": "x"}, "spec": {"containers": [{}] * MANY}}
     answer = await server.request("POST", "/api/v1/namespaces/default/pods", body)
-    assert answer.status in (403, 422) and apart["convert"] == {True}
+    assert answer.status in (403, 422) and apart["_convert"] == {True}
 
 
 REVIEWS = "/apis/authorization.k8s.io/v1"
@@ -238,7 +238,7 @@ async def test_a_question_of_many_values_is_checked_and_answered_beside_the_even
 ) -> None:
     answer = await server.request("POST", path, body, headers={"Accept": accept})
     assert answer.status == 201
-    assert apart == {step: {True} for step in steps | {"convert", "typed_response"}}
+    assert apart == {step: {True} for step in steps | {"_convert", "typed_response"}}
 
 
 @pytest.mark.parametrize(("path", "body", "steps"), MANY_QUESTIONS)
@@ -248,7 +248,7 @@ async def test_a_small_question_is_answered_on_the_event_loop_and_a_long_one_ref
     user = {} if "/selfsubject" in path else {"user": "jane"}
     small = {"spec": user | {"resourceAttributes": ANYTHING}} if steps else {}
     assert (await server.request("POST", path, small)).status == 201
-    assert apart == {step: {False} for step in steps | {"convert", "typed_response"}}
+    assert apart == {step: {False} for step in steps | {"_convert", "typed_response"}}
     apart.clear()
     answer = await server.request("POST", path, body | {"kind": "x" * reviews.LARGEST_QUESTION})
     assert (answer.status, answer.json["reason"]) == (413, "RequestEntityTooLarge")
@@ -308,7 +308,7 @@ async def test_a_small_pod_that_its_account_makes_large_is_validated_beside_the_
     pods = "/api/v1/namespaces/default/pods"
     answer = await server.request("POST", pods, {"metadata": {"name": "of-large"}, "spec": spec})
     assert (answer.status, answer.json["spec"]["imagePullSecrets"]) == (201, refs)
-    assert apart == {"convert": {False}, "fill": {False}, "prepare": {True}, "validate": {True}}
+    assert apart == {"_convert": {False}, "fill": {False}, "prepare": {True}, "validate": {True}}
     await server.request("DELETE", f"{pods}/of-large")
 
 
