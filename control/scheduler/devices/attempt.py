@@ -42,7 +42,7 @@ class NodeAllocation:
     claims: Sequence[ClaimToAllocate] = ()
     extended_requests: extended.ExtendedResourceRequests | None = None
     devices: list[list[DeviceResult]] | None = None
-    """None: not what they alternative."""
+    """None if no devices of this node satisfy the claims."""
     since: int = -1
     """The state of the allocated devices when the search began (AllocatedDevices.changes)."""
     error: Exception | None = None
