@@ -53,7 +53,7 @@ class Servers:
         return found
 
     def use(self, server: str, why: str) -> None:
-        log.warning("going on with the API server at %s: %s", server, why)
+        log.warning("switching to the API server at %s: %s", server, why)
         self.current = server
 
     def changed(self, change: Change[discovery_v1.EndpointSlice]) -> None:

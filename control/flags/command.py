@@ -73,4 +73,4 @@ def check(name: str, value: Any, fixed: Fixed) -> None:
     values, why = fixed[name]
     text = str(value).lower() if isinstance(value, bool) else str(value)
     if values and text not in values:
-        raise FlagError(f"--{name}={text} cannot be had here: {why}")
+        raise FlagError(f"--{name}={text} is not supported: {why}")

@@ -96,7 +96,7 @@ class BindingCycle:
                 try:
                     await release(info)
                 except Exception:
-                    log.exception("%s: giving back what plugin %s kept failed", queued.key, plugin.name)
+                    log.exception("%s: plugin %s failed to unreserve", queued.key, plugin.name)
         self._cluster.forget(queued.key, info.uid)
         self._queue.event(ROOM)
         current = self._pods.get(queued.key)

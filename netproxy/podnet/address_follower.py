@@ -106,7 +106,7 @@ class AddressFollower:
             try:
                 await delete_neighbours(self._bridge, come | gone)
             except OSError as error:
-                log.warning("MACs of pods that are gone stay known until they time out: %s", error)
+                log.warning("neighbour entries of deleted pods stay until they time out: %s", error)
         await self._report(given, (), [ip for ip in come | usable_again if ip not in self._released])
         self._closed = set()
 
