@@ -98,7 +98,7 @@ class Access:
         Upstream: BuiltInAuthenticationOptions.ApplyAuthorization (pkg/kubeapiserver/options).
         """
         if self._config.anonymous_auth and "AlwaysAllow" in self._config.authorization_modes:
-            log.warning("anonymous-auth is off: the authorization mode AlwaysAllow would let anybody do everything")
+            log.warning("anonymous-auth is off: the authorization mode AlwaysAllow would allow every anonymous request")
             return False
         return self._config.anonymous_auth
 

@@ -71,7 +71,7 @@ class Servers:
             try:
                 kubeconfig.write(self._remembered, "".join(f"{server}\n" for server in servers))
             except OSError as error:
-                log.warning("the servers' addresses cannot be kept in %s: %s", self._remembered, error)
+                log.warning("the servers' addresses cannot be stored in %s: %s", self._remembered, error)
 
 
 def beside(path: str | Path) -> Path:

@@ -39,6 +39,6 @@ class CpusetReconciler:
                         await runtime.update_container_resources(record.id, LinuxContainerResources(cpuset_cpus=cpus))
                     self._applied[record.id] = cpus
                 except CRIError as error:
-                    log.warning("moving container %s to processors %s: %s", record.id[:13], cpus, error)
+                    log.warning("moving container %s to CPUs %s: %s", record.id[:13], cpus, error)
         for container_id in self._applied.keys() - alive:
             del self._applied[container_id]

@@ -58,7 +58,7 @@ class BindingCycle:
             there = await self._bound_to(served.writer, info)
             if there != node:
                 return await self._failed(served, queued, error, elsewhere=bool(there))
-            log.info("%s is bound to %s although the answer was: %s", queued.key, node, error)
+            log.info("%s is bound to %s although the response was: %s", queued.key, node, error)
         served.writer.bound(info, node)
         for plugin in served.profile.post_bind:
             plugin.post_bind(info, node)
@@ -74,7 +74,7 @@ class BindingCycle:
                     try:
                         pod = await writer.read(info)
                     except StatusError as error:
-                        log.warning("whether %s is bound is not known yet: %s", info.key, error)
+                        log.warning("cannot determine yet whether %s is bound: %s", info.key, error)
                         await self._clock.sleep(pause)
                         pause = min(pause * 2, LAST_PAUSE)
                         continue

@@ -68,7 +68,7 @@ class AddressFollower:
                 await self._follow()
             except OSError as error:
                 if str(error) != self._logged_error:
-                    log.error("addresses of pods are known by their statuses alone: %s", error)
+                    log.error("addresses of pods are read only from their statuses: %s", error)
                 self._logged_error = str(error)
                 await self._clock.sleep(RETRY)
 

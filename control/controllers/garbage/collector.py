@@ -84,7 +84,7 @@ class GarbageCollector:
         late = await wait_listed(informers.values(), self._clock, SYNC_SECONDS)
         missing = [target for target, informer in informers.items() if informer in late]
         if missing:
-            log.warning("garbage collection begins without what cannot be listed: %s", ", ".join(sorted(missing)))
+            log.warning("garbage collection starts without kinds that cannot be listed: %s", ", ".join(sorted(missing)))
 
     def _forget(self, target: tuple[str, str]) -> None:
         """Remove the objects of a resource that the server no longer has."""
