@@ -79,6 +79,11 @@ class Resource:
         """The generated Struct."""
         return _type(self.module, self.kind)
 
+    @property
+    def custom(self) -> bool:
+        """True if a CustomResourceDefinition defines it: it has a schema and no generated type."""
+        return False
+
     @functools.cached_property
     def storage_prefix(self) -> str:
         """The prefix of its keys in the store, with a slash at the end: "/registry/pods/"."""

@@ -111,7 +111,7 @@ def _kind(request: Request, resource: Resource) -> str:
         return kind
     if kind not in (JSON_PATCH, MERGE, STRATEGIC):
         raise errors.unsupported_media_type(ACCEPTED)
-    if kind == STRATEGIC and resource.type is None:
+    if kind == STRATEGIC and resource.custom:
         raise errors.unsupported_media_type(ACCEPTED_CUSTOM)
     if request.flag("force") is not None:
         problem = errors.forbidden_field("force", "may not be specified for non-apply patch")
