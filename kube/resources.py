@@ -1,4 +1,4 @@
-"""The table of built-in resources of v1.36: what discovery, routing, printing and clients need to know of each.
+"""The table of built-in resources of v1.36, for discovery, routing, printing and clients.
 
 A row is one served version of one resource. Resources that several API groups or versions show (events,
 horizontalpodautoscalers) share one place in storage.

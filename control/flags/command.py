@@ -1,4 +1,4 @@
-"""A command line of upstream's daemons as values: what is not known, or is not available here, is refused in one sentence."""
+"""Values of a command line of upstream's daemons; an unknown or unsupported flag is an error of one sentence."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The operations of a resource, as OpenAPI paths: what clients look up before they send (kubectl asks here whether a
-server takes `fieldValidation` and `dryRun`).
+"""The operations of a resource as OpenAPI paths; clients look them up before they send a request (kubectl: support of
+`fieldValidation` and `dryRun`).
 
 One neutral description is made and then written in the manner of v2 or v3.
 """

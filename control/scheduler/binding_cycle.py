@@ -1,4 +1,4 @@
-"""The binding cycle: what becomes of a placed pod, beside the placing of others. Permit, PreBind, Bind, PostBind.
+"""The binding cycle of a placed pod, concurrent with the scheduling of others. Permit, PreBind, Bind, PostBind.
 
 Where any of it fails everything is taken back, and the pod is retried after its back-off. A binding that failed may have
 taken effect (its answer was lost): the pod is read before anything is taken back, for as long as the server cannot be asked.

@@ -1,4 +1,4 @@
-"""A PATCH request as a change: which of the four kinds it is, and how its outcome becomes an object of the type again.
+"""A PATCH request as a change: selects one of the four patch types, and decodes the result into the object's type.
 
 `change` applies the patch to whatever the object is at that moment, so that it can be retried when somebody else was
 faster. Where the patch names no resourceVersion it fits every state. A small patch is read once. A large one is read each time,
