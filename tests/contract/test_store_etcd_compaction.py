@@ -1,4 +1,4 @@
-"""Compaction and leader changes beneath watches: what the watch caches of two servers show stays what etcd has.
+"""Compaction and leader changes during watches: the watch caches of two servers stay equal to etcd.
 
 Writers change a few keys all the time, history is compacted right up to the newest revision, and each member in turn, so the
 leader too, stands still for longer than an election takes or is killed. A follower that misses a change after that shows it

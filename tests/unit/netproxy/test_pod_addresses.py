@@ -1,4 +1,4 @@
-"""Addresses that CNI plugins give to pods: who has which, and flows of those that had them before."""
+"""Addresses that CNI plugins assign to pods: their owners, and flows of former owners."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The quota controller: what it asks the server for, and that all quotas of a namespace share one pass."""
+"""The quota controller: its requests, and one pass for all quotas of a namespace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Upstream's command lines: what a kubeadm manifest says is understood, and what is not available is refused by name."""
+"""Upstream's command lines: flags of a kubeadm manifest are accepted, and unsupported ones are refused by name."""
 
 from __future__ import annotations
 
