@@ -148,9 +148,9 @@ class Access:
 
     async def _authorize(self, text: bytes) -> None:
         before = self.auth.ask(self._read_authorization(text), self._client)
-        asyncio.get_running_loop().call_later(GRACE, self._let_go, before)
+        asyncio.get_running_loop().call_later(GRACE, self._close_authorizers, before)
 
-    def _let_go(self, authorizers: Sequence[AsyncAuthorizer]) -> None:
+    def _close_authorizers(self, authorizers: Sequence[AsyncAuthorizer]) -> None:
         for authorizer in authorizers:
             if isinstance(authorizer, WebhookAuthorizer):
                 task = asyncio.ensure_future(authorizer.close())

@@ -66,7 +66,7 @@ class APIServiceController:
         try:
             async with asyncio.TaskGroup() as group:
                 for resource in (SERVICES, DEFINITIONS, *REACHED_BY):
-                    heard = functools.partial(self._heard, resource)
+                    heard = functools.partial(self._handle_change, resource)
                     work = functools.partial(controller_support.follow, self.registry, resource, heard)
                     cancellation.start(group, work, f"aggregation-follows-{resource.plural}")
                 self._changed.set()
@@ -74,7 +74,7 @@ class APIServiceController:
         finally:
             await self._checks.close()
 
-    def _heard(self, resource: Resource, obj: Object) -> None:
+    def _handle_change(self, resource: Resource, obj: Object) -> None:
         if resource not in REACHED_BY or self._reaches(resource, obj):
             self._changed.set()
 

@@ -76,7 +76,7 @@ class AddressFollower:
         with inotify.Watcher() as watcher:
             await self._watch(watcher)
             while True:
-                await self._look()
+                await self._reread()
                 self._logged_error = ""
                 for name, _ in await watcher.wait(CHECK_PERIOD):
                     if not name:  # events were lost, or the folder is gone
@@ -86,7 +86,7 @@ class AddressFollower:
         await asyncio.to_thread(self._folder.mkdir, mode=0o700, parents=True, exist_ok=True)
         watcher.add(self._folder, _MASK)
 
-    async def _look(self) -> None:
+    async def _reread(self) -> None:
         """Read the results that changed. One that cannot be read gives no address to a pod."""
         found = await asyncio.to_thread(self._results.read_all)
         ports = {name: port for name, port in found.items() if isinstance(port, BridgePort)}

@@ -78,7 +78,7 @@ class Attempt:
         answer = self._advance(node, steps, self._here)
         if isinstance(answer, NodeAllocation):
             return self._keep(answer)
-        raise Unfinished(partial(self._go_on, node, steps, answer))
+        raise Unfinished(partial(self._resume, node, steps, answer))
 
     def here(self, work: Callable[[], bool]) -> bool:
         """Return the result of `work`; raises Unfinished if it exceeds the cost limit of the event loop."""
@@ -109,7 +109,7 @@ class Attempt:
         except Exception as error:
             return NodeAllocation(node, error=error.with_traceback(None))
 
-    async def _go_on(
+    async def _resume(
         self, node: core_v1.Node, steps: SearchSteps[NodeAllocation], evaluation: SelectorEvaluation | None
     ) -> None:
         """Complete the search of a node, and store the result."""
