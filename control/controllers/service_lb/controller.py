@@ -16,8 +16,8 @@ from control.controllers.service_lb.plan import FINALIZER, NoLoadBalancer
 from control.controllers.service_lb.ports import (
     ALLOWED,
     NODES_OWN,
+    LoadBalancerPorts,
     Port,
-    PortLedger,
     host_ports_of,
     node_ports_of,
     ports_of,
@@ -74,7 +74,7 @@ class ServiceLoadBalancerController:
         self._slices.add_index(OF_SERVICE, _owner)
         self._pods = context.informers.of(core_v1.Pod)
         self._pods.add_index(HOST_PORT, _host_ports)
-        self._ports = PortLedger(reserved, allowed)
+        self._ports = LoadBalancerPorts(reserved, allowed)
         self._reported: dict[str, str] = {}
         # One worker: whoever is first in the queue is first at a port.
         self.controller = Controller("service load balancer", self.reconcile, workers=1, clock=context.clock)
