@@ -214,8 +214,10 @@ class ServiceLoadBalancerController:
 
     async def _write(self, service: core_v1.Service, addresses: list[str]) -> core_v1.Service:
         balancer = service.status.load_balancer
-        held = balancer.ingress if balancer is not None else []
-        if [(each.ip, each.ip_mode or "VIP") for each in held] == [(address, "VIP") for address in addresses]:
+        current_ingress = balancer.ingress if balancer is not None else []
+        if [(each.ip, each.ip_mode or "VIP") for each in current_ingress] == [
+            (address, "VIP") for address in addresses
+        ]:
             return service
         ingress = [{"ip": address, "ipMode": "VIP"} for address in addresses] or None
         return await self._patch(service, {"status": {"loadBalancer": {"ingress": ingress}}})
