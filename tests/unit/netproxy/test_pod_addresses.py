@@ -154,7 +154,7 @@ async def test_a_kernel_that_deletes_no_flows_is_logged_once(
     monkeypatch.setattr(pod_flows.flow_table, "delete_of", delete)
     for _ in range(3):
         await flows.delete({"10.244.1.5"})
-    assert len([r for r in caplog.records if "flows of pods" in r.getMessage()]) == 1
+    assert len([r for r in caplog.records if "flows of deleted pods" in r.getMessage()]) == 1
 
 
 async def test_a_kernel_that_lists_no_flows_is_logged_once(
