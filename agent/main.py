@@ -96,7 +96,7 @@ async def run(config: AgentConfig, *, ready: Callable[[], None] | None = None, c
             if ready is not None:
                 ready()
     except* Terminated:
-        log.info("stopping; containers run on")
+        log.info("stopping; containers keep running")
     except* ConfigError as errors:
         refused += _alone(errors)
     finally:

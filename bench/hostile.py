@@ -1,4 +1,4 @@
-"""A cluster under hostile load: what well-behaved clients notice of it, and what memory it leaves behind.
+"""A cluster under hostile load: effect on well-behaved clients, and memory that remains afterwards.
 
     scripts/bench hostile [ATTACK...] [--seconds 15]        prints one JSON object; all attacks unless some are named
 

@@ -25,7 +25,6 @@ import uvloop
 
 from bench import signals
 from control.auth.user import SYSTEM_MASTERS, UserInfo
-from control.controllers.context import SharedInformers
 from control.controllers.identities import SCHEDULER
 from control.scheduler import main as role
 from control.scheduler.algorithm import Algorithm
@@ -33,6 +32,7 @@ from control.scheduler.configuration import SchedulerConfig
 from kube.api import core_v1, meta_v1
 from kube.client import Client
 from kube.clock import SYSTEM
+from kube.shared_informers import SharedInformers
 from tests.support.control import api_server
 
 ZONES = 3

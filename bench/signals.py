@@ -1,4 +1,4 @@
-"""Signals that end a benchmark: what it made is removed first, as after an error."""
+"""Signals that end a benchmark: it cleans up first, as after an error."""
 
 from __future__ import annotations
 

@@ -119,9 +119,9 @@ class Faults:
                 pids[daemon] = self._made.pid(daemon)
                 _signal(pids[daemon], signal.SIGSTOP)
         target = f"{self.done.total()}: {', '.join(pids)}"
-        self._later(seconds, Fault(target, lambda: None, lambda: self._go_on(pids)))
+        self._later(seconds, Fault(target, lambda: None, lambda: self._resume(pids)))
 
-    def _go_on(self, pids: dict[str, int]) -> None:
+    def _resume(self, pids: dict[str, int]) -> None:
         for daemon, pid in pids.items():
             with contextlib.suppress(OSError, ValueError):
                 if self._made.pid(daemon) == pid:

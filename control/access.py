@@ -98,7 +98,7 @@ class Access:
         Upstream: BuiltInAuthenticationOptions.ApplyAuthorization (pkg/kubeapiserver/options).
         """
         if self._config.anonymous_auth and "AlwaysAllow" in self._config.authorization_modes:
-            log.warning("anonymous-auth is off: the authorization mode AlwaysAllow would let anybody do everything")
+            log.warning("anonymous-auth is off: the authorization mode AlwaysAllow would allow every anonymous request")
             return False
         return self._config.anonymous_auth
 
@@ -148,9 +148,9 @@ class Access:
 
     async def _authorize(self, text: bytes) -> None:
         before = self.auth.ask(self._read_authorization(text), self._client)
-        asyncio.get_running_loop().call_later(GRACE, self._let_go, before)
+        asyncio.get_running_loop().call_later(GRACE, self._close_authorizers, before)
 
-    def _let_go(self, authorizers: Sequence[AsyncAuthorizer]) -> None:
+    def _close_authorizers(self, authorizers: Sequence[AsyncAuthorizer]) -> None:
         for authorizer in authorizers:
             if isinstance(authorizer, WebhookAuthorizer):
                 task = asyncio.ensure_future(authorizer.close())

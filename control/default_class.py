@@ -1,4 +1,4 @@
-"""The default class of storage and of ingresses: which of the classes that are marked as default counts."""
+"""The default class of storage and of ingresses: the newest of the classes that are marked as default."""
 
 from __future__ import annotations
 

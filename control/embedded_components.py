@@ -34,7 +34,7 @@ from kube.loops import Loops
 from kube.uid import new_uid
 
 if TYPE_CHECKING:
-    from control.controllers.context import SharedInformers
+    from kube.shared_informers import SharedInformers
 
 MakeClient = Callable[[UserInfo, str], Client]
 
@@ -45,7 +45,7 @@ def embedded_components(
     """Return what is to run beside the server, by name. Each runs until cancelled."""
     if not config.enable_controllers and not config.enable_scheduler:
         return []
-    from control.controllers.context import SharedInformers
+    from kube.shared_informers import SharedInformers
 
     reader = (MANAGER, "kube-controller-manager") if config.enable_controllers else (SCHEDULER, "kube-scheduler")
     informers = SharedInformers(make_client(reader[0], user_agent(reader[1], "shared-informers")), clock)

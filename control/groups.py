@@ -1,4 +1,4 @@
-"""The groups of parts that an API server is made of: what is served, and what a request goes through."""
+"""The groups of components of an API server: served resources, and the stages of a request."""
 
 from __future__ import annotations
 

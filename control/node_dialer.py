@@ -1,4 +1,4 @@
-"""Reaching a node's agent: which of its addresses, is it one that may be dialled, and the TLS connection to it.
+"""Dials a node's agent: selects one of its addresses, checks that it may be dialled, and connects by TLS.
 
 A Node's addresses are written by the node itself. One that is loopback or link-local would make the server talk to itself
 or to its host's metadata service (CVE-2022-3294), so such are refused; and the very address that was checked is

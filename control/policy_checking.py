@@ -50,11 +50,11 @@ class TypeChecking:
     async def run(self) -> None:
         """Work until cancelled."""
         async with asyncio.TaskGroup() as group:
-            follow = functools.partial(controller_support.follow, self.registry, POLICIES, self._heard)
+            follow = functools.partial(controller_support.follow, self.registry, POLICIES, self._handle_change)
             cancellation.start(group, follow, "type-checking-follows")
             cancellation.start(group, self._work, "type-checking")
 
-    def _heard(self, policy: Object) -> None:
+    def _handle_change(self, policy: Object) -> None:
         if not _observed(policy):
             self._waiting.add(policy["metadata"]["name"])
             self._changed.set()
@@ -64,9 +64,9 @@ class TypeChecking:
             await self._changed.wait()
             self._changed.clear()
             while self._waiting:
-                await self._look(self._waiting.pop())
+                await self._check_policy(self._waiting.pop())
 
-    async def _look(self, name: str) -> None:
+    async def _check_policy(self, name: str) -> None:
         policy = controller_support.stored(self.registry, POLICIES).get(name)
         if policy is None or _observed(policy):
             return
@@ -81,7 +81,7 @@ class TypeChecking:
             if error.not_found or error.code == 409:
                 return  # somebody else wrote or removed the policy meanwhile, which its watch tells
             await asyncio.sleep(RETRY_SECONDS)
-            self._heard(policy)
+            self._handle_change(policy)
 
     async def warnings(self, spec: Object) -> list[Object]:
         """Return the status' expressionWarnings for a policy's spec."""

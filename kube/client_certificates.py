@@ -1,4 +1,4 @@
-"""Client certificates: whom they name, and when they are valid.
+"""Client certificates: user names, groups and validity.
 
 A connection outlives the handshake in which TLS verified its client's certificate, and so does a TLS session that is resumed.
 So servers compare the time with the certificate's for each request, as upstream's x509 authenticator does.

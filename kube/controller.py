@@ -66,7 +66,9 @@ class Controller:
                 log.log(level, "%s: %s: %s", self.name, key, error)
                 self.queue.add_rate_limited(key)
             except StepTooLong as error:
-                log.error("%s: %s: %s; all that is in %s waits for %.0f seconds", self.name, key, error, owner, PAUSE)
+                log.error(
+                    "%s: %s: %s; all objects in %s are delayed for %.0f seconds", self.name, key, error, owner, PAUSE
+                )
                 self.queue.add_rate_limited(key)
             except (Exception, asyncio.CancelledError) as error:
                 if isinstance(error, asyncio.CancelledError) and cancellation.requested():

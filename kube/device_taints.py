@@ -1,4 +1,4 @@
-"""Taints of devices: which of them keep a request away (upstream: resourceclaim.ToleratesTaint)."""
+"""Taints of devices: filters those that a request does not tolerate (upstream: resourceclaim.ToleratesTaint)."""
 
 from __future__ import annotations
 

@@ -167,12 +167,12 @@ class Informer(Indexer[T]):
     def _report(self, level: int, problem: str) -> None:
         """Log a problem, once for as long as it stays the same."""
         if problem != self._problem:
-            log.log(level, "following %s: %s", self._kind.__name__, problem)
+            log.log(level, "watching %s: %s", self._kind.__name__, problem)
         self._problem = problem
 
     def _recovered(self) -> None:
         if self._problem:
-            log.info("following %s again", self._kind.__name__)
+            log.info("watching %s again", self._kind.__name__)
         self._problem, self._delay = "", FIRST_RETRY
 
     async def _list(self) -> None:

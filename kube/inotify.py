@@ -137,7 +137,7 @@ class Watcher:
                 async with asyncio.timeout(min(left, POLL_SECONDS) if self._polled else left):
                     await self._changed.wait()
             except TimeoutError:
-                self._look()
+                self._scan()
         self._changed.clear()
         events, self._events = self._events, {}
         return list(events.items())
@@ -152,8 +152,8 @@ class Watcher:
             self._all.instance = _Instance(self._loop)
         return self._all.instance
 
-    def _look(self) -> None:
-        """Look for changes where the kernel does not watch; from now on it may."""
+    def _scan(self) -> None:
+        """Scan the directories that the kernel does not watch, and try to have it watch them."""
         for directory, (mask, before) in list(self._polled.items()):
             try:
                 self._get_instance().watch(self, directory, mask)

@@ -1,4 +1,4 @@
-"""kubeconfig files: how to reach a cluster and as whom; and writing one for an administrator or a component."""
+"""Reads kubeconfig files (cluster address and credentials), and writes one for an administrator or a component."""
 
 from __future__ import annotations
 

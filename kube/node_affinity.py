@@ -1,4 +1,4 @@
-"""Node selectors: does a node satisfy a pod's nodeSelector and node affinity, and how much does it like it.
+"""Node selectors: matches a node against a pod's nodeSelector and node affinity, and scores preferences.
 
 Terms are alternatives, the requirements within one must all hold; a term without requirements matches nothing.
 Upstream: component-helpers/scheduling/corev1/nodeaffinity.

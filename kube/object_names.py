@@ -1,4 +1,4 @@
-"""Names and keys of objects: what identifies an object among those of its kind."""
+"""Names and keys of objects, which identify an object among those of its kind."""
 
 from __future__ import annotations
 

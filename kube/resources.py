@@ -1,4 +1,4 @@
-"""The table of built-in resources of v1.36: what discovery, routing, printing and clients need to know of each.
+"""The table of built-in resources of v1.36, for discovery, routing, printing and clients.
 
 A row is one served version of one resource. Resources that several API groups or versions show (events,
 horizontalpodautoscalers) share one place in storage.
@@ -78,6 +78,11 @@ class Resource:
     def type(self) -> Any:
         """The generated Struct."""
         return _type(self.module, self.kind)
+
+    @property
+    def custom(self) -> bool:
+        """True if a CustomResourceDefinition defines it: it has a schema and no generated type."""
+        return False
 
     @functools.cached_property
     def storage_prefix(self) -> str:

@@ -266,7 +266,7 @@ def from_map(labels: Mapping[str, str]) -> LabelSelector:
 
 @dataclass(frozen=True, slots=True)
 class FieldSelector:
-    """Terms of a field selector: (field, value, equal?)."""
+    """Terms of a field selector: (field, value, equal)."""
 
     terms: tuple[tuple[str, str, bool], ...] = ()
 

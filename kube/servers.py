@@ -53,7 +53,7 @@ class Servers:
         return found
 
     def use(self, server: str, why: str) -> None:
-        log.warning("going on with the API server at %s: %s", server, why)
+        log.warning("switching to the API server at %s: %s", server, why)
         self.current = server
 
     def changed(self, change: Change[discovery_v1.EndpointSlice]) -> None:
@@ -71,7 +71,7 @@ class Servers:
             try:
                 kubeconfig.write(self._remembered, "".join(f"{server}\n" for server in servers))
             except OSError as error:
-                log.warning("the servers' addresses cannot be kept in %s: %s", self._remembered, error)
+                log.warning("the servers' addresses cannot be stored in %s: %s", self._remembered, error)
 
 
 def beside(path: str | Path) -> Path:

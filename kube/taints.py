@@ -1,4 +1,4 @@
-"""Taints and tolerations: which taints of a node a pod does not tolerate (upstream: component-helpers/scheduling)."""
+"""Taints and tolerations: filters a node's taints that a pod does not tolerate (upstream: component-helpers/scheduling)."""
 
 from __future__ import annotations
 

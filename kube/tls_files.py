@@ -41,7 +41,7 @@ class FromFiles(Generic[T]):
                 # A certificate without its key yet, as while both are written. Retried when one of them changes,
                 # and each time where it is not for what they contain.
                 log.warning("TLS files %s: %s", ", ".join(map(str, self._files)), error)
-                if _passing(error):
+                if _is_transient(error):
                     return self._made
             self._stamps = stamps
         return self._made
@@ -51,7 +51,7 @@ TlsFiles = FromFiles[ssl.SSLContext]
 """TLS settings for new connections."""
 
 
-def _passing(error: Exception) -> bool:
+def _is_transient(error: Exception) -> bool:
     """Return whether the files may be usable all the same, as where the process has no descriptor left."""
     return isinstance(error, OSError) and not isinstance(error, (ssl.SSLError, FileNotFoundError))
 

@@ -117,7 +117,7 @@ class Records(asyncio.BufferedProtocol):
             or self._count > MOST
             or view[3] << 8 | view[4] != nbytes - _HEADER
         ):
-            self._look(nbytes)
+            self._inspect(nbytes)
             return
         self._updated(nbytes)
         protocol = above.get_protocol()
@@ -134,13 +134,13 @@ class Records(asyncio.BufferedProtocol):
         self._check()
         held, self._held = self._held, b""
         self._view[: len(held)] = held
-        self._look(len(held))
+        self._inspect(len(held))
         return bool(held) and self._shaking()
 
     def _shaking(self) -> bool:
         return self.done is not None and not self.done.done()
 
-    def _look(self, nbytes: int) -> None:
+    def _inspect(self, nbytes: int) -> None:
         """Hand over a read that is not just one whole record, at most `MOST` records at a time."""
         if self._held:
             self._hold(bytes(self._view[:nbytes]))
@@ -222,4 +222,4 @@ class Records(asyncio.BufferedProtocol):
         for start in range(0, len(held), size):
             part = held[start : start + size]
             self._view[: len(part)] = part
-            self._look(len(part))
+            self._inspect(len(part))

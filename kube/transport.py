@@ -53,7 +53,7 @@ class HttpsTransport:
         self._connections: dict[str, Connections] = {}
         self._choosing = asyncio.Lock()
         self._chosen = float("-inf")
-        self._heard = float("-inf")
+        self._last_response = float("-inf")
         self._server_checks: asyncio.Task[None] | None = None
         self._watched, self._return_at = "", 0.0
         self._closed = False
@@ -91,7 +91,7 @@ class HttpsTransport:
                     raise _unreachable(connections.server, error) from error
                 continue
             if sent[0] < 500:
-                self._heard = self._clock.monotonic()
+                self._last_response = self._clock.monotonic()
             return Response(*sent)
         raise AssertionError("the second attempt returns or raises")
 
@@ -200,7 +200,7 @@ class HttpsTransport:
         if not self._servers.others():
             return
         connections = self._to(server)
-        if now - self._heard > known.CHECK_SECONDS and not await connections.ready(known.ANSWER_SECONDS):
+        if now - self._last_response > known.CHECK_SECONDS and not await connections.ready(known.ANSWER_SECONDS):
             await self._fail_over(connections, f"not ready within {known.ANSWER_SECONDS:g} s")
         elif server != self._servers.preferred and server == self._watched and now >= self._return_at:
             await self._return()

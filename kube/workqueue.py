@@ -32,15 +32,15 @@ LONGEST = Gauge("workqueue_longest_running_processor_seconds", "Time that the ol
 _named: weakref.WeakSet[WorkQueue[Any]] = weakref.WeakSet()
 
 
-def _look() -> None:
-    """Look at the queues as they are, for a scrape."""
+def _update_metrics() -> None:
+    """Set the metrics of the queues, before a scrape."""
     for queue in _named:
         ages = queue.under_way()
         UNFINISHED.set(queue.name, value=sum(ages))
         LONGEST.set(queue.name, value=max(ages, default=0.0))
 
 
-before_scrape(_look)
+before_scrape(_update_metrics)
 
 
 class ShutDown(Exception):

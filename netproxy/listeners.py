@@ -56,7 +56,7 @@ def read_listeners(directory: Path = PROC) -> Listeners:
         except FileNotFoundError:
             continue  # a kernel without IPv6
         except (OSError, ValueError, IndexError) as error:
-            log.warning("what listens on this node is not known from %s: %s", directory / name, error)
+            log.warning("sockets that listen on this node cannot be read from %s: %s", directory / name, error)
     return Listeners(frozenset(found))
 
 

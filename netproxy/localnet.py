@@ -51,8 +51,8 @@ def switch_off(root: Path = sysctl.ROOT, run: Path = RUN) -> bool:
         mark.unlink(missing_ok=True)
     elif sysctl.read(SETTING, root) == "1":
         log.warning(
-            "sysctl %s is 1, and was not set by this role: but for the iptables and IPVS modes, nothing of the "
-            "role's keeps neighbours and pods from what listens on 127.0.0.0/8",
+            "sysctl %s is 1, and was not set by this role: neighbours and pods can reach programs that listen on "
+            "127.0.0.0/8, because only the iptables and IPVS modes drop such packets",
             SETTING.replace("/", "."),
         )
     return True

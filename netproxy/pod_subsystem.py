@@ -146,7 +146,7 @@ def build(
                 node_of=ranges.node_of,
                 wait_nodes=api.nodes.wait_synced,
             )
-            ranges.on_change = policy.pod_ranges_changed
+            ranges.subscribe(policy.pod_ranges_changed)
             addresses = AddressFollower(results, settings.bridge, policy.set_given_addresses, flows.delete, clock=clock)
         else:
             stale += backends

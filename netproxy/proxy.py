@@ -216,12 +216,12 @@ class ServiceProxy:
         self._health.updated()
 
     async def verify_forever(self) -> None:
-        """Repair changes of our rules by others each `CHECK_PERIOD`, until cancelled."""
+        """Revert changes of the rules by other programs each `CHECK_PERIOD`, until cancelled."""
         await self.started.wait()
         await repeat(self.verify, CHECK_PERIOD, self._clock, "rules cannot be repaired yet")
 
     async def verify(self) -> bool:
-        """Repair changes of our rules by others; return whether anything had to be repaired."""
+        """Revert changes of the rules by other programs; return whether there were any."""
         repaired = failed = False
         self.changes.leave_ports_in_use()
         self.table.retry_unserved(self._clock.monotonic())

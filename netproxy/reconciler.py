@@ -60,7 +60,7 @@ class Reconciler(abc.ABC, Generic[D]):
             if isinstance(error, UnansweredError):
                 self._delta_unanswered = True
                 raise
-            log.warning("a change was refused, comparing everything: %s", error)
+            log.warning("a change was rejected, comparing all rules with the kernel: %s", error)
             await self.take_over()
             return
         metrics.PARTIAL_SYNC.labels(self._label).observe(self._clock.monotonic() - started)

@@ -141,7 +141,9 @@ class ServiceWriter:
             log.warning("IPv%d rules take too long to write: %s", self.backend.family, str(error)[:500])
             found = await self._isolate(retry_due, error)
         except WriteError as error:
-            log.warning("IPv%d rules were refused, looking for the Service: %s", self.backend.family, str(error)[:500])
+            log.warning(
+                "IPv%d rules were rejected, searching for the Service: %s", self.backend.family, str(error)[:500]
+            )
             found = await self._isolate(retry_due)
         else:
             found = SearchResult(accepted=list(retry_due))

@@ -67,7 +67,7 @@ class EnforcedSettings:
         if found == value or not before:
             return False
         metrics.SYSCTL_REPAIRS.labels(known).inc()
-        self._log_once(f"sysctl {known} was changed by others and is set again to {value}")
+        self._log_once(f"sysctl {known} was changed by another program and is set again to {value}")
         return True
 
     async def _load_bridge_filter(self) -> None:

@@ -1,4 +1,4 @@
-"""Preflight: does this machine have what a node needs? Every finding comes with its fix."""
+"""Preflight: checks that this machine has what a node needs. Every finding comes with its fix."""
 
 from __future__ import annotations
 

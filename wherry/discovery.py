@@ -1,4 +1,4 @@
-"""Discovery: how a machine that knows an address, a token and a hash comes to trust a cluster, as kubeadm does it.
+"""Discovery: establishes trust in a cluster from an address, a token and a hash, as kubeadm.
 
 The document kube-public/cluster-info is read without checking whom it comes from. The token's signature on it then shows
 that its writer knows the token, the hash that the CA in it is the one meant; and it is read a second time over TLS checked

@@ -121,7 +121,7 @@ def check(
     ] = False,
     output: Annotated[str, typer.Option("--output", "-o", help="With --security: text or json.")] = "text",
 ) -> None:
-    """Look at this machine: has it what a node needs? Each finding comes with its fix."""
+    """Check that this machine has what a node needs. Each finding comes with its fix."""
     from wherry import check as checks
     from wherry import daemons
 

@@ -1,5 +1,5 @@
-"""Image garbage collection: when the images' disk is fuller than the high threshold, unused images are removed until it is at
-the low one; images that were unused for the maximum age are removed in any case.
+"""Image garbage collection: removes unused images above the high threshold of the images' disk until the low one is reached,
+and images that were unused for the maximum age.
 
 Least recently used first, none younger than the minimum age, never one that is pinned (the sandbox image) or that a container
 still has (pkg/kubelet/images/image_gc_manager.go).

@@ -21,7 +21,7 @@ class CpusetReconciler:
 
     def __init__(self, cpu: CpuManager) -> None:
         self._cpu = cpu
-        self._applied: dict[str, str] = {}
+        self._written: dict[str, str] = {}
 
     async def apply(self, runtime: RuntimeService, views: Sequence[PodView]) -> None:
         """Update the cpuset of running containers whose processors have changed."""
@@ -32,13 +32,13 @@ class CpusetReconciler:
                     continue
                 alive.add(record.id)
                 cpus = cpuset.render(self._cpu.affinity(view.pod.metadata.uid or "", record.name))
-                if not cpus or self._applied.get(record.id) == cpus:
+                if not cpus or self._written.get(record.id) == cpus:
                     continue
                 try:
                     with contextlib.suppress(NotFoundError):
                         await runtime.update_container_resources(record.id, LinuxContainerResources(cpuset_cpus=cpus))
-                    self._applied[record.id] = cpus
+                    self._written[record.id] = cpus
                 except CRIError as error:
-                    log.warning("moving container %s to processors %s: %s", record.id[:13], cpus, error)
-        for container_id in self._applied.keys() - alive:
-            del self._applied[container_id]
+                    log.warning("moving container %s to CPUs %s: %s", record.id[:13], cpus, error)
+        for container_id in self._written.keys() - alive:
+            del self._written[container_id]

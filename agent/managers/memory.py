@@ -184,9 +184,11 @@ class MemoryManager:
 
     def _satisfying(self, affinity: int | None, wanted: Mapping[str, int], reusable: Mapping[str, int]) -> int:
         """Return nodes with enough free memory: the affinity, or the smallest set that contains it."""
-        offered = next(iter(self._hints(wanted, reusable).values()), [])
+        usable_hints = next(iter(self._hints(wanted, reusable).values()), [])
         usable = [
-            h for h in offered if h.affinity is not None and (affinity is None or h.affinity & affinity == affinity)
+            h
+            for h in usable_hints
+            if h.affinity is not None and (affinity is None or h.affinity & affinity == affinity)
         ]
         if not usable:
             raise AdmissionError(

@@ -44,8 +44,8 @@ class TopologyManager:
                 if self._merger.policy == "none":
                     hint = ANY
                 else:
-                    offered = [p.container_hints(pod, container) for p in self._providers]
-                    hint = self._accept(*self._merger.merge(offered))
+                    provider_hints = [p.container_hints(pod, container) for p in self._providers]
+                    hint = self._accept(*self._merger.merge(provider_hints))
             for provider in self._providers:
                 await provider.allocate(pod, container, hint)
 

@@ -1,4 +1,4 @@
-"""The container runtime's status: whether it can run pods, its features and handlers, and its images.
+"""The container runtime's status: readiness for pods, features, handlers and images.
 
 Part of it is reported in the node's status, part is used to create pods (NodeState). It is read again for each node status,
 because the runtime may have been replaced at a restart. A short absence, such as a restart, is not reported as a failure. A

@@ -87,13 +87,13 @@ Refusal = tuple[str, str]
 
 def _pressure(pod: core_v1.Pod, node: NodeState, *, critical: bool) -> Refusal | None:
     """Refuse what a node under pressure would only evict again (pkg/kubelet/eviction: Admit)."""
-    held = [name for name, holds in node.pressures().items() if holds]
-    if not held or critical:
+    active_pressures = [name for name, holds in node.pressures().items() if holds]
+    if not active_pressures or critical:
         return None
-    if held == ["MemoryPressure"]:
+    if active_pressures == ["MemoryPressure"]:
         if qos.qos_class(pod) != qos.BEST_EFFORT or tolerated(_MEMORY_PRESSURE, pod.spec.tolerations):
             return None
-    return "Evicted", f"The node had condition: [{' '.join(held)}]. "
+    return "Evicted", f"The node had condition: [{' '.join(active_pressures)}]. "
 
 
 def _sysctls(pod: core_v1.Pod, config: AgentConfig) -> Refusal | None:

@@ -66,7 +66,7 @@ class WatchedObject:
             try:
                 await cancellation.as_error(self._informer.run())
             except Exception:
-                log.exception("following %s failed", self._key)
+                log.exception("watching %s failed", self._key)
             await self._clock.sleep(LAST_RETRY)
 
     def get(self) -> Any:

@@ -53,7 +53,7 @@ class Logind:
             raise LogindError(f"cannot connect to the system bus: {error}") from error
         made = cls(bus, clock, drop_in)
         try:
-            bus.add_message_handler(made._heard)
+            bus.add_message_handler(made._handle_signal)
             rule = f"type='signal',interface='{_MANAGER}',member='{_SIGNAL}',path='{_PATH}'"
             bus_name = "org.freedesktop.DBus"
             await made._call("AddMatch", "s", [rule], to=(bus_name, "/org/freedesktop/DBus", bus_name))
@@ -62,7 +62,7 @@ class Logind:
             raise
         return made
 
-    def _heard(self, message: Any) -> None:
+    def _handle_signal(self, message: Any) -> None:
         if message.member == _SIGNAL and message.interface == _MANAGER and message.signature == "b":
             self._signals.put_nowait(bool(message.body[0]))
 

@@ -10,6 +10,7 @@ from agent.lifecycle import initialized, is_sidecar, may_restart_all, resize, re
 from agent.runtime_records import PodRuntime
 from agent.status.container import StatusInputs, stamp
 from agent.status.phase import ENDED_PHASES
+from kube import disruption_target
 from kube.api import core_v1
 
 
@@ -39,11 +40,11 @@ def conditions(
 
 def add_disruption(pod: core_v1.Pod, status: core_v1.PodStatus, message: str, now: float) -> None:
     """Add the DisruptionTarget condition, by which a Job does not count the pod as failed (KEP-3329)."""
-    if any(c.type == "DisruptionTarget" and c.status == "True" for c in status.conditions):
+    if any(c.type == disruption_target.TYPE and c.status == "True" for c in status.conditions):
         return
     status.conditions.append(
         core_v1.PodCondition(
-            type="DisruptionTarget",
+            type=disruption_target.TYPE,
             status="True",
             reason="TerminationByKubelet",
             message=message,

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from kube import disruption_target
 from kube.api import core_v1
 
 OURS = frozenset(
@@ -13,7 +14,7 @@ OURS = frozenset(
     "PodResizeInProgress AllContainersRestarting".split()
 )
 """The conditions that a kubelet writes; all others are other controllers'."""
-SHARED, BY_KUBELET = "DisruptionTarget", "TerminationByKubelet"
+SHARED, BY_KUBELET = disruption_target.TYPE, "TerminationByKubelet"
 """The condition that other components write too, and the kubelet's reason for it: it never removes theirs."""
 _BY_KEY = {"conditions": "type", "podIPs": "ip", "hostIPs": "ip", "resourceClaimStatuses": "name"}
 

@@ -1,4 +1,4 @@
-"""State of one pod's status: what the API has, as far as that is known, and what is to be written.
+"""State of one pod's status: the last known status in the API, and the status to be written.
 
 What differs from the agent's last write has been written by others, except for the fields that belong to other components.
 """

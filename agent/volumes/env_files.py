@@ -30,7 +30,7 @@ _LINKS = 40
 _PARTS = 256
 """Folders in a path, also in those of its links."""
 
-Parts = tuple[str, ...]
+Segments = tuple[str, ...]
 
 
 def read(
@@ -40,7 +40,7 @@ def read(
 
     Raise ContainerConfigError if there are too many files.
     """
-    files: dict[tuple[str, Parts], set[str]] = {}
+    files: dict[tuple[str, Segments], set[str]] = {}
     for (volume, path), keys in wanted.items():
         files.setdefault((volume, _parts(path)), set()).update(keys)
     if len(files) > FILES:
@@ -52,11 +52,11 @@ def read(
     return {(volume, path): found[volume, _parts(path)] for volume, path in wanted}
 
 
-def _parts(path: str) -> Parts:
+def _parts(path: str) -> Segments:
     return tuple(part for part in path.split("/") if part not in ("", "."))
 
 
-def _file(volume: Path, parts: Parts, keys: set[str], room: int) -> tuple[EnvFile, int]:
+def _file(volume: Path, parts: Segments, keys: set[str], room: int) -> tuple[EnvFile, int]:
     """Return the variables of a file, and how many bytes it has."""
     path = "/".join((str(volume), *parts))
     try:
@@ -67,7 +67,7 @@ def _file(volume: Path, parts: Parts, keys: set[str], room: int) -> tuple[EnvFil
     return parse(path, data.decode(errors="replace"), keys), len(data)
 
 
-def _within(volume: Path, parts: Parts) -> Parts:
+def _within(volume: Path, parts: Segments) -> Segments:
     """Return the parts of a path below the volume with its links resolved."""
     if sum(map(len, parts)) + len(parts) > _LONGEST_PATH:
         raise VolumeError("the path is too long")
@@ -96,7 +96,7 @@ def _within(volume: Path, parts: Parts) -> Parts:
     return tuple(done)
 
 
-def _read(volume: Path, parts: Parts, room: int) -> bytes:
+def _read(volume: Path, parts: Segments, room: int) -> bytes:
     descriptor = open_below(volume, parts)
     try:
         status = os.fstat(descriptor)

@@ -1,4 +1,5 @@
-"""ExtendedResourceToleration (off by default): who requests a device tolerates the taint of that name.
+"""ExtendedResourceToleration (off by default): adds a toleration of the taint with a device resource's name to pods that
+request the resource.
 
 Nodes with a rare resource are tainted by its name (effect NoSchedule), and pods that request it need not say so again.
 """

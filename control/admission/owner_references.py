@@ -1,4 +1,5 @@
-"""OwnerReferencesPermissionEnforcement (off by default): who may not delete an object may not change who owns it.
+"""OwnerReferencesPermissionEnforcement (off by default): changes of an object's owner references require permission to delete
+the object.
 
 An owner reference lets the garbage collector delete; blockOwnerDeletion blocks another's deletion and so needs the right
 to set that owner's finalizers.

@@ -1,4 +1,4 @@
-"""PodSecurityConfiguration: what holds where a namespace has no labels, and who is exempt."""
+"""PodSecurityConfiguration: defaults for namespaces without labels, and exemptions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""RBAC escalation: who writes a role or a binding may not give away more than they have.
+"""RBAC escalation: rejects roles and bindings that grant permissions which their author does not have.
 
 Upstream does this in the storage of the rbac group; here it is a plugin, for the same moment: after all defaults, before
 the write. The verbs `escalate` (on the role) and `bind` (on the role bound) are the ways around it.

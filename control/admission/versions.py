@@ -41,7 +41,7 @@ def shape_of(obj: Object, on_path: Resource, shown: Resource) -> Node:
     """Return how an object merges in a version; KeyError for a kind that no subresource has."""
     if of_subresource(obj, on_path):
         return of_object(SUBRESOURCE_TYPES[obj["apiVersion"], obj["kind"]])
-    return served(on_path if on_path.type is None else shown).shape
+    return served(on_path if on_path.custom else shown).shape
 
 
 async def shown_as(obj: Object | None, on_path: Resource, shown: Resource) -> Object | None:

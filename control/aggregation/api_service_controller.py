@@ -66,7 +66,7 @@ class APIServiceController:
         try:
             async with asyncio.TaskGroup() as group:
                 for resource in (SERVICES, DEFINITIONS, *REACHED_BY):
-                    heard = functools.partial(self._heard, resource)
+                    heard = functools.partial(self._handle_change, resource)
                     work = functools.partial(controller_support.follow, self.registry, resource, heard)
                     cancellation.start(group, work, f"aggregation-follows-{resource.plural}")
                 self._changed.set()
@@ -74,7 +74,7 @@ class APIServiceController:
         finally:
             await self._checks.close()
 
-    def _heard(self, resource: Resource, obj: Object) -> None:
+    def _handle_change(self, resource: Resource, obj: Object) -> None:
         if resource not in REACHED_BY or self._reaches(resource, obj):
             self._changed.set()
 
@@ -105,7 +105,7 @@ class APIServiceController:
                 self._checks.ask(self.aggregator.extensions.remotes)
                 whole &= await self._say_local()
             except (StatusError, StoreError) as error:
-                log.warning("APIServices are not as they should be yet: %s", error)
+                log.warning("reconciling APIServices failed and will be retried: %s", error)
                 await self.registry.clock.sleep(1)
                 self._changed.set()
 
@@ -176,7 +176,7 @@ async def _each(works: Iterable[Awaitable[Any]]) -> bool:
     found = await asyncio.gather(*works, return_exceptions=True)
     failures = [e for e in found if isinstance(e, BaseException) and not (isinstance(e, StatusError) and e.not_found)]
     for error in failures:
-        log.warning("an APIService is not as it should be yet: %s", error)
+        log.warning("reconciling an APIService failed and will be retried: %s", error)
     return not failures
 
 

@@ -1,4 +1,4 @@
-"""An extension API server behind the aggregation layer: where it is, how it is reached, whether it answers.
+"""An extension API server behind the aggregation layer: its endpoint, connections and availability.
 
 Requests go to one of its Service's endpoints over TLS, checked against the APIService's CA bundle for the name
 NAME.NAMESPACE.svc. X-Remote-* headers contain the user, which the extension believes because the connection shows the

@@ -113,7 +113,7 @@ class LogFile:
         self.dropped += 1
         ERRORS.add("log")
         if not self._failing:
-            log.error("cannot write the audit log %s, dropping what is to be noted: %s", self._path, error)
+            log.error("cannot write the audit log %s, its events are dropped: %s", self._path, error)
         self._failing = True
 
     def _append(self, text: bytes) -> int:

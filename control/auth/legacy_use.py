@@ -55,7 +55,7 @@ class LegacyTokenUse:
     async def run(self, client: Client) -> None:
         """Write until cancelled."""
         async with asyncio.TaskGroup() as group:
-            cancellation.start(group, lambda: self._keep_since(client), "since when uses of tokens are noted")
+            cancellation.start(group, lambda: self._keep_since(client), "start of tracking of token use")
             cancellation.start(group, lambda: self._write(client), "uses of tokens")
 
     async def _write(self, client: Client) -> None:
@@ -67,14 +67,14 @@ class LegacyTokenUse:
             except StatusError as error:
                 self._noted.discard((namespace, name))  # the next use tries again
                 if not error.not_found:
-                    log.warning("the use of the token %s/%s could not be noted: %s", namespace, name, error)
+                    log.warning("the last use of the token %s/%s could not be recorded: %s", namespace, name, error)
 
     async def _keep_since(self, client: Client) -> None:
         while True:
             try:
                 await self._since(client)
             except StatusError as error:
-                log.warning("since when uses of tokens are noted could not be written: %s", error)
+                log.warning("the start of tracking of token use could not be written: %s", error)
             await self._clock.sleep(KEPT_SECONDS)
 
     async def _since(self, client: Client) -> None:

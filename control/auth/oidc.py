@@ -118,7 +118,7 @@ class KeySet:
                 if entry.get("use") in (None, "sig"):
                     keys[str(entry.get("kid", ""))] = jwt.PyJWK(entry)
             except jwt.PyJWTError as error:
-                log.info("passing over a key of %s: %s", issuer.url, error)
+                log.info("ignoring a key of %s: %s", issuer.url, error)
         return keys
 
 
@@ -169,7 +169,7 @@ class OIDCAuthenticator:
             who = f"{self.issuer.url}#{claims.get('sub', '')}"
             return await offload.evaluate(who, len(token), self._user, claims)
         except (jwt.PyJWTError, IssuerAway) as error:
-            log.info("a token of %s is not good: %s", self.issuer.url, error)
+            log.info("a token of %s is invalid: %s", self.issuer.url, error)
             raise unauthorized() from error
 
     def _user(self, claims: Claims) -> UserInfo:

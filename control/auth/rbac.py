@@ -1,4 +1,4 @@
-"""The RBAC authorizer: what roles bound to a user, or to one of their groups, allow. Nothing denies.
+"""The RBAC authorizer: allows requests by the roles that are bound to a user or one of their groups. Nothing denies.
 
 Roles and bindings are fed in from the watch cache; bindings are indexed by subject, of a namespace or of the cluster, and a
 change indexes its own subjects alone. A role's rules are compiled once into a `RuleSet`. For a user (name and groups) and a

@@ -1,4 +1,5 @@
-"""The review APIs as plain functions: may they, who is this, who am I, what may I.
+"""The review APIs as plain functions: SubjectAccessReview, TokenReview, SelfSubjectReview, SelfSubjectRulesReview and their
+like.
 
 Each takes what the request's spec says and returns the `status` to answer with; nothing is stored.
 """

@@ -1,7 +1,7 @@
-"""Comparison of RBAC rules for the escalation check: finds what of the wanted rules is not covered by the held ones.
+"""Comparison of RBAC rules for the escalation check: finds parts of the wanted rules that the granted ones do not cover.
 
 admission/rbac_escalation.py decides when to compare, and refuses. A wanted rule is broken into its single grants (one
-verb, group, resource, name or path); each must be covered by one rule that is held, wildcards included. This is
+verb, group, resource, name or path); each must be covered by one rule that is granted, wildcards included. This is
 pkg/registry/rbac/validation's rule, and it also tells the start-up reconciliation which rules a role lacks. A wanted
 rule as a whole is looked for first, since most often one rule covers it.
 """
@@ -16,7 +16,7 @@ from control.auth.rule_set import Block, Index, Rule, RuleSet, path_matches
 from kube.field_path import bounded
 
 MOST_STEPS = 500_000
-"""Texts that are looked for in a block of held rules, 50 to 100 ms: a role of 3 KB multiplies out to a million grants."""
+"""Texts that are looked for in a block of granted rules, 50 to 100 ms: a role of 3 KB multiplies out to a million grants."""
 MOST_FOUND = 1000
 """Grants that are returned."""
 MOST_TEXT = 128 * 1024
@@ -27,13 +27,13 @@ class _TooManySteps(Exception):
     """MOST_STEPS were taken."""
 
 
-def uncovered(held: RuleSet, wanted: Sequence[Rule]) -> list[Rule]:
-    """Return the single grants of `wanted` that `held` does not cover, MOST_FOUND of them.
+def uncovered(granted: RuleSet, wanted: Sequence[Rule]) -> list[Rule]:
+    """Return the single grants of `wanted` that `granted` does not cover, MOST_FOUND of them.
 
     Where telling would take more than MOST_STEPS, a rule of `wanted` that is not known to be covered is returned whole.
     """
     found: dict[tuple[tuple[str, str], ...], Rule] = {}
-    search = _Search(held)
+    search = _Search(granted)
     for rule in wanted:
         try:
             if search.covers(rule):
@@ -51,9 +51,9 @@ def uncovered(held: RuleSet, wanted: Sequence[Rule]) -> list[Rule]:
     return [*found.values()]
 
 
-def work(held: RuleSet, wanted: Sequence[Rule], most: int) -> int:
+def work(granted: RuleSet, wanted: Sequence[Rule], most: int) -> int:
     """Return about how many steps it takes to look for each grant, or something from `most` on."""
-    rules, found = 1 + len(held.blocks) + sum(len(paths) for _, paths in held.paths), 0
+    rules, found = 1 + len(granted.blocks) + sum(len(paths) for _, paths in granted.paths), 0
     if 2 * rules * len(wanted) >= most:  # a rule has one grant at least
         return most
     for rule in wanted:
@@ -67,19 +67,19 @@ def work(held: RuleSet, wanted: Sequence[Rule], most: int) -> int:
 
 
 class _Search:
-    """Looks for rules among those held, for MOST_STEPS."""
+    """Searches the granted rules, for at most MOST_STEPS."""
 
-    def __init__(self, held: RuleSet) -> None:
-        self._held = held
+    def __init__(self, granted: RuleSet) -> None:
+        self._granted = granted
         self._left = MOST_STEPS
 
     def covers(self, wanted: Rule) -> bool:
-        """Return whether one rule that is held covers all grants of one that is wanted; raises _TooManySteps."""
+        """Return whether one rule that is granted covers all grants of one that is wanted; raises _TooManySteps."""
         verbs, paths, resources = (wanted.get(part) or () for part in ("verbs", "nonResourceURLs", "resources"))
         self._take(1)
         if not paths:
-            return any(self._in_block(block, wanted) for block in self._held.blocks)
-        return not resources and any(self._in_paths(*held, verbs, paths) for held in self._held.paths)
+            return any(self._in_block(block, wanted) for block in self._granted.blocks)
+        return not resources and any(self._in_paths(*granted, verbs, paths) for granted in self._granted.paths)
 
     def _in_block(self, block: Block, wanted: Rule) -> bool:
         found = self._all(block.verbs, wanted.get("verbs") or (), -1)

@@ -140,7 +140,7 @@ class Checker:
         if not results:
             return self.issue(
                 node,
-                f"found no matching overload for '{node.function}' applied to '{_applied(arguments, method=method)}'",
+                f"found no matching overload for '{node.function}' applied to '{_argument_types(arguments, method=method)}'",
             )
         self._literal_argument(node)
         found = results[0]
@@ -304,7 +304,7 @@ def _parameters(type_: Type) -> list[str]:
     return [name for inner in type_.params for name in _parameters(inner)]
 
 
-def _applied(arguments: list[Type], *, method: bool) -> str:
+def _argument_types(arguments: list[Type], *, method: bool) -> str:
     if method:
         return f"{arguments[0]}.({', '.join(map(str, arguments[1:]))})"
     return f"({', '.join(map(str, arguments))})"

@@ -1,4 +1,4 @@
-"""Syntax tree to Python closures: what is evaluated again and again is decided once.
+"""Compiles a syntax tree to Python closures, so that repeated evaluations do no work twice.
 
 A closure takes the frame of one evaluation and returns a value; it adds to the frame's cost what cel-go's runtime cost tracker
 would, and whatever can repeat looks at the limit. Errors are exceptions, which `&&`, `||` and the loops that

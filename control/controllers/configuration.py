@@ -1,4 +1,4 @@
-"""KubeControllerManagerConfiguration: what of upstream's file the controllers here take, read from YAML or JSON.
+"""KubeControllerManagerConfiguration: sections of upstream's file that the controllers here use, read from YAML or JSON.
 
 Only the sections below mean anything to them; others are left alone, as the file may be written for upstream's manager.
 Times are Go durations ("15s"). A file with another kind is refused.

@@ -1,4 +1,4 @@
-"""PodDisruptionBudgets: how many of the pods are healthy, how many must be, and so how many may be evicted now.
+"""PodDisruptionBudgets: counts healthy, desired and expected pods, and the number of allowed disruptions.
 
 The eviction API takes disruptions from status.disruptionsAllowed and notes the pod; this controller counts again when pods
 change, and gives up on recorded pods that have not gone within two minutes. Upstream: pkg/controller/disruption.

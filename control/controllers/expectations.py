@@ -1,4 +1,4 @@
-"""Expectations: what a controller has requested and not yet seen in its cache.
+"""Expectations: creations and deletions that a controller has requested and not yet seen in its cache.
 
 After creating three pods a controller's cache may for a moment still show none; counting again then would create three
 more. So each key has the number of creations and the deletions that are under way, the informer's events settle them, and a

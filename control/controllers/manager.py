@@ -20,7 +20,7 @@ from control.controllers.attach_detach import AttachDetachController
 from control.controllers.autoscaling import AutoscalingController, AutoscalingSettings
 from control.controllers.bootstrap_signer import BootstrapSigner
 from control.controllers.certificates import CertificateApprover, CertificateCleaner, CertificateSigner
-from control.controllers.context import Context, SharedInformers, wait_until_listed
+from control.controllers.context import Context
 from control.controllers.cronjob import CronJobController
 from control.controllers.daemonset import DaemonSetController
 from control.controllers.default_service_accounts import ServiceAccountController
@@ -67,6 +67,7 @@ from kube.clock import SYSTEM, Clock
 from kube.informer import temporary_subscriptions
 from kube.loops import Loops
 from kube.port_ranges import LOAD_BALANCERS, PortRanges
+from kube.shared_informers import SharedInformers, wait_until_listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +205,7 @@ async def run(
 async def _run(name: str, make: Make, context: Context, config: ControllerConfig) -> None:
     """Make a controller, and run it once what it requested is listed; what it subscribed to ends with it."""
     with temporary_subscriptions():
-        with context.informers.asked() as needed:
+        with context.informers.requested() as needed:
             controller = make(context, config)
         if controller is not None:
             await wait_until_listed(f"{name} controller", needed, context.clock)

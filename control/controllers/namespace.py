@@ -1,4 +1,4 @@
-"""Namespaces: when one is deleted, delete all that is in it, then let it go.
+"""Namespace controller: deletes the contents of a terminating namespace, then removes its finalizer.
 
 All namespaced resources that the server has are requested (so custom ones too); what answers with content is deleted as
 a collection. Pods go first, and nothing else is deleted before the last of them is gone: a pod that is still ending

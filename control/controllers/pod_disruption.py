@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from control import disruption_target
+from kube import disruption_target
 from kube.api import core_v1
 from kube.client import STRATEGIC, Client
 from kube.clock import Clock, format_time

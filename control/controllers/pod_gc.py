@@ -10,9 +10,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from control import disruption_target
 from control.controllers import pods as pod_rules
 from control.controllers.context import Context
+from kube import disruption_target
 from kube.api import core_v1
 from kube.client import STRATEGIC
 from kube.clock import format_time

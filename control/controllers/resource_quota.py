@@ -1,4 +1,4 @@
-"""Resource quotas: what a namespace uses of what its quotas count.
+"""Resource quotas: computes a namespace's usage of the resources that its quotas limit.
 
 Admission charges new objects; this controller counts a namespace again when one of its quotas changes, when anything of it
 goes, and every five minutes: once for all its quotas. Pods, Services and volume claims are followed, device claims are listed

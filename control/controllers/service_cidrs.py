@@ -61,13 +61,13 @@ class ServiceCIDRController:
 
     def _range_changed(self, change: Change[CIDR]) -> None:
         self.controller.enqueue(change.key)
-        self._look()
+        self._check()
 
     def _address_changed(self, change: Change[networking_v1.IPAddress]) -> None:
         if change.type == "DELETED":
-            self._look()
+            self._check()
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         """Enqueue the ranges that are being deleted."""
         for found in self._ranges.list():
             if found.metadata.deletion_timestamp is not None:

@@ -1,4 +1,4 @@
-"""Volume expansion: what the control plane itself does when a claim requests more than it has.
+"""Volume expansion: events and checks of the control plane for claims that request more than their capacity.
 
 Growing a volume is its driver's affair (an external resizer's), so an event on the claim says that somebody else has
 to act; upstream's own controller does nothing more for CSI volumes either (pkg/controller/volume/expand). Volumes of

@@ -69,11 +69,11 @@ class DefinitionController:
     async def look(self, name: str) -> None:
         """Bring one definition's status up to date, or its deletion on its way; one that cannot be read is left alone."""
         try:
-            await self._look(name)
+            await self._reconcile_definition(name)
         except Exception:
             log.exception("reconciling definition %s failed", name)
 
-    async def _look(self, name: str) -> None:
+    async def _reconcile_definition(self, name: str) -> None:
         entry = self.registry.cached(DEFINITIONS).get(DEFINITIONS.key("", name))
         if entry is None:
             return

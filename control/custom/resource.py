@@ -55,6 +55,10 @@ class CustomResource(ServedResource):
     def type(self) -> Any:
         return None
 
+    @property
+    def custom(self) -> bool:
+        return True
+
     @cached_property
     def storage_prefix(self) -> str:
         """The prefix of its keys in the store, upstream's: "/registry/stable.example.com/crontabs/"."""

@@ -89,7 +89,7 @@ class FlowSchemaController:
                     self._done(start_steps.FAIRNESS_PRODUCER)
                     self._changed.set()
             except (StatusError, StoreError) as error:
-                log.warning("flow control is not as it should be yet: %s", error)
+                log.warning("updating flow control failed and will be retried: %s", error)
                 await self.registry.clock.sleep(1)
                 self._changed.set()
 

@@ -1,4 +1,4 @@
-"""A command line of upstream's daemons as values: what is not known, or is not available here, is refused in one sentence."""
+"""Values of a command line of upstream's daemons; an unknown or unsupported flag is an error of one sentence."""
 
 from __future__ import annotations
 
@@ -73,4 +73,4 @@ def check(name: str, value: Any, fixed: Fixed) -> None:
     values, why = fixed[name]
     text = str(value).lower() if isinstance(value, bool) else str(value)
     if values and text not in values:
-        raise FlagError(f"--{name}={text} cannot be had here: {why}")
+        raise FlagError(f"--{name}={text} is not supported: {why}")

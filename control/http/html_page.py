@@ -79,7 +79,7 @@ class Page:
         self._held = bytearray()
         self._until: tuple[re.Pattern[bytes], int] | None = None
         """Pattern that ends the current comment or raw text, and its length."""
-        self._tag = self._passing = False
+        self._tag = self._pass_through = False
         """In a tag, at the beginning of `_held`; in one that is too long to be held."""
         self._name = self._quote = b""
         self._reached = 0
@@ -137,19 +137,19 @@ class Page:
     def _in_tag(self, text: bytearray, at: int) -> tuple[bytes, int]:
         """Return what continues of a tag, and up to where that was; nothing before the tag is whole, but for a long one."""
         end = self._end(text, at)
-        if end < 0 and not self._passing and len(text) - at <= LONGEST_TAG:
+        if end < 0 and not self._pass_through and len(text) - at <= LONGEST_TAG:
             self._reached = len(text) - at
             return b"", at
         tag = bytes(text[at : end if end >= 0 else len(text)])
-        if not self._passing:
+        if not self._pass_through:
             found = _NAME.match(tag, 1)
             self._name = found[0].lower() if found is not None else b""
         if end < 0:
-            self._passing, self._reached = True, 0
+            self._pass_through, self._reached = True, 0
             return tag, len(text)
-        if not self._passing:
+        if not self._pass_through:
             tag = self._led(tag)
-        self._tag = self._passing = False
+        self._tag = self._pass_through = False
         self._until = _RAW.get(self._name)
         return tag, end
 

@@ -1,5 +1,5 @@
-"""The operations of a resource, as OpenAPI paths: what clients look up before they send (kubectl asks here whether a
-server takes `fieldValidation` and `dryRun`).
+"""The operations of a resource as OpenAPI paths; clients look them up before they send a request (kubectl: support of
+`fieldValidation` and `dryRun`).
 
 One neutral description is made and then written in the manner of v2 or v3.
 """
@@ -79,7 +79,7 @@ def definition(resource: Resource) -> str:
     """Return the OpenAPI name of the resource's type."""
     if name := resource_metrics.name(resource):
         return name
-    return publishing.name(resource) if resource.type is None else schema.facts(resource.type).id
+    return publishing.name(resource) if resource.custom else schema.facts(resource.type).id
 
 
 def of(resource: Resource, style: Style) -> Paths:
@@ -148,7 +148,7 @@ def _part(resource: Resource, kind: str, name: str, shown: Kind | None) -> Itera
 
 def _patch(resource: Resource, kind: str, name: str, shown: Kind | None = None) -> Operation:
     query = (*_WRITE, ("force", "boolean"))
-    types = CUSTOM_PATCH_TYPES if resource.type is None else PATCH_TYPES
+    types = CUSTOM_PATCH_TYPES if resource.custom else PATCH_TYPES
     return Operation("patch", "patch", f"patch{name}", query, PATCH, tuple(types), kind, (200, 201), shown)
 
 

@@ -1,4 +1,4 @@
-"""The HTTP side of the OpenAPI documents: which one is meant, in which form, and whether the client has it already."""
+"""The HTTP side of the OpenAPI documents: selection, encoding and conditional requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The order of a merged list: what a patch orders keeps the patch's order, the rest keeps the server's.
+"""The order of a merged list: items of the patch keep the patch's order, all others the server's.
 
 Where the two meet, an item that only the server has goes before the next ordered item if it stood before it on the
 server; otherwise after.

@@ -1,8 +1,7 @@
 """Resources as the server serves them: the row of the table with the strategy, the decoder, the merge shape and the schema.
 
-Built-in kinds have a generated type and custom ones a schema; whoever needs to know which looks at `type`, which is None for
-the latter. Everything that takes a `Resource` takes one of these. Two are the same only if they are the same object, because a
-changed definition makes new ones.
+Built-in kinds have a generated type, custom ones (`custom`) a schema. Everything that takes a `Resource` accepts one of these.
+Two are equal only if they are the same object, because a changed definition creates new ones.
 """
 
 from __future__ import annotations

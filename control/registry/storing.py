@@ -79,5 +79,5 @@ def _has_status(resource: Resource) -> bool:
 
 def always_status(resource: Resource, obj: Object) -> None:
     """Give an object its empty status, which Go's encoder writes for every kind that has one."""
-    if "status" not in obj and resource.type is not None and _has_status(resource):
+    if "status" not in obj and not resource.custom and _has_status(resource):
         obj["status"] = {}

@@ -74,17 +74,17 @@ class Scraper:
                 if now - known.looked_at > LONGEST_WINDOW:
                     known.older = known.newer = None
                 try:
-                    await self._look(name, known)
+                    await self._scrape_node(name, known)
                     if known.older is None:
                         await self._clock.sleep(FIRST_WINDOW)
-                        await self._look(name, known)
+                        await self._scrape_node(name, known)
                 except (StatusError, OSError) as error:
                     known.failed_at = self._clock.monotonic()
                     log.info("node %s was not scraped: %s", name, error)
                     return None
             return between(known.older, known.newer)
 
-    async def _look(self, name: str, known: _Known) -> None:
+    async def _scrape_node(self, name: str, known: _Known) -> None:
         async with self._room, asyncio.timeout(SCRAPE_SECONDS):
             text = await self._fetch(name)
         sample = parse(text, self._clock.now().timestamp())

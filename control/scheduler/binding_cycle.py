@@ -1,4 +1,4 @@
-"""The binding cycle: what becomes of a placed pod, beside the placing of others. Permit, PreBind, Bind, PostBind.
+"""The binding cycle of a placed pod, concurrent with the scheduling of others. Permit, PreBind, Bind, PostBind.
 
 Where any of it fails everything is taken back, and the pod is retried after its back-off. A binding that failed may have
 taken effect (its answer was lost): the pod is read before anything is taken back, for as long as the server cannot be asked.
@@ -58,7 +58,7 @@ class BindingCycle:
             there = await self._bound_to(served.writer, info)
             if there != node:
                 return await self._failed(served, queued, error, elsewhere=bool(there))
-            log.info("%s is bound to %s although the answer was: %s", queued.key, node, error)
+            log.info("%s is bound to %s although the response was: %s", queued.key, node, error)
         served.writer.bound(info, node)
         for plugin in served.profile.post_bind:
             plugin.post_bind(info, node)
@@ -74,7 +74,7 @@ class BindingCycle:
                     try:
                         pod = await writer.read(info)
                     except StatusError as error:
-                        log.warning("whether %s is bound is not known yet: %s", info.key, error)
+                        log.warning("cannot determine yet whether %s is bound: %s", info.key, error)
                         await self._clock.sleep(pause)
                         pause = min(pause * 2, LAST_PAUSE)
                         continue
@@ -96,7 +96,7 @@ class BindingCycle:
                 try:
                     await release(info)
                 except Exception:
-                    log.exception("%s: giving back what plugin %s kept failed", queued.key, plugin.name)
+                    log.exception("%s: plugin %s failed to unreserve", queued.key, plugin.name)
         self._cluster.forget(queued.key, info.uid)
         self._queue.event(ROOM)
         current = self._pods.get(queued.key)

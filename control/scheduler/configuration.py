@@ -1,4 +1,4 @@
-"""KubeSchedulerConfiguration (kubescheduler.config.k8s.io/v1): which profiles there are, their plugins, and extenders.
+"""KubeSchedulerConfiguration (kubescheduler.config.k8s.io/v1): profiles, their plugins, and extenders.
 
 A profile is a scheduler name with plugins switched on and off by extension point and given weights and arguments; what is
 left out is as in upstream's defaults. Errors name the field that is wrong.

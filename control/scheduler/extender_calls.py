@@ -23,7 +23,7 @@ async def place(pod: PodInfo, algorithm: Algorithm, extenders: Sequence[Extender
         except ExtenderError as error:
             if not extender.config.ignorable:
                 raise
-            log.warning("passing over an extender: %s", error)
+            log.warning("ignoring an extender: %s", error)
         if not candidates.nodes:
             raise Unschedulable(candidates.diagnosis)
     points: dict[str, int] = {}
@@ -50,5 +50,5 @@ async def victims_agreed(pod: PodInfo, candidates: Sequence[Victims], extenders:
         except ExtenderError as error:
             if not extender.config.ignorable:
                 raise
-            log.warning("passing over an extender: %s", error)
+            log.warning("ignoring an extender: %s", error)
     return left

@@ -1,4 +1,4 @@
-"""Queueing hints: can this change have made a plugin think otherwise of a pod that it rejected?
+"""Queueing hints: decide if a change could make a plugin accept a pod that it rejected.
 
 Without them every node that comes and every pod that goes would wake all pods that wait, in a large cluster thousands for
 nothing. A hint may say yes too often, never no wrongly. Upstream: QueueingHintFn of each plugin.

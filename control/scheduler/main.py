@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from control import offload
-from control.controllers.context import SharedInformers, wait_until_listed
 from control.scheduler.algorithm import Algorithm
 from control.scheduler.binding_cycle import BindingCycle
 from control.scheduler.budgets import Budgets
@@ -43,6 +42,7 @@ from kube.clock import SYSTEM, Clock
 from kube.errors import StatusError
 from kube.events import EventRecorder
 from kube.informer import Change, temporary_subscriptions
+from kube.shared_informers import SharedInformers, wait_until_listed
 
 log = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""A node as the scheduler sees it: what it has, what is taken, and by whom; kept up to date pod by pod."""
+"""A node as the scheduler sees it: its allocatable resources and their use by each pod; updated pod by pod."""
 
 from __future__ import annotations
 

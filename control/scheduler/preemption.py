@@ -17,6 +17,7 @@ from control.scheduler.podinfo import PodInfo
 from control.scheduler.unfinished import Unfinished
 from control.scheduler.victim_search import VictimSearch
 from control.scheduler.victims import Victims
+from kube import disruption_target
 
 NOT_ELIGIBLE = "not eligible"
 """Beginning of the message for a pod that may not preempt other pods, or no longer may."""
@@ -35,9 +36,9 @@ def not_eligible(pod: PodInfo, cluster: Cluster) -> str:
 
 
 def _preempted(pod: PodInfo) -> bool:
-    """True if a pod is on its way out because of a preemption."""
+    """Return whether a pod is being terminated because of a preemption."""
     return pod.pod.metadata.deletion_timestamp is not None and any(
-        c.type == "DisruptionTarget" and c.status == "True" and c.reason == "PreemptionByScheduler"
+        c.type == disruption_target.TYPE and c.status == "True" and c.reason == "PreemptionByScheduler"
         for c in pod.pod.status.conditions
     )
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from control.controllers.context import SharedInformers
 from control.scheduler.plugins.default_binder import DefaultBinder
 from control.scheduler.plugins.dynamic_resources import DynamicResources
 from control.scheduler.plugins.volume_binding import VolumeBinding
@@ -16,6 +15,7 @@ from kube.api import core_v1, resource_v1, storage_v1
 from kube.client import Client
 from kube.clock import Clock
 from kube.informer import Informer
+from kube.shared_informers import SharedInformers
 
 
 class SharedPlugins:

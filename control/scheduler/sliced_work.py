@@ -1,4 +1,4 @@
-"""Work that handlers of informers begin and that goes on in slices: how much there is depends on what waiting pods hold.
+"""Work that informers' handlers start and that continues in slices, because its amount depends on the waiting pods.
 
 Each piece of work is an iterator that does a little at each step. The pieces are done in the order in which they came, the
 first steps at once, so that nothing is left for later where little waits.

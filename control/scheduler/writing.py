@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from control import disruption_target
 from control.scheduler.podinfo import PodInfo
 from control.scheduler.victims import Victims
+from kube import disruption_target
 from kube.api import core_v1
 from kube.client import STRATEGIC, Client
 from kube.clock import Clock, format_time

@@ -1,4 +1,4 @@
-"""A structural schema as a CEL type: what `self` has, under which names, and how large it can be.
+"""A structural schema as a CEL type: fields of `self`, their escaped names, and their maximum sizes.
 
 Names that CEL could not read are escaped as upstream does (`__dot__`, `__dash__`, keywords). Values of some formats are
 another type in CEL than in JSON; such a type carries its conversion.

@@ -1,4 +1,4 @@
-"""A PATCH request as a change: which of the four kinds it is, and how its outcome becomes an object of the type again.
+"""A PATCH request as a change: selects one of the four patch types, and decodes the result into the object's type.
 
 `change` applies the patch to whatever the object is at that moment, so that it can be retried when somebody else was
 faster. Where the patch names no resourceVersion it fits every state. A small patch is read once. A large one is read each time,
@@ -111,7 +111,7 @@ def _kind(request: Request, resource: Resource) -> str:
         return kind
     if kind not in (JSON_PATCH, MERGE, STRATEGIC):
         raise errors.unsupported_media_type(ACCEPTED)
-    if kind == STRATEGIC and resource.type is None:
+    if kind == STRATEGIC and resource.custom:
         raise errors.unsupported_media_type(ACCEPTED_CUSTOM)
     if request.flag("force") is not None:
         problem = errors.forbidden_field("force", "may not be specified for non-apply patch")

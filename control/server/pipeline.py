@@ -1,4 +1,4 @@
-"""The way of every request: who is it, whom do they act as, may they, is there room; then the handler; then the answer.
+"""Stages of every request: authentication, impersonation, authorization, priority and fairness, the handler, the response.
 
 Authentication and authorization come before any other work, also before a body is read. Then a request needs seats in its
 priority level (control/fairness), but not before its body is complete: slow clients would hold the seats of others. A watch

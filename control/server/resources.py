@@ -64,7 +64,7 @@ class ResourceServer:
             raise errors.path_not_found()
         if resource.namespaced and not info.namespace and info.verb in ("create", "deletecollection"):
             # Upstream has no such routes: only lists and watches span namespaces.
-            known = "list" in resource.verbs and resource.type is not None
+            known = "list" in resource.verbs and not resource.custom
             raise errors.method_not_allowed() if known else errors.path_not_found()
         if info.deprecated_watch:
             if info.subresource:
@@ -116,7 +116,7 @@ class ResourceServer:
 
     async def _subresource(self, request: Request, resource: Resource, info: RequestInfo) -> Answer:
         handlers = self._handlers.subresources.get((resource.target, info.subresource))
-        if resource.type is None and info.subresource in resource.subresources:
+        if resource.custom and info.subresource in resource.subresources:
             handlers = self._handlers.custom_scale
         if handlers is None or not info.name:
             raise errors.path_not_found()

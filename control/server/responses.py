@@ -57,7 +57,7 @@ async def listed(
 
 async def _items(user: str, form: Form, entries: Sequence[Entry], size: int, settings: Settings) -> Items:
     """Return a piece of a collection of `size` bytes as the helper writes it, or as the thread does where it cannot."""
-    if not (size < offload.HUGE or form.wanted.protobuf or form.strategy.resource.type is None):
+    if not (size < offload.HUGE or form.wanted.protobuf or form.strategy.resource.custom):
         name, objects = encoded.named(form.strategy.resource, settings), [e.data for e in entries]
         shown = asdict(form.wanted), form.include, form.pretty
         with contextlib.suppress(HelperFailed):

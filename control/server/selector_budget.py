@@ -16,7 +16,7 @@ EACH = 2 << 20
 RETRY_SECONDS = 10
 
 
-class Held:
+class Reservation:
     """Reservation of one watch in the budget, returned by `release` or when the object is freed."""
 
     __slots__ = ("_budget", "_owner", "_size")
@@ -33,7 +33,7 @@ class Held:
     __del__ = release
 
 
-NOTHING = Held()
+NO_RESERVATION = Reservation()
 
 
 class SelectorBudget:
@@ -42,10 +42,10 @@ class SelectorBudget:
     def __init__(self) -> None:
         self._weights: dict[str, int] = {}
 
-    def hold(self, user: str, size: int) -> Held:
+    def hold(self, user: str, size: int) -> Reservation:
         """Count a query of a weight for a user; raises 429 if the user's watches have too much."""
         if size <= SMALL:
-            return NOTHING
+            return NO_RESERVATION
         owner = owner_of(user)
         if self._weights.get(owner, 0) + size > EACH:
             why = (
@@ -53,7 +53,7 @@ class SelectorBudget:
             )
             raise too_many_requests(why, RETRY_SECONDS)
         self.add(owner, size)
-        return Held(self, owner, size)
+        return Reservation(self, owner, size)
 
     def add(self, owner: str, size: int) -> None:
         """Change an owner's weight."""

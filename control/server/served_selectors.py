@@ -1,4 +1,4 @@
-"""Selecting by fields that a webhook makes: what is stored need not have them, so objects are converted first.
+"""Selectors on fields that a conversion webhook creates: stored objects may lack them, so objects are converted first.
 
 Names and namespaces are selected as always. For the rest a list goes through all objects and is cut into pages afterwards, and
 a watch compares each object with what it was before the change, both as the served version shows them.

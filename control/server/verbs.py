@@ -1,4 +1,4 @@
-"""All verbs on one object: what handlers of resources and of subresources are given."""
+"""All verbs on one object: dependencies of the handlers of resources and subresources."""
 
 from __future__ import annotations
 

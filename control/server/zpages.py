@@ -1,4 +1,4 @@
-"""/statusz and /flagz: what this process is and how it was started, for people; as JSON for tools that ask in full.
+"""/statusz and /flagz: state and flags of this process, as text for people and as JSON for tools.
 
 As upstream's component-base has them (KEP-4827, KEP-4828; beta in v1.36): plain text unless `Accept` names group, version
 and kind of the structured form; JSON requested otherwise is 406. Flags that hold secrets do not exist: all are names

@@ -106,7 +106,7 @@ class WatchCache:
                     await self._follow()
                     return
                 except (Compacted, Unavailable) as error:
-                    log.warning("the watch cache starts over: %s", error)
+                    log.warning("the watch cache is loaded again: %s", error)
                     for cache in self._resources.values():
                         cache.end_watches(Compacted(self.revision, self.revision + 1))
                     await self.clock.sleep(0.2)

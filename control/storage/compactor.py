@@ -58,7 +58,7 @@ class Compactor:
                 elif revision - await self._store.compacted_revision() > self._max:
                     await self._compact(revision - self._max // 2)
             except StoreError as error:
-                log.warning("compaction will be tried again: %s", error)
+                log.warning("compaction failed and will be retried: %s", error)
 
     async def _resume(self, revision: int, now: float) -> tuple[int, float]:
         """Return the recorded revision and its time on this clock; `revision` and `now` without a record."""

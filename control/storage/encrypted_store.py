@@ -121,7 +121,7 @@ class EncryptedStore:
                     break
                 after = page.items[-1].key
         if count:
-            log.info("encrypted %d values again", count)
+            log.info("re-encrypted %d values", count)
         return count
 
     async def _rewrite(self, item: Item) -> int:

@@ -1,4 +1,4 @@
-"""The fake's images: what is on the node, and what its one "registry" would give.
+"""The fake's images: those on the node, and those in its "registry".
 
 An image's ID is a digest of its name, so it is the same in every test. Short names are completed as
 containerd completes them (docker.io/library/…:latest).

@@ -1,1 +1,1 @@
-"""Listening sockets with limits: who may be connected, how large and how slow a request may be."""
+"""Listening sockets with limits on connections, and on the size and duration of requests."""

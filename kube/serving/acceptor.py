@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import cast
 
 from kube import tls_buffers
-from kube.serving import accept_turns, handshakes
+from kube.serving import accept_queue, handshakes
 from kube.serving.limits import ServingLimits
 from kube.serving.table import Connection, ConnectionTable, Stage
 from kube.tls_records import Receiving
@@ -49,7 +49,7 @@ class Acceptor:
         tls_buffers.bound()
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
-        self._turns = accept_turns.of_loop(self._loop)
+        self._accept_queue = accept_queue.of_loop(self._loop)
         self._pause: asyncio.TimerHandle | None = None
         self._closed = False
 
@@ -72,7 +72,7 @@ class Acceptor:
         if self._closed:
             return
         self._closed = True
-        self._turns.leave(self)
+        self._accept_queue.leave(self)
         if self._pause is not None:
             self._pause.cancel()
         self._loop.remove_reader(self._listening)
@@ -86,7 +86,7 @@ class Acceptor:
             await asyncio.wait(set(self._tasks))
 
     def _ask(self) -> None:
-        self._turns.ask(self)
+        self._accept_queue.ask(self)
 
     def accept(self, most: int) -> int:
         """Accept as many connections as may be and are there; return how many there were."""

@@ -219,9 +219,9 @@ class BoundedProtocol(SendingProtocol):
         delay = self.table.head_delay(self.connection)
         if delay and self._slowed is None:
             self.transport.pause_reading()
-            self._slowed = self.loop.call_later(delay, self._go_on)
+            self._slowed = self.loop.call_later(delay, self._resume_reading)
 
-    def _go_on(self) -> None:
+    def _resume_reading(self) -> None:
         self._slowed = None
         if not (self.flow.read_paused or self.transport.is_closing()):
             self.transport.resume_reading()

@@ -1,4 +1,4 @@
-"""uvicorn's HTTP protocol with care for clients that do not read: what is sent goes in pieces, and has its time.
+"""uvicorn's HTTP protocol with limits for clients that do not read: responses are sent in pieces, each with a timeout.
 
 A whole answer that was handed to the transport at once would stay in memory for as long as its client likes, three times over
 with TLS. So a piece is written when the client has read the last one. What a connection holds for a client that does not read

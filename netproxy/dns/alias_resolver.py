@@ -40,7 +40,7 @@ class AliasResolver:
         query = wire.Query(0, wire.RD, owner, kind, wire.IN, question, edns=True, udp_size=wire.OUR_UDP_SIZE)
         reply = await self._forwarder.ask(query, tcp=tcp)
         if len(reply) > LONGEST:
-            log.info("%s is not followed: an answer of %d bytes", name, len(reply))
+            log.info("alias %s is not resolved: the response has %d bytes", name, len(reply))
             return (), False
         found = self._read.get(reply)
         if found is None:
@@ -53,5 +53,5 @@ def _records(owner: bytes, kind: int, reply: bytes) -> tuple[Record, ...]:
     try:
         return resolver_answer.records(reply, owner, kind)
     except wire.Malformed as error:
-        log.info("cannot follow an alias: %s", error)
+        log.info("cannot resolve an alias: %s", error)
         return ()

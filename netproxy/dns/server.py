@@ -22,7 +22,7 @@ from kube.serving.watched import Watched
 from netproxy.dns import small_reads
 from netproxy.dns.responder import Pending, Responder
 from netproxy.dns.small_reads import SmallReads
-from netproxy.dns.waiting_questions import WaitingQuestions
+from netproxy.dns.waiting_queries import WaitingQueries
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class DNSServer:
         self, responder: Responder, addresses: Sequence[str], port: int = 53, tcp: ServingLimits = TCP_LIMITS
     ) -> None:
         self._responder, self._addresses, self._port, self._limits = responder, addresses, port, tcp
-        self._waiting = WaitingQuestions()
+        self._waiting = WaitingQueries()
         self._sockets: list[socket.socket] = []
         self._acceptors: list[Acceptor] = []
         self.serving = False

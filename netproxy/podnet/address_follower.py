@@ -68,7 +68,7 @@ class AddressFollower:
                 await self._follow()
             except OSError as error:
                 if str(error) != self._logged_error:
-                    log.error("addresses of pods are known by their statuses alone: %s", error)
+                    log.error("addresses of pods are read only from their statuses: %s", error)
                 self._logged_error = str(error)
                 await self._clock.sleep(RETRY)
 
@@ -76,7 +76,7 @@ class AddressFollower:
         with inotify.Watcher() as watcher:
             await self._watch(watcher)
             while True:
-                await self._look()
+                await self._reread()
                 self._logged_error = ""
                 for name, _ in await watcher.wait(CHECK_PERIOD):
                     if not name:  # events were lost, or the folder is gone
@@ -86,7 +86,7 @@ class AddressFollower:
         await asyncio.to_thread(self._folder.mkdir, mode=0o700, parents=True, exist_ok=True)
         watcher.add(self._folder, _MASK)
 
-    async def _look(self) -> None:
+    async def _reread(self) -> None:
         """Read the results that changed. One that cannot be read gives no address to a pod."""
         found = await asyncio.to_thread(self._results.read_all)
         ports = {name: port for name, port in found.items() if isinstance(port, BridgePort)}
@@ -106,7 +106,7 @@ class AddressFollower:
             try:
                 await delete_neighbours(self._bridge, come | gone)
             except OSError as error:
-                log.warning("MACs of pods that are gone stay known until they time out: %s", error)
+                log.warning("neighbour entries of deleted pods stay until they time out: %s", error)
         await self._report(given, (), [ip for ip in come | usable_again if ip not in self._released])
         self._closed = set()
 

@@ -47,7 +47,7 @@ class PodFlows:
         except OSError as refused:
             error = str(refused)
             if error != self._logged_errors.get(delete):
-                log.warning("flows of pods that are gone stay until they time out: %s", error)
+                log.warning("flows of deleted pods stay until they time out: %s", error)
             return 0
         finally:
             self._logged_errors[delete] = error

@@ -1,4 +1,4 @@
-"""Follows which node each pod range belongs to, by the rules of the routes (range_owners.py).
+"""Owner of each pod range by the Node objects, under the rules of the routes (range_owners.py).
 
 A pod's status is written by its node, which could name any address. An address in another node's range is not believed: it
 would make the pod a peer of policies in place of the pod that has the address.
@@ -17,23 +17,22 @@ from netproxy.slim_objects import SlimNode
 
 
 class PodRanges:
-    """The pod ranges of all nodes. `on_change` is called when one gets another owner, or none."""
+    """The pod ranges of all nodes."""
 
-    def __init__(
-        self,
-        name: str,
-        nodes: Informer[SlimNode],
-        cluster_cidrs: Sequence[str] = (),
-        on_change: Callable[[], None] = lambda: None,
-    ) -> None:
+    def __init__(self, name: str, nodes: Informer[SlimNode], cluster_cidrs: Sequence[str] = ()) -> None:
         """`name` is this node's."""
-        self._name, self.on_change = name, on_change
+        self._name = name
+        self._handlers: list[Callable[[], None]] = []
         self._cidrs = tuple(ipaddress.ip_network(each) for each in cluster_cidrs)
         self._peers: dict[str, Peer] = {}
         self._uids: dict[Network, str] = {}
         self._owners: RangeOwners | None = None
         """None while they are to be found again."""
         nodes.subscribe(self._changed)
+
+    def subscribe(self, handler: Callable[[], None]) -> None:
+        """Call a handler each time a range gets another owner, or none."""
+        self._handlers.append(handler)
 
     def node_of(self, ip: str) -> str:
         """Return the node in whose range an address is; "" if it is in no known node's."""
@@ -49,7 +48,8 @@ class PodRanges:
         after = self._peers.get(name)
         if _identity(before) != _identity(after):
             self._owners = None
-            self.on_change()
+            for handler in self._handlers:
+                handler()
 
     def _find(self) -> RangeOwners:
         owners = RangeOwners(self._peers.get(self._name, Peer(self._name)))

@@ -1,4 +1,4 @@
-"""Owners of pod ranges: which node each range belongs to. No I/O."""
+"""Owners of pod ranges: assigns each range to one node. No I/O."""
 
 from __future__ import annotations
 

@@ -176,7 +176,7 @@ class SourceGuard:
                 await _change_link(requests.set_bridge(index, _FORWARD_LLDP, link_local_learn=False))
             except OSError as error:
                 if index != self._bridge_index:
-                    log.error("pods can take each other's MAC in the bridge: %s", error)
+                    log.error("pods can use each other's MAC on the bridge: %s", error)
         self._bridge_index = index
 
     async def cleanup(self) -> None:

@@ -1,4 +1,4 @@
-"""Base chains of the policy table: which packets policies apply to, and which always pass. No I/O.
+"""Base chains of the policy table: select the packets that policies apply to, and those that always pass. No I/O.
 
 A packet is judged where it is forwarded, after Services were translated, so a policy sees the pods that really talk.
 IPVS forwards nothing: its packets come in by hook `input`, get the endpoint's address from ip_vs (priority 99) and leave by

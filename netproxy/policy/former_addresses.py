@@ -121,7 +121,7 @@ class FormerAddresses:
                 try:
                     await self._delete_flows(self._deleting - self._here(), self._isolated())
                 except Exception:  # policies are enforced all the same
-                    log.exception("flows of pods that are gone stay until they time out")
+                    log.exception("flows of deleted pods stay until they time out")
             settled = asyncio.Event()
             self._queue.add(lambda settled=settled: self._release(settled))  # type: ignore[misc]
             await settled.wait()

@@ -150,8 +150,8 @@ class PolicyLoader:
         except PolicyError as error:
             self._close(key, policy, str(error))
         except Exception as error:
-            log.exception("network policy %s cannot be taken in", key)
-            self._close(key, policy, f"it cannot be taken in: {error!r}"[:500], closed_for_all(policy))
+            log.exception("network policy %s cannot be processed", key)
+            self._close(key, policy, f"it cannot be processed: {error!r}"[:500], closed_for_all(policy))
         else:
             if why:
                 self._failures.add(key, why)

@@ -66,7 +66,7 @@ class WorkQueue:
             for _ in job():
                 await asyncio.sleep(0)
         except Exception:
-            log.exception("a change is left out of network policies")
+            log.exception("a change is missing from network policies")
         self._count += 1
         if not self._count % JOBS_PER_YIELD:
             await asyncio.sleep(0)

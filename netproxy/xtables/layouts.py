@@ -1,4 +1,4 @@
-"""Layouts of all modes: what a switch of modes and a clean-up remove."""
+"""Layouts of all modes: tables, chains and sets that a switch of modes and a clean-up remove."""
 
 from __future__ import annotations
 

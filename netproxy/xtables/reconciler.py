@@ -72,7 +72,7 @@ class ChainReconciler(TextReconciler):
                 raise
             if repair:
                 metrics.REPAIRS.inc()
-                log.warning("repaired rules that were changed by others, in %s", restore_text.chains_named(text))
+                log.warning("repaired rules that other programs changed, in %s", restore_text.chains_named(text))
         else:
             self._drift.found_equal(comparison)
         self._needs_comparison = False

@@ -111,7 +111,7 @@ def test_a_leader_that_hangs_is_left_and_replaced_and_does_no_harm_when_it_wakes
             settle(other, 6)
 
             def moved() -> bool:
-                return all("going on with the API server" in hung.log(daemon) for daemon in ("agent", "netproxy"))
+                return all("switching to the API server" in hung.log(daemon) for daemon in ("agent", "netproxy"))
 
             eventually(moved, "agent and proxy beside the hung server went on to another")
             scale(other, 4)

@@ -1,4 +1,4 @@
-"""Machines that joined: what they have and what they have not, how they leave, and what stays when joining is refused."""
+"""Machines that joined: their components, leaving, and the state after a rejected join."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NetworkPolicies applied with kubectl: who reaches whom, and that a pod is never open before its policy."""
+"""NetworkPolicies applied with kubectl: allowed and blocked connections, and isolation of a pod from its first packet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`wherry check --security` on a real cluster: what it says of one that was just made, and of one that was weakened."""
+"""`wherry check --security` on a real cluster: findings for a new cluster and for a weakened one."""
 
 from __future__ import annotations
 

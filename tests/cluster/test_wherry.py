@@ -1,4 +1,4 @@
-"""The wherry command: what it says, and that down, up and reset do no more and no less than they should."""
+"""The wherry command: its output, and the exact effects of down, up and reset."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The same conformance tests on upstream's own daemons: what passes on them must pass on Wherry's.
+"""The same conformance tests on upstream's own daemons: each test that passes there must pass on Wherry's.
 
 Runs after test_upstream.py, on the same machines, containerd, images and etcd, and compares the two reports.
 """

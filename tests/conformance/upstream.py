@@ -1,4 +1,4 @@
-"""Upstream's tests and daemons of one version: where its programs and its sources are.
+"""Upstream's tests and daemons of one version: paths of its programs and sources.
 
 The folder that WHERRY_KUBERNETES names (`scripts/test --conformance --kubernetes DIR`) holds them as upstream's own build
 leaves them: programs in DIR/bin, sources in DIR/tree. Without it Debian's v1.20 is built (debian_sources.py).

@@ -1,4 +1,4 @@
-"""ImagePolicyWebhook against a real program: what it is asked, what its answers do, and what happens without it.
+"""ImagePolicyWebhook against a real program: requests, effects of responses, and failures.
 
 And who the server is to admission webhooks.
 """

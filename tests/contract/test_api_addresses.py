@@ -1,4 +1,4 @@
-"""Forms of IP addresses and CIDRs in requests: what is rejected, and the warnings of each subresource."""
+"""Forms of IP addresses and CIDRs in requests: rejections, and the warnings of each subresource."""
 
 from collections.abc import AsyncIterator
 from typing import Any

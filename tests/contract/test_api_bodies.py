@@ -1,4 +1,4 @@
-"""Bodies of requests, and names in their paths: what is wrong with them is said as upstream says it."""
+"""Bodies of requests, and names in their paths: errors have upstream's messages."""
 
 from collections.abc import AsyncIterator
 from typing import Any

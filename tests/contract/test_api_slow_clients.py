@@ -1,4 +1,4 @@
-"""Clients that send slowly, or read nothing: what the API server does about them, and whom it does not take for one."""
+"""Clients that send slowly, or read nothing: limits of the API server, and clients that these do not affect."""
 
 from __future__ import annotations
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from control.controllers.context import SharedInformers
 from control.embedded_components import SCHEDULER
 from control.scheduler import binding_cycle, main
 from control.scheduler.configuration import SchedulerConfig
@@ -18,6 +17,7 @@ from kube.api import core_v1, meta_v1, resource_v1
 from kube.client import Client, Response, Transport
 from kube.clock import SYSTEM
 from kube.errors import StatusError
+from kube.shared_informers import SharedInformers
 from tests.support.control import ApiUnderTest, api_server
 from tests.support.hollow import HollowNodes, eventually, running
 

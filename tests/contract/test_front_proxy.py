@@ -1,4 +1,4 @@
-"""An authenticating proxy before the server: what it says is believed on its own certificate, and nobody else's word."""
+"""An authenticating proxy before the server: its headers are accepted only with its own certificate."""
 
 from __future__ import annotations
 

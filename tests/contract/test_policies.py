@@ -1,4 +1,4 @@
-"""Admission policies over the wire: what their expressions refuse, change, warn of and note."""
+"""Admission policies over the wire: rejections, mutations, warnings and audit annotations."""
 
 import asyncio
 import json

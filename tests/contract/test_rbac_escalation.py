@@ -18,9 +18,10 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from control.controllers.context import Context, SharedInformers
+from control.controllers.context import Context
 from control.controllers.role_aggregation import RoleAggregationController
 from kube.json_object import Object
+from kube.shared_informers import SharedInformers
 from tests.support.control import ApiUnderTest, api_server
 from tests.support.hollow import eventually, running
 

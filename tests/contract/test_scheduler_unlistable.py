@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from control.controllers.context import SharedInformers
 from control.embedded_components import SCHEDULER
 from control.scheduler import listed_kinds, main
 from control.scheduler.configuration import SchedulerConfig
@@ -17,6 +16,7 @@ from kube import resources
 from kube.api import core_v1, meta_v1, resource_v1, scheduling_v1
 from kube.client import Client
 from kube.clock import SYSTEM
+from kube.shared_informers import SharedInformers
 from tests.support.control import ApiUnderTest, api_server
 from tests.support.hollow import HollowNodes, eventually, running
 from tests.support.unlistable import Unlistable

@@ -32,10 +32,10 @@ async def test_a_server_has_a_lease_and_those_that_ran_out_are_collected(tmp_pat
             spec = {"holderIdentity": name, "leaseDurationSeconds": 3600, "renewTime": renewed}
             body = {"metadata": {"name": name, "labels": {LABEL: label}}, "spec": spec}
             assert (await api.request("POST", LEASES, body)).status == 201
-        keeper = ServerIdentity(api.api.registry, SYSTEM, "another")
-        await keeper.collect()
-        await keeper.renew()
-        await keeper.renew()
+        server_identity_controller = ServerIdentity(api.api.registry, SYSTEM, "another")
+        await server_identity_controller.collect()
+        await server_identity_controller.renew()
+        await server_identity_controller.renew()
         names = {lease["metadata"]["name"] for lease in (await api.request("GET", LEASES)).json["items"]}
         assert names >= {own["metadata"]["name"], "apiserver-others", "apiserver-there", identity("another")}
         assert "apiserver-gone" not in names
@@ -58,9 +58,9 @@ async def test_an_unforeseen_error_of_the_collection_ends_neither_it_nor_the_ren
     monkeypatch.setattr(server_identity, "RENEW_SECONDS", 0.05)
     monkeypatch.setattr(loops, "FIRST_RETRY", 0.05)
     async with api_server(tmp_path) as api:
-        keeper = ServerIdentity(api.api.registry, SYSTEM, "another")
+        server_identity_controller = ServerIdentity(api.api.registry, SYSTEM, "another")
         failures, renewals, collected = [1], [0], asyncio.Event()
-        collect = keeper.collect
+        collect = server_identity_controller.collect
 
         async def fails_once() -> None:
             if failures:
@@ -71,7 +71,7 @@ async def test_an_unforeseen_error_of_the_collection_ends_neither_it_nor_the_ren
         def renewed() -> None:
             renewals[0] += 1
 
-        monkeypatch.setattr(keeper, "collect", fails_once)
-        async with running(keeper.run(renewed, collected.set)):
+        monkeypatch.setattr(server_identity_controller, "collect", fails_once)
+        async with running(server_identity_controller.run(renewed, collected.set)):
             await asyncio.wait_for(collected.wait(), 10)
             await eventually(lambda: renewals[0] > 3)

@@ -1,4 +1,4 @@
-"""Kill -9 in the middle of writing: what was acknowledged is there, and no revision is ever used twice."""
+"""Kill -9 during writes: acknowledged writes are durable, and no revision is ever used twice."""
 
 from __future__ import annotations
 

@@ -309,7 +309,7 @@ async def test_a_watch_that_meets_what_nobody_foresaw_raises_and_is_not_silent(
     item = await store.create("/registry/a", b"1")
     async with aclosing(store.watch("/registry/", item.revision - 1)) as watch:
         monkeypatch.setattr(watch, "_append", lambda answer: 1 // 0)
-        with pytest.raises(Unavailable, match="cannot go on"):
+        with pytest.raises(Unavailable, match="failed: "):
             await asyncio.wait_for(anext(watch), 10)
 
 

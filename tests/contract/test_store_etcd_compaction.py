@@ -1,4 +1,4 @@
-"""Compaction and leader changes beneath watches: what the watch caches of two servers show stays what etcd has.
+"""Compaction and leader changes during watches: the watch caches of two servers stay equal to etcd.
 
 Writers change a few keys all the time, history is compacted right up to the newest revision, and each member in turn, so the
 leader too, stands still for longer than an election takes or is killed. A follower that misses a change after that shows it
@@ -44,7 +44,7 @@ class Writer:
                 await self._change(key)
                 self.acknowledged += 1
             except (Unavailable, KeyExists, KeyNotFound, RevisionConflict):
-                await self._look(key)
+                await self._read_key(key)
 
     async def _change(self, key: str) -> None:
         value = codec.encode({"metadata": {"name": key.rpartition("/")[2]}, "n": str(self._chance.random())})
@@ -57,7 +57,7 @@ class Writer:
         else:
             self.state[key] = (await self._store.update(key, value, revision)).revision
 
-    async def _look(self, key: str) -> None:
+    async def _read_key(self, key: str) -> None:
         """Read what became of a write without an answer; nobody else writes this key."""
         while True:
             with contextlib.suppress(Unavailable):

@@ -1,4 +1,4 @@
-"""Admission webhooks over real HTTPS: who is asked, what their answers do, and what their failures do."""
+"""Admission webhooks over real HTTPS: selection, effects of responses, and failures."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Health of a daemon: what answers on its port has to be the daemon's own process."""
+"""Health of a daemon: a response counts only if the daemon's own process sent it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Benchmarks that are ended: what they made is removed, and their names and options reach them."""
+"""Benchmarks that are stopped: they clean up, and their names and options are passed on."""
 
 from __future__ import annotations
 

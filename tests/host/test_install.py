@@ -1,4 +1,4 @@
-"""scripts/install: what it puts into an environment, twice, after a change of the lock, and where a file is not the lock's."""
+"""scripts/install: installed packages, a second run, a changed lock, and a file that does not match the lock."""
 
 from __future__ import annotations
 

@@ -109,8 +109,8 @@ class CSIDriver:
         return api.NodeExpandVolumeResponse(capacity_bytes=request.capacity_range.required_bytes)
 
     def node_get_volume_stats(self, request: Any) -> Any:
-        figures = os.statvfs(request.volume_path)
-        assert figures.f_blocks
+        statistics = os.statvfs(request.volume_path)
+        assert statistics.f_blocks
         return api.NodeGetVolumeStatsResponse(
             usage=[
                 api.VolumeUsage(unit=api.VolumeUsage.BYTES, total=1 << 30, used=3 << 20, available=1021 << 20),

@@ -126,7 +126,7 @@ class History:
         while True:
             try:
                 if held is None:
-                    held = await self._look(client, name)
+                    held = await self._read_map(client, name)
                 held.data = {"n": str(int(held.data["n"]) + 1)}
                 held = await client.update(held)
             except StatusError as error:
@@ -143,7 +143,7 @@ class History:
                 return
             await asyncio.sleep(0.02)
 
-    async def _look(self, client: Client, name: str) -> core_v1.ConfigMap:
+    async def _read_map(self, client: Client, name: str) -> core_v1.ConfigMap:
         try:
             found = await client.get(core_v1.ConfigMap, name, self._namespace)
         except StatusError as error:

@@ -1,4 +1,4 @@
-"""Objects with one large list or map each, for every such field of every kind: what a client may send that looks harmless.
+"""Objects with one large list or map each, for every such field of every kind: valid input with unexpected cost.
 
 A field's items differ from one another in all that they hold, so that whatever compares them with one another does so to the
 end. Objects are of their type, not valid.

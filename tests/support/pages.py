@@ -1,4 +1,4 @@
-"""Pages of docs/tasks/ as tests: what a page tells its reader to type is typed, and what it shows must come.
+"""Pages of docs/tasks/ as tests: runs each command of a page and compares its output.
 
 A page has two kinds of blocks. ```yaml NAME.yaml is a file that is written beside. ```console holds commands after
 `$ ` (one that ends in a backslash goes on in the next line) and what they print: spaces count as one, `...` stands for

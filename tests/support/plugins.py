@@ -1,4 +1,4 @@
-"""A plugin's registration socket, served for real: what stands beside a CSI driver, device plugin or DRA driver."""
+"""A plugin's registration socket, served for real, as the registrar of a CSI driver, device plugin or DRA driver."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Unit tests neither start processes nor open sockets to the outside: what tries, fails with the reason.
+"""Unit tests neither start processes nor open sockets to the outside: an attempt fails with the reason.
 
 Netlink requests fail as they do without the right to make them: flows and routes of this machine are not changed.
 """

@@ -1,4 +1,4 @@
-"""Pods for the tests of the agent on a machine: what they are made from, and what the machine's kernel says of them."""
+"""Pods for the tests of the agent on a machine: their images, and checks in the machine's kernel."""
 
 from __future__ import annotations
 

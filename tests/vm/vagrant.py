@@ -1,4 +1,4 @@
-"""Virtual machines of Vagrant's, made from this work tree: where no box can be fetched and no KVM is at hand.
+"""Virtual machines of Vagrant, created from this work tree without a downloaded box and without KVM.
 
 The box is built here, what the machines need is carried in, and QEMU emulates the processors (WHERRY_DRIVER=kvm for hosts
 where that works). libvirt's two daemons are started where nobody did, and ended again. The machines' networks have no way

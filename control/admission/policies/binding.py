@@ -20,7 +20,7 @@ class Misconfigured(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Concern:
+class PolicyMatch:
     """A policy that matches a request, the binding, and one parameter object (None: the policy takes none)."""
 
     policy: Policy
@@ -35,9 +35,9 @@ class Concern:
         return str(self.binding["metadata"]["name"])
 
 
-async def concerns(
+async def policy_matches(
     lookup: Lookup, prepared: Prepared, policies: str, bindings: str, attributes: Attributes
-) -> AsyncIterator[Concern]:
+) -> AsyncIterator[PolicyMatch]:
     """Give every policy that concerns a request, once for each binding and parameter; targets name the two kinds."""
     for source in sorted(lookup.list(policies), key=lambda obj: str(obj["metadata"]["name"])):
         name, spec = source["metadata"]["name"], source.get("spec") or {}
@@ -54,9 +54,9 @@ async def concerns(
             policy = prepared.of(source)
             try:
                 async for params in _params(lookup, spec, binding, attributes):
-                    yield Concern(policy, binding, resource, params)
+                    yield PolicyMatch(policy, binding, resource, params)
             except Misconfigured as problem:
-                yield Concern(policy, binding, resource, None, problem)
+                yield PolicyMatch(policy, binding, resource, None, problem)
 
 
 async def _matched(

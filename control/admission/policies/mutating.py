@@ -14,7 +14,7 @@ import msgspec
 from control.admission.lookup import Lookup
 from control.admission.matching import exempt
 from control.admission.plugin import Attributes, Plugin
-from control.admission.policies.binding import Concern, Misconfigured, concerns
+from control.admission.policies.binding import Misconfigured, PolicyMatch, policy_matches
 from control.admission.policies.compiled import Mutation, Prepared
 from control.admission.policies.conditions import Unclear
 from control.admission.policies.environment import settled, values
@@ -47,41 +47,39 @@ class MutatingAdmissionPolicy(Plugin):
         if not list(self._lookup.list(BINDINGS)) or attributes.obj is None:
             return
         rounds = attributes.reinvocation
-        async for concern in concerns(self._lookup, self._prepared, POLICIES, BINDINGS, attributes):
-            uid = f"policy/{concern.policy.name}/{concern.binding_name}"
+        async for match in policy_matches(self._lookup, self._prepared, POLICIES, BINDINGS, attributes):
+            uid = f"policy/{match.policy.name}/{match.binding_name}"
             if rounds.second and uid not in rounds.required:
                 continue
-            if await self._carry_out(concern, attributes):
+            if await self._carry_out(match, attributes):
                 rounds.require_those_asked()
                 rounds.wanted = True
-            if concern.policy.spec.get("reinvocationPolicy") == "IfNeeded":
+            if match.policy.spec.get("reinvocationPolicy") == "IfNeeded":
                 rounds.asked.add(uid)
 
-    async def _carry_out(self, concern: Concern, attributes: Attributes) -> bool:
+    async def _carry_out(self, match: PolicyMatch, attributes: Attributes) -> bool:
         """Apply a policy's mutations, all or none; return whether they changed the object."""
         assert attributes.obj is not None
         before = msgspec.json.encode(attributes.obj)
         try:
-            if concern.problem is not None:
-                raise Misconfigured(f"failed to configure binding: {concern.problem}")
-            for mutation in concern.policy.mutations:
-                given = await values(self._lookup, self._authorizer, attributes, concern.resource)
-                given["params"] = concern.params
-                result = await settled(
-                    attributes.user.name, given, functools.partial(_result, concern, mutation, given)
-                )
+            if match.problem is not None:
+                raise Misconfigured(f"failed to configure binding: {match.problem}")
+            for mutation in match.policy.mutations:
+                given = await values(self._lookup, self._authorizer, attributes, match.resource)
+                given["params"] = match.params
+                result = await settled(attributes.user.name, given, functools.partial(_result, match, mutation, given))
                 if result is _NOT_CONCERNED:
                     return False
-                made = await self._mutated(mutation, result, concern.resource, attributes)
+                made = await self._mutated(mutation, result, match.resource, attributes)
                 attributes.obj.clear()
                 attributes.obj.update(made)
         except (CompileError, EvaluationError, Unclear, Misconfigured, StatusError, msgspec.ValidationError) as error:
             attributes.obj.clear()
             attributes.obj.update(msgspec.json.decode(before))
-            if concern.policy.spec.get("failurePolicy") == "Ignore":
+            if match.policy.spec.get("failurePolicy") == "Ignore":
                 return False
             why = "; ".join((str(error), *getattr(error, "__notes__", ())))
-            text = f"policy '{concern.policy.name}' with binding '{concern.binding_name}' denied request: {why}"
+            text = f"policy '{match.policy.name}' with binding '{match.binding_name}' denied request: {why}"
             resource = attributes.resource
             raise errors.forbidden(resource.group, resource.plural, attributes.name, text) from error
         return bool(msgspec.json.decode(before) != attributes.obj)
@@ -106,8 +104,8 @@ class MutatingAdmissionPolicy(Plugin):
 _NOT_CONCERNED = object()
 
 
-def _result(concern: Concern, mutation: Mutation, given: Object) -> Any:
-    evaluation = Evaluation(concern.policy, given)
+def _result(match: PolicyMatch, mutation: Mutation, given: Object) -> Any:
+    evaluation = Evaluation(match.policy, given)
     return evaluation.value(mutation.program) if evaluation.concerns() else _NOT_CONCERNED
 
 

@@ -25,7 +25,7 @@ _SCALARS: dict[str, Type] = {"string": STRING, "integer": INT, "bool": BOOL, "nu
 
 def of_resource(resource: Resource) -> Type:
     """Return the type of a resource's objects."""
-    if resource.type is None:
+    if resource.custom:
         return _of_kind(served(resource).schema, resource.kind)
     return of_struct(resource.type)
 

@@ -10,7 +10,7 @@ import msgspec
 from control.admission.lookup import Lookup
 from control.admission.matching import exempt
 from control.admission.plugin import Attributes, Plugin
-from control.admission.policies.binding import Concern, concerns
+from control.admission.policies.binding import PolicyMatch, policy_matches
 from control.admission.policies.compiled import Prepared
 from control.admission.policies.conditions import Unclear
 from control.admission.policies.environment import settled, values
@@ -45,40 +45,40 @@ class ValidatingAdmissionPolicy(Plugin):
             return
         denied: list[str] = []
         reason = ""
-        async for concern in concerns(self._lookup, self._prepared, POLICIES, BINDINGS, attributes):
-            failures = await self._failures(concern, attributes)
+        async for match in policy_matches(self._lookup, self._prepared, POLICIES, BINDINGS, attributes):
+            failures = await self._failures(match, attributes)
             for failure in failures:
-                shown = f"ValidatingAdmissionPolicy '{concern.policy.name}' with binding '{concern.binding_name}'"
-                actions = concern.binding["spec"].get("validationActions") or ()
+                shown = f"ValidatingAdmissionPolicy '{match.policy.name}' with binding '{match.binding_name}'"
+                actions = match.binding["spec"].get("validationActions") or ()
                 if "Warn" in actions:
                     attributes.warnings.append(f"Validation failed for {shown}: {failure.message}")
                 if "Deny" in actions:
                     reason = reason or failure.reason
                     denied.append(f"{shown} denied request: {failure.message}")
-            self._note(concern, failures, attributes)
+            self._note(match, failures, attributes)
         if denied:
             raise _refusal(attributes, denied, reason)
 
-    async def _failures(self, concern: Concern, attributes: Attributes) -> list[_Failure]:
+    async def _failures(self, match: PolicyMatch, attributes: Attributes) -> list[_Failure]:
         """Return the violations of a policy; for failing expressions its failurePolicy applies."""
-        strict = concern.policy.spec.get("failurePolicy") != "Ignore"
-        if concern.problem is not None:
-            return [_Failure(f"failed to configure binding: {concern.problem}", "Invalid")] if strict else []
-        given = await values(self._lookup, self._authorizer, attributes, concern.resource)
+        strict = match.policy.spec.get("failurePolicy") != "Ignore"
+        if match.problem is not None:
+            return [_Failure(f"failed to configure binding: {match.problem}", "Invalid")] if strict else []
+        given = await values(self._lookup, self._authorizer, attributes, match.resource)
         return await settled(
-            attributes.user.name, given, lambda: self._found(concern, attributes, given | {"params": concern.params})
+            attributes.user.name, given, lambda: self._found(match, attributes, given | {"params": match.params})
         )
 
-    def _found(self, concern: Concern, attributes: Attributes, given: dict[str, Any]) -> list[_Failure]:
-        strict = concern.policy.spec.get("failurePolicy") != "Ignore"
-        evaluation = Evaluation(concern.policy, given)
+    def _found(self, match: PolicyMatch, attributes: Attributes, given: dict[str, Any]) -> list[_Failure]:
+        strict = match.policy.spec.get("failurePolicy") != "Ignore"
+        evaluation = Evaluation(match.policy, given)
         try:
             if not evaluation.concerns():
                 return []
         except Unclear as error:
             return [_Failure(str(error), "Invalid")] if strict else []
         found: list[_Failure] = []
-        for index, rule in enumerate(concern.policy.rules):
+        for index, rule in enumerate(match.policy.rules):
             try:
                 if evaluation.value(rule.program) is not True:
                     found.append(_Failure(evaluation.failure(rule), rule.source.get("reason") or "Invalid", index))
@@ -86,29 +86,29 @@ class ValidatingAdmissionPolicy(Plugin):
                 if strict:
                     text = rule.source["expression"].strip()
                     found.append(_Failure(f"expression '{text}' resulted in error: {error}", "Invalid", index))
-        self._annotate(concern, evaluation, attributes)
+        self._annotate(match, evaluation, attributes)
         return found
 
     @staticmethod
-    def _annotate(concern: Concern, evaluation: Evaluation, attributes: Attributes) -> None:
-        for key, program in concern.policy.notes:
+    def _annotate(match: PolicyMatch, evaluation: Evaluation, attributes: Attributes) -> None:
+        for key, program in match.policy.notes:
             try:
                 text = evaluation.value(program)
             except (CompileError, EvaluationError) as error:
                 text = f"error: {error}"
             if isinstance(text, str):
-                attributes.annotations[f"{concern.policy.name}/{key}"] = text
+                attributes.annotations[f"{match.policy.name}/{key}"] = text
 
     @staticmethod
-    def _note(concern: Concern, failures: list[_Failure], attributes: Attributes) -> None:
-        actions = concern.binding["spec"].get("validationActions") or []
+    def _note(match: PolicyMatch, failures: list[_Failure], attributes: Attributes) -> None:
+        actions = match.binding["spec"].get("validationActions") or []
         if not failures or "Audit" not in actions:
             return
         notes = [
             {
                 "message": failure.message,
-                "policy": concern.policy.name,
-                "binding": concern.binding_name,
+                "policy": match.policy.name,
+                "binding": match.binding_name,
                 "expressionIndex": failure.index,
                 "validationActions": actions,
             }

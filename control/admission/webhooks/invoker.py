@@ -84,6 +84,6 @@ class WebhookInvoker:
         why = f'failed calling webhook "{invocation.name}": {error}'
         if invocation.hook.get("failurePolicy") != "Ignore":
             raise errors.internal(why) from error
-        log.warning("%s; going on without it", why)
+        log.warning("%s; the request continues without it", why)
         key = f"failed-open.{phase}.webhook.admission.k8s.io/round_0_index_{invocation.index}"
         attributes.annotations[key] = invocation.name

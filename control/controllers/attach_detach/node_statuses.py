@@ -33,7 +33,7 @@ class NodeStatuses:
     async def reconcile(self, name: str) -> None:
         """Have a node's status list what is attached to it."""
         node = self._nodes.get(name)
-        if node is None or _told(node) == self._attached(name):
+        if node is None or _reported(node) == self._attached(name):
             return
         async with self._locks.of(name):
             found = await self._now(name)
@@ -73,7 +73,7 @@ class NodeStatuses:
 
     async def _write(self, node: core_v1.Node) -> None:
         wanted = self._attached(name_of(node))
-        if _told(node) == wanted:
+        if _reported(node) == wanted:
             return
         body = {
             "metadata": {"resourceVersion": node.metadata.resource_version},
@@ -93,5 +93,5 @@ class NodeStatuses:
         return sorted(found)
 
 
-def _told(node: core_v1.Node) -> list[str]:
+def _reported(node: core_v1.Node) -> list[str]:
     return sorted(volume.name for volume in node.status.volumes_attached)

@@ -1,4 +1,4 @@
-"""Revisions of a Deployment: which ReplicaSet is new, which are old, and the annotations that hold the history.
+"""Revisions of a Deployment: selects the new and the old ReplicaSets, and maintains the annotations with the history.
 
 The new ReplicaSet is the one with the Deployment's template (the oldest if there are several). Revision numbers, and the
 desired and maximum replica counts that distinguish a scaling from a rollout, are in annotations of the ReplicaSets, where

@@ -84,13 +84,13 @@ class GarbageCollector:
         late = await wait_listed(informers.values(), self._clock, SYNC_SECONDS)
         missing = [target for target, informer in informers.items() if informer in late]
         if missing:
-            log.warning("garbage collection begins without what cannot be listed: %s", ", ".join(sorted(missing)))
+            log.warning("garbage collection starts without kinds that cannot be listed: %s", ", ".join(sorted(missing)))
 
     def _forget(self, target: tuple[str, str]) -> None:
         """Remove the objects of a resource that the server no longer has."""
         for item in [i for i in self.graph.items.values() if (i.resource.group, i.resource.plural) == target]:
             if not self._large.has(item.uid):  # else it is removed when its change is applied
-                self._look(self.graph.remove(item.uid))
+                self._enqueue_items(self.graph.remove(item.uid))
 
     def _changed(self, resource: DiscoveredResource, change: Change[Any]) -> None:
         metadata, uid = change.new.metadata, change.new.metadata.uid or ""
@@ -128,7 +128,7 @@ class GarbageCollector:
         )
         before = self.graph.items.get(uid)
         for look in self.graph.put_in_parts(item):
-            self._look(look)
+            self._enqueue_items(look)
             yield
         for pairs in self.graph.strays_in_parts(uid, before):
             for dependent, owner in pairs:
@@ -139,7 +139,7 @@ class GarbageCollector:
 
     def _remove(self, uid: str) -> Iterator[None]:
         for look in self.graph.remove_in_parts(uid):
-            self._look(look)
+            self._enqueue_items(look)
             yield
 
     def _tell_astray(self, dependent: Item, owner: Owner) -> None:
@@ -157,7 +157,7 @@ class GarbageCollector:
         text = f'ownerRef [{where}] does not exist in namespace "{dependent.namespace}"'
         self._recorder.event(about, "Warning", "OwnerRefInvalidNamespace", text)
 
-    def _look(self, uids: Set[str]) -> None:
+    def _enqueue_items(self, uids: Set[str]) -> None:
         for uid in uids:
             self.controller.enqueue(uid)
 

@@ -83,5 +83,5 @@ class ResourceMonitors:
             try:
                 await cancellation.as_error(informer.run())
             except Exception:
-                log.exception("garbage collector: following %s", resource.target)
+                log.exception("garbage collector: watching %s failed", resource.target)
             await self._clock.sleep(FAILED_SECONDS)

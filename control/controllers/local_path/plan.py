@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from control.default_class import STORAGE_MARKS
 from kube.api import core_v1, meta_v1, storage_v1
 from kube.volume_binding import LOCAL_PATH_FOLDER, PROVISIONED_BY
 
 PROVISIONER = "wherry/local-path"
 CLASS = "local-path"
-DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 FINALIZER = "wherry/local-path"
 """Finalizer of a PersistentVolume until its folder is removed."""
 _HOST = "kubernetes.io/hostname"
@@ -21,7 +21,7 @@ class CannotProvision(Exception):
 def storage_class() -> storage_v1.StorageClass:
     """Return the StorageClass for claims without a class."""
     return storage_v1.StorageClass(
-        metadata=meta_v1.ObjectMeta(name=CLASS, annotations={DEFAULT_CLASS: "true"}),
+        metadata=meta_v1.ObjectMeta(name=CLASS, annotations={STORAGE_MARKS[0]: "true"}),
         provisioner=PROVISIONER,
         reclaim_policy="Delete",
         volume_binding_mode="WaitForFirstConsumer",

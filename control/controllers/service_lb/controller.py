@@ -16,8 +16,8 @@ from control.controllers.service_lb.plan import FINALIZER, NoLoadBalancer
 from control.controllers.service_lb.ports import (
     ALLOWED,
     NODES_OWN,
+    LoadBalancerPorts,
     Port,
-    PortLedger,
     host_ports_of,
     node_ports_of,
     ports_of,
@@ -74,8 +74,8 @@ class ServiceLoadBalancerController:
         self._slices.add_index(OF_SERVICE, _owner)
         self._pods = context.informers.of(core_v1.Pod)
         self._pods.add_index(HOST_PORT, _host_ports)
-        self._ports = PortLedger(reserved, allowed)
-        self._told: dict[str, str] = {}
+        self._ports = LoadBalancerPorts(reserved, allowed)
+        self._reported: dict[str, str] = {}
         # One worker: whoever is first in the queue is first at a port.
         self.controller = Controller("service load balancer", self.reconcile, workers=1, clock=context.clock)
         self._services.subscribe(self._service_changed)
@@ -101,9 +101,9 @@ class ServiceLoadBalancerController:
         old, new = change.old, change.new if change.type != "DELETED" else None
         if old is not None and new is not None and old.spec == new.spec:
             return
-        if change.type != "ADDED" and self._told:
+        if change.type != "ADDED" and self._reported:
             # A port may have become free for one that waits.
-            for key in self._told:
+            for key in self._reported:
                 self.controller.enqueue(key)
 
     def _node_changed(self, change: Change[core_v1.Node]) -> None:
@@ -125,9 +125,9 @@ class ServiceLoadBalancerController:
 
     def _pod_changed(self, change: Change[core_v1.Pod]) -> None:
         """A host port may have become free for a Service that waits."""
-        if self._told and change.old is not None and _host_ports(change.old):
+        if self._reported and change.old is not None and _host_ports(change.old):
             if change.type == "DELETED" or not _host_ports(change.new):
-                for key in self._told:
+                for key in self._reported:
                     self.controller.enqueue(key)
 
     # -- what to do -----------------------------------------------------------------------------------------------
@@ -147,9 +147,9 @@ class ServiceLoadBalancerController:
                 await self._take_back(service)
 
     def _forget(self, key: str) -> None:
-        self._told.pop(key, None)
+        self._reported.pop(key, None)
         if self._ports.release(key):
-            for waiting in self._told:
+            for waiting in self._reported:
                 self.controller.enqueue(waiting)
 
     async def _claim(self, key: str, service: core_v1.Service, *, again: bool = False) -> None:
@@ -189,7 +189,7 @@ class ServiceLoadBalancerController:
         if not addresses:
             self._tell(service, "UnAvailableLoadBalancer", "There are no available nodes for LoadBalancer")
         elif not given:
-            self._told.pop(key, None)
+            self._reported.pop(key, None)
             self._recorder.event(service, "Normal", "EnsuringLoadBalancer", "Ensuring load balancer")
             await self._set_finalizer(service, wanted=True)
         await self._write(service, addresses)
@@ -201,8 +201,8 @@ class ServiceLoadBalancerController:
     def _tell(self, service: core_v1.Service, reason: str, message: str) -> None:
         """Return why a Service waits, once for each reason."""
         key = key_of(service)
-        if self._told.get(key) != message:
-            self._told[key] = message
+        if self._reported.get(key) != message:
+            self._reported[key] = message
             self._recorder.event(service, "Warning", reason, message)
 
     async def _take_back(self, service: core_v1.Service) -> None:
@@ -214,8 +214,10 @@ class ServiceLoadBalancerController:
 
     async def _write(self, service: core_v1.Service, addresses: list[str]) -> core_v1.Service:
         balancer = service.status.load_balancer
-        held = balancer.ingress if balancer is not None else []
-        if [(each.ip, each.ip_mode or "VIP") for each in held] == [(address, "VIP") for address in addresses]:
+        current_ingress = balancer.ingress if balancer is not None else []
+        if [(each.ip, each.ip_mode or "VIP") for each in current_ingress] == [
+            (address, "VIP") for address in addresses
+        ]:
             return service
         ingress = [{"ip": address, "ipMode": "VIP"} for address in addresses] or None
         return await self._patch(service, {"status": {"loadBalancer": {"ingress": ingress}}})

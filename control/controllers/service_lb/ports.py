@@ -55,7 +55,7 @@ def host_ports_of(pod: core_v1.Pod) -> list[Port]:
     return [(port.protocol or "TCP", port.host_port) for each in every for port in each.ports if port.host_port]
 
 
-class PortLedger:
+class LoadBalancerPorts:
     """Ports and the Services that have them."""
 
     def __init__(self, reserved: Mapping[Port, str] = NODES_OWN, allowed: PortRanges = ALLOWED) -> None:

@@ -1,4 +1,4 @@
-"""Do the expressions of a policy, or of a webhook's match conditions, compile, and to what?"""
+"""Compiles the expressions of policies and of webhooks' match conditions, and checks their types."""
 
 from __future__ import annotations
 

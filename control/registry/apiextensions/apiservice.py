@@ -1,4 +1,4 @@
-"""APIServices: which group versions another server answers."""
+"""APIServices: registration of group versions that another server serves."""
 
 from __future__ import annotations
 

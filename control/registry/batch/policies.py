@@ -1,4 +1,4 @@
-"""Checks of the policies of a Job: which failures count how, when it has succeeded, and when lost pods are replaced.
+"""Checks of the policies of a Job: pod failure policy, success policy and pod replacement policy.
 
 Upstream: validatePodFailurePolicy and validateSuccessPolicy in pkg/apis/batch/validation.
 """

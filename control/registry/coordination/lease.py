@@ -1,4 +1,4 @@
-"""Leases: who holds a thing, and until when."""
+"""Leases: holder and expiry of a lock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""LimitRanges: what containers of a namespace may request, and what they get unasked."""
+"""LimitRanges: limits and defaults for the requests of a namespace's containers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ResourceQuotas: how much a namespace may use together."""
+"""ResourceQuotas: limits of a namespace's total usage."""
 
 from __future__ import annotations
 

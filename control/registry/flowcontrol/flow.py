@@ -1,4 +1,4 @@
-"""FlowSchemas and PriorityLevelConfigurations: who waits for whom when the server is busy."""
+"""FlowSchemas and PriorityLevelConfigurations: classification and queueing of requests under load."""
 
 from __future__ import annotations
 

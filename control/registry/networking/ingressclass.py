@@ -1,4 +1,4 @@
-"""IngressClasses: which controller serves an Ingress."""
+"""IngressClasses: the controller of an Ingress."""
 
 from __future__ import annotations
 

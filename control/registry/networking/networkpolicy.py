@@ -1,4 +1,4 @@
-"""NetworkPolicies: which traffic chosen pods take and send."""
+"""NetworkPolicies: allowed ingress and egress traffic of selected pods."""
 
 from __future__ import annotations
 

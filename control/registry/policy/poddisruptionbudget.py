@@ -1,4 +1,4 @@
-"""PodDisruptionBudgets: how many pods evictions must leave."""
+"""PodDisruptionBudgets: the number of pods that must remain during evictions."""
 
 from __future__ import annotations
 

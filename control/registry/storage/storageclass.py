@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from control.default_class import STORAGE_MARKS, marked
 from control.registry.changes import validate_immutable
 from control.registry.checks import each, repeated
 from control.registry.core.deprecated import OLD_LABELS
@@ -14,7 +15,6 @@ from kube.errors import FieldError, duplicate, forbidden_field, invalid_value, n
 from kube.json_object import Object
 from kube.names import qualified_name
 
-DEFAULT_ANNOTATION = "storageclass.kubernetes.io/is-default-class"
 _MOST_PARAMETERS = 512
 _LARGEST_PARAMETERS = 256 * 1024
 _FROZEN = ("parameters", "provisioner", "reclaimPolicy")
@@ -45,7 +45,7 @@ def validate_topologies(terms: list[Object], path: str) -> list[FieldError]:
 
 def _name(obj: Object) -> str:
     annotations = obj.get("metadata", {}).get("annotations") or {}
-    return name_of(obj) + (" (default)" if annotations.get(DEFAULT_ANNOTATION) == "true" else "")
+    return name_of(obj) + (" (default)" if marked(annotations, STORAGE_MARKS) else "")
 
 
 def _driver(name: str, path: str) -> list[FieldError]:

@@ -42,7 +42,7 @@ class NodeAllocation:
     claims: Sequence[ClaimToAllocate] = ()
     extended_requests: extended.ExtendedResourceRequests | None = None
     devices: list[list[DeviceResult]] | None = None
-    """None: not what they alternative."""
+    """None if no devices of this node satisfy the claims."""
     since: int = -1
     """The state of the allocated devices when the search began (AllocatedDevices.changes)."""
     error: Exception | None = None
@@ -78,7 +78,7 @@ class Attempt:
         answer = self._advance(node, steps, self._here)
         if isinstance(answer, NodeAllocation):
             return self._keep(answer)
-        raise Unfinished(partial(self._go_on, node, steps, answer))
+        raise Unfinished(partial(self._resume, node, steps, answer))
 
     def here(self, work: Callable[[], bool]) -> bool:
         """Return the result of `work`; raises Unfinished if it exceeds the cost limit of the event loop."""
@@ -109,7 +109,7 @@ class Attempt:
         except Exception as error:
             return NodeAllocation(node, error=error.with_traceback(None))
 
-    async def _go_on(
+    async def _resume(
         self, node: core_v1.Node, steps: SearchSteps[NodeAllocation], evaluation: SelectorEvaluation | None
     ) -> None:
         """Complete the search of a node, and store the result."""

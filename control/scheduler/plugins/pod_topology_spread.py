@@ -163,7 +163,7 @@ class PodTopologySpread:
 
 
 def _defaults(args: Mapping[str, Any]) -> tuple[tuple[str, int, bool], ...] | None:
-    """Read PodTopologySpreadArgs as (key, max skew, hard?); None: the system's. Raises ConfigurationError."""
+    """Read PodTopologySpreadArgs as (key, max skew, hard); None: the system's. Raises ConfigurationError."""
     kind, given = args.get("defaultingType", "System"), args.get("defaultConstraints") or []
     if kind == "System":
         if given:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from control import disruption_target
 from control.decoding.decode import Decoder, directive
 from control.http.exchange import Answer, Request, typed_response
 from control.registry import deletion, deletion_plan, metadata, updating
@@ -14,7 +13,7 @@ from control.server.subresources.budgets import charge
 from control.server.verbs import Verbs
 from control.storage import codec
 from control.weight import weight
-from kube import errors
+from kube import disruption_target, errors
 from kube.api import core_v1, policy_v1
 from kube.clock import format_time
 from kube.json_object import Object

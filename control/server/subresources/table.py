@@ -9,7 +9,7 @@ from control.node_dialer import NodeDialer
 from control.resource_metrics.objects import GROUP
 from control.server.resource_metrics import ResourceMetrics
 from control.server.resources import Handler, Handlers
-from control.server.subresources import backends, custom_scale, kubelet, parts, pods, reviews, scale
+from control.server.subresources import backends, custom_scale, kubelet, object_fields, pods, reviews, scale
 from control.server.verbs import Verbs
 from kube.serving.frames import SessionYield
 
@@ -17,9 +17,9 @@ from kube.serving.frames import SessionYield
 def handlers(server: Verbs, auth: Auth, dialer: NodeDialer) -> Handlers:
     """Return the handlers; `dialer` reaches nodes' agents."""
     part: dict[str, Handler] = {
-        "get": partial(parts.get, server),
-        "update": partial(parts.update, server),
-        "patch": partial(parts.patch, server),
+        "get": partial(object_fields.get, server),
+        "update": partial(object_fields.update, server),
+        "patch": partial(object_fields.patch, server),
     }
     scaled: dict[str, Handler] = {
         "get": partial(scale.get, server),

@@ -177,7 +177,7 @@ class Cluster:
         self.trouble = why
         if self._at == at and len(self._channels) > 1:
             self._at = (at + 1) % len(self._channels)
-            log.warning("etcd member %s: %s; going on with %s", self._servers[at], why, self._servers[self._at])
+            log.warning("etcd member %s: %s; switching to %s", self._servers[at], why, self._servers[self._at])
             for call in tuple(self._streams[at]):
                 call.cancel()
 

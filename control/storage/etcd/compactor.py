@@ -43,7 +43,7 @@ class EtcdCompactor:
             try:
                 version, revision = await self._compact_once(version, revision)
             except StoreError as error:
-                log.warning("compaction will be tried again: %s", error)
+                log.warning("compaction failed and will be retried: %s", error)
             await self._clock.sleep(INTERVAL_SECONDS)
 
     async def _compact_once(self, version: int, revision: int) -> tuple[int, int]:

@@ -106,14 +106,14 @@ class EtcdWatch:
             try:
                 await self._follow()
             except (Unavailable, grpc.aio.AioRpcError) as error:
-                log.debug("the watch of %s broke off at revision %d: %s", self._prefix, self._position, error)
+                log.debug("the watch of %s was interrupted at revision %d: %s", self._prefix, self._position, error)
             except StoreError as error:
                 self._fail(error)
                 return
             except Exception as error:
                 # Without this the watch would never end nor deliver events.
-                log.exception("the watch of %s cannot go on", self._prefix)
-                self._fail(Unavailable(f"the watch of {self._prefix} cannot go on: {error}"))
+                log.exception("the watch of %s failed", self._prefix)
+                self._fail(Unavailable(f"the watch of {self._prefix} failed: {error}"))
                 return
             await asyncio.sleep(pause)
             pause = FIRST_PAUSE if self._position > position else min(pause * 2, LAST_PAUSE)

@@ -1,4 +1,4 @@
-"""Output of commands that probes and hooks run: how much of it the agent holds at a time, and what it does with too much."""
+"""Output of commands that probes and hooks run: the agent buffers a limited part, and discards output above the limit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pod resources socket: who has which processors, memory, devices and claims."""
+"""The pod resources socket: assigned CPUs, memory, devices and claims."""
 
 from __future__ import annotations
 

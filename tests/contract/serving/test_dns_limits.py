@@ -27,7 +27,7 @@ from netproxy.dns.cluster_dns import ClusterDNS
 from netproxy.dns.forwarder import MAX_BYTES, Forwarder
 from netproxy.dns.responder import MAX_OTHERS, Pending, Responder
 from netproxy.dns.server import TCP_LIMITS, TCP_MESSAGE, DNSServer
-from netproxy.dns.waiting_questions import MAX_WAITING, MAX_WAITING_CLIENT
+from netproxy.dns.waiting_queries import MAX_WAITING, MAX_WAITING_CLIENT
 from netproxy.dns.zone import Zone
 from netproxy.tasks import start
 from tests.support.hollow import eventually
@@ -245,7 +245,7 @@ async def test_questions_sent_at_once_on_a_connection_are_answered_in_turn_with_
     assert max(answered.values()) <= PER_ITERATION
 
 
-async def test_one_clients_waiting_questions_leave_room_for_those_of_others() -> None:
+async def test_one_clients_waiting_queries_leave_room_for_those_of_others() -> None:
     requested: list[bytes] = []
 
     class Counting(Never):

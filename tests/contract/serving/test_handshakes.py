@@ -144,10 +144,10 @@ class HalfDone:
         self._tls = tls.wrap_bio(self.incoming, self._outgoing, server_hostname="127.0.0.1")
         self.socket = socket.create_connection(address)
         self.socket.setblocking(False)
-        self._go_on()
+        self._continue()
         self.socket.sendall(self._outgoing.read())
 
-    def _go_on(self) -> None:
+    def _continue(self) -> None:
         with contextlib.suppress(ssl.SSLWantReadError):
             self._tls.do_handshake()
 
@@ -155,7 +155,7 @@ class HalfDone:
         """Read the server's answer, up to where it is the client's turn."""
         while not self._outgoing.pending:
             self.incoming.write(await asyncio.get_running_loop().sock_recv(self.socket, 65536))
-            self._go_on()
+            self._continue()
 
     def finish(self, start: int = 0, end: int | None = None) -> None:
         """Send what is held back, or a part of it."""

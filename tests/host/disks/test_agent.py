@@ -1,4 +1,6 @@
-"""An agent whose own disk is full or read-only: what runs goes on, what cannot start says why, and all recovers by itself."""
+"""An agent whose own disk is full or read-only: running pods continue, new ones report the reason, and all recover without
+intervention.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Writes of the runtime's disk that fail at fsync: what runs goes on, what cannot start says why, and all recovers alone."""
+"""Writes of the runtime's disk that fail at fsync: running pods continue, new ones report the reason, and all recover
+without intervention.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The embedded engine on disks that run full and fail: what was acknowledged stays, what is shown is durable."""
+"""The embedded engine on full and failing disks: acknowledged writes remain, and visible writes are durable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sandbox program as a process: who else has its user may not trace it."""
+"""The sandbox program as a process: other processes of its user cannot trace it."""
 
 from __future__ import annotations
 

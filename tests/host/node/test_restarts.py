@@ -1,4 +1,4 @@
-"""Restarts of the agent and of containerd, and lost sandboxes: what runs goes on running."""
+"""Restarts of the agent and of containerd, and lost sandboxes: running containers keep running."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records of one request: what the authorizer was asked, what admission was shown, what was written, who was dialled.
+"""Records of one request: questions to the authorizer, objects shown to admission, writes, and dialled addresses.
 
 A record belongs to the task of its request by a context variable, which the tasks that the request starts inherit. What the
 server does in its background tasks has no record. What it does in a request under its own identity is known by that identity.

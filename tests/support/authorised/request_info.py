@@ -1,4 +1,4 @@
-"""Upstream's RequestInfo, written from its rules and not from the server's code: what a method, path and query mean.
+"""Upstream's RequestInfo, written from its rules and not from the server's code: parses method, path and query.
 
 The rules are RequestInfoFactory.NewRequestInfo's (staging/src/k8s.io/apiserver/pkg/endpoints/request/requestinfo.go, v1.36) and
 those of the filter that makes an authorizer's attributes of its answer. Exceptions are in `READ_OTHERWISE`.

@@ -1,4 +1,4 @@
-"""The same requests over TLS on a real socket, byte by byte as they stand: what a transport in between might read otherwise."""
+"""The same requests over TLS on a real socket, byte by byte, because a transport in between might change them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""DNS: what clients ask and what servers answer."""
+"""DNS: queries of clients and responses of servers."""
 
 from __future__ import annotations
 

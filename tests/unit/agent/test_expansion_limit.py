@@ -1,4 +1,4 @@
-"""References to variables: what they add to a container's environment and command ends at a limit."""
+"""References to variables: limit of the length that they add to a container's environment and command."""
 
 from __future__ import annotations
 

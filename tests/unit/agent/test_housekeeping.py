@@ -159,13 +159,13 @@ async def test_a_storage_driver_that_does_not_answer_holds_up_its_own_volumes_al
     logs, volumes = tmp_path / "pods", HungVolumes()
     logs.mkdir()
     gone = folder(logs, "gone")
-    keeper = made(logs, set(), volumes)
+    housekeeper = made(logs, set(), volumes)
     async with asyncio.timeout(10):
         for _ in range(2):
-            await keeper.sweep()
+            await housekeeper.sweep()
     assert not gone.exists()
     assert sorted(volumes.done) == ["well", "well.csi", "well.csi"]
-    await keeper._tasks.close()
+    await housekeeper._tasks.close()
 
 
 class FailingVolumes(NoVolumes):
@@ -191,10 +191,10 @@ async def test_a_pods_directory_that_cannot_be_removed_is_counted_and_tried_agai
     tmp_path: Path, caplog: pytest.LogCaptureFixture, failing: str, error: Exception
 ) -> None:
     volumes, metrics = FailingVolumes(failing, error), KubeletMetrics()
-    keeper = made(tmp_path / "pods", set(), volumes, metrics)
-    await keeper.sweep()
+    housekeeper = made(tmp_path / "pods", set(), volumes, metrics)
+    await housekeeper.sweep()
     assert volumes.left == {failing} and f"removing the directory of pod {failing}: {error}" in caplog.text
     assert (metrics.orphan_volumes.value(), metrics.orphan_volume_errors.value()) == (2, 1)
-    await keeper.sweep()
+    await housekeeper.sweep()
     assert volumes.left == set()
     assert (metrics.orphan_volumes.value(), metrics.orphan_volume_errors.value()) == (1, 0)

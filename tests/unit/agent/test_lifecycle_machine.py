@@ -1,4 +1,4 @@
-"""The pod state machine against the fake runtime, driven by chance: what must hold whatever happens, in whatever order.
+"""The pod state machine against the fake runtime with random steps: invariants in any order of events.
 
 Containers end with any code, sandboxes die, probes fail, time passes, and the agent stops in the middle of what it does and
 forgets all that is not in the runtime or in the API. Hypothesis looks for the shortest story that breaks a rule.

@@ -1,4 +1,4 @@
-"""Single rules of the pod state machine: what is superfluous, how long the grace is, who ends first, who restarts."""
+"""Single rules of the pod state machine: superfluous containers, grace periods, order of termination, restarts."""
 
 from __future__ import annotations
 

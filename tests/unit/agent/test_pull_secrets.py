@@ -1,4 +1,4 @@
-"""Pull secrets of any size and content: what is read of them, how often, and where."""
+"""Pull secrets of any size and content: the parts that are read, the number of reads, and the thread."""
 
 from __future__ import annotations
 

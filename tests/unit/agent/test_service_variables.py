@@ -1,4 +1,4 @@
-"""The variables of many and large Services: how many are made, and where."""
+"""The variables of many and large Services: their number, and the thread that creates them."""
 
 from __future__ import annotations
 

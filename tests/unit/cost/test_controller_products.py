@@ -170,7 +170,7 @@ def config() -> ControllerConfig:
 def followed(name: str, config: ControllerConfig) -> list[Resource]:
     """Return the kinds that a controller follows, and one that those follow who follow everything."""
     context = Context(product_world.World().client(), FakeClock())
-    with context.informers.asked() as asked:
+    with context.informers.requested() as asked:
         assert CONTROLLERS[name](context, config) is not None
     kinds = [resources.of(informer.kind) for informer in asked]
     return list(dict.fromkeys([*kinds, resources.of(resources.by_kind("v1", "ConfigMap").type)]))

@@ -1,4 +1,4 @@
-"""The search for devices gives the event loop back: what it costs in a round is counted, whatever a claim asks for."""
+"""The search for devices yields to the event loop: steps in an iteration are limited, whatever a claim requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Headers of a request's head, which may be a megabyte: what is read of each is bounded, before anybody knows who sent it."""
+"""Headers of a request's head, which may be a megabyte: the work for each before authentication is limited."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The largest object beside many others: what the proxy does costs their sum, and a small change does not cost the large one.
+"""The largest object together with many others: the proxy's cost is their sum, and a small change costs little.
 
 Each list and map that may be long in an object that the proxy follows is made long, beside small objects of every kind. Lines
 of Python are counted while the tables are made in all three modes, and while one small object of each kind changes. What a

@@ -1,4 +1,4 @@
-"""Lists, watches and deletions of many large objects: what is decoded for a selector, and how much at once."""
+"""Lists, watches and deletions of many large objects: decoding for a selector, and the amount decoded in one step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The system's clock: what of it counts while the machine is suspended."""
+"""The system's clock: counting of the time while the machine is suspended."""
 
 from __future__ import annotations
 

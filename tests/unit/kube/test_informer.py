@@ -218,8 +218,8 @@ async def test_a_rejected_list_is_logged_once_and_retried_with_back_off(
         await clock.advance(40)
     assert informer.synced
     assert [r.getMessage() for r in caplog.records] == [
-        'following Pod: pods is forbidden: User "n" cannot list resource "pods" in API group "" at the cluster scope',
-        "following Pod again",
+        'watching Pod: pods is forbidden: User "n" cannot list resource "pods" in API group "" at the cluster scope',
+        "watching Pod again",
     ]
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""Limits of steps: what holds the loop is stopped, and nothing else is; on both event loops that daemons use."""
+"""Limits of steps: a step that blocks the loop is stopped, and no other; on both event loops that daemons use."""
 
 from __future__ import annotations
 

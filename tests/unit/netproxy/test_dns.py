@@ -1,4 +1,4 @@
-"""Cluster DNS: what each form of name answers, the wire format against dnspython, and whatever else comes in a packet."""
+"""Cluster DNS: answers for each form of name, the wire format against dnspython, and malformed packets."""
 
 import random
 from collections.abc import Iterable, Iterator, Sequence

@@ -244,7 +244,7 @@ async def test_a_policy_whose_reading_fails_isolates_its_pods_and_leaves_others_
     async with enforcing(cluster(about("web", {"from": [ANYBODY]}), GOOD), writer) as watched:
         assert not allows(writer, WEB, 80)
         assert allows(writer, DB, 80) and not allows(writer, DB, 81)
-        assert watched.reported == ["web: it cannot be taken in: RuntimeError('a fault of ours')"]
+        assert watched.reported == ["web: it cannot be processed: RuntimeError('a fault of ours')"]
         monkeypatch.undo()
         await watched.clock.advance(CLOSED_RETRY)
         await watched.enforcer.verify()

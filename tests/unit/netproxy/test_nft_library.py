@@ -1,4 +1,4 @@
-"""Small changes of nf_tables by libnftables: what is left to the program, errors, time limits, and the thread's end."""
+"""Small changes of nf_tables by libnftables: changes left to the command, errors, time limits, and the thread's end."""
 
 from __future__ import annotations
 

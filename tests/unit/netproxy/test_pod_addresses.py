@@ -1,4 +1,4 @@
-"""Addresses that CNI plugins give to pods: who has which, and flows of those that had them before."""
+"""Addresses that CNI plugins assign to pods: their owners, and flows of former owners."""
 
 from __future__ import annotations
 
@@ -118,12 +118,12 @@ async def test_addresses_that_are_released_one_after_the_other_are_reported_once
     monkeypatch.setattr(address_follower, "MAX_RELEASED", 5)
     found = Followed()
     follower = AddressFollower(tmp_path, "cni0", found.report, found.delete)
-    await follower._look()
+    await follower._reread()
     for number in range(20):
         file = write(tmp_path, f"c{number}", f"u{number}", f"fd00::{number:x}")
-        await follower._look()
+        await follower._reread()
         file.unlink()
-        await follower._look()
+        await follower._reread()
         if number == 9:
             found.reported = 0
     assert found.unusable == {f"fd00::{number:x}" for number in range(15, 20)} == set(follower._released)
@@ -133,13 +133,13 @@ async def test_addresses_that_are_released_one_after_the_other_are_reported_once
 async def test_an_address_whose_flows_could_not_be_deleted_is_usable_after_the_next_try(tmp_path: Path) -> None:
     found = Followed()
     follower = AddressFollower(tmp_path, "cni0", found.report, found.delete)
-    await follower._look()
+    await follower._reread()
     write(tmp_path, "c1", "one", "10.244.1.5")
     found.errors.append(OSError("no table"))
     with pytest.raises(OSError, match="no table"):
-        await follower._look()
+        await follower._reread()
     assert found.unusable == {"10.244.1.5"}
-    await follower._look()
+    await follower._reread()
     assert not found.unusable and found.seen[-2] == ("deleted", ["10.244.1.5"]) and "one" in found.given
 
 
@@ -154,7 +154,7 @@ async def test_a_kernel_that_deletes_no_flows_is_logged_once(
     monkeypatch.setattr(pod_flows.flow_table, "delete_of", delete)
     for _ in range(3):
         await flows.delete({"10.244.1.5"})
-    assert len([r for r in caplog.records if "flows of pods" in r.getMessage()]) == 1
+    assert len([r for r in caplog.records if "flows of deleted pods" in r.getMessage()]) == 1
 
 
 async def test_a_kernel_that_lists_no_flows_is_logged_once(

@@ -13,7 +13,8 @@ def node(name: str, *cidrs: str, created: str = "2026-01-01T00:00:00Z", uid: str
 
 def ranges(nodes: Followed, *cidrs: str) -> tuple[PodRanges, list[int]]:
     changes: list[int] = []
-    made = PodRanges("n1", nodes, cidrs, lambda: changes.append(1))  # type: ignore[arg-type]
+    made = PodRanges("n1", nodes, cidrs)  # type: ignore[arg-type]
+    made.subscribe(lambda: changes.append(1))
     return made, changes
 
 

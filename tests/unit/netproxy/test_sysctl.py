@@ -47,7 +47,7 @@ async def test_a_changed_sysctl_is_set_again_logged_once_and_counted(
         assert sysctl.read(FORWARD, tmp_path) == "1"
     assert counted.get() - before == 3
     assert [record.getMessage() for record in caplog.records] == [
-        "sysctl net.ipv4.ip_forward was changed by others and is set again to 1"
+        "sysctl net.ipv4.ip_forward was changed by another program and is set again to 1"
     ]
 
 

@@ -1,4 +1,4 @@
-"""The guard of the tunnel: what its text says, and what happens where nft cannot write it."""
+"""The filter of the tunnel port: its rules, and the behaviour if nft cannot write them."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def test_every_flag_has_a_field_and_a_line_in_the_documentation() -> None:
     [
         ("audit-log-max: 1", "audit-log-max: there is no such flag here; there are anonymous-auth"),
         ("etcd-servers: a", "etcd-servers: `wherry up` settles this"),
-        ("profiling: true", "--profiling=true cannot be had here: there is no profiler"),
+        ("profiling: true", "--profiling=true is not supported: there is no profiler"),
         ("feature-gates: WatchList=false", "feature is locked to true"),
         ("audit-log-maxage: -1", "audit-log-maxage: -1: must be a whole number"),
         ("request-timeout: soon", "request-timeout: 'soon': invalid duration \"soon\""),

@@ -1,4 +1,4 @@
-"""`wherry kubectl`: which program, and with whose kubeconfig."""
+"""`wherry kubectl`: selection of the program and the kubeconfig."""
 
 from __future__ import annotations
 

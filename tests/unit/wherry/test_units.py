@@ -1,4 +1,4 @@
-"""The systemd units: what they say, what is made of them on a machine, and who may read what."""
+"""The systemd units: their contents, their rendering for a machine, and file permissions."""
 
 import os
 from pathlib import Path

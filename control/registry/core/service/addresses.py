@@ -185,7 +185,7 @@ class Addresses:
                 wanted = _record_of(service.owner, ip)
                 parent = records.get(wanted["metadata"]["name"])
                 if parent is None:
-                    log.warning("the address %s of Service %s had no record", ip, service.owner)
+                    log.warning("the address %s of Service %s was not recorded as allocated", ip, service.owner)
                     with contextlib.suppress(StatusError):
                         await context.create(wanted)
                 elif parent != wanted["spec"]["parentRef"]:

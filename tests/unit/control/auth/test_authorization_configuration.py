@@ -1,4 +1,4 @@
-"""The file that says who is asked: what is right in it, and what is said of what is wrong."""
+"""The file with the chain of authorizers: valid configurations, and the errors of invalid ones."""
 
 from __future__ import annotations
 

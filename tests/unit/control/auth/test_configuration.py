@@ -1,4 +1,4 @@
-"""AuthenticationConfiguration: what it means and what is refused, with the field's path."""
+"""AuthenticationConfiguration: its effects, and errors with the field's path."""
 
 from __future__ import annotations
 

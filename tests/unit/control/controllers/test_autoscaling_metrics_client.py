@@ -181,9 +181,9 @@ async def test_each_kind_of_metric_has_its_wish_its_name_and_its_figure(
     found = await calculator(Adapter(answers)).outcome(metric, situation())
     shown = found.status.pods or found.status.object or found.status.external
     assert shown is not None and shown.current is not None
-    figures = {"value": shown.current.value, "averageValue": shown.current.average_value}
+    target_values = {"value": shown.current.value, "averageValue": shown.current.average_value}
     assert (found.replicas, found.name) == (replicas, name)
-    assert {key: figure for key, figure in figures.items() if figure is not None} == current
+    assert {key: figure for key, figure in target_values.items() if figure is not None} == current
 
 
 async def test_failures_name_the_condition_and_the_metric() -> None:

@@ -1,4 +1,4 @@
-"""DaemonSets: which nodes get a pod, and how an update goes over the nodes."""
+"""DaemonSets: nodes that get a pod, and rolling updates over the nodes."""
 
 from __future__ import annotations
 

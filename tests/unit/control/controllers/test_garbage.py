@@ -1,4 +1,4 @@
-"""The ownership graph: which objects have to be looked at when one comes, changes or goes."""
+"""The ownership graph: objects that a creation, change or deletion makes the collector check."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Token Secrets of old: which are kept, which are marked, and which are deleted."""
+"""Legacy token Secrets: those that are kept, marked and deleted."""
 
 from __future__ import annotations
 

@@ -12,12 +12,13 @@ import msgspec
 import pytest
 
 from control.controllers import manager
-from control.controllers.context import Context, SharedInformers
+from control.controllers.context import Context
 from kube import resources
 from kube.api import batch_v1, core_v1
 from kube.client import Client, Response
 from kube.clock import FakeClock, settle
 from kube.errors import StatusError
+from kube.shared_informers import SharedInformers
 
 SETTINGS = manager.ControllerConfig(root_ca="pem", local_path=True)
 

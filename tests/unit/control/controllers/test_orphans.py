@@ -1,4 +1,4 @@
-"""Pods without a controller: whose selectors select them, and how often a selector is read for that."""
+"""Pods without a controller: the controllers that select them, and the number of selector evaluations."""
 
 from __future__ import annotations
 

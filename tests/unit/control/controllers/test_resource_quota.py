@@ -1,4 +1,4 @@
-"""The quota controller: what it asks the server for, and that all quotas of a namespace share one pass."""
+"""The quota controller: its requests, and one pass for all quotas of a namespace."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ import pytest
 from control.admission import quota as quotas
 from control.admission import quota_claims
 from control.controllers import quota_totals, resource_quota
-from control.controllers.context import Context, wait_until_listed
+from control.controllers.context import Context
 from control.controllers.resource_quota import ResourceQuotaController, count_objects
 from control.controllers.step_counter import STEPS_PER_ITERATION
 from kube.api import core_v1, meta_v1, resource_v1
 from kube.client import Response
 from kube.clock import FakeClock, settle
 from kube.errors import StatusError
+from kube.shared_informers import wait_until_listed
 from kube.volume_binding import CLASS_ANNOTATION
 from tests.support.hollow import running
 from tests.support.product_world import World
@@ -141,7 +142,7 @@ async def test_volume_claims_that_cannot_be_listed_hold_up_the_quotas_that_count
     api.put(quota("a", persistentvolumeclaims="9"))
     api.put(quota("b", pods="5"))
     context = Context(api.client(), clock)
-    with context.informers.asked() as needed:
+    with context.informers.requested() as needed:
         controller = ResourceQuotaController(context)
     async with running(context.informers.run()):
         await wait_until_listed("resourcequota", needed, clock)

@@ -7,7 +7,7 @@ import pytest
 from control.controllers.context import Context
 from control.controllers.service_lb import controller, plan
 from control.controllers.service_lb.plan import EXCLUDED, FINALIZER, NoLoadBalancer
-from control.controllers.service_lb.ports import PortLedger, host_ports_of, node_ports_of, ports_of
+from control.controllers.service_lb.ports import LoadBalancerPorts, host_ports_of, node_ports_of, ports_of
 from kube.api import core_v1, discovery_v1, meta_v1
 from kube.clock import FakeClock
 from kube.port_ranges import PortRanges
@@ -97,7 +97,7 @@ def test_only_nodes_addresses_with_our_finalizer_are_taken_back_when_switched_of
 
 
 def test_the_first_holds_a_port_until_it_lets_go() -> None:
-    ledger = PortLedger({})
+    ledger = LoadBalancerPorts({})
     ledger.claim("default/one", [("TCP", 80), ("TCP", 443)], {})
     with pytest.raises(NoLoadBalancer, match=r"port 443/TCP is already used by Service default/one"):
         ledger.claim("default/two", [("TCP", 443), ("TCP", 8443)], {})
@@ -110,7 +110,7 @@ def test_the_first_holds_a_port_until_it_lets_go() -> None:
 
 
 def test_a_claim_that_is_refused_loses_what_was_held() -> None:
-    ledger = PortLedger({("TCP", 22): "ssh"})
+    ledger = LoadBalancerPorts({("TCP", 22): "ssh"})
     ledger.claim("default/one", [("TCP", 80)], {})
     with pytest.raises(NoLoadBalancer, match=r"port 22/TCP is that of ssh on the nodes"):
         ledger.claim("default/one", [("TCP", 80), ("TCP", 22)], {})
@@ -119,16 +119,16 @@ def test_a_claim_that_is_refused_loses_what_was_held() -> None:
 
 @pytest.mark.parametrize("number", [1, 25, 53, 111, 1023, 30000, 32768, 65535])
 def test_ports_of_the_system_and_those_that_are_taken_at_random_are_not_given_out(number: int) -> None:
-    ledger = PortLedger()
+    ledger = LoadBalancerPorts()
     why = rf"^port {number}/TCP is not one of the ports of load balancers, 80,443,1024-29999$"
     with pytest.raises(NoLoadBalancer, match=why):
         ledger.claim("default/one", [("TCP", 80), ("TCP", number)], {})
     ledger.claim("default/two", [("TCP", 80), ("TCP", 443), ("TCP", 1024), ("TCP", 29999)], {})
-    PortLedger({}, PortRanges.parse("25,30000-65535")).claim("default/one", [("TCP", 25), ("UDP", 65535)], {})
+    LoadBalancerPorts({}, PortRanges.parse("25,30000-65535")).claim("default/one", [("TCP", 25), ("UDP", 65535)], {})
 
 
 def test_host_ports_of_pods_are_left_to_them_but_not_taken_from_who_has_them() -> None:
-    ledger = PortLedger({})
+    ledger = LoadBalancerPorts({})
     port = ("TCP", 8080)
     with pytest.raises(NoLoadBalancer, match=r"port 8080/TCP is a host port of Pod shop/cache"):
         ledger.claim("default/one", [port], {}, {port: ["shop/cache"]})
@@ -159,7 +159,7 @@ def test_host_ports_are_those_of_init_and_other_containers_of_pods_that_have_not
 
 
 def test_node_ports_of_other_services_are_left_to_them() -> None:
-    ledger = PortLedger({}, PortRanges.parse("1-65535"))
+    ledger = LoadBalancerPorts({}, PortRanges.parse("1-65535"))
     port = ("TCP", 30080)
     with pytest.raises(NoLoadBalancer, match=r"port 30080/TCP is the node port of Service default/other"):
         ledger.claim("default/one", [port], {port: ["default/other"]})

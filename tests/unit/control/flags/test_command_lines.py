@@ -1,4 +1,4 @@
-"""Upstream's command lines: what a kubeadm manifest says is understood, and what is not available is refused by name."""
+"""Upstream's command lines: flags of a kubeadm manifest are accepted, and unsupported ones are refused by name."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def test_the_command_line_of_a_kubeadm_manifest_is_understood() -> None:
         ("stray", "unexpected argument: stray"),
         ("--secure-port", "flag needs an argument: --secure-port"),
         ("--secure-port=many", "--secure-port: 'many': must be a whole number"),
-        ("--profiling", "--profiling=true cannot be had here: there is no profiler"),
-        ("--storage-backend=etcd2", "--storage-backend=etcd2 cannot be had here"),
+        ("--profiling", "--profiling=true is not supported: there is no profiler"),
+        ("--storage-backend=etcd2", "--storage-backend=etcd2 is not supported"),
         ("--tls-min-version=VersionTLS9", "--tls-min-version: 'VersionTLS9': unknown tls version \"VersionTLS9\""),
         ("--tls-cipher-suites=A,B", "--tls-cipher-suites: 'A,B': Cipher suite A not supported or doesn't exist"),
         ("--service-node-port-range=5-1", "must be a range of ports"),

@@ -1,4 +1,4 @@
-"""resource.k8s.io: what is refused of classes, claims, their status, and slices, and with which words."""
+"""resource.k8s.io: rejected classes, claims, statuses and slices, with upstream's messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes of a Job's status: what contradicts itself, what may not change, and that only changes are checked."""
+"""Changes of a Job's status: contradictions, immutable fields, and unchanged values that are not checked."""
 
 from __future__ import annotations
 

@@ -429,3 +429,18 @@ def test_old_ways_are_warned_of() -> None:
         'spec.nodeSelector[beta.kubernetes.io/os]: deprecated since v1.14; use "kubernetes.io/os" instead',
         'spec.containers[0].env[1]: hides previous definition of "A", which may be dropped when using apply',
     ]
+
+
+@pytest.mark.parametrize(
+    ("annotations", "name"),
+    [
+        ({}, "x"),
+        ({"storageclass.kubernetes.io/is-default-class": "true"}, "x (default)"),
+        ({"storageclass.beta.kubernetes.io/is-default-class": "true"}, "x (default)"),
+        ({"storageclass.kubernetes.io/is-default-class": "false"}, "x"),
+    ],
+)
+def test_tables_show_default_storage_classes(annotations: dict[str, str], name: str) -> None:
+    shown = obj("storage.k8s.io/v1", "StorageClass", provisioner="a")
+    shown["metadata"]["annotations"] = annotations
+    assert cells(shown)["Name"] == name

@@ -1,4 +1,4 @@
-"""The resize subresource of pods: what an update through it drops, and what it may not change."""
+"""The resize subresource of pods: fields that an update through it drops, and fields that it must not change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""KubeSchedulerConfiguration: what is read, what is refused, and what profiles it makes."""
+"""KubeSchedulerConfiguration: parsed fields, errors, and the resulting profiles."""
 
 from __future__ import annotations
 

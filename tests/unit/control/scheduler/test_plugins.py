@@ -1,4 +1,4 @@
-"""Each plugin through the whole algorithm: where a pod goes, or the exact words of why not."""
+"""Each plugin through the whole algorithm: the selected node, or the exact message of the rejection."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The kin of a pod: what its Services and its workload select, of which very large selectors are passed over."""
+"""Pods with the same Services or workload as a pod: selectors that count, and very large ones that do not."""
 
 from __future__ import annotations
 

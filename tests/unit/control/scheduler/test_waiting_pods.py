@@ -1,4 +1,4 @@
-"""Waiting pods with large affinity: what is kept of them is limited, and events reach them in slices."""
+"""Waiting pods with large affinity: memory for them is limited, and events are processed for them in slices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Objects against a schema: what is dropped, what is filled in, what is refused and with which words."""
+"""Objects against a schema: pruning, defaults, and errors with their messages."""
 
 from __future__ import annotations
 

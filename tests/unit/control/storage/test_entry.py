@@ -1,4 +1,4 @@
-"""Entries: what is kept of decoded views, by whoever makes them and whoever has them forgotten."""
+"""Entries: decoded views that are cached, and those that are evicted."""
 
 from __future__ import annotations
 

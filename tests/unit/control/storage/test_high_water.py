@@ -1,4 +1,4 @@
-"""The mark of the newest revision beside the database: what it is worth where it is late, torn, ahead or cannot be written."""
+"""The file with the newest revision next to the database: late, torn, ahead of the database, or not writable."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Subresources that are an object of the resource's own kind, of which they let one part be changed.
+"""Subresources that show the object itself and allow changes of some of its fields.
 
-Which part is the strategy's to say (`prepare_subresource`): ephemeral containers or resources of a pod, the finalizers of a
+The strategy selects the fields (`prepare_subresource`): ephemeral containers or resources of a pod, the finalizers of a
 namespace, the approval of a certificate request.
 """
 

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from netproxy.dns.waiting_questions import WaitingQuestions
+from netproxy.dns.waiting_queries import WaitingQueries
 from tests.support.hollow import eventually
 
 
@@ -11,7 +11,7 @@ async def forever() -> None:
 
 
 async def test_a_full_table_drops_the_oldest_question_of_the_client_with_the_most() -> None:
-    waiting = WaitingQuestions(most=6, most_of_client=4)
+    waiting = WaitingQueries(most=6, most_of_client=4)
     tasks = {
         f"{client}{n}": waiting.start(client, forever()) for client, count in (("a", 2), ("b", 4)) for n in range(count)
     }

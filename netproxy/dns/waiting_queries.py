@@ -16,7 +16,7 @@ MAX_WAITING_CLIENT = 250
 """Maximum number of waiting queries of one client: further ones are dropped, and clients retry them."""
 
 
-class WaitingQuestions:
+class WaitingQueries:
     """Tasks by the address of the client, oldest first."""
 
     def __init__(self, most: int = MAX_WAITING, most_of_client: int = MAX_WAITING_CLIENT) -> None:

@@ -1,4 +1,4 @@
-"""Lets the listening sockets of an event loop accept in turn, so many connections in one iteration all together.
+"""Queue of the listening sockets of an event loop: limits the connections that all together accept in one iteration.
 
 A process may listen on thousands of ports (health checks of Services). Were the limit that of each socket, a client that
 connects to all of them would hold the loop for as long as all their connections take.
@@ -21,8 +21,8 @@ class Accepting(Protocol):
         """Accept connections, and return how many there were."""
 
 
-class AcceptTurns:
-    """The listening sockets of one loop: each accepts at once while there is room in the iteration, else in its turn."""
+class AcceptQueue:
+    """The listening sockets of one loop: each accepts immediately while the iteration has room, otherwise it is queued."""
 
     def __init__(self) -> None:
         self._room = BATCH
@@ -58,9 +58,9 @@ class AcceptTurns:
             self._call()
 
 
-_of_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, AcceptTurns] = WeakKeyDictionary()
+_of_loops: WeakKeyDictionary[asyncio.AbstractEventLoop, AcceptQueue] = WeakKeyDictionary()
 
 
-def of_loop(loop: asyncio.AbstractEventLoop) -> AcceptTurns:
+def of_loop(loop: asyncio.AbstractEventLoop) -> AcceptQueue:
     """Return the turns of a loop."""
-    return _of_loops.setdefault(loop, AcceptTurns())
+    return _of_loops.setdefault(loop, AcceptQueue())

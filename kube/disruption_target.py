@@ -1,4 +1,4 @@
-"""The condition DisruptionTarget, by which a pod's owner knows why the pod goes: pod failure policies of Jobs read it."""
+"""The condition DisruptionTarget with the reason why a pod is terminated; pod failure policies of Jobs read it (KEP-3329)."""
 
 from __future__ import annotations
 
