@@ -1,6 +1,6 @@
 """Webhook authorizer: posts a SubjectAccessReview for requests that fulfil the match conditions.
 
-A response is cached by the review for `authorized_ttl` or `unauthorized_ttl`. If the webhook fails, its failurePolicy
+A response is cached by the review's digest for `authorized_ttl` or `unauthorized_ttl`. If the webhook fails, its failurePolicy
 applies: Deny refuses, NoOpinion leaves the decision to the next authorizers. Match conditions are expressions over
 `request`, the review's spec; if one is false the webhook is skipped, otherwise an error in one counts as a failure
 (apiserver/pkg/authorization/cel).
@@ -8,6 +8,7 @@ applies: Deny refuses, NoOpinion leaves the decision to the next authorizers. Ma
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import time
 from dataclasses import dataclass
@@ -22,13 +23,16 @@ from control.auth.user import AuthzAttributes, Decision
 from control.auth.webhooks.client import ReviewClient, ReviewFailed
 from control.auth.webhooks.response_cache import ResponseCache
 from control.cel import EvaluationError, Program
+from kube.bounded_cache import on_forget
 from kube.clock import Clock
 from kube.json_object import Object
 
 log = logging.getLogger(__name__)
 REMEMBERED = 8192
 LONGEST = 10_000
-"""Maximum number of characters of a client's request up to which the response is cached, to limit memory."""
+"""Maximum number of characters of a client's request up to which the response is cached, as upstream."""
+LONGEST_REASON = 1024
+"""Maximum number of characters of a webhook's reason up to which its response is cached, to limit memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,7 @@ class WebhookAuthorizer(AsyncAuthorizer):
     def __init__(self, client: ReviewClient, settings: Settings, clock: Clock) -> None:
         self._client, self.settings = client, settings
         self._answers: ResponseCache[Answer] = ResponseCache(clock, REMEMBERED)
+        on_forget(self._answers.clear)
 
     def authorize(self, attributes: AuthzAttributes) -> Answer:
         spec = spec_of(attributes)
@@ -89,7 +94,7 @@ class WebhookAuthorizer(AsyncAuthorizer):
             return self._failed(result)
         self._count("success", start)
         answer = _answer(status)
-        if _chosen(attributes) < LONGEST:
+        if _chosen(attributes) < LONGEST and len(answer[1]) <= LONGEST_REASON:
             allowed = answer[0] is Decision.ALLOW
             self._answers.put(
                 _key(spec), answer, self.settings.authorized_ttl if allowed else self.settings.unauthorized_ttl
@@ -129,7 +134,8 @@ class WebhookAuthorizer(AsyncAuthorizer):
 
 
 def _key(spec: Object) -> bytes:
-    return msgspec.json.encode(spec, order="deterministic")
+    """Return the digest of a spec, which may have 3 MiB of groups in a review that a client asks for."""
+    return hashlib.sha256(msgspec.json.encode(spec, order="deterministic")).digest()
 
 
 def _answer(status: Object) -> Answer:

@@ -1,4 +1,4 @@
-"""Cache of the responses of webhooks: at most so many, each with a time to live of its own."""
+"""Cache of the responses of webhooks: at most so many, each with a time to live of its own, kept by digests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ T = TypeVar("T")
 
 
 class ResponseCache(Generic[T]):
-    """Keeps `limit` answers; those that were not used for longest go first."""
+    """Keeps `limit` answers; those that were not used for longest go first.
+
+    A key is a digest: clients make what is asked as long as they like. Answers are short.
+    """
 
     def __init__(self, clock: Clock, limit: int) -> None:
         self._clock, self._limit = clock, limit
@@ -27,6 +30,10 @@ class ResponseCache(Generic[T]):
             return None
         self._kept.move_to_end(key)
         return found[1]
+
+    def clear(self) -> None:
+        """Forget all answers."""
+        self._kept.clear()
 
     def put(self, key: bytes, answer: T, seconds: float) -> None:
         """Keep an answer for some seconds; 0: not at all."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from control import offload
 from control.registry.changes import validate_immutable
 from control.registry.defaults import default_empty
 from control.registry.resource.device_states import drop_deallocated
@@ -14,24 +15,28 @@ from control.registry.resource.validation import (
 from control.registry.strategy import OBJECT_META, Strategy
 from control.registry.strategy_context import Context, Finish
 from control.registry.table_cells import AGE, NAME, Column, Field
-from kube.errors import FieldError, forbidden_field, invalid, invalid_value
+from kube.errors import FieldError, StatusError, forbidden_field, invalid, invalid_value
 from kube.json_object import Object
 
 ADMIN_LABEL = "resource.kubernetes.io/admin-access"
 _NOT_ADMIN = f"admin access to devices requires the `{ADMIN_LABEL}: true` label on the containing namespace"
 
 
-def _check_admin(kind: str, obj: Object, spec: Object, path: str, context: Context) -> None:
+async def _check_admin(kind: str, obj: Object, spec: Object, path: str, context: Context) -> None:
     """Raise StatusError if administrators' access is requested in a namespace that has none."""
-    asked = asks_for_admin_access(spec)
+    user, size = context.user.name, context.size
+    asked = await offload.run(user, size, asks_for_admin_access, spec)
     if not asked:
         return
     metadata = obj.get("metadata", {})
     namespace = context.find("", "v1", "namespaces", "", metadata.get("namespace", ""))
     if namespace is not None and (namespace["metadata"].get("labels") or {}).get(ADMIN_LABEL) == "true":
         return
-    errors = [forbidden_field(f"{path}.{where}", _NOT_ADMIN) for where in asked]
-    raise invalid("resource.k8s.io", kind, metadata.get("name", ""), errors)
+    raise await offload.run(user, size, _not_admin, kind, metadata.get("name", ""), path, asked)
+
+
+def _not_admin(kind: str, name: str, path: str, asked: list[str]) -> StatusError:
+    return invalid("resource.k8s.io", kind, name, [forbidden_field(f"{path}.{where}", _NOT_ADMIN) for where in asked])
 
 
 def _default_requests(spec: Object | None) -> None:
@@ -63,7 +68,7 @@ class ResourceClaimStrategy(Strategy):
 
     async def allocate(self, obj: Object, old: Object | None, context: Context) -> Finish | None:
         if old is None:
-            _check_admin("ResourceClaim", obj, obj.get("spec") or {}, "spec", context)
+            await _check_admin("ResourceClaim", obj, obj.get("spec") or {}, "spec", context)
         return None
 
     def validate(self, obj: Object) -> list[FieldError]:
@@ -94,7 +99,7 @@ class ResourceClaimTemplateStrategy(Strategy):
     async def allocate(self, obj: Object, old: Object | None, context: Context) -> Finish | None:
         if old is None:
             spec = (obj.get("spec") or {}).get("spec") or {}
-            _check_admin("ResourceClaimTemplate", obj, spec, "spec.spec", context)
+            await _check_admin("ResourceClaimTemplate", obj, spec, "spec.spec", context)
         return None
 
     def validate(self, obj: Object) -> list[FieldError]:

@@ -7,6 +7,7 @@ changes without waiting, so that two requests in one server can never be given t
 
 from __future__ import annotations
 
+import itertools
 import random
 
 
@@ -57,12 +58,13 @@ class Pool:
         for low, high in ((self.offset, self.size), (0, self.offset)):
             if low >= high:
                 continue
-            start = random.randrange(high - low)
-            for step in range(high - low):
-                number = self.first + low + (start + step) % (high - low)
-                if number not in self._owners:
-                    self._owners[number] = owner
-                    return number
+            start, first = random.randrange(low, high), self.first
+            # In C: of a band that is almost full most numbers are passed.
+            band = itertools.chain(range(first + start, first + high), range(first + low, first + start))
+            number = next(itertools.filterfalse(self._owners.__contains__, band), None)
+            if number is not None:
+                self._owners[number] = owner
+                return number
         raise Exhausted
 
     def clear(self) -> None:
