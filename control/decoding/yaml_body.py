@@ -28,7 +28,7 @@ INLINE = 16 * 1024
 """Weight of YAML that is read on the event loop; reading costs twenty times what it does with JSON."""
 _BREAK = "\r\n\x85\u2028\u2029"
 _CONTENT = re.compile(rf"(?:\A|[{_BREAK}])[ \t]*+(?=[^# \t{_BREAK}])")
-"""What stands before the first character of a line that is neither empty nor a comment."""
+"""Matches up to the first character of a line that is neither empty nor a comment."""
 _REST = re.compile(f"(?:[ \t{_BREAK}]++|#[^{_BREAK}]*+|[.]{{3}}(?=[ \t{_BREAK}]|$))*+")
 _SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
