@@ -19,18 +19,30 @@ RETRY = 10.0
 
 
 def rules_of(ports: Iterable[ServicePort], cost: ModeCost) -> int:
-    """Return how many rules planned ports need in the family where they need most, about as a proxy mode writes them."""
+    """Return how many rules planned ports need in the family where they need most, about as a proxy mode writes them.
+
+    Those of session affinity count from the first one.
+    """
     rules: Counter[int] = Counter()
+    affinity: Counter[int] = Counter()
+    timeouts: dict[int, int] = {}
     ranges: dict[int, int] = {}
     for port in ports:
         addresses = 2 + len(port.external_ips) + len(port.load_balancer_ips)
-        rules[port.family] += cost.of_port(addresses, max(len(port.endpoints), len(port.local_endpoints)))
+        endpoints = max(len(port.endpoints), len(port.local_endpoints))
+        rules[port.family] += cost.of_port(addresses, endpoints)
+        affinity[port.family] += cost.of_affinity(endpoints, port.affinity_seconds)
+        timeouts[port.family] = cost.of_timeout(port.affinity_seconds)
         if cost.ranges_multiply:
             rules[port.family] += len(port.load_balancer_ips) * len(port.source_ranges)
         else:
             ranges[port.family] = len(port.source_ranges)
     rules.update(ranges)
-    return max(rules.values(), default=0)
+    affinity.update(timeouts)
+    return max(
+        (max(count, FREE_RULES) + affinity[family] if affinity[family] else count for family, count in rules.items()),
+        default=0,
+    )
 
 
 class NamespaceBudget:

@@ -1,10 +1,14 @@
-"""Translates service ports to map elements (and, with session affinity, own chains and sets). No I/O.
+"""Translates service ports to map elements (and, with session affinity, own chains). No I/O.
 
 A packet takes two look-ups however many Services there are. The first leads from address, protocol and port to a chain
 that depends on nothing but how a port behaves and how many endpoints it has ("internal-3"); the chain draws a number
 below that count, and the second look-up leads from address, protocol, port and number to the endpoint. So adding a
 Service adds elements and no rule, and every endpoint of any count gets the same share. A Service with source ranges has one
 chain and one set of them for all its ports.
+
+With session affinity each endpoint of a port has a chain, which records its clients. All Services of a namespace with the same
+timeout record them in one set, each client with a number for the endpoint: the kernel searches the sets of a table one after
+the other for each that it adds or that a rule names, and takes 1 MiB for each.
 """
 
 from __future__ import annotations
@@ -159,26 +163,31 @@ class _PortElements:
 
     # -- affinity -------------------------------------------------------------------------------------------------
     def _affinity_chains(self) -> None:
-        """Chains of the port's own: each endpoint records its clients in a set, which is searched first."""
+        """Chains of the port's own: each endpoint records its clients in the set, which is searched first."""
         port, out, settings = self.port, self.out, self.settings
         word = "ip" if port.family == 4 else "ip6"
+
+        clients = chains.clients_set(_hashed(port.name.namespace), port.affinity_seconds)
+        out.shared.add(clients)
 
         def balance(name: str, endpoints: Sequence[Endpoint]) -> None:
             if not endpoints:
                 return
+            targets = [f"goto endpoint-{self._endpoint_hash(each)}" for each in endpoints]
             rules = [
-                f"{word} saddr @clients-{self._endpoint_hash(each)} goto endpoint-{self._endpoint_hash(each)}"
-                for each in endpoints
+                f"{word} saddr . {self._number(each)} @{clients} {target}"
+                for each, target in zip(endpoints, targets, strict=True)
             ]
-            choices = ", ".join(f"{n} : goto endpoint-{self._endpoint_hash(each)}" for n, each in enumerate(endpoints))
-            rules.append(f"numgen random mod {len(endpoints)} vmap {{ {choices} }}")
+            # One of all, else one of the rest: a map of them would be one more set.
+            rules += [
+                f"numgen random mod {count} 0 {target}" if count > 1 else target
+                for count, target in zip(range(len(targets), 0, -1), targets, strict=True)
+            ]
             out.own_chains[name] = tuple(rules)
 
         for endpoint in dict.fromkeys((*port.endpoints, *port.local_endpoints)):
-            clients, chain = f"clients-{self._endpoint_hash(endpoint)}", f"endpoint-{self._endpoint_hash(endpoint)}"
-            out.own_sets[clients] = f"typeof {word} saddr ; flags dynamic,timeout ; timeout {port.affinity_seconds}s ;"
-            out.own_chains[chain] = (
-                f"update @{clients} {{ {word} saddr }}",
+            out.own_chains[f"endpoint-{self._endpoint_hash(endpoint)}"] = (
+                f"update @{clients} {{ {word} saddr . {self._number(endpoint)} }}",
                 f"meta l4proto {self.protocol} dnat to {endpoint}",
             )
         cluster, local = f"cluster-{self.hash}", f"local-{self.hash}"
@@ -199,3 +208,8 @@ class _PortElements:
 
     def _endpoint_hash(self, endpoint: Endpoint) -> str:
         return _hashed(self.hash + str(endpoint))
+
+    def _number(self, endpoint: Endpoint) -> str:
+        """Return an expression for the endpoint's number in the set of clients: nft takes no constant in a key of several."""
+        digest = hashlib.sha256((self.hash + str(endpoint)).encode()).digest()
+        return f"(meta mark & 0 ^ 0x{digest[:4].hex()})"

@@ -99,6 +99,8 @@ class TableTracer:
             for target in result:
                 if isinstance(target, _State):
                     yield target, "final"
+                elif target == "next":
+                    yield state, "next"
                 else:
                     yield from self._go(target, state)
             return
@@ -180,7 +182,10 @@ def _translated(state: _State, ip: str, port: int) -> _State:
     return replace(state, packet=replace(state.packet, destination=ip, port=port), translated=True, end=ACCEPT)
 
 
+NUMBER = r"\(meta mark & 0 \^ 0x[\da-f]{8}\)"
+"""An endpoint's number in a set of clients."""
 STATEMENTS = [
+    (r"ip6? saddr \. " + NUMBER + r" @clients-[\w-]+", lambda tracer, found, state: False),
     (r'iifname (?P<not>!= )?"(?P<value>[^"]*)"', _interface),
     (r"ct state new", lambda tracer, found, state: True),
     (r"ct state invalid", lambda tracer, found, state: False),
@@ -213,7 +218,7 @@ STATEMENTS = [
         r"meta l4proto (?P<protocol>\w+)(?! dnat to )",
         lambda tracer, found, state: state.packet.protocol == found["protocol"],
     ),
-    (r"update @[\w-]+ \{ ip6? saddr \}", lambda tracer, found, state: True),
+    (r"update @[\w-]+ \{ ip6? saddr \. " + NUMBER + r" \}", lambda tracer, found, state: True),
     (
         r"meta l4proto (?P<protocol>\w+) dnat to \[?(?P<ip>[\da-f.:]+?)\]?:(?P<port>\d+)",
         lambda tracer, found, state: (
@@ -223,7 +228,7 @@ STATEMENTS = [
         ),
     ),
     (
-        r"numgen random mod (?P<count>\d+) vmap \{ (?P<choices>[^}]*) \}",
-        lambda tracer, found, state: [choice.split(" : ")[1] for choice in found["choices"].split(", ")],
+        r"numgen random mod (?P<count>\d+) 0 (?P<verdict>goto [\w-]+)",
+        lambda tracer, found, state: [found["verdict"], "next"],
     ),
 ]
