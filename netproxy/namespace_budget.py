@@ -21,26 +21,28 @@ RETRY = 10.0
 def rules_of(ports: Iterable[ServicePort], cost: ModeCost) -> int:
     """Return how many rules planned ports need in the family where they need most, about as a proxy mode writes them.
 
-    Those of session affinity count from the first one.
+    What has chains or sets of its own counts from the first one.
     """
     rules: Counter[int] = Counter()
-    affinity: Counter[int] = Counter()
-    timeouts: dict[int, int] = {}
+    own: Counter[int] = Counter()
+    sets: dict[int, int] = {}
     ranges: dict[int, int] = {}
     for port in ports:
         addresses = 2 + len(port.external_ips) + len(port.load_balancer_ips)
         endpoints = max(len(port.endpoints), len(port.local_endpoints))
         rules[port.family] += cost.of_port(addresses, endpoints)
-        affinity[port.family] += cost.of_affinity(endpoints, port.affinity_seconds)
-        timeouts[port.family] = cost.of_timeout(port.affinity_seconds)
+        own[port.family] += cost.of_affinity(endpoints, port.affinity_seconds)
+        sets[port.family] = cost.of_timeout(port.affinity_seconds)
+        if port.load_balancer_ips:
+            sets[port.family] += cost.of_range_sets(port.family, len(port.source_ranges))
         if cost.ranges_multiply:
             rules[port.family] += len(port.load_balancer_ips) * len(port.source_ranges)
         else:
             ranges[port.family] = len(port.source_ranges)
     rules.update(ranges)
-    affinity.update(timeouts)
+    own.update(sets)
     return max(
-        (max(count, FREE_RULES) + affinity[family] if affinity[family] else count for family, count in rules.items()),
+        (max(count, FREE_RULES) + own[family] if own[family] else count for family, count in rules.items()),
         default=0,
     )
 

@@ -32,6 +32,8 @@ Service nft reads all chains: those of the 10 000 endpoints that a namespace may
 DEFAULT_AFFINITY_SECONDS = 10800
 TIMEOUT_RULES = 3_000
 """Rules as which another timeout than upstream's default counts: the kernel takes 2 MiB for the clients of each."""
+RANGE_SET_RULES = 30
+"""Rules as which each prefix length of source ranges may count in the nftables mode: it has a set of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,13 @@ class ModeCost:
     max_in_namespace: int = MAX_IN_NAMESPACE
     affinity_rules: int = 0
     """Rules that an endpoint of a port with session affinity counts as, and the port itself: they have chains of their own."""
+
+    range_set_rules: int = 0
+    """Rules as which a set of source ranges counts."""
+
+    def of_range_sets(self, family: int, ranges: int) -> int:
+        """Return as how many rules the sets of a Service's source ranges count; there is at most one for each prefix length."""
+        return self.range_set_rules * min(ranges, 32 if family == 4 else 128)
 
     def of_port(self, addresses: int, endpoints: int) -> int:
         """Return how many rules a port takes."""
@@ -64,7 +73,7 @@ class ModeCost:
 
 CHAINS = ModeCost(MAX_CHAIN_RULES, endpoint_rules=3, max_in_namespace=MAX_CHAIN_RULES_IN_NAMESPACE)
 """The iptables mode: one rule leads to an endpoint, two are in its chain."""
-PAIRS = ModeCost(affinity_rules=AFFINITY_RULES)
+PAIRS = ModeCost(affinity_rules=AFFINITY_RULES, range_set_rules=RANGE_SET_RULES)
 """The nftables mode."""
 VIRTUAL_SERVERS = ModeCost(ranges_multiply=True)
 """The IPVS mode: its sets know no groups of ports."""
@@ -87,6 +96,7 @@ def check_cost(
     kind, sizes = "IPv4" if family == 4 else "IPv6", dict[tuple[str, str], int]()
     balancers, ranges = balanced
     of_timeout = cost.of_timeout(affinity_seconds)
+    of_timeout += cost.of_range_sets(family, ranges)
     count, of_port = (of_timeout, balancers * ranges) if cost.ranges_multiply else (of_timeout + ranges, 0)
     for port in ports:
         key = port.name or "", port.protocol or "TCP"

@@ -4,7 +4,7 @@ A packet takes two look-ups however many Services there are. The first leads fro
 that depends on nothing but how a port behaves and how many endpoints it has ("internal-3"); the chain draws a number
 below that count, and the second look-up leads from address, protocol, port and number to the endpoint. So adding a
 Service adds elements and no rule, and every endpoint of any count gets the same share. A Service with source ranges has one
-chain and one set of them for all its ports.
+chain, and one set for each of their prefix lengths, for all its ports.
 
 With session affinity each endpoint of a port has a chain, which records its clients. All Services of a namespace with the same
 timeout record them in one set, each client with a number for the endpoint: the kernel searches the sets of a table one after
@@ -19,6 +19,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from netproxy.address_ranges import BITS, mask
 from netproxy.endpoints import Endpoint
 from netproxy.model import ServicePort
 from netproxy.nft.commands import family_keyword
@@ -52,7 +53,10 @@ def fragment(ports: Sequence[ServicePort], settings: RuleSettings) -> Fragment:
 
 
 class _Firewalls:
-    """The source ranges of load balancers: a chain and a set a Service, which its ports share."""
+    """The source ranges of load balancers: a chain and a set for each prefix length, which all ports of a Service share.
+
+    At each change of any table nft reads all sets of ranges from the kernel. It does not read sets of addresses.
+    """
 
     def __init__(self, settings: RuleSettings, out: Fragment) -> None:
         self.settings, self.out = settings, out
@@ -69,15 +73,18 @@ class _Firewalls:
         out, given = self.out, SourceRanges.of(port.source_ranges)
         # Where the balancer's address is a local one, the node's own requests carry it as their source.
         from_node = given.contain_any(self.settings.node_addresses)
-        ranges = given.joined(port.load_balancer_ips if from_node else ())
-        if any(each.endswith("/0") for each in ranges):
+        prefixes = given.prefixes(port.load_balancer_ips if from_node else ())
+        if 0 in prefixes:
             return ""
-        # Named by its content, too: a set of ranges is not changed, for what overlaps cannot come and go at once.
-        chain, sources = f"{chains.FIREWALL}-{_hashed(service)}", f"{chains.SOURCES}-{_hashed(service, *ranges)}"
-        saddr = f"{family_keyword(port.family)} saddr"
-        out.own_sets[sources] = f"typeof {saddr} ; flags interval ;"
-        out.own_chains[chain] = (f"{saddr} != @{sources} drop",)
-        out.elements.update(dict.fromkeys(((sources, each) for each in ranges), ""))
+        chain, saddr = f"{chains.FIREWALL}-{_hashed(service)}", f"{family_keyword(port.family)} saddr"
+        rules = []
+        for length, addresses in prefixes.items():
+            sources = f"{chains.SOURCES}-{_hashed(service)}-{length}"
+            out.own_sets[sources] = f"typeof {saddr} ;"
+            out.elements.update(dict.fromkeys(((sources, each) for each in addresses), ""))
+            masked = "" if length == BITS[port.family] else f" & {mask(port.family, length)}"
+            rules.append(f"{saddr}{masked} @{sources} return")
+        out.own_chains[chain] = (*rules, "drop")
         return chain
 
 

@@ -99,8 +99,8 @@ class TableTracer:
             for target in result:
                 if isinstance(target, _State):
                     yield target, "final"
-                elif target == "next":
-                    yield state, "next"
+                elif target in ("next", "return"):
+                    yield state, target
                 else:
                     yield from self._go(target, state)
             return
@@ -169,6 +169,12 @@ def _member(tracer: TableTracer, found: re.Match[str], state: _State) -> bool:
     return tracer.in_set(found["set"], tracer.key(found["key"], state)) != bool(found["not"])
 
 
+def _masked_member(tracer: TableTracer, found: re.Match[str], state: _State) -> bool:
+    address, mask = (int(ipaddress.ip_address(each)) for each in (state.packet.source, found["mask"]))
+    kind = type(ipaddress.ip_address(state.packet.source))
+    return tracer.in_set(found["set"], str(kind(address & mask)))
+
+
 def _translate(tracer: TableTracer, found: re.Match[str], state: _State) -> list[_State]:
     ends = []
     for number in range(int(found["count"])):
@@ -191,6 +197,8 @@ STATEMENTS = [
     (r"ct state invalid", lambda tracer, found, state: False),
     (r"ct status dnat", lambda tracer, found, state: state.translated),
     (r"fib (?P<side>saddr|daddr) type (?P<not>!= )?local", _fib),
+    (r"ip6? saddr & (?P<mask>[\da-f.:]+) @(?P<set>[\w-]+)", _masked_member),
+    (r"return", lambda tracer, found, state: ["return"]),
     (KEY + r" vmap @(?P<map>[\w-]+)", _vmap),
     (KEY + r" (?P<not>!= )?@(?P<set>[\w-]+)", _member),
     (r"ip6? (?P<side>saddr|daddr) (?P<not>!= )?(?P<value>\{ [^}]* \}|[\da-f./:]+)", _address),

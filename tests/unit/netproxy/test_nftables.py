@@ -85,6 +85,29 @@ async def test_affinity_takes_no_more_sets_with_more_services_and_endpoints() ->
     assert sets[0] == sets[1]
 
 
+async def test_source_ranges_are_no_sets_of_ranges_and_change_one_by_one() -> None:
+    """nft reads all sets of ranges from the kernel at each change of any table."""
+    writer = RecordingWriter()
+    proxy = backend(writer)
+    await proxy.start({})
+    before = await writer.read()
+    ranges = [f"192.0.{n}.0/24" for n in range(9)] + ["198.51.100.0/25"]
+
+    def balanced(*ranges: str) -> tuple[ServicePort, ...]:
+        return web(
+            "web", "10.96.5.1", "10.244.1.2",
+            type="LoadBalancer", ingress=("203.0.113.1",), load_balancer_source_ranges=list(ranges),
+        )  # fmt: skip
+
+    await proxy.apply({"default/web": balanced(*ranges)})
+    assert "interval" not in "".join(writer.applied)
+    await proxy.apply({"default/web": balanced(*ranges, "192.0.9.0/24")})
+    (line,) = writer.applied[-1].splitlines()
+    assert line.startswith("add element") and line.endswith("{ 192.0.9.0 }")
+    await proxy.apply({"default/web": ()})
+    assert await writer.read() == before
+
+
 async def test_a_restart_touches_no_element_that_is_right() -> None:
     writer = RecordingWriter()
     state = {"default/web": web("web", "10.96.5.1", "10.244.1.2"), "default/none": web("none", "10.96.5.2")}
