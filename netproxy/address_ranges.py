@@ -59,6 +59,17 @@ def allowed_in_slices(blocks: Iterable[tuple[str, Sequence[str]]]) -> Generator[
     return tuple(texts)
 
 
+def prefix(cidr: str) -> tuple[int, str]:
+    """Return the length of a prefix and its first address as nft prints it; ValueError if it cannot be read."""
+    read = network(cidr)
+    return read.prefixlen, _address(read.version, int(read.network_address))
+
+
+def mask(family: int, length: int) -> str:
+    """Return the mask of a prefix length."""
+    return _address(family, (1 << BITS[family]) - (1 << BITS[family] - length))
+
+
 def _bounds(cidr: str) -> tuple[int, Range]:
     read = network(cidr)
     return read.version, (int(read.network_address), int(read.broadcast_address))

@@ -15,13 +15,12 @@ from kube.ip_addresses import canonical
 from netproxy import endpoints as selection
 from netproxy.endpoints import Endpoint, NodeView
 from netproxy.families import canonical_ranges, family_of
-from netproxy.service_limits import PAIRS, ModeCost, check_cost
+from netproxy.service_limits import DEFAULT_AFFINITY_SECONDS, PAIRS, ModeCost, check_cost
 from netproxy.source_ranges import SourceRanges
 
 SERVICE_NAME_LABEL = "kubernetes.io/service-name"
 PROXY_NAME_LABEL = "service.kubernetes.io/service-proxy-name"
 HEADLESS_LABEL = "service.kubernetes.io/headless"
-DEFAULT_AFFINITY_SECONDS = 10800
 
 
 class ServicePortName(NamedTuple):
@@ -121,7 +120,7 @@ def plan_service(
             continue
         shared = _shared(service, family, other_node_addresses, before)
         balanced = len(shared.load_balancer_ips), len(shared.source_ranges)
-        check_cost(spec.ports, family, shared.addresses, balanced, slice_ports, cost)
+        check_cost(spec.ports, family, shared.addresses, balanced, slice_ports, cost, _affinity_seconds(spec))
         for port in spec.ports:
             result.append(_plan_port(service, port, cluster_ip, shared, slice_ports, node, ports_in_use))
     return tuple(result)

@@ -19,18 +19,32 @@ RETRY = 10.0
 
 
 def rules_of(ports: Iterable[ServicePort], cost: ModeCost) -> int:
-    """Return how many rules planned ports need in the family where they need most, about as a proxy mode writes them."""
+    """Return how many rules planned ports need in the family where they need most, about as a proxy mode writes them.
+
+    What has chains or sets of its own counts from the first one.
+    """
     rules: Counter[int] = Counter()
+    own: Counter[int] = Counter()
+    sets: dict[int, int] = {}
     ranges: dict[int, int] = {}
     for port in ports:
         addresses = 2 + len(port.external_ips) + len(port.load_balancer_ips)
-        rules[port.family] += cost.of_port(addresses, max(len(port.endpoints), len(port.local_endpoints)))
+        endpoints = max(len(port.endpoints), len(port.local_endpoints))
+        rules[port.family] += cost.of_port(addresses, endpoints)
+        own[port.family] += cost.of_affinity(endpoints, port.affinity_seconds)
+        sets[port.family] = cost.of_timeout(port.affinity_seconds)
+        if port.load_balancer_ips:
+            sets[port.family] += cost.of_range_sets(port.family, len(port.source_ranges))
         if cost.ranges_multiply:
             rules[port.family] += len(port.load_balancer_ips) * len(port.source_ranges)
         else:
             ranges[port.family] = len(port.source_ranges)
     rules.update(ranges)
-    return max(rules.values(), default=0)
+    own.update(sets)
+    return max(
+        (max(count, FREE_RULES) + own[family] if own[family] else count for family, count in rules.items()),
+        default=0,
+    )
 
 
 class NamespaceBudget:

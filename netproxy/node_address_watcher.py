@@ -13,6 +13,7 @@ from typing import Protocol
 
 from kube.informer import Change, Informer
 from netproxy import metrics
+from netproxy.families import family_of
 from netproxy.slim_objects import SlimNode
 
 log = logging.getLogger(__name__)
@@ -43,7 +44,7 @@ class NodeAddressWatcher:
         name = change.new.metadata.name
         if name == self._name:
             if change.type != "DELETED":
-                self._set_own(frozenset(_addresses(change.new)))
+                self._set_own(frozenset(_own_addresses(change.new)))
             return
         before = _addresses(change.old) if change.old is not None else set()
         after = _addresses(change.new) if change.type != "DELETED" else set()
@@ -81,4 +82,16 @@ def _log_refused(name: str, address: str) -> None:
 
 
 def _addresses(node: SlimNode) -> set[str]:
+    """Return the first InternalIP of each family: those that the built-in load balancer gives to Services.
+
+    A node that names further ones, such as the virtual address of another load balancer, takes them from no other node.
+    """
+    found: dict[int, str] = {}
+    for each in node.status.addresses:
+        if each.type == "InternalIP":
+            found.setdefault(family_of(each.address), each.address)
+    return set(found.values())
+
+
+def _own_addresses(node: SlimNode) -> set[str]:
     return {each.address for each in node.status.addresses if each.type == "InternalIP"}

@@ -26,6 +26,14 @@ MAX_IN_NAMESPACE = 300_000
 MAX_CHAIN_RULES_IN_NAMESPACE = 100_000
 """The same in the iptables mode, where a change costs what there is: beside 350 000 rules one of a small Service takes 0.4 s,
 and one of 20 000 rules five."""
+AFFINITY_RULES = 30
+"""Rules as which an endpoint of a port counts in the nftables mode if it has session affinity. At each later change of any
+Service nft reads all chains: those of the 10 000 endpoints that a namespace may have take 0.1 s, and 2 s when a node starts."""
+DEFAULT_AFFINITY_SECONDS = 10800
+TIMEOUT_RULES = 3_000
+"""Rules as which another timeout than upstream's default counts: the kernel takes 2 MiB for the clients of each."""
+RANGE_SET_RULES = 30
+"""Rules as which each prefix length of source ranges may count in the nftables mode: it has a set of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +46,15 @@ class ModeCost:
     ranges_multiply: bool = False
     """True if each source range of a load balancer is written for each of its ports."""
     max_in_namespace: int = MAX_IN_NAMESPACE
+    affinity_rules: int = 0
+    """Rules that an endpoint of a port with session affinity counts as, and the port itself: they have chains of their own."""
+
+    range_set_rules: int = 0
+    """Rules as which a set of source ranges counts."""
+
+    def of_range_sets(self, family: int, ranges: int) -> int:
+        """Return as how many rules the sets of a Service's source ranges count; there is at most one for each prefix length."""
+        return self.range_set_rules * min(ranges, 32 if family == 4 else 128)
 
     def of_port(self, addresses: int, endpoints: int) -> int:
         """Return how many rules a port takes."""
@@ -45,10 +62,19 @@ class ModeCost:
             return addresses + self.endpoint_rules * endpoints
         return addresses * max(1, endpoints)
 
+    def of_affinity(self, endpoints: int, seconds: int) -> int:
+        """Return as how many rules a port's session affinity counts."""
+        return self.affinity_rules * (1 + endpoints) if seconds and endpoints else 0
+
+    def of_timeout(self, seconds: int) -> int:
+        """Return as how many rules a Service's timeout of session affinity counts, for which its namespace may have no set."""
+        return TIMEOUT_RULES if self.affinity_rules and seconds not in (0, DEFAULT_AFFINITY_SECONDS) else 0
+
 
 CHAINS = ModeCost(MAX_CHAIN_RULES, endpoint_rules=3, max_in_namespace=MAX_CHAIN_RULES_IN_NAMESPACE)
 """The iptables mode: one rule leads to an endpoint, two are in its chain."""
-PAIRS = ModeCost()
+PAIRS = ModeCost(affinity_rules=AFFINITY_RULES, range_set_rules=RANGE_SET_RULES)
+"""The nftables mode."""
 VIRTUAL_SERVERS = ModeCost(ranges_multiply=True)
 """The IPVS mode: its sets know no groups of ports."""
 
@@ -60,6 +86,7 @@ def check_cost(
     balanced: tuple[int, int],
     slice_ports: SlicePorts,
     cost: ModeCost = PAIRS,
+    affinity_seconds: int = 0,
 ) -> None:
     """Raise ServiceError for ports that would need too many rules; nothing is multiplied out for that.
 
@@ -68,12 +95,14 @@ def check_cost(
     """
     kind, sizes = "IPv4" if family == 4 else "IPv6", dict[tuple[str, str], int]()
     balancers, ranges = balanced
-    count, of_port = (0, balancers * ranges) if cost.ranges_multiply else (ranges, 0)
+    of_timeout = cost.of_timeout(affinity_seconds)
+    of_timeout += cost.of_range_sets(family, ranges)
+    count, of_port = (of_timeout, balancers * ranges) if cost.ranges_multiply else (of_timeout + ranges, 0)
     for port in ports:
         key = port.name or "", port.protocol or "TCP"
         if key not in sizes:
             sizes[key] = _endpoints(slice_ports, key, kind)
-        count += cost.of_port(addresses, sizes[key]) + of_port
+        count += cost.of_port(addresses, sizes[key]) + of_port + cost.of_affinity(sizes[key], affinity_seconds)
     if count > cost.max_rules:
         raise ServiceError(
             f"its ports, addresses and endpoints multiply to {count} rules of {kind}; {cost.max_rules} are written at most"

@@ -6,6 +6,7 @@ ranges is kept with them, and the plan of a Service keeps the object as long as 
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 from collections.abc import Iterator
 from functools import cached_property
@@ -17,7 +18,7 @@ from netproxy import address_ranges
 class SourceRanges(tuple[str, ...]):
     """CIDRs of one family. One that cannot be read allows nothing."""
 
-    _joined: tuple[tuple[str, ...], tuple[str, ...]] | None = None
+    _prefixes: tuple[tuple[str, ...], dict[int, tuple[str, ...]]] | None = None
     _contained: tuple[tuple[str, ...], bool] | None = None
 
     @classmethod
@@ -30,11 +31,16 @@ class SourceRanges(tuple[str, ...]):
         """The ranges as CIDRs in the form in which iptables prints them."""
         return tuple(map(str, self._networks()))
 
-    def joined(self, also: tuple[str, ...] = ()) -> tuple[str, ...]:
-        """Return these and other ranges as nft prints them, with a gap between any two; the last result is kept."""
-        if self._joined is None or self._joined[0] != also:
-            self._joined = also, address_ranges.allowed((each, ()) for each in (*self, *also))
-        return self._joined[1]
+    def prefixes(self, also: tuple[str, ...] = ()) -> dict[int, tuple[str, ...]]:
+        """Return the first addresses of these and other ranges, as nft prints them, by prefix length; keep the last result."""
+        if self._prefixes is None or self._prefixes[0] != also:
+            found: dict[int, dict[str, None]] = {}
+            for text in (*self, *also):
+                with contextlib.suppress(ValueError):
+                    length, first = address_ranges.prefix(text)
+                    found.setdefault(length, {})[first] = None
+            self._prefixes = also, {length: tuple(found[length]) for length in sorted(found, reverse=True)}
+        return self._prefixes[1]
 
     def contain_any(self, addresses: tuple[str, ...]) -> bool:
         """Return whether any of the ranges has any of the addresses; the last result is kept."""

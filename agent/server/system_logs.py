@@ -72,7 +72,8 @@ class SystemLogs:
 
     async def _query(self, request: Request) -> Response:
         try:
-            query = LogQuery.read(request.query_params.multi_items(), self._folder)
+            # A pattern of 1000 characters may take a second to compile.
+            query = await asyncio.to_thread(LogQuery.read, request.query_params.multi_items(), self._folder)
         except QueryError as error:
             return PlainTextResponse(f"{error}\n", 400)
         if query is None:

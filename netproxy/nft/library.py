@@ -38,8 +38,8 @@ BUSY_SECONDS = 1.0
 END_SECONDS = 10.0
 """Time that a cancelled call is waited for, as for a killed program."""
 SLOW_SECONDS, PROGRAM_SECONDS = 0.05, 600.0
-"""CPU time of a text above which the program gets all others for so long. At each change the library reads all address ranges
-of the table, and keeps them: 1 KiB for each of perhaps 100 000."""
+"""CPU time of a text above which the program gets all others for so long. At each change the library reads all chains, and
+the address ranges of all tables (of policies), and keeps them: 1 KiB for each."""
 _ONE_CALL = threading.Lock()
 """The library keeps names of interfaces and protocols in global variables."""
 

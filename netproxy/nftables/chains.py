@@ -22,6 +22,9 @@ NODE_PORT_CLUSTER, NODE_PORT_LOCAL = "nodeport-cluster-endpoints", "nodeport-loc
 NO_ENDPOINT_SERVICES, NO_ENDPOINT_NODE_PORTS = "no-endpoint-services", "no-endpoint-nodeports"
 FIREWALLS, FIREWALL, SOURCES = "firewall-ips", "firewall", "sources"
 HAIRPIN = "hairpin-connections"
+CLIENTS = "clients"
+MAX_CLIENTS = 3 << 16
+"""Clients in one set, each once for each endpoint. The kernel takes 2 MiB for the set itself."""
 MARK, REJECT = "mark-for-masquerade", "reject-chain"
 
 
@@ -57,6 +60,25 @@ class TrafficPath:
         if self.kind.endswith("external-local"):
             return [(cluster, port.endpoints), (local, port.local_endpoints)]
         return [(cluster, port.endpoints)]
+
+
+def clients_set(hashed: str, seconds: int) -> str:
+    """Return the name of the set of clients with session affinity. It determines the set."""
+    return f"{CLIENTS}-{hashed}-{seconds}"
+
+
+def is_set(shared: str) -> bool:
+    """Return whether what Services share is a set, not a chain."""
+    return shared.startswith(f"{CLIENTS}-")
+
+
+def shared_set(name: str, family: int) -> str:
+    """Return the declaration of a shared set from its name."""
+    seconds = name.rpartition("-")[2]
+    return (
+        f"typeof {family_keyword(family)} saddr . meta mark ; size {MAX_CLIENTS} ; "
+        f"flags dynamic,timeout ; timeout {seconds}s ;"
+    )
 
 
 def shared_rules(name: str, settings: RuleSettings) -> tuple[str, ...]:

@@ -1,10 +1,14 @@
-"""Translates service ports to map elements (and, with session affinity, own chains and sets). No I/O.
+"""Translates service ports to map elements (and, with session affinity, own chains). No I/O.
 
 A packet takes two look-ups however many Services there are. The first leads from address, protocol and port to a chain
 that depends on nothing but how a port behaves and how many endpoints it has ("internal-3"); the chain draws a number
 below that count, and the second look-up leads from address, protocol, port and number to the endpoint. So adding a
 Service adds elements and no rule, and every endpoint of any count gets the same share. A Service with source ranges has one
-chain and one set of them for all its ports.
+chain, and one set for each of their prefix lengths, for all its ports.
+
+With session affinity each endpoint of a port has a chain, which records its clients. All Services of a namespace with the same
+timeout record them in one set, each client with a number for the endpoint: the kernel searches the sets of a table one after
+the other for each that it adds or that a rule names, and takes 1 MiB for each.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from netproxy.address_ranges import BITS, mask
 from netproxy.endpoints import Endpoint
 from netproxy.model import ServicePort
 from netproxy.nft.commands import family_keyword
@@ -48,7 +53,10 @@ def fragment(ports: Sequence[ServicePort], settings: RuleSettings) -> Fragment:
 
 
 class _Firewalls:
-    """The source ranges of load balancers: a chain and a set a Service, which its ports share."""
+    """The source ranges of load balancers: a chain and a set for each prefix length, which all ports of a Service share.
+
+    At each change of any table nft reads all sets of ranges from the kernel. It does not read sets of addresses.
+    """
 
     def __init__(self, settings: RuleSettings, out: Fragment) -> None:
         self.settings, self.out = settings, out
@@ -65,15 +73,18 @@ class _Firewalls:
         out, given = self.out, SourceRanges.of(port.source_ranges)
         # Where the balancer's address is a local one, the node's own requests carry it as their source.
         from_node = given.contain_any(self.settings.node_addresses)
-        ranges = given.joined(port.load_balancer_ips if from_node else ())
-        if any(each.endswith("/0") for each in ranges):
+        prefixes = given.prefixes(port.load_balancer_ips if from_node else ())
+        if 0 in prefixes:
             return ""
-        # Named by its content, too: a set of ranges is not changed, for what overlaps cannot come and go at once.
-        chain, sources = f"{chains.FIREWALL}-{_hashed(service)}", f"{chains.SOURCES}-{_hashed(service, *ranges)}"
-        saddr = f"{family_keyword(port.family)} saddr"
-        out.own_sets[sources] = f"typeof {saddr} ; flags interval ;"
-        out.own_chains[chain] = (f"{saddr} != @{sources} drop",)
-        out.elements.update(dict.fromkeys(((sources, each) for each in ranges), ""))
+        chain, saddr = f"{chains.FIREWALL}-{_hashed(service)}", f"{family_keyword(port.family)} saddr"
+        rules = []
+        for length, addresses in prefixes.items():
+            sources = f"{chains.SOURCES}-{_hashed(service)}-{length}"
+            out.own_sets[sources] = f"typeof {saddr} ;"
+            out.elements.update(dict.fromkeys(((sources, each) for each in addresses), ""))
+            masked = "" if length == BITS[port.family] else f" & {mask(port.family, length)}"
+            rules.append(f"{saddr}{masked} @{sources} return")
+        out.own_chains[chain] = (*rules, "drop")
         return chain
 
 
@@ -159,26 +170,31 @@ class _PortElements:
 
     # -- affinity -------------------------------------------------------------------------------------------------
     def _affinity_chains(self) -> None:
-        """Chains of the port's own: each endpoint records its clients in a set, which is searched first."""
+        """Chains of the port's own: each endpoint records its clients in the set, which is searched first."""
         port, out, settings = self.port, self.out, self.settings
         word = "ip" if port.family == 4 else "ip6"
+
+        clients = chains.clients_set(_hashed(port.name.namespace), port.affinity_seconds)
+        out.shared.add(clients)
 
         def balance(name: str, endpoints: Sequence[Endpoint]) -> None:
             if not endpoints:
                 return
+            targets = [f"goto endpoint-{self._endpoint_hash(each)}" for each in endpoints]
             rules = [
-                f"{word} saddr @clients-{self._endpoint_hash(each)} goto endpoint-{self._endpoint_hash(each)}"
-                for each in endpoints
+                f"{word} saddr . {self._number(each)} @{clients} {target}"
+                for each, target in zip(endpoints, targets, strict=True)
             ]
-            choices = ", ".join(f"{n} : goto endpoint-{self._endpoint_hash(each)}" for n, each in enumerate(endpoints))
-            rules.append(f"numgen random mod {len(endpoints)} vmap {{ {choices} }}")
+            # One of all, else one of the rest: a map of them would be one more set.
+            rules += [
+                f"numgen random mod {count} 0 {target}" if count > 1 else target
+                for count, target in zip(range(len(targets), 0, -1), targets, strict=True)
+            ]
             out.own_chains[name] = tuple(rules)
 
         for endpoint in dict.fromkeys((*port.endpoints, *port.local_endpoints)):
-            clients, chain = f"clients-{self._endpoint_hash(endpoint)}", f"endpoint-{self._endpoint_hash(endpoint)}"
-            out.own_sets[clients] = f"typeof {word} saddr ; flags dynamic,timeout ; timeout {port.affinity_seconds}s ;"
-            out.own_chains[chain] = (
-                f"update @{clients} {{ {word} saddr }}",
+            out.own_chains[f"endpoint-{self._endpoint_hash(endpoint)}"] = (
+                f"update @{clients} {{ {word} saddr . {self._number(endpoint)} }}",
                 f"meta l4proto {self.protocol} dnat to {endpoint}",
             )
         cluster, local = f"cluster-{self.hash}", f"local-{self.hash}"
@@ -199,3 +215,8 @@ class _PortElements:
 
     def _endpoint_hash(self, endpoint: Endpoint) -> str:
         return _hashed(self.hash + str(endpoint))
+
+    def _number(self, endpoint: Endpoint) -> str:
+        """Return an expression for the endpoint's number in the set of clients: nft takes no constant in a key of several."""
+        digest = hashlib.sha256((self.hash + str(endpoint)).encode()).digest()
+        return f"(meta mark & 0 ^ 0x{digest[:4].hex()})"

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from netproxy.nft import commands
 from netproxy.nft.commands import family_keyword
@@ -33,7 +33,7 @@ class Claims:
     also: dict[Element, list[str]]
     """Further claims to elements that have one, or may have had some."""
     shared: Counter[str]
-    """Uses of shared chains, of all Services."""
+    """Uses of shared chains and sets, of all Services."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Difference:
 
 
 class Shadow:
-    """The desired state: fixed chains, shared chains by use, and a fragment a Service."""
+    """The desired state: fixed chains, shared chains and sets by use, and a fragment a Service."""
 
     def __init__(self, settings: FixedChainSettings, rules: RuleSettings) -> None:
         self.settings, self.rules, self.hooks = settings, rules, chains.HOOKS
@@ -132,6 +132,7 @@ class Shadow:
         """Return the text that brings the kernel along with a difference. It changes nothing here either."""
         old, new = difference.old, difference.new
         old_shared, shared = set(old.shared), set(new.shared)
+        come, gone = _divide(shared - old_shared), _divide(old_shared - shared)
         old_chains = _merge(each.own_chains for each in old.fragments.values())
         new_chains = _merge(each.own_chains for each in new.fragments.values())
         old_sets = _merge(each.own_sets for each in old.fragments.values())
@@ -141,17 +142,19 @@ class Shadow:
             for name in new_sets
             if old_sets.get(name) != new_sets[name]
         ]
+        lines += [f"add set {self.table} {name} {{ {self._shared_set(name)} }}" for name in come.sets]
         lines += commands.write_chains(
             self.table,
-            {name: chains.shared_rules(name, self.rules) for name in sorted(shared - old_shared)}
+            {name: chains.shared_rules(name, self.rules) for name in come.chains}
             | {name: rules for name, rules in new_chains.items() if old_chains.get(name) != rules},
             chains.HOOKS,
         )
         lines += commands.change_elements(self.table, old.elements, new.elements)
         lines += commands.delete_chains(
-            self.table, [*(name for name in old_chains if name not in new_chains), *sorted(old_shared - shared)]
+            self.table, [*(name for name in old_chains if name not in new_chains), *gone.chains]
         )
-        lines += [f"delete set {self.table} {name}" for name in old_sets if name not in new_sets]
+        gone_sets = [*(name for name in old_sets if name not in new_sets), *gone.sets]
+        lines += [f"delete set {self.table} {name}" for name in gone_sets]
         return "\n".join(lines) + "\n" if lines else ""
 
     def change_settings(self, settings: FixedChainSettings) -> str:
@@ -166,14 +169,31 @@ class Shadow:
     @property
     def declarations(self) -> dict[str, str]:
         own = _merge(each.own_sets for each in self._fragments.values())
+        own |= {name: self._shared_set(name) for name in _divide(self._shared).sets}
         declared = chains.declarations(self.settings.family)
         return declared | {name: f"set {name} {{ {text} }}" for name, text in own.items()}
+
+    def _shared_set(self, name: str) -> str:
+        return chains.shared_set(name, self.settings.family)
 
     @property
     def chains(self) -> dict[str, tuple[str, ...]]:
         wanted = chains.fixed(self.settings, self.rules)
-        wanted |= {name: chains.shared_rules(name, self.rules) for name in sorted(self._shared)}
+        wanted |= {name: chains.shared_rules(name, self.rules) for name in _divide(self._shared).chains}
         return wanted | _merge(each.own_chains for each in self._fragments.values())
+
+
+class _Shared(NamedTuple):
+    chains: list[str]
+    sets: list[str]
+
+
+def _divide(names: Iterable[str]) -> _Shared:
+    """Return which of the names are of chains and of sets."""
+    shared = _Shared([], [])
+    for name in sorted(names):
+        (shared.sets if chains.is_set(name) else shared.chains).append(name)
+    return shared
 
 
 def _without(elements: Elements, others: Elements) -> Elements:

@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
+from functools import partial
 
 from kube import cancellation
 from kube.api import networking_v1
@@ -21,6 +22,7 @@ from kube.clock import SYSTEM, Clock
 from kube.informer import Change, Informer
 from netproxy import metrics
 from netproxy.pod_addresses import GivenAddresses
+from netproxy.policy.address_changes import AddressChange, AddressChanges
 from netproxy.policy.addresses_here import AddressesHere
 from netproxy.policy.backend import PolicyBackend
 from netproxy.policy.failures import Failures, Report
@@ -40,6 +42,10 @@ log = logging.getLogger(__name__)
 KEEP_FOLLOWING = 60.0
 """Seconds for which pods are followed after the last policy is gone: who creates and deletes one all the time makes no node
 list all pods of the cluster each time."""
+MAX_STORE = 10.0
+"""Seconds until addresses which none may use must be stored. They wait only for the change that is being stored."""
+ADDRESSES, RETRIES = "taken addresses", "closed policies"
+"""Lanes that are no namespace's: of addresses taken from pods, and of tries that may cost as much as any policy."""
 NODE_LIST_TIMEOUT = 10.0
 """Seconds that pods wait for the list of nodes."""
 
@@ -87,7 +93,7 @@ class PolicyEnforcer:
             self._table, self._queue, clock, delete_flows, writer.wait_written, self._set_pod, writer.wake, node_of
         )
         self._wait_nodes, self._ranges_changed = wait_nodes, False
-        self._given: GivenAddresses = {}
+        self._address_changes = AddressChanges()
         self._waiting: dict[str, Change[networking_v1.NetworkPolicy]] = {}
         """Changes of policies that are not stored yet, of each policy all together."""
         self._wait_timed_out = False
@@ -112,18 +118,28 @@ class PolicyEnforcer:
     ) -> None:
         """Set the addresses that CNI plugins gave to pods of this node; close those that none may use, open others again.
 
-        Return when that is in force, or cannot be put in force in time.
+        Return when that is in force, or cannot be put in force in time. Raise TimeoutError if addresses that none may use are
+        not even stored in time: they stay closed in the kernel, or are those of a pod that is gone, until they are.
+        Addresses of pods whose namespace's policies are still being stored are closed until then.
         """
-        before, self._given = self._given, given
-        namespaces = {each.pod.partition("/")[0] for uid, each in given.items() if before.get(uid) != each}
-        stored, in_force = asyncio.Event(), asyncio.Event()
-        # Policies of others' namespaces do not delay a pod; its own are in force before it has its address.
-        self._queue.add(
-            lambda: self._store_given_addresses(given, (closed, opened), stored, in_force),
-            after=self._queue.lanes() if "" in namespaces else namespaces,
-        )
-        await stored.wait()
-        await self._writer.wait_in_force(in_force)
+        namespaces = self._address_changes.report(given, closed, opened)
+        waiting = self._queue.lanes()
+        stored, in_force = asyncio.Event(), [asyncio.Event()]
+        self._queue.add(lambda: self._store_addresses(self._address_changes.taken, in_force[0], stored), ADDRESSES)
+        for namespace in namespaces:
+            # Policies of others' namespaces do not delay a pod; its own are in force before it has its address.
+            change, event = partial(self._address_changes.given, namespace), asyncio.Event()
+            after = () if namespace else waiting
+            self._queue.add(partial(self._store_addresses, change, event), lane=namespace, after=after)
+            if namespace not in waiting:  # otherwise its policies would delay the next address of any other
+                in_force.append(event)
+        try:
+            async with asyncio.timeout(MAX_STORE):
+                await stored.wait()
+        except TimeoutError:
+            raise TimeoutError("policies cannot store them yet") from None
+        for each in in_force:
+            await self._writer.wait_in_force(each)
 
     async def run(self) -> None:
         """Enforce until cancelled."""
@@ -160,7 +176,7 @@ class PolicyEnforcer:
 
     async def verify(self) -> None:
         """Repair changes of our tables by others."""
-        self._queue.add(self._retry_closed)
+        self._queue.add(self._retry_closed, RETRIES)
         if await self._writer.verify():
             self._on_repair()
 
@@ -173,10 +189,10 @@ class PolicyEnforcer:
             self._queue.add(lambda: self._store_policy(change.key), lane=namespace_of(change.key))
 
     def _pod_changed(self, change: Change[SlimPod]) -> None:
-        self._queue.add(lambda: self._store_pod(change))
+        self._queue.add(lambda: self._store_pod(change), lane=namespace_of(change.key))
 
     def _namespace_changed(self, change: Change[SlimNamespace]) -> None:
-        self._queue.add(lambda: self._store_namespace(change))
+        self._queue.add(lambda: self._store_namespace(change), lane=change.key)
 
     def _store_policy(self, key: str) -> Iterator[None]:
         change = self._waiting.pop(key)
@@ -208,26 +224,24 @@ class PolicyEnforcer:
         touched = self._orphaned.pod_changes(key, facts, deleted=deleted)
         return self._table.set_pod(key, facts) or touched
 
-    def _store_given_addresses(
-        self,
-        given: GivenAddresses,
-        changed: tuple[Collection[str], Collection[str]],
-        stored: asyncio.Event,
-        in_force: asyncio.Event,
+    def _store_addresses(
+        self, change: Callable[[], AddressChange], in_force: asyncio.Event, stored: asyncio.Event | None = None
     ) -> Iterator[None]:
+        given, closed, opened = change()
         touched = False
         try:
             for key, facts in self._addresses.set_given(given):
                 touched |= self._set_pod(key, facts)
             touched |= self._orphaned.forget_where(self._addresses.given_to_another)
-            touched |= self._table.change_unusable(*changed)
+            touched |= self._table.change_unusable(closed, opened)
             touched |= yield from self._loader.close_failing()
             if self._table.policies and (touched or self._writer.pending):
                 self._writer.set_when_written(in_force)
             else:
                 in_force.set()
         finally:
-            stored.set()
+            if stored is not None:
+                stored.set()
 
     def _forget_pods(self) -> Iterator[None]:
         self._table.clear_pods()
@@ -259,6 +273,7 @@ class PolicyEnforcer:
                 cancellation.start(group, self._former.run, "delete flows of former addresses"),
             ]
             try:
+                await self._queue.join()  # pods of an earlier time are forgotten
                 await namespaces.wait_synced()
                 namespaces.subscribe(self._namespace_changed)
                 await pods.wait_synced()
@@ -272,4 +287,4 @@ class PolicyEnforcer:
             finally:
                 for task in tasks:
                     task.cancel()
-                self._queue.add(self._forget_pods)
+                self._queue.add(self._forget_pods, ADDRESSES, after=self._queue.lanes())

@@ -25,6 +25,8 @@ from netproxy.policy.work_queue import WorkQueue
 log = logging.getLogger(__name__)
 MAX_GATHER_ITERATIONS = 20
 """Maximum of iterations of the event loop for which a write waits for changes that are being processed."""
+MAX_GATHER_JOBS = 20
+"""Maximum of changes for which a write waits while a namespace's policies select too many pods: somebody may keep it so."""
 MAX_WAIT = 10.0
 """Seconds for which new addresses, and flows of former ones, wait for a write: a family may fail for good."""
 
@@ -143,10 +145,13 @@ class TableWriter:
                 await self._clock.sleep(RETRY)
             await self._wake.wait()
             # Some iterations later all events of the same read are in: they make one change.
+            done_before = self._changes.done
             for count in itertools.count(1):
                 await asyncio.sleep(0)
                 # Policies that select too many pods are being closed, which may take longer.
                 excessive = self._table.selections.counts.excessive()
+                if self._changes.done - done_before >= MAX_GATHER_JOBS:
+                    break
                 if not self._changes.busy or (count >= MAX_GATHER_ITERATIONS and not excessive):
                     break
 

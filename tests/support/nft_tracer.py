@@ -99,6 +99,8 @@ class TableTracer:
             for target in result:
                 if isinstance(target, _State):
                     yield target, "final"
+                elif target in ("next", "return"):
+                    yield state, target
                 else:
                     yield from self._go(target, state)
             return
@@ -167,6 +169,12 @@ def _member(tracer: TableTracer, found: re.Match[str], state: _State) -> bool:
     return tracer.in_set(found["set"], tracer.key(found["key"], state)) != bool(found["not"])
 
 
+def _masked_member(tracer: TableTracer, found: re.Match[str], state: _State) -> bool:
+    address, mask = (int(ipaddress.ip_address(each)) for each in (state.packet.source, found["mask"]))
+    kind = type(ipaddress.ip_address(state.packet.source))
+    return tracer.in_set(found["set"], str(kind(address & mask)))
+
+
 def _translate(tracer: TableTracer, found: re.Match[str], state: _State) -> list[_State]:
     ends = []
     for number in range(int(found["count"])):
@@ -180,12 +188,17 @@ def _translated(state: _State, ip: str, port: int) -> _State:
     return replace(state, packet=replace(state.packet, destination=ip, port=port), translated=True, end=ACCEPT)
 
 
+NUMBER = r"\(meta mark & 0 \^ 0x[\da-f]{8}\)"
+"""An endpoint's number in a set of clients."""
 STATEMENTS = [
+    (r"ip6? saddr \. " + NUMBER + r" @clients-[\w-]+", lambda tracer, found, state: False),
     (r'iifname (?P<not>!= )?"(?P<value>[^"]*)"', _interface),
     (r"ct state new", lambda tracer, found, state: True),
     (r"ct state invalid", lambda tracer, found, state: False),
     (r"ct status dnat", lambda tracer, found, state: state.translated),
     (r"fib (?P<side>saddr|daddr) type (?P<not>!= )?local", _fib),
+    (r"ip6? saddr & (?P<mask>[\da-f.:]+) @(?P<set>[\w-]+)", _masked_member),
+    (r"return", lambda tracer, found, state: ["return"]),
     (KEY + r" vmap @(?P<map>[\w-]+)", _vmap),
     (KEY + r" (?P<not>!= )?@(?P<set>[\w-]+)", _member),
     (r"ip6? (?P<side>saddr|daddr) (?P<not>!= )?(?P<value>\{ [^}]* \}|[\da-f./:]+)", _address),
@@ -213,7 +226,7 @@ STATEMENTS = [
         r"meta l4proto (?P<protocol>\w+)(?! dnat to )",
         lambda tracer, found, state: state.packet.protocol == found["protocol"],
     ),
-    (r"update @[\w-]+ \{ ip6? saddr \}", lambda tracer, found, state: True),
+    (r"update @[\w-]+ \{ ip6? saddr \. " + NUMBER + r" \}", lambda tracer, found, state: True),
     (
         r"meta l4proto (?P<protocol>\w+) dnat to \[?(?P<ip>[\da-f.:]+?)\]?:(?P<port>\d+)",
         lambda tracer, found, state: (
@@ -223,7 +236,7 @@ STATEMENTS = [
         ),
     ),
     (
-        r"numgen random mod (?P<count>\d+) vmap \{ (?P<choices>[^}]*) \}",
-        lambda tracer, found, state: [choice.split(" : ")[1] for choice in found["choices"].split(", ")],
+        r"numgen random mod (?P<count>\d+) 0 (?P<verdict>goto [\w-]+)",
+        lambda tracer, found, state: [found["verdict"], "next"],
     ),
 ]

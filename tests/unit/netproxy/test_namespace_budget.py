@@ -8,13 +8,14 @@ from kube.api import core_v1
 from kube.clock import FakeClock, settle
 from netproxy import metrics, namespace_budget
 from netproxy.endpoints import NodeView
+from netproxy.errors import ServiceError
 from netproxy.iptables import backend
 from netproxy.iptables import rules as iptables
 from netproxy.model import plan_service
 from netproxy.namespace_budget import RETRY, NamespaceBudget, rules_of
 from netproxy.nftables import elements as nftables
 from netproxy.proxy import CHECK_PERIOD
-from netproxy.service_limits import CHAINS, FREE_RULES, PAIRS, VIRTUAL_SERVERS, ModeCost
+from netproxy.service_limits import AFFINITY_RULES, CHAINS, FREE_RULES, PAIRS, TIMEOUT_RULES, VIRTUAL_SERVERS, ModeCost
 from netproxy.service_table import ServiceTable
 from netproxy.settings import RuleSettings
 from tests.support.iptables_in_memory import RecordingWriter
@@ -142,3 +143,27 @@ async def test_a_service_left_out_for_its_namespace_is_reported_and_served_when_
         await settle(80)
         assert set(proxy.ports) == {"default/two", "default/small"} and left_out._value.get() == 0
         assert len(reported) == 1
+
+
+def test_session_affinity_counts_in_full_in_the_nftables_mode() -> None:
+    """Small Services are free, but the chains of a thousand with session affinity are not."""
+    made = service("web", "10.96.5.1", port("http", 80), session_affinity="ClientIP")
+    planned = plan_service(made, [slice_of("web", "10.244.1.2", "10.244.1.3")])
+    assert rules_of(planned, PAIRS) == FREE_RULES + 3 * AFFINITY_RULES
+    assert rules_of(planned, CHAINS) < FREE_RULES
+    seconds = core_v1.SessionAffinityConfig(client_ip=core_v1.ClientIPConfig(timeout_seconds=5))
+    made.spec.session_affinity_config = seconds
+    assert rules_of(plan_service(made, [slice_of("web", "10.244.1.2")]), PAIRS) == (
+        FREE_RULES + 2 * AFFINITY_RULES + TIMEOUT_RULES
+    )
+    budget = NamespaceBudget(PAIRS.max_in_namespace)
+    left_out = [key for number in range(4000) for key in budget.put(f"evil/s{number}", rules_of(planned, PAIRS))]
+    assert len(left_out) == 4000 - PAIRS.max_in_namespace // (3 * AFFINITY_RULES)
+
+
+def test_a_service_with_session_affinity_may_have_fewer_endpoints() -> None:
+    ports = [port(f"p{n}", n + 1) for n in range(1000)]
+    slices = [slice_of("web", *(f"10.244.1.{n}" for n in range(1, 4)), ports={f"p{n}": n + 1 for n in range(1000)})]
+    assert len(plan_service(service("web", "10.96.5.1", *ports), slices)) == 1000
+    with pytest.raises(ServiceError, match="multiply to 126000 rules"):
+        plan_service(service("web", "10.96.5.1", *ports, session_affinity="ClientIP"), slices)

@@ -53,15 +53,57 @@ async def test_chains_depend_on_the_number_of_endpoints_and_not_of_services() ->
     assert writer.contents.elements == {}
 
 
-async def test_affinity_has_chains_and_sets_of_its_own_which_go_with_it() -> None:
+def sticky(name: str, ip: str, *endpoints: str) -> tuple[ServicePort, ...]:
+    return web(name, ip, *endpoints, session_affinity="ClientIP")
+
+
+async def test_affinity_has_chains_of_its_own_and_a_set_of_its_namespace_which_go_with_it() -> None:
     writer = RecordingWriter()
     proxy = backend(writer)
     await proxy.start({})
     before = await writer.read()
-    sticky = web("web", "10.96.5.1", "10.244.1.2", "10.244.1.3", session_affinity="ClientIP")
-    await proxy.apply({"default/web": sticky})
-    assert sum("timeout 10800s" in text for text in writer.applied[-1].splitlines()) == 2
+    await proxy.apply({"default/web": sticky("web", "10.96.5.1", "10.244.1.2", "10.244.1.3")})
+    assert sum("timeout 10800s" in text for text in writer.applied[-1].splitlines()) == 1
+    await proxy.apply({"default/other": sticky("other", "10.96.5.2", "10.244.1.2", "10.244.1.3")})
+    assert "add set" not in writer.applied[-1]
     await proxy.apply({"default/web": web("web", "10.96.5.1", "10.244.1.2")})
+    assert "delete set" not in writer.applied[-1]
+    await proxy.apply({"default/web": (), "default/other": ()})
+    assert await writer.read() == before
+
+
+async def test_affinity_takes_no_more_sets_with_more_services_and_endpoints() -> None:
+    """The kernel searches sets one by one, also those that nft makes of a map in a rule: the square of their number."""
+    sets = list[int]()
+    for count in (2, 8):
+        writer = RecordingWriter()
+        proxy = backend(writer)
+        endpoints = [f"10.244.1.{n + 1}" for n in range(count)]
+        await proxy.start({f"default/s{n}": sticky(f"s{n}", f"10.96.5.{n}", *endpoints) for n in range(count)})
+        lines = "\n".join(writer.applied).splitlines()
+        sets.append(sum(line.startswith("add set") or "vmap {" in line for line in lines))
+    assert sets[0] == sets[1]
+
+
+async def test_source_ranges_are_no_sets_of_ranges_and_change_one_by_one() -> None:
+    """nft reads all sets of ranges from the kernel at each change of any table."""
+    writer = RecordingWriter()
+    proxy = backend(writer)
+    await proxy.start({})
+    before = await writer.read()
+    ranges = [f"192.0.{n}.0/24" for n in range(9)] + ["198.51.100.0/25"]
+
+    def balanced(*ranges: str) -> tuple[ServicePort, ...]:
+        return web(
+            "web", "10.96.5.1", "10.244.1.2",
+            type="LoadBalancer", ingress=("203.0.113.1",), load_balancer_source_ranges=list(ranges),
+        )  # fmt: skip
+
+    await proxy.apply({"default/web": balanced(*ranges)})
+    assert "interval" not in "".join(writer.applied)
+    await proxy.apply({"default/web": balanced(*ranges, "192.0.9.0/24")})
+    (line,) = writer.applied[-1].splitlines()
+    assert line.startswith("add element") and line.endswith("{ 192.0.9.0 }")
     await proxy.apply({"default/web": ()})
     assert await writer.read() == before
 

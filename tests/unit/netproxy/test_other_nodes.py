@@ -71,6 +71,19 @@ async def test_each_added_or_removed_address_is_reported_once() -> None:
     assert tell("DELETED", node("b", "10.0.0.3"), node("b", "10.0.0.3")) == [("10.0.0.3", False)]
 
 
+async def test_a_node_takes_no_further_address_from_the_others() -> None:
+    """A node writes its own addresses: one more may be the virtual address of a load balancer that all nodes serve."""
+    reported: list[tuple[str, bool]] = []
+    follower = NodeAddressWatcher(
+        "me",
+        Informer(MemoryAPI().client(), SlimNode),
+        lambda address, present: reported.append((address, present)),
+        lambda own: None,
+    )
+    follower._changed(Change("ADDED", None, node("a", "10.0.0.2", "203.0.113.9", "fd99::2", "fd99::9")))
+    assert sorted(reported) == [("10.0.0.2", True), ("fd99::2", True)]
+
+
 @pytest.mark.parametrize("own_first", [True, False])
 async def test_an_address_of_this_node_is_no_others(own_first: bool, caplog: pytest.LogCaptureFixture) -> None:
     reported: list[tuple[str, bool]] = []
@@ -80,7 +93,7 @@ async def test_an_address_of_this_node_is_no_others(own_first: bool, caplog: pyt
     )
     counted = metrics.NODE_CLAIMS_REFUSED.labels("address")._value
     before = counted.get()
-    mine, thief = node("me", "10.0.0.1"), node("b", "10.0.0.1", "10.0.0.2")
+    mine, thief = node("me", "10.0.0.1"), node("b", "10.0.0.1", "fd99::2")
     changes = [Change("ADDED", None, mine), Change("ADDED", None, thief)]
     for change in changes if own_first else reversed(changes):
         follower._changed(change)
@@ -88,7 +101,7 @@ async def test_an_address_of_this_node_is_no_others(own_first: bool, caplog: pyt
         follower._changed(Change("MODIFIED", thief, thief))
         follower._changed(Change("MODIFIED", mine, mine))
     assert dict(reported).get("10.0.0.1", False) is False
-    assert dict(reported)["10.0.0.2"] is True
+    assert dict(reported)["fd99::2"] is True
     assert counted.get() - before == 1
     assert [record.getMessage() for record in caplog.records] == [
         "node b names the address 10.0.0.1, which belongs to this node: it is not accepted"

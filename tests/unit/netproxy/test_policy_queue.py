@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
@@ -11,15 +12,16 @@ import pytest
 from kube.api import networking_v1
 from kube.clock import settle
 from netproxy.pod_addresses import Given
-from netproxy.policy import policy_loader, table_writer
+from netproxy.policy import enforcer, policy_loader, table_writer
+from netproxy.policy.address_changes import AddressChange, AddressChanges
 from netproxy.policy.work_queue import WorkQueue
-from tests.support.policies import policy
-from tests.unit.netproxy.test_enforcer import WEB, Site, closing, cluster, on_a_node
+from tests.support.policies import pod, policy
+from tests.unit.netproxy.test_enforcer import OTHER, WEB, Site, closing, cluster, on_a_node
 
 
 @pytest.fixture
 async def queue() -> AsyncIterator[WorkQueue]:
-    made = WorkQueue()
+    made = WorkQueue(timer=itertools.count().__next__)  # a slice takes 1
     task = asyncio.create_task(made.run())
     yield made
     task.cancel()
@@ -47,7 +49,51 @@ async def test_lanes_have_turns(queue: WorkQueue) -> None:
     queue.add(job("shop"), "shop")
     await queue.join()
     assert done == ["evil 0", "pod 0", "shop", "evil 1", "pod 1", "evil 2", "evil 3"]
+    await settle(5)
     assert not queue.busy and queue.lanes() == []
+
+
+async def test_a_lane_of_long_jobs_gets_no_more_time_than_others(queue: WorkQueue) -> None:
+    done: list[str] = []
+
+    def long(number: int) -> Callable[[], Iterator[None]]:
+        def run() -> Iterator[None]:
+            done.append(f"evil {number}")
+            yield from itertools.repeat(None, 50)
+
+        return run
+
+    for number in range(3):
+        queue.add(long(number), "evil")
+    for _ in range(60):
+        queue.add(recorder(done)("pod"), "shop")
+    await queue.join()
+    assert [done.index(f"evil {number}") for number in range(3)] == [0, 27, 53]  # a pod's job takes two slices
+
+
+def updates(queue: WorkQueue, done: list[str]) -> Callable[[], Iterator[None]]:
+    """A job that adds itself again, as updates of a policy that never end."""
+
+    def run() -> Iterator[None]:
+        done.append("evil")
+        assert len(done) < 200
+        queue.add(run, "evil")
+        yield
+
+    return run
+
+
+async def test_a_lane_that_is_never_empty_delays_no_wait(queue: WorkQueue) -> None:
+    done: list[str] = []
+    for _ in range(3):
+        queue.add(updates(queue, done), "evil")
+    await settle(10)
+    before = len(done)
+    queue.add(recorder(done)("address"), after=("evil",))
+    await queue.join()
+    assert done.count("address") == 1
+    assert done.index("address") - before <= 3 + 1, "only those that waited, and the one that ran, go before"
+    await asyncio.wait_for(queue.join(), 5)
 
 
 async def test_a_job_runs_after_those_that_wait_in_the_lanes_that_it_names(queue: WorkQueue) -> None:
@@ -144,23 +190,53 @@ async def test_policies_of_another_namespace_do_not_delay_an_address_and_its_own
         for number in range(3):
             api.put(policy(f"p{number}", podSelector={"matchLabels": {"app": "web"}}))
         await settle(80)
-        setting = asyncio.create_task(site.enforcer.set_given_addresses({"web": Given("default/web", (WEB,))}))
-        await settle(1)
-        stored, store = list[str](), site.enforcer._addresses.set_given
+        stored, store = dict[str, list[str]](), site.enforcer._addresses.set_given
 
         def recording(given: Any) -> Any:
-            stored.extend(read)
+            stored.update({uid: list(read) for uid in given if uid not in stored})
             return store(given)
 
         site.enforcer._addresses.set_given = recording  # type: ignore[method-assign]
+        given = {"web": Given("default/web", (WEB,)), "new": Given("shop/new", ("10.244.1.8",))}
+        setting = asyncio.create_task(site.enforcer.set_given_addresses(given))
+        await settle(1)
         going.set()
         await setting
-        assert [each for each in stored if each.startswith("default/")] == ["default/p0", "default/p1", "default/p2"]
-        assert len(stored) <= 3 + 3
+        await settle(80)
+        assert [each for each in stored["web"] if each.startswith("default/")] == [
+            "default/p0",
+            "default/p1",
+            "default/p2",
+        ]
+        assert len(stored["web"]) < 3 + 30
+        assert len(stored["new"]) <= 2, "it waits for no more than one policy of each other namespace"
+
+
+async def test_policies_that_are_updated_all_the_time_delay_no_pod_and_no_start(read: list[str]) -> None:
+    """Each policy that is read is changed again."""
+    api = cluster(closing("other"), policy("p", "evil"))
+    versions = itertools.count(1)
+
+    def update() -> Iterator[None]:
+        assert next(versions) < 300
+        api.put(policy("p", "evil", ingress=[{"ports": [{"port": next(versions)}]}]))
+        site.enforcer._queue.add(update, "evil")
+        yield
+
+    async with on_a_node(api, {}) as site:
+        site.enforcer._queue._timer = itertools.count().__next__
+        site.enforcer._queue.add(update, "evil")
+        await settle(80)
+        addresses = {"web": Given("default/web", (WEB,)), "mine": Given("evil/mine", ("10.244.1.8",))}
+        await site.enforcer.set_given_addresses(addresses, [OTHER])
+        api.put(pod("late", "10.245.0.1", node="node-2"))
+        await settle(10)
+        assert "default/late" in site.enforcer._table.known.pods
+        await asyncio.wait_for(site.enforcer._queue.join(), 5)
 
 
 async def test_an_address_is_not_handed_over_before_it_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The time limit is for kernels that refuse a write, not for a queue that is long."""
+    """A write that the kernel refuses has another limit than changes that take long: nothing is closed without them."""
     monkeypatch.setattr(table_writer, "MAX_WAIT", 0.01)
     async with on_a_node(cluster(closing("other")), {}) as site:
         going = block(site)
@@ -171,3 +247,29 @@ async def test_an_address_is_not_handed_over_before_it_is_stored(monkeypatch: py
         await asyncio.wait_for(setting, 5)
         await settle(80)
         assert not site.allows()
+
+
+async def test_who_closes_addresses_hears_that_they_cannot_be_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(enforcer, "MAX_STORE", 0.01)
+    async with on_a_node(cluster(closing("other")), {}) as site:
+        going = block(site)
+        await settle(1)
+        with pytest.raises(OSError, match="cannot store"):
+            await site.enforcer.set_given_addresses({}, [WEB])
+        going.set()
+        await site.enforcer.set_given_addresses({}, [WEB])
+        await settle(80)
+        assert not site.allows()
+
+
+def test_an_address_that_is_closed_again_is_not_opened_by_an_earlier_change() -> None:
+    changes = AddressChanges()
+    evil, shop = Given("evil/a", ("10.0.0.1",)), Given("shop/b", ("10.0.0.2",))
+    assert changes.report({"a": evil, "b": shop}, ["10.0.0.1"], ["10.0.0.1", "10.0.0.9"]) == {"evil", "shop"}
+    taken = changes.taken()
+    assert (taken.given, set(taken.closed), set(taken.opened)) == ({}, {"10.0.0.1"}, {"10.0.0.9"})
+    assert changes.given("shop").given == {"b": shop}
+    assert changes.report({"b": Given("shop/b", ("10.0.0.1",))}, ["10.0.0.1", "10.0.0.2"], ()) >= {"shop"}
+    assert changes.taken().given == {"b": Given("shop/b", ())}
+    assert changes.given("evil") == AddressChange({"b": Given("shop/b", ())}, (), set())
+    assert changes.given("shop").given == {"b": Given("shop/b", ("10.0.0.1",))}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
+import threading
 from collections.abc import AsyncIterator, MutableMapping
 from pathlib import Path
 from typing import Any, cast
@@ -131,6 +133,23 @@ async def test_no_link_and_no_path_leads_out_of_the_logs(logs: Path, path: str) 
     assert status == (400 if "../" in path else 404) and "business" not in text
     status, text, _ = await ask(guard, f"/logs/?query=/{path}")
     assert status == 400 and "business" not in text
+
+
+async def test_patterns_are_compiled_outside_the_event_loop(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled: list[tuple[str, bool]] = []
+    known = re.compile
+
+    def recording(pattern: str, *flags: Any) -> Any:
+        compiled.append((pattern, threading.current_thread() is threading.main_thread()))
+        return known(pattern, *flags)
+
+    guard, _ = port(logs, EnabledHandlers(system_log_queries=True))
+    monkeypatch.setattr(re, "compile", recording)
+    status, text, _ = await ask(guard, "/logs/?query=none&pattern=wrong(")
+    assert status == 400 and "error parsing regexp" in text
+    assert ("wrong(", False) in compiled and ("wrong(", True) not in compiled
+    status, text, _ = await ask(guard, f"/logs/?query=none&pattern={'x' * 1001}")
+    assert status == 400 and "expression too large" in text
 
 
 async def test_a_query_finds_the_file_of_a_service(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
