@@ -30,6 +30,14 @@ class UnixServer:
         self._folder: int | None = None
 
     async def __aenter__(self) -> UnixServer:
+        try:
+            await self._start()
+        except BaseException:
+            await self.__aexit__()
+            raise
+        return self
+
+    async def _start(self) -> None:
         await asyncio.to_thread(self._make_way)
         path = str(self._socket)
         if len(path) > _LONGEST:
@@ -40,7 +48,6 @@ class UnixServer:
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(self._service, handlers),))
         self._server.add_insecure_port(f"unix://{path}")
         await self._server.start()
-        return self
 
     def _make_way(self) -> None:
         self._socket.parent.mkdir(parents=True, exist_ok=True, mode=0o750)
@@ -50,5 +57,7 @@ class UnixServer:
     async def __aexit__(self, *error: object) -> None:
         if self._server is not None:
             await self._server.stop(None)
+            self._server = None
         if self._folder is not None:
             os.close(self._folder)
+            self._folder = None

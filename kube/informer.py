@@ -113,6 +113,11 @@ class Informer(Indexer[T]):
         """True once the first list is stored; from then on the copy is only ever a little behind."""
         return self._synced.is_set()
 
+    @property
+    def problem(self) -> str:
+        """The error of the last request, "" if it succeeded."""
+        return self._problem
+
     async def wait_synced(self) -> None:
         await self._synced.wait()
 

@@ -48,19 +48,36 @@ class DRADrivers:
         """`health_changed` is called when a device is in another state than before."""
         self._client, self._node_name, self._clock = client, node_name, clock
         self.health = DeviceHealthCache(health_changed)
+        self._health_streams: dict[str, tuple[DRAClient, str]] = {}
+        """Drivers that report devices' health and the version in which they do, by endpoint."""
         self._following: dict[str, asyncio.Task[None]] = {}
         self._drivers: dict[str, list[DRAClient]] = {}
         self._wipes: dict[str, asyncio.Task[None]] = {}
         self._group: asyncio.TaskGroup | None = None
 
     async def run(self) -> None:
-        """Delete slices of drivers that are gone, until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            self._group = group
-            self._wipes[""] = cancellation.start(
-                group, partial(self._wipe, "", 0.0), "slices of the last agent's drivers"
-            )
-            await asyncio.Event().wait()
+        """Delete slices of drivers that are gone, until cancelled. After an error it may be called again."""
+        first = "" not in self._wipes
+        cut_off = [name for name, task in self._wipes.items() if task.cancelled() or task.exception() is not None]
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._group = group
+                for name in ("",) if first else cut_off:
+                    self._start_wipe(group, name)
+                for driver, version in self._health_streams.values():
+                    self._start_following(group, driver, version)
+                await asyncio.Event().wait()
+        finally:
+            self._group = None
+
+    def _start_wipe(self, group: asyncio.TaskGroup, name: str) -> None:
+        wipe = partial(self._wipe, name, WIPE_SECONDS if name else 0.0)
+        whose = name or "the last agent's drivers"
+        self._wipes[name] = cancellation.start(group, wipe, f"slices of {whose}")
+
+    def _start_following(self, group: asyncio.TaskGroup, driver: DRAClient, version: str) -> None:
+        follow = partial(self._follow, driver, version)
+        self._following[driver.endpoint] = cancellation.start(group, follow, f"health of {driver.name}'s devices")
 
     def get(self, name: str) -> DRAClient:
         """Return a driver. Raise DynamicResourceError if it is not there."""
@@ -94,10 +111,10 @@ class DRADrivers:
         driver = DRAClient(name, endpoint, version)
         self._drivers.setdefault(name, []).append(driver)
         for service, health_version in _HEALTH_VERSIONS.items():
-            if service in versions and self._group is not None:
-                follow = partial(self._follow, driver, health_version)
-                task = cancellation.start(self._group, follow, f"health of {name}'s devices")
-                self._following[endpoint] = task
+            if service in versions:
+                self._health_streams[endpoint] = driver, health_version
+                if self._group is not None:
+                    self._start_following(self._group, driver, health_version)
                 break
         if (wipe := self._wipes.pop(name, None)) is not None:
             wipe.cancel()
@@ -107,14 +124,14 @@ class DRADrivers:
         left = self._drivers.get(name, [])
         for driver in [d for d in left if d.endpoint == endpoint]:
             left.remove(driver)
+            self._health_streams.pop(endpoint, None)
             if (task := self._following.pop(endpoint, None)) is not None:
                 task.cancel()
             await driver.close()
         if not left and name in self._drivers:
             del self._drivers[name]
             if self._group is not None:
-                wipe = partial(self._wipe, name, WIPE_SECONDS)
-                self._wipes[name] = cancellation.start(self._group, wipe, f"slices of {name}")
+                self._start_wipe(self._group, name)
 
     async def _follow(self, driver: DRAClient, version: str) -> None:
         """Keep a driver's health stream open and its reports cached."""

@@ -45,14 +45,20 @@ class DevicePluginRegistration:
         self._group: asyncio.TaskGroup | None = None
 
     async def run(self) -> None:
-        """Serve until cancelled. Raise OSError if the folder cannot be used."""
+        """Serve until cancelled. Raise OSError if the folder cannot be used.
+
+        Each call creates the socket again, so that plugins register again.
+        """
         folder = self._devices.folder
         await asyncio.to_thread(_prepare, folder)
         server = UnixServer(folder / SOCKET, f"{VERSION}.Registration", {"Register": self._register})
-        async with asyncio.TaskGroup() as group:
-            self._group = group
-            async with server:
-                await asyncio.Event().wait()
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._group = group
+                async with server:
+                    await asyncio.Event().wait()
+        finally:
+            self._group = None
 
     async def _register(self, data: bytes, context: Any) -> bytes:
         from agent.devices.messages import Empty, RegisterRequest  # with the first plugin only
@@ -90,7 +96,9 @@ class DevicePluginRegistration:
         except (TimeoutError, CRIError) as error:
             await plugin.close()
             raise PluginError(f"failed to dial device plugin with socketPath {socket}: {error}") from error
-        assert self._group is not None
+        if self._group is None:
+            await plugin.close()
+            raise PluginError("device plugins cannot be registered at the moment")
         task = self._group.create_task(self._follow(plugin), name=f"device plugin {resource}")
         self._followed[resource] = task
 

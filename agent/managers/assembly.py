@@ -29,9 +29,10 @@ class Resources:
     """Notified when devices or their health change."""
 
     def start(self, tasks: Tasks, base: Base, pods: PodManager) -> None:
-        tasks.start("device plugins", self.device_plugins.run())
-        tasks.start("pod resources", PodResourcesServer(base.config.root_dir, self.managers, pods.views).run())
-        tasks.start("claims' drivers", self.claim_drivers.run())
+        tasks.loop("device plugins", self.device_plugins.run)
+        pod_resources = PodResourcesServer(base.config.root_dir, self.managers, pods.views)
+        tasks.loop("pod resources", pod_resources.run)
+        tasks.loop("claims' drivers", self.claim_drivers.run)
         tasks.loop("plugin registry", self.plugins.run)
 
 

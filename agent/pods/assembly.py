@@ -49,10 +49,10 @@ class Pods:
     async def start(self, tasks: Tasks, base: Base) -> None:
         """Run the workers, and the static pods, for which no API is needed."""
         config, clock = base.config, base.clock
-        tasks.start("probes", self.prober.run())
+        tasks.loop("probes", self.prober.run)
         tasks.loop("follow Services", self.services.run)
         tasks.loop("follow RuntimeClasses", self.runtime_classes.run)
-        tasks.start("pods", self.workers.run())
+        tasks.loop("pods", self.workers.run)
         tasks.loop("clock steps", ClockSteps(clock, self.workers.clock_stepped).run)
         rotation = LogRotation(
             base.runtime.client.runtime,

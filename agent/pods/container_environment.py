@@ -17,16 +17,19 @@ from agent import threads
 from agent.pods.dependencies import PodDependencies
 from agent.podspec import environment
 from agent.podspec.env_files import EnvFile
-from agent.podspec.environment import EnvironmentSources
+from agent.podspec.environment import ContainerConfigError, EnvironmentSources
 from agent.podspec.security import AnyContainer
 from agent.volumes import env_files
 from agent.volumes.mounted_volume import MountedVolume
 from kube.api import core_v1
+from kube.informer import wait_listed
 
 log = logging.getLogger(__name__)
 
 PORTS = 200
 """Maximum number of ports of a namespace's Services for which the event loop computes variables (a millisecond)."""
+SERVICES_SECONDS = 10.0
+"""Time that a container waits for the first list of Services: it takes a moment when the agent starts."""
 VARIABLES = 200
 """Maximum number of variables of a container that the event loop computes."""
 LONGEST_ERROR = 512
@@ -39,9 +42,17 @@ async def make_environment(
     container: AnyContainer,
     pod_ips: tuple[str, ...],
     mounted: Mapping[str, MountedVolume],
+    *,
+    static: bool,
 ) -> dict[str, str]:
-    """Return the container's variables in order. Raise ContainerConfigError, OSError (EAGAIN)."""
+    """Return the container's variables in order. Raise ContainerConfigError, OSError (EAGAIN).
+
+    Services must have been listed, except for a static pod, which runs before there is an API. As with upstream, a pod
+    without service links waits as well: it gets the variables of the Service `kubernetes`.
+    """
     namespace, node = pod.metadata.namespace or "", deps.node
+    if not static and await wait_listed((deps.services,), deps.clock, SERVICES_SECONDS):
+        raise ContainerConfigError("services have not yet been read at least once, cannot construct envvars")
     services = environment.linked_services(
         deps.services.list(), namespace, links=pod.spec.enable_service_links is not False
     )

@@ -77,6 +77,11 @@ class WatchedObject:
         """True if the first list is in."""
         return self._informer.synced
 
+    @property
+    def problem(self) -> str:
+        """The error of the last request, "" if it succeeded."""
+        return self._informer.problem
+
     async def ready(self) -> None:
         await self._informer.wait_synced()
 
@@ -113,11 +118,17 @@ class FetchedObject:
         self.size = 0
         """Bytes of the last answer's JSON, also where it may not be kept."""
         self.fetch_at = clock.monotonic() + TTL_SECONDS
-        self._problem = ""
+        self.problem = ""
+        """The error of the last request, "" if it succeeded."""
         self.closed = False
 
     def get(self) -> Any:
         return self._object
+
+    @property
+    def synced(self) -> bool:
+        """True if it was fetched since a pod began to use it."""
+        return self._current
 
     async def ready(self) -> None:
         """Fetch it unless that was done since a pod began to use it."""
@@ -146,7 +157,7 @@ class FetchedObject:
             except ERRORS as error:
                 self._report(str(error))
                 raise
-            self._problem = ""
+            self.problem = ""
             if not self._account(size):
                 found = None
             self._current, self.size = True, size
@@ -169,9 +180,9 @@ class FetchedObject:
 
     def _report(self, problem: str) -> None:
         """Log a problem, once for as long as it stays the same."""
-        if problem != self._problem:
+        if problem != self.problem:
             log.info("fetching %s %s: %s", self._reference.kind.__name__, self._reference.key, problem)
-        self._problem = problem
+        self.problem = problem
 
     async def close(self) -> None:
         self.closed = True

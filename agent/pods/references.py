@@ -29,12 +29,14 @@ WATCHES, WATCHES_OF_A_POD = 256, 64
 """Watches at a time: each takes a connection to the API server."""
 LARGEST, LARGEST_BYTES = 1024, 64 << 20
 """Objects that one pod may name, and bytes of JSON of those among them that are not watched."""
+READ_SECONDS = 30.0
+"""Time that a pod waits for its objects before it reports which of them cannot be read."""
 LOOKS = 8
 """Watches of a namespace that are considered for being given up."""
 
 
 class ReferencesError(Exception):
-    """A pod names more objects or bytes than its limit."""
+    """A pod names more objects or bytes than its limit, or one that cannot be read."""
 
 
 @dataclass(slots=True)
@@ -90,18 +92,34 @@ class ReferenceStore:
     async def ready(self, uid: str) -> None:
         """Wait until all objects that the pod names were read; one that does not exist counts as read.
 
-        Raise ReferencesError if that is more than a pod may name.
+        Raise ReferencesError if that is more than a pod may name, or if one could not be read within READ_SECONDS.
         """
         if uid in self._named:
             raise ReferencesError(f"pod names {self._named[uid]} ConfigMaps and Secrets, {LARGEST} are allowed")
+        until = self._clock.monotonic() + READ_SECONDS
         for reference in self._by_pod.get(uid, ()):
             followed = self._followed.get(reference)
-            if followed is not None:
-                await followed.source.ready()
+            if followed is not None and not followed.source.synced:
+                await self._read(reference, followed, until)
             if self._bytes.get(uid, 0) > LARGEST_BYTES:
                 raise ReferencesError(
                     f"the ConfigMaps and Secrets that the pod names are larger than {LARGEST_BYTES} bytes"
                 )
+
+    async def _read(self, reference: Reference, followed: _Followed, until: float) -> None:
+        """Wait until an object was read. Raise ReferencesError with the last request's error, in upstream's words."""
+        reading = asyncio.ensure_future(followed.source.ready())
+        limit = asyncio.ensure_future(self._clock.sleep(max(until - self._clock.monotonic(), 0.0)))
+        try:
+            await asyncio.wait((reading, limit), return_when=asyncio.FIRST_COMPLETED)
+            if reading.done():
+                return reading.result()
+        finally:
+            for task in (reading, limit):
+                task.cancel()
+            await asyncio.gather(reading, limit, return_exceptions=True)
+        reason = followed.source.problem or "timed out waiting for the condition"
+        raise ReferencesError(f"failed to sync {reference.kind.__name__.lower()} cache: {reference.key}: {reason}")
 
     def config_map(self, namespace: str, name: str) -> core_v1.ConfigMap | None:
         found: core_v1.ConfigMap | None = self._get(Reference(core_v1.ConfigMap, namespace, name))

@@ -133,7 +133,7 @@ async def make_container_config(
     config = deps.config
     verify_user(pod, container, image.user)
     run_options = await deps.managers.run_options(pod, container)
-    env = {**run_options.env, **await make_environment(deps, pod, container, pod_ips, mounted)}
+    env = {**run_options.env, **await make_environment(deps, pod, container, pod_ips, mounted, static=static)}
     mounts = await deps.volumes.container_mounts(pod, container, mounted, env)
     mounts += await asyncio.to_thread(_managed_mounts, deps, pod, container, pod_ips)
     ids = deps.user_namespaces.ids(pod)

@@ -154,7 +154,7 @@ class PodWorkers:
             if by_node and not node_read and self._group is not None:
                 # The scheduler may have seen newer labels and taints: nothing is rejected for old ones.
                 self._awaiting_node[uid] = pod
-                self._group.create_task(self._read_node_and_add(uid, static=static), name=f"Node object for pod {uid}")
+                self._read_node(self._group, uid, static=static)
                 return
         worker = self._create(pod, runtime, static=static, rejection=rejected)
         self._deps.startup.pod_added(pod, self._deps.now())
@@ -222,12 +222,17 @@ class PodWorkers:
         return [worker.state for worker in self._workers.values() if not worker.state.terminating]
 
     def _start(self, worker: PodWorker) -> None:
-        assert self._group is not None, "run() has not begun"
-        uid = worker.state.uid
-        self._workers[uid] = worker
-        name = f"pod {worker.state.pod.metadata.namespace}/{worker.state.pod.metadata.name}"
-        self._tasks[uid] = self._group.create_task(self._work(worker), name=name)
+        self._workers[worker.state.uid] = worker
+        if self._group is not None:  # otherwise run() starts it
+            self._run_worker(self._group, worker)
         self._pods_changed.set()
+
+    def _run_worker(self, group: asyncio.TaskGroup, worker: PodWorker) -> None:
+        name = f"pod {worker.state.pod.metadata.namespace}/{worker.state.pod.metadata.name}"
+        self._tasks[worker.state.uid] = group.create_task(self._work(worker), name=name)
+
+    def _read_node(self, group: asyncio.TaskGroup, uid: str, *, static: bool) -> None:
+        group.create_task(self._read_node_and_add(uid, static=static), name=f"Node object for pod {uid}")
 
     async def _work(self, worker: PodWorker) -> None:
         while True:
@@ -279,11 +284,25 @@ class PodWorkers:
         self._found = await self._deps.runtime.pods()
 
     async def run(self) -> None:
-        """Follow the runtime and run workers until cancelled; containers are left as they are."""
-        async with asyncio.TaskGroup() as group:
-            self._group = group
-            loops = {"runtime events": self._lifecycle_events.follow, "relist": self._lifecycle_events.relist_forever}
-            if self._deps.config.cgroups_per_qos:
-                loops["CPU shares"] = self._share_cpu
-            for name, work in loops.items():
-                group.create_task(Loops(self._deps.clock).run(name, work), name=name)
+        """Follow the runtime and run workers until cancelled; containers are left as they are.
+
+        After an error it may be called again: it continues with the workers that there are.
+        """
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._begin(group)
+        finally:
+            self._group = None
+
+    def _begin(self, group: asyncio.TaskGroup) -> None:
+        self._group = group
+        for worker in self._workers.values():
+            self._run_worker(group, worker)
+            worker.request_sync()
+        for uid in self._awaiting_node:
+            self._read_node(group, uid, static=uid in self._static)
+        loops = {"runtime events": self._lifecycle_events.follow, "relist": self._lifecycle_events.relist_forever}
+        if self._deps.config.cgroups_per_qos:
+            loops["CPU shares"] = self._share_cpu
+        for name, work in loops.items():
+            group.create_task(Loops(self._deps.clock).run(name, work), name=name)

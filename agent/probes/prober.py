@@ -130,18 +130,29 @@ class PodProber:
         return probed.state.outcome() if probed is not None else None
 
     async def run(self) -> None:
-        """Make the probes as they become due, until cancelled."""
+        """Make the probes as they become due, until cancelled. After an error it may be called again: no probe is lost."""
         try:
             while True:
-                now = self._clock.monotonic()
-                while self._queue and self._queue[0][0] <= now:
-                    at, _, probed, kind = heapq.heappop(self._queue)
-                    if not probed.stopped:
-                        self._start(probed, kind, at)
+                self._start_due()
                 await self._until_next()
-        finally:
-            for uid in list(self._pods):
-                self.stop(uid)
+        except asyncio.CancelledError:
+            if cancellation.requested():
+                for uid in list(self._pods):
+                    self.stop(uid)
+            raise
+
+    def _start_due(self) -> None:
+        """Start the probes that are due. One that cannot be started for an unforeseen error is due again a period later."""
+        now = self._clock.monotonic()
+        while self._queue and self._queue[0][0] <= now:
+            at, _, probed, kind = heapq.heappop(self._queue)
+            if probed.stopped:
+                continue
+            try:
+                self._start(probed, kind, at)
+            except Exception:
+                self._put(probed, kind, now + float(probed.state.probe(kind).period_seconds or 10))
+                raise
 
     def _drop(self, gone: dict[str, _Probed]) -> None:
         for container_id, probed in gone.items():

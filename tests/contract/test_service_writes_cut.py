@@ -189,3 +189,30 @@ async def test_a_server_makes_a_missing_record_again(tmp_path: Path, monkeypatch
         async with asyncio.timeout(10):
             while registry.peek(ADDRESSES, "", "10.96.1.1") is None:
                 await asyncio.sleep(0.01)
+
+
+async def test_a_comparison_amid_a_write_keeps_what_the_write_has(
+    api: ApiUnderTest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry, store = api.api.registry, api.api.registry.store
+    strategy = registry.strategy(SERVICES)
+    assert isinstance(strategy, ServiceStrategy)
+    create, begun, released = store.create, asyncio.Event(), asyncio.Event()
+
+    async def held(key: str, *rest: Any) -> Any:
+        if key.endswith("/services/specs/default/a"):
+            begun.set()
+            await released.wait()
+        return await create(key, *rest)
+
+    monkeypatch.setattr(store, "create", held)
+    first = asyncio.create_task(
+        creation.create(registry, Context(SERVER), SERVICES, "default", service("a", "10.96.1.1", 30100))
+    )
+    await begun.wait()
+    await strategy.allocator.repair(Allocation(registry, Context(SERVER)))
+    with pytest.raises(StatusError, match="already allocated"):
+        await creation.create(registry, Context(SERVER), SERVICES, "default", service("b", "10.96.1.2", 30100))
+    released.set()
+    await first
+    check_allocations(api)

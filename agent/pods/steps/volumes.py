@@ -29,8 +29,6 @@ async def set_up_volumes(ctx: PodContext) -> bool:
     state.volumes.refresh_at = None
     try:
         await deps.references.ready(state.uid)
-        if not state.static:  # a static pod runs before there is an API
-            await deps.services.wait_synced()
         state.volumes.mounted, refresh_at = await deps.volumes.mount(pod)
     except FolderError as error:
         ctx.reporter.event(WARNING, "Failed", f"error making pod data directories: {error}")

@@ -12,15 +12,20 @@ import pytest
 
 from cri.fake import FakeRuntime
 from tests.support.control import ApiUnderTest, api_server
-from tests.support.disks import SmallDisk, ext4_disk
+from tests.support.disks import FailingDisk, SmallDisk, ext4_disk, failing_disk
 from tests.support.fake_node import SPEED, container, create, waiting
 from tests.support.images import BUSYBOX_IMAGE
 from tests.support.node import FastClock, NodeUnderTest, agent_node
 
 
 @pytest.fixture
-def disk(tmp_path: Path) -> Iterator[SmallDisk]:
-    with ext4_disk(tmp_path / "small") as disk:
+def how(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def disk(tmp_path: Path, how: str) -> Iterator[SmallDisk | FailingDisk]:
+    with failing_disk(tmp_path) if how == "failing" else ext4_disk(tmp_path / "small") as disk:
         yield disk
 
 
@@ -40,7 +45,7 @@ async def api(tmp_path: Path) -> AsyncIterator[ApiUnderTest]:
 
 @pytest.fixture
 async def node(
-    tmp_path: Path, runtime: FakeRuntime, api: ApiUnderTest, disk: SmallDisk
+    tmp_path: Path, runtime: FakeRuntime, api: ApiUnderTest, disk: SmallDisk | FailingDisk
 ) -> AsyncIterator[NodeUnderTest]:
     # Without eviction: a full disk of the agent's is not yet one that pods have filled.
     changes: dict[str, Any] = {"root_dir": disk.path / "kubelet", "cert_dir": tmp_path / "pki", "eviction_hard": {}}
@@ -48,8 +53,10 @@ async def node(
         yield node
 
 
-def refuse(disk: SmallDisk, how: str, on: bool) -> None:
-    if how == "read-only":
+def refuse(disk: SmallDisk | FailingDisk, how: str, on: bool) -> None:
+    if isinstance(disk, FailingDisk):
+        disk.fail() if on else disk.heal()
+    elif how == "read-only":
         disk.read_only(on)
     elif on:
         disk.fill()
@@ -57,7 +64,7 @@ def refuse(disk: SmallDisk, how: str, on: bool) -> None:
         disk.free()
 
 
-@pytest.mark.parametrize("how", ["full", "read-only"])
+@pytest.mark.parametrize("how", ["full", "read-only"], indirect=True)
 async def test_pods_run_on_and_new_ones_start_once_the_disk_takes_them(
     node: NodeUnderTest, disk: SmallDisk, runtime: FakeRuntime, how: str
 ) -> None:
@@ -82,3 +89,28 @@ async def test_pods_run_on_and_new_ones_start_once_the_disk_takes_them(
     refuse(disk, how, False)
     await node.ready("new")
     await node.ready("running")
+
+
+@pytest.mark.parametrize("how", ["failing"], indirect=True)
+async def test_no_pod_ends_or_is_stuck_where_writes_and_fsync_fail(
+    node: NodeUnderTest, disk: FailingDisk, runtime: FakeRuntime, how: str
+) -> None:
+    await create(node, "running")
+    before = await node.ready("running")
+    refuse(disk, how, True)
+    volume = {"name": "own", "emptyDir": {}}
+    await create(node, "new", container(volumeMounts=[{"name": "own", "mountPath": "/own"}]), volumes=[volume])
+    await create(node, "other")
+    await node.wait("other", lambda pod: pod.status.start_time is not None)
+    await node.delete("other")
+    await node.gone("other")
+    after = await node.ready("running")
+    assert after.status.container_statuses == before.status.container_statuses
+    refuse(disk, how, False)
+    await node.ready("new")
+    await node.delete("new")
+    await node.gone("new")
+    await node.stop()
+    await node.start()
+    after = await node.ready("running")
+    assert [status.restart_count for status in after.status.container_statuses] == [0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from agent.csi import layout
 from agent.managers import state_files
 from agent.node import log_rotation
 from agent.shutdown import state
-from tests.support.disks import KI, MI, SmallDisk, small_disk
+from tests.support.disks import KI, MI, FailingDisk, SmallDisk, failing_disk, small_disk
 
 LONG = "x" * (20 * KI)
 
@@ -59,6 +60,33 @@ def test_a_file_that_does_not_fit_leaves_the_one_before_and_nothing_else(disk: S
     WRITERS[name](path, LONG)
     found: Any = msgspec.json.decode(path.read_bytes())
     assert LONG in (*found, *found.values())
+
+
+@pytest.fixture
+def failing(tmp_path: Path) -> Iterator[FailingDisk]:
+    with failing_disk(tmp_path) as disk:
+        yield disk
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_a_file_whose_write_or_sync_fails_is_the_one_before_also_after_a_power_cut(
+    failing: FailingDisk, tmp_path: Path, name: str
+) -> None:
+    path = failing.path / "state" / name
+    WRITERS[name](path, "before")
+    before = path.read_bytes()
+    subprocess.run(["sync", "--file-system", str(path)], check=True, timeout=60)
+    failing.fail()
+    with pytest.raises(OSError, match=r"Input/output error|No space left on device"):
+        WRITERS[name](path, LONG)
+    assert path.read_bytes() == before
+    assert [found.name for found in path.parent.iterdir()] == [name]
+    found = failing.copy_after_power_cut(tmp_path)
+    assert (found / "state" / name).read_bytes() == before
+    failing.heal()
+    WRITERS[name](path, LONG)
+    decoded: Any = msgspec.json.decode(path.read_bytes())
+    assert LONG in (*decoded, *decoded.values())
 
 
 def test_a_log_that_cannot_be_compressed_stays_and_leaves_nothing_beside(disk: SmallDisk) -> None:

@@ -12,7 +12,15 @@ import pytest
 
 from agent.pods import references as store_module
 from agent.pods.referenced_objects import LAST_RETRY, TTL_SECONDS, Reference, WatchedObject
-from agent.pods.references import LARGEST, LARGEST_BYTES, WATCHES, WATCHES_OF_A_POD, ReferencesError, ReferenceStore
+from agent.pods.references import (
+    LARGEST,
+    LARGEST_BYTES,
+    READ_SECONDS,
+    WATCHES,
+    WATCHES_OF_A_POD,
+    ReferencesError,
+    ReferenceStore,
+)
 from kube.api import core_v1
 from kube.client import Client, Response
 from kube.clock import FakeClock, settle
@@ -43,6 +51,8 @@ class Server:
         namespace = path.split("/")[4]
         selector = (query or {}).get("fieldSelector")
         if selector is not None:
+            if self.broken:
+                raise StatusError(503, "ServiceUnavailable", "away")
             listed = [self._object(selector.removeprefix("metadata.name="), namespace)]
             return Response(200, {}, json.dumps({"metadata": {"resourceVersion": "1"}, "items": listed}).encode())
         self.fetched += 1
@@ -198,6 +208,26 @@ async def test_a_waiting_pod_repeats_the_request_that_the_server_did_not_answer(
     assert not waiting.done()
     server.broken = False
     await clock.advance(2)
+    await waiting
+
+
+@pytest.mark.parametrize("watches", [0, WATCHES_OF_A_POD])
+async def test_what_cannot_be_read_is_an_error_after_a_while_and_is_read_by_the_next_attempt(
+    server: Server, store: ReferenceStore, clock: FakeClock, monkeypatch: pytest.MonkeyPatch, watches: int
+) -> None:
+    monkeypatch.setattr(store_module, "WATCHES_OF_A_POD", watches)
+    server.broken = True
+    store.track("p", names(2))
+    for _ in range(2):
+        waiting = asyncio.create_task(store.ready("p"))
+        await clock.advance(READ_SECONDS - 1)
+        assert not waiting.done()
+        await clock.advance(2)
+        with pytest.raises(ReferencesError, match=r"failed to sync configmap cache: n/c\d: away"):
+            await waiting
+    server.broken = False
+    waiting = asyncio.create_task(store.ready("p"))
+    await clock.advance(READ_SECONDS - 1)
     await waiting
 
 

@@ -97,7 +97,7 @@ async def test_a_large_environment_is_made_beside_the_event_loop(
         services=SimpleNamespace(list=lambda: [service("web", ports)]),
         references=NoReferences(),
     )
-    found = await make_environment(cast(PodDependencies, known), POD, container, (), {})
+    found = await make_environment(cast(PodDependencies, known), POD, container, (), {}, static=True)
     assert found["WEB_SERVICE_PORT_P0"] == "1" and ("K" in found) == bool(container.env_from)
     assert (set(made) == {threading.current_thread().name}) is on_loop
 
@@ -109,6 +109,6 @@ async def test_a_pod_whose_services_have_too_many_ports_gets_an_error() -> None:
         references=NoReferences(),
     )
     with pytest.raises(ContainerConfigError):
-        await make_environment(cast(PodDependencies, known), POD, CONTAINER, (), {})
+        await make_environment(cast(PodDependencies, known), POD, CONTAINER, (), {}, static=True)
     without = core_v1.Pod(metadata=POD.metadata, spec=core_v1.PodSpec(containers=[], enable_service_links=False))
-    assert await make_environment(cast(PodDependencies, known), without, CONTAINER, (), {}) == {}
+    assert await make_environment(cast(PodDependencies, known), without, CONTAINER, (), {}, static=True) == {}

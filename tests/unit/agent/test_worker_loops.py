@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from agent.claims.drivers import WIPE_SECONDS, DRADrivers
 from agent.pods.child_task import UNEXPECTED_SECONDS
 from agent.pods.lifecycle_events import RELIST_SECONDS
 from agent.pods.workers import PodWorkers
@@ -126,3 +127,61 @@ async def test_a_worker_that_fails_unexpectedly_continues_after_a_pause_and_sync
     assert set(made._workers) == {"other"} and released == ["failing"] and not running.done()
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_an_unforeseen_error_of_the_group_costs_no_worker() -> None:
+    clock, done = FakeClock(), list[str]()
+    made = workers(clock, done, asyncio.Event().wait)  # type: ignore[arg-type]
+    running = asyncio.create_task(loops.Loops(clock).run("pods", made.run))
+    await settle()
+    before, meanwhile = FailingWorker("before", 0), FailingWorker("meanwhile", 0)
+    made._active = list  # type: ignore[method-assign]
+    made._start(before)  # type: ignore[arg-type]
+    await settle()
+
+    async def fail() -> None:
+        raise RuntimeError("unforeseen")
+
+    assert made._group is not None
+    made._group.create_task(fail())
+    await settle()
+    made._start(meanwhile)  # type: ignore[arg-type]
+    assert meanwhile.runs == 0
+    await clock.advance(loops.FIRST_RETRY)
+    assert before.runs == 2 and before.requested.is_set() and meanwhile.runs == 1 and not running.done()
+    assert set(made._workers) == {"before", "meanwhile"}
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_slices_of_registered_drivers_outlast_an_unforeseen_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, wiped, followed = FakeClock(), list[str](), list[str]()
+    drivers = DRADrivers(SimpleNamespace(), "node-1", clock=clock)  # type: ignore[arg-type]
+
+    async def wipe(name: str, after: float) -> None:
+        await clock.sleep(after)
+        wiped.append(name)
+
+    async def follow(driver: Any, version: str) -> None:
+        followed.append(driver.name)
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(drivers, "_wipe", wipe)
+    monkeypatch.setattr(drivers, "_follow", follow)
+    running = asyncio.create_task(loops.Loops(clock).run("claims' drivers", drivers.run))
+    await clock.advance(1)
+    for name in ("stays", "leaves"):
+        await drivers.register(name, f"/run/{name}.sock", ["v1.DRAPlugin", "v1alpha1.DRAResourceHealth"])
+    await drivers.deregister("leaves", "/run/leaves.sock")
+    await settle()
+
+    async def fail() -> None:
+        raise RuntimeError("unforeseen")
+
+    assert drivers._group is not None
+    drivers._group.create_task(fail())
+    await clock.advance(2 * WIPE_SECONDS)
+    assert wiped == ["", "leaves"] and followed == ["stays", "stays"] and not running.done()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    await drivers.deregister("stays", "/run/stays.sock")

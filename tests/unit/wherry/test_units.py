@@ -30,9 +30,13 @@ def test_every_daemons_unit_restarts_always_and_notifies_readiness(daemon: str) 
     assert int(found["LimitNOFILE"][0]) >= 1 << 20
 
 
-def test_the_control_plane_is_started_again_at_once() -> None:
-    assert settings_of("control")["RestartSec"] == ["100ms"]
-    assert supervisor.Daemon("control", [], Path(), Path()).delay == 0
+@pytest.mark.parametrize("daemon", [*ROLES, "containerd"])
+def test_every_daemon_is_started_again_at_once_and_never_given_up(daemon: str) -> None:
+    found = settings_of(daemon)
+    assert found["RestartSec"] == ["100ms"]
+    assert found["StartLimitIntervalSec"] == ["0"]
+    assert not {"StartLimitBurst", "StartLimitAction"} & found.keys()
+    assert supervisor.Daemon(daemon, [], Path(), Path()).delay == 0
 
 
 @pytest.mark.parametrize("daemon", [*ROLES, "containerd"])

@@ -14,6 +14,7 @@ from kube import cpu_time
 from kube.api import core_v1, meta_v1
 from kube.clock import FakeClock
 from kube.events import EventRecorder
+from kube.loops import Loops
 
 
 class World:
@@ -300,3 +301,25 @@ async def test_probes_that_take_little_are_not_delayed(monkeypatch: pytest.Monke
         world.sync(*(core_v1.Container(name=f"c{n}", readiness_probe=_probe(period_seconds=1)) for n in range(50)))
         await world.clock.advance(200)
         assert len(world.times("c0")) == 201
+
+
+async def test_after_an_unforeseen_error_the_same_probes_continue(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    loops = Loops(world.clock)
+    task = asyncio.create_task(loops.run("probes", world.prober.run))
+    world.sync(*(core_v1.Container(name=name, readiness_probe=_probe(period_seconds=5)) for name in ("a", "b")))
+    await world.clock.advance(1)
+    real, failures = world.prober._start, [RuntimeError("unforeseen"), OSError("unforeseen")]
+
+    def start(*given: Any) -> None:
+        if failures:
+            raise failures.pop()
+        real(*given)
+
+    monkeypatch.setattr(world.prober, "_start", start)
+    await world.clock.advance(30)
+    assert len(world.times("a")) >= 5 and len(world.times("b")) >= 5 and not task.done()
+    assert world.prober.outcome("id-a") == world.prober.outcome("id-b") == ProbeOutcome()
+    task.cancel()
+    await asyncio.wait({task})
+    assert world.prober.outcome("id-a") is None
