@@ -24,7 +24,7 @@ Job = Callable[[], Iterator[None]]
 
 class _Waiting(NamedTuple):
     number: int
-    """How many jobs were added before."""
+    """The number of jobs that were added before."""
     run: Job
     after: Collection[str]
     """Lanes whose jobs with lower numbers go before it."""
@@ -53,7 +53,7 @@ class WorkQueue:
 
     @property
     def done(self) -> int:
-        """How many jobs are done."""
+        """The number of jobs that are done."""
         return self._count
 
     def add(self, job: Job, lane: str = "", after: Collection[str] = ()) -> None:
