@@ -7,8 +7,9 @@ explored in all its ways: the outcome is the set of endpoints that a packet may 
 import fnmatch
 import ipaddress
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from netproxy.nft.table import Contents
 from tests.support.packet_tracer import ACCEPT, DROP, REJECT, Host, Outcome, Packet
@@ -190,7 +191,7 @@ def _translated(state: _State, ip: str, port: int) -> _State:
 
 NUMBER = r"\(meta mark & 0 \^ 0x[\da-f]{8}\)"
 """An endpoint's number in a set of clients."""
-STATEMENTS = [
+STATEMENTS: list[tuple[str, Callable[["TableTracer", re.Match[str], _State], Any]]] = [
     (r"ip6? saddr \. " + NUMBER + r" @clients-[\w-]+", lambda tracer, found, state: False),
     (r'iifname (?P<not>!= )?"(?P<value>[^"]*)"', _interface),
     (r"ct state new", lambda tracer, found, state: True),
