@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections import Counter
@@ -23,6 +24,8 @@ GROWTH_SECONDS = 120.0
 """Time that a daemon has to give back what its last work took."""
 MORE_THREADS, MORE_FILES = 16, 24
 """Threads and files that a daemon may have more than at the start: pools that fill, connections of the last minute."""
+IPTABLES = ("filter", "mangle", "nat", "raw", "security")
+"""Tables of iptables-nft: their rules are listed by iptables."""
 Sizes = dict[str, dict[str, int]]
 
 
@@ -33,7 +36,34 @@ def present(made: Cluster) -> set[str]:
     for table in ("filter", "mangle"):
         rules = made.host.run("iptables", "-w", "-t", table, "-S").stdout.splitlines()
         found |= {f"rule {table} {rule}" for rule in rules}
+    found |= nftables(made.host.run("nft", "--json", "list", "ruleset").stdout)
     return found
+
+
+def nftables(ruleset: str) -> set[str]:
+    """List the rules, sets and elements of a ruleset (JSON of nft), without handles, counters and remaining times.
+
+    Equal rules of a chain are numbered. Elements that time out by themselves are left out.
+    """
+    names: Counter[str] = Counter()
+    for entry in json.loads(ruleset)["nftables"]:
+        for kind, value in entry.items():
+            table = value.get("name" if kind == "table" else "table")
+            if kind == "metainfo" or table in IPTABLES:
+                continue
+            own = {key: content for key, content in value.items() if key not in ("handle", "elem", "expr")}
+            place = f"nftables {kind} {json.dumps(own, sort_keys=True)}"
+            names[place] += kind != "rule"
+            if kind == "rule":
+                expressions = [part for part in value["expr"] if not {"counter", "quota"} & set(part)]
+                names[f"{place} {json.dumps(expressions, sort_keys=True)}"] += 1
+            for element in value.get("elem", ()) if isinstance(value.get("elem"), list) else ():
+                if isinstance(element, dict) and "expires" in element.get("elem", {}):
+                    continue
+                if isinstance(element, dict) and "elem" in element:
+                    element = element["elem"]["val"]
+                names[f"{place} {json.dumps(element, sort_keys=True)}"] += 1
+    return {f"{name} {n}" for name, count in names.items() for n in range(count)}
 
 
 def cleaned(made: Cluster, before: set[str]) -> tuple[list[str], float]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import subprocess
+from collections.abc import AsyncIterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,9 @@ import pytest
 from agent import threads
 from agent.csi.layout import Layout
 from agent.csi.volume import Volume
+from agent.volumes import mounts
 from cri.fake import FakeRuntime
+from kube import process
 from kube.api import core_v1
 from tests.support.control import api_server
 from tests.support.fake_node import SPEED, container, create
@@ -115,16 +118,50 @@ async def test_an_agent_that_starts_while_a_volume_hangs_is_ready_and_serves_oth
         assert [pod.metadata.name for pod in (await node.client.list(core_v1.Pod, "default")).items] == []
 
 
+@pytest.mark.parametrize("force", [False, True], ids=["deleted", "forced"])
+async def test_a_pod_with_an_nfs_volume_whose_server_is_gone_can_be_deleted(
+    node: NodeUnderTest, monkeypatch: pytest.MonkeyPatch, force: bool
+) -> None:
+    """mount(8) is replaced: it puts a file server of the test where mount.nfs would put the export."""
+    run, mounted = process.run, list[HungMount]()
+
+    with ExitStack() as stack:
+
+        async def instead(argv: Sequence[str], **options: Any) -> Any:
+            if argv[0] != "mount" or "nfs" not in argv:
+                return await run(argv, **options)
+            mounted.append(stack.enter_context(hung_mount(Path(argv[-1]))))
+            return subprocess.CompletedProcess(argv, 0, "", "")
+
+        monkeypatch.setattr(process, "run", instead)
+        volume = {"name": "data", "nfs": {"server": "192.0.2.1", "path": "/export"}}
+        mount = {"name": "data", "mountPath": "/data"}
+        await create(node, "hung", container(volumeMounts=[mount]), volumes=[volume])
+        await node.ready("hung")
+        [server] = mounted
+        server.hang()
+        await others_come_and_go(node, "other")
+        await node.delete("hung", grace=0 if force else None)
+        await others_come_and_go(node, "another")
+        server.answer()
+        await node.gone("hung")
+
+        async def unmounted() -> bool:
+            return not mounts.is_mount_point(server.path)
+
+        await eventually(unmounted, "the volume stays mounted")
+
+
 async def test_volumes_that_are_staged_and_hang_leave_the_threads_of_other_files_free(tmp_path: Path) -> None:
     threads.Threads().install()
     layout = Layout(tmp_path, tmp_path / "pods")
     volumes = [Volume(name=f"pv-{n}", driver="d.example", handle=f"h{n}", pod_volume="v") for n in range(threads.FILES)]
     with ExitStack() as stack:
-        mounts = []
+        servers = []
         for volume in volumes:
             layout.write_staging_data(volume)
-            mounts.append(stack.enter_context(hung_mount(layout.staging(volume))))
-        for mount in mounts:
+            servers.append(stack.enter_context(hung_mount(layout.staging(volume))))
+        for mount in servers:
             mount.hang()
         # As an agent that has restarted does when a pod of the volume starts.
         again = [asyncio.create_task(asyncio.to_thread(layout.write_staging_data, volume)) for volume in volumes]
@@ -134,5 +171,5 @@ async def test_volumes_that_are_staged_and_hang_leave_the_threads_of_other_files
                 assert await asyncio.to_thread(Path.exists, tmp_path)
                 await asyncio.gather(*again)
         finally:
-            for mount in mounts:
+            for mount in servers:
                 mount.answer()

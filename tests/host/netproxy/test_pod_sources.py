@@ -256,7 +256,6 @@ def test_without_the_guard_everything_arrives(site: Site) -> None:
     site.node.inside(check)
 
 
-@pytest.mark.parametrize("site", ["nftables"], indirect=True)
 @pytest.mark.parametrize("guard", [True, False])
 def test_a_borrowed_address_borrows_no_policys_rights(site: Site, guard: bool) -> None:
     """Pod-b lets pod-a alone in; pod-c takes pod-a's address."""
