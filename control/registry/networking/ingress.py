@@ -16,6 +16,7 @@ SHOWN = 3
 CLASS_ANNOTATION = "kubernetes.io/ingress.class"
 _CLASS = f"annotations.{CLASS_ANNOTATION}"
 _SECRET = re.compile(r"spec\.tls\[[0-9]+\]\.secretName")
+_HTTP = re.compile(r"spec\.rules\[[0-9]+\]\.http")
 _PATH_TYPES = ("Exact", "ImplementationSpecific", "Prefix")
 
 
@@ -23,10 +24,11 @@ _WILDCARD = r"\*\.[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)
 _POSSESSIVE = re.compile(_WILDCARD + "+")
 
 
-def _wildcards(obj: Object) -> tuple[str, ...]:
-    """Return the paths of the backends and paths of rules whose hosts contain a wildcard."""
+def _of_wildcards(errors: list[FieldError], obj: Object) -> list[FieldError]:
+    """Return the errors in backends and paths of rules whose hosts contain a wildcard."""
     rules = (obj.get("spec") or {}).get("rules") or ()
-    return tuple(f"spec.rules[{index}].http" for index, rule in enumerate(rules) if "*" in (rule.get("host") or ""))
+    prefixes = {f"spec.rules[{index}].http" for index, rule in enumerate(rules) if "*" in (rule.get("host") or "")}
+    return [error for error in errors if (found := _HTTP.match(error.path)) and found[0] in prefixes]
 
 
 def _host_problems(host: str) -> list[str]:
@@ -145,9 +147,10 @@ class IngressStrategy(Strategy):
         if any(_SECRET.fullmatch(error.path) for error in before):
             kept += [f"spec.tls[{index}].secretName" for index in range(len((obj.get("spec") or {}).get("tls") or ()))]
         errors = [error for error in self.validate(obj) if error.path not in kept]
-        if not any(path.startswith(_wildcards(old)) for error in before if (path := error.path)):
+        if not _of_wildcards(before, old):
             return errors
-        return [error for error in errors if not error.path.startswith(_wildcards(obj))]
+        kept_errors = set(map(id, _of_wildcards(errors, obj)))
+        return [error for error in errors if id(error) not in kept_errors]
 
     def validate_status_update(self, obj: Object, old: Object) -> list[FieldError]:
         return validate_points(obj, old, with_mode=False)

@@ -7,10 +7,9 @@ compared over all of them.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from itertools import chain, islice
-
-import msgspec
 
 from control.registry.core.claim_spec import claim_warnings
 from control.registry.core.deprecated import OLD_LABELS, OLD_VOLUMES, OLD_VOLUMES_SPELLED, term_warnings
@@ -175,7 +174,7 @@ def _repeated_env(variables: list[Object], path: str) -> Iterator[str]:
         # A variable that builds on its older self is meant to be there twice.
         builds = own in (variable.get("value") or "") and variable.get("value") != own
         if name in seen and (variable.get("valueFrom") is not None or not builds):
-            quoted = msgspec.json.encode(name).decode()
+            quoted = json.dumps(name, ensure_ascii=False)
             yield f"{path}[{index}]: hides previous definition of {quoted}, which may be dropped when using apply"
         seen.add(name)
 
