@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import gc
 import sys
 import zlib
 from collections import Counter, defaultdict
@@ -78,13 +79,16 @@ class Lines:
         """Functions of the event loop that call the next task."""
 
     def __enter__(self) -> Lines:
-        self._before = sys.gettrace()
+        self._before, self._collects = sys.gettrace(), gc.isenabled()
+        gc.disable()  # what ends with a collection may execute lines, and that is at any time
         _Entered.lines = self
         sys.settrace(self._call)
         return self
 
     def __exit__(self, *_: object) -> None:
         sys.settrace(self._before)
+        if self._collects:
+            gc.enable()
         _Entered.lines = None
         self.suspended()
 
