@@ -38,7 +38,10 @@ def same(one: object, other: object) -> bool:
     if one == other:  # mostly, and compared in C
         return True
     if isinstance(one, dict) and isinstance(other, dict):
-        return all(same(one.get(k), other.get(k)) for k in one.keys() | other.keys())
+        # In the order of the fields: that of a set would make the cost differ from process to process.
+        return all(same(value, other.get(name)) for name, value in one.items()) and all(
+            name in one or same(None, value) for name, value in other.items()
+        )
     if isinstance(one, list) and isinstance(other, list):
         return len(one) == len(other) and all(map(same, one, other))
     if one in _EMPTY and other in _EMPTY:
