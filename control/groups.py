@@ -56,6 +56,7 @@ class Resources:
             shared_store=config.store == "etcd",
             event_ttl=config.event_ttl,
             gates=features.turned_on(config.feature_gates),
+            load_balancer_ports=config.load_balancer_ports if config.service_load_balancer else "",
         )
         self.registry = Registry(store, cache, self.admission, clock, settings)
         objects = StoredObjects(self.registry)

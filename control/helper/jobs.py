@@ -30,15 +30,17 @@ def _resource(
     high: int,
     shared: bool,
     gates: tuple[str, ...],
+    balanced: str,
 ) -> BuiltInResource:
     resource = resources.by_path(group, version, plural)
     assert resource is not None
-    return BuiltInResource(resource, Settings(ranges, range(low, high), shared, gates=frozenset(gates)))
+    settings = Settings(ranges, range(low, high), shared, gates=frozenset(gates), load_balancer_ports=balanced)
+    return BuiltInResource(resource, settings)
 
 
 def _named(name: list[Any]) -> BuiltInResource:
-    group, version, plural, ranges, low, high, shared, gates = name
-    return _resource(group, version, plural, tuple(ranges), low, high, shared, tuple(gates))
+    group, version, plural, ranges, low, high, shared, gates, balanced = name
+    return _resource(group, version, plural, tuple(ranges), low, high, shared, tuple(gates), balanced)
 
 
 def begin_create(

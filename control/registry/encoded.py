@@ -84,6 +84,7 @@ def named(resource: Resource, settings: Settings) -> list[Any]:
         ports.stop,
         settings.shared_store,
         sorted(settings.gates),
+        settings.load_balancer_ports,
     ]
 
 

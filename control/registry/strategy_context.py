@@ -101,6 +101,8 @@ class Settings:
     """Seconds that events are kept."""
     gates: frozenset[str] = frozenset()
     """Feature gates that are on although they are off by default (control/features.py)."""
+    load_balancer_ports: str = ""
+    """Ports that the built-in load balancer gives to Services, as kube.port_ranges reads them; "" if it is off."""
 
 
 DEFAULT_SETTINGS = Settings()

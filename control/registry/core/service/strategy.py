@@ -9,7 +9,7 @@ from control.registry.core.service import table
 from control.registry.core.service.allocator import ServiceAllocator
 from control.registry.core.service.defaults import default_service, drop_disabled, keep_allocated
 from control.registry.core.service.validation import validate_service, validate_service_update
-from control.registry.core.service.warnings import service_warnings
+from control.registry.core.service.warnings import refused_ports, service_warnings
 from control.registry.load_balancer_points import point_warnings, validate_points
 from control.registry.naming import label
 from control.registry.strategy import Strategy, keep
@@ -64,7 +64,7 @@ class ServiceStrategy(Strategy):
         return validate_points(obj, old, with_mode=True)
 
     def warnings(self, obj: Object, old: Object | None) -> list[str]:
-        return service_warnings(obj)
+        return service_warnings(obj) + refused_ports(obj, old, self.settings.load_balancer_ports)
 
     def status_warnings(self, obj: Object) -> list[str]:
         return point_warnings(obj)

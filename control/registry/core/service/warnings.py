@@ -5,13 +5,17 @@ Upstream: pkg/api/service/warnings.go.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 
 from control.registry.ip_checks import cidr_warnings, ip_warnings
 from kube.json_object import Object
+from kube.port_ranges import PortRanges
 
 _HINTS, _MODE = "service.kubernetes.io/topology-aware-hints", "service.kubernetes.io/topology-mode"
 _EXTERNAL_NAME = "ExternalName"
+MOST_SHOWN = 10
+"""Ports in one warning."""
 
 
 def service_warnings(obj: Object) -> list[str]:
@@ -29,6 +33,25 @@ def service_warnings(obj: Object) -> list[str]:
     found += ip_warnings(obj, "spec.loadBalancerIP")
     found += cidr_warnings(obj, "spec.loadBalancerSourceRanges[*]")
     return [*found, *_ignored_by_type(spec), *_deprecated_value(spec)]
+
+
+@functools.cache
+def _ranges(text: str) -> PortRanges:
+    return PortRanges.parse(text)
+
+
+def refused_ports(obj: Object, old: Object | None, allowed: str) -> list[str]:
+    """Return a warning for new ports that the built-in load balancer does not give to Services; `allowed` "": it is off."""
+    spec, before = obj.get("spec") or {}, (old or {}).get("spec") or {}
+    if not allowed or spec.get("type") != "LoadBalancer" or spec.get("loadBalancerClass"):
+        return []
+    known = {port.get("port") for port in before.get("ports") or ()} if before.get("type") == "LoadBalancer" else set()
+    refused = sorted({port.get("port") or 0 for port in spec.get("ports") or ()} - known)
+    refused = [port for port in refused if port and port not in _ranges(allowed)]
+    if not refused:
+        return []
+    shown = ", ".join(map(str, refused[:MOST_SHOWN])) + (", ..." if len(refused) > MOST_SHOWN else "")
+    return [f"spec.ports: the load balancer of this cluster gives Services the ports {allowed} only, and not {shown}"]
 
 
 def _ignored_if_headless(spec: Object) -> Iterator[str]:

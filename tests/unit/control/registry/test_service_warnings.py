@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from control.registry.core.service.warnings import refused_ports
 from kube.json_object import Object
 from tests.unit.control.registry.strategies import created, service, strategy_of
 
@@ -55,3 +56,30 @@ def test_the_older_annotation_of_topology_is_warned_of() -> None:
         "annotation service.kubernetes.io/topology-aware-hints is deprecated, please use "
         "service.kubernetes.io/topology-mode instead"
     ]
+
+
+@pytest.mark.parametrize(
+    ("spec", "before", "shown"),
+    [
+        ({}, None, "22, 6000000"),
+        ({}, {"type": "ClusterIP"}, "22, 6000000"),
+        ({}, {"type": "LoadBalancer"}, ""),
+        ({"loadBalancerClass": "example.com/other"}, None, ""),
+        ({"type": "NodePort"}, None, ""),
+    ],
+)
+def test_ports_that_the_load_balancer_does_not_give_are_warned_of_once(
+    spec: Object, before: Object | None, shown: str
+) -> None:
+    ports = [{"port": port} for port in (80, 22, 6000000)]
+    found = {"metadata": {}, "spec": {"type": "LoadBalancer", "ports": ports} | spec}
+    old = None if before is None else {"metadata": {}, "spec": {"ports": ports} | before}
+    message = f"spec.ports: the load balancer of this cluster gives Services the ports 80,443 only, and not {shown}"
+    assert refused_ports(found, old, "80,443") == ([message] if shown else [])
+    assert refused_ports(found, old, "") == []
+
+
+def test_at_most_ten_ports_are_named() -> None:
+    found = {"spec": {"type": "LoadBalancer", "ports": [{"port": port} for port in range(1000, 3000)]}}
+    (warning,) = refused_ports(found, None, "80")
+    assert warning.endswith("1008, 1009, ...")
