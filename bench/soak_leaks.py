@@ -22,10 +22,11 @@ CLEAN_SECONDS = PERIOD_SECONDS * (sweeps_needed(_REQUEST_TIMEOUT, PERIOD_SECONDS
 on only after no request of their creation can be under way."""
 GROWTH_SECONDS = 120.0
 """Time that a daemon has to give back what its last work took."""
-MORE_THREADS, MORE_FILES = 16, 24
-"""Threads and files that a daemon may have more than at the start: pools that fill, connections of the last minute."""
+MORE_THREADS, MORE_FILES, MORE_TASKS = 16, 24, 40
+"""Threads, files and tasks of asyncio that a daemon may have more than at the start: pools, connections of the last minute."""
 IPTABLES = ("filter", "mangle", "nat", "raw", "security")
 """Tables of iptables-nft: their rules are listed by iptables."""
+PROXY_METRICS = "127.0.0.1:10249"
 Sizes = dict[str, dict[str, int]]
 
 
@@ -75,7 +76,7 @@ def cleaned(made: Cluster, before: set[str]) -> tuple[list[str], float]:
 
 
 def sizes(made: Cluster) -> Sizes:
-    """Return each daemon's threads, open files and proportional set size (KiB)."""
+    """Return each daemon's threads, open files, proportional set size (KiB) and tasks of asyncio."""
     found: Sizes = {}
     for daemon in DAEMONS:
         folder = Path(f"/proc/{made.pid(daemon)}")
@@ -85,7 +86,20 @@ def sizes(made: Cluster) -> Sizes:
             "files": len(os.listdir(folder / "fd")),
             "pss": int(rollup["Pss:"]),
         }
+        if daemon != "containerd":
+            found[daemon]["tasks"] = _tasks(made, daemon)
     return found
+
+
+def _tasks(made: Cluster, daemon: str) -> int:
+    """Return the number of asyncio tasks of a daemon, from its metrics."""
+    if daemon == "netproxy":
+        text = made.http(PROXY_METRICS, "/metrics")
+    else:
+        path = "/metrics" if daemon == "control" else f"/api/v1/nodes/{made.node}/proxy/metrics"
+        text = made.kubectl("get", "--raw", path).stdout
+    (value,) = (line.split()[1] for line in text.splitlines() if line.startswith("wherry_asyncio_tasks "))
+    return int(float(value))
 
 
 def grown(made: Cluster, before: Sizes) -> list[str]:
@@ -97,7 +111,7 @@ def grown(made: Cluster, before: Sizes) -> list[str]:
 
 
 def _grown(before: Sizes, after: Sizes) -> list[str]:
-    allowed = {"threads": MORE_THREADS, "files": MORE_FILES}
+    allowed = {"threads": MORE_THREADS, "files": MORE_FILES, "tasks": MORE_TASKS}
     return [
         f"{daemon}: {before[daemon][what]} {what}, then {after[daemon][what]}"
         for daemon in DAEMONS

@@ -6,12 +6,13 @@ made, and passes.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
 from kube import cancellation
 from kube.clock import Clock
-from kube.counters import Counter, Gauge
+from kube.counters import Counter, Gauge, before_scrape
 
 log = logging.getLogger(__name__)
 
@@ -22,6 +23,17 @@ RUNNING = Gauge(
     "wherry_loop_running", "Whether a loop runs (0: it ended or waits to start again after a failure)", "loop"
 )
 FAILURES = Counter("wherry_loop_failures", "Number of times that a loop failed and started again", "loop")
+TASKS = Gauge("wherry_asyncio_tasks", "Number of tasks of the event loop that have not ended")
+_running_on: list[asyncio.AbstractEventLoop] = []
+"""The event loop of the process, since a loop runs on it."""
+
+
+def count_tasks() -> None:
+    """Set the gauge of tasks; a scrape of all metrics does it by itself."""
+    TASKS.set(value=sum(len(asyncio.all_tasks(each)) for each in _running_on))
+
+
+before_scrape(count_tasks)
 
 
 class Loops:
@@ -32,6 +44,7 @@ class Loops:
 
     async def run(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
         """Run `work` until it returns or is cancelled, again and again where it fails. Raise the fatal errors."""
+        _running_on[:] = [asyncio.get_running_loop()]
         FAILURES.add(name, amount=0)
         delay = FIRST_RETRY
         while True:

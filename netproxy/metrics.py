@@ -10,7 +10,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from kube.build import GIT_VERSION, MAJOR, MINOR, build
-from kube.loops import FAILURES, RUNNING
+from kube.loops import FAILURES, RUNNING, TASKS, count_tasks
 
 REGISTRY = CollectorRegistry(auto_describe=False)
 _BUCKETS = tuple(0.001 * 2**power for power in range(15))
@@ -188,10 +188,11 @@ def initialize(families: Iterable[int]) -> None:
 
 
 class _LoopMetrics(Collector):
-    """The loops of this process, which kube.loops counts."""
+    """The loops and tasks of this process, which kube.loops counts."""
 
     def collect(self) -> Iterable[Metric]:
-        return RUNNING.family(), FAILURES.family()
+        count_tasks()
+        return RUNNING.family(), FAILURES.family(), TASKS.family()
 
 
 REGISTRY.register(_LoopMetrics())

@@ -7,8 +7,9 @@ import pytest
 
 from agent.usage.exposition import Text
 from agent.usage.loop_metrics import LoopMetrics
+from kube import counters
 from kube.clock import FakeClock, settle
-from kube.loops import FAILURES, FIRST_RETRY, LAST_RETRY, RUNNING, Loops
+from kube.loops import FAILURES, FIRST_RETRY, LAST_RETRY, RUNNING, TASKS, Loops
 
 
 async def test_a_loop_that_fails_starts_again_with_growing_pauses_and_is_counted(caplog) -> None:
@@ -72,3 +73,22 @@ async def test_a_loop_whose_call_was_cancelled_by_others_starts_again(caplog) ->
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
     assert task.cancelled()
+
+
+async def test_tasks_are_counted_when_metrics_are_read() -> None:
+    loops, ends = Loops(FakeClock()), asyncio.Event()
+
+    async def wait() -> None:
+        await ends.wait()
+
+    def counted() -> int:
+        list(counters.families())
+        return int(TASKS.values[()])
+
+    running = asyncio.create_task(loops.run("counted", wait))
+    await asyncio.sleep(0)
+    before, more = counted(), [asyncio.create_task(wait()) for _ in range(5)]
+    assert counted() == before + 5
+    ends.set()
+    await asyncio.gather(running, *more)
+    assert counted() == before - 1
