@@ -108,6 +108,8 @@ class Site:
         )  # type: ignore[arg-type]
         self.policies = PolicyBackend(NftRecordingWriter(), 4, clock=clock)
         self.enforcer = PolicyEnforcer(None, "node-1", [self.policies], clock=clock)  # type: ignore[arg-type]
+        # The namespaces' shares of time would decide on the order, which differs from run to run.
+        self.enforcer._queue._timer = lambda: 0.0
         policies, pods, namespaces = Followed(), Followed(), Followed()
         policies.subscribe(self.enforcer._policy_changed)
         pods.subscribe(self.enforcer._pod_changed)
