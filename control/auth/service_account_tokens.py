@@ -16,7 +16,7 @@ from typing import Any
 from control.auth import secret_tokens
 from control.auth.token_claims import TokenContent, read
 from control.auth.token_signer import TokenSigner
-from control.auth.user import BearerToken, Credentials, UserInfo
+from control.auth.user import Credentials, UserInfo
 from kube.bounded_cache import on_forget
 from kube.clock import Clock
 from kube.errors import StatusError, unauthorized
@@ -64,9 +64,7 @@ class ServiceAccountAuthenticator:
 
         Raises 401 if the token is expired, for another audience, forged, or bound to what is gone.
         """
-        digest = b""
-        if len(token) <= LONGEST_CACHED:
-            digest = token.digest if isinstance(token, BearerToken) else hashlib.sha256(token.encode()).digest()
+        digest = hashlib.sha256(token.encode()).digest() if len(token) <= LONGEST_CACHED else b""
         content = self._cache.get(digest)
         if content is not None and (audiences is self.audiences or self._ours.issuperset(audiences)):
             return self._accepted(content, token, audiences)

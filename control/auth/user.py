@@ -6,7 +6,6 @@ These are created for every request, so they are msgspec structs: a frozen datac
 from __future__ import annotations
 
 import enum
-import hashlib
 from collections.abc import Sequence
 from typing import Any, Protocol
 
@@ -80,18 +79,6 @@ class Authorizer(Protocol):
         Where somebody elsewhere must be asked it raises authorizers.DecisionPending; authorizers.decide can wait.
         """
         ...
-
-
-class BearerToken(str):
-    """The token of a connection's requests, with its SHA-256 digest: clients send the same one with each request."""
-
-    __slots__ = ("digest",)
-    digest: bytes
-
-    def __new__(cls, token: str) -> BearerToken:
-        found = super().__new__(cls, token)
-        found.digest = hashlib.sha256(token.encode()).digest()
-        return found
 
 
 class Credentials(msgspec.Struct, frozen=True):

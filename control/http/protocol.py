@@ -13,7 +13,6 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from control.auth.user import BearerToken
 from control.http.pieces import Body, Pieces
 from kube.serving.protocol import BoundedProtocol
 from kube.serving.sending import PIECE, SMALL
@@ -36,9 +35,6 @@ class ApiProtocol(BoundedProtocol):
         self.certificate: bytes | None = ssl_object.getpeercert(True) if ssl_object is not None else None
         self.on_lost: Callable[[], None] | None = None
         self._lost: asyncio.Event | None = None
-        self.authorization = b""
-        """The last Authorization header with a bearer token."""
-        self.token: BearerToken | None = None
         if self.certificate is not None:
             # Its chain was checked in the handshake: this is nobody's flood, whoever it will turn out to be.
             self.identified(f"certificate {hashlib.sha256(self.certificate).hexdigest()}")

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hmac
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from control.auth.user import ANONYMOUS, BearerToken, Credentials
+from control.auth.user import ANONYMOUS, Credentials
 from control.http.exchange import Header, Request, Response, Stream, error_response
 from control.http.pieces import whole
 from control.http.protocol import CERTIFICATE, CYCLE, PROTOCOL, ApiProtocol
@@ -27,8 +26,6 @@ from kube.step_limit import Limit, limited
 Scope = dict[str, Any]
 Message = dict[str, Any]
 Send = Callable[[Message], Awaitable[None]]
-LONGEST_KEPT = 4096
-"""Bytes of an Authorization header that a connection keeps."""
 
 
 class Edge:
@@ -57,7 +54,7 @@ class Edge:
         request.extensions["scope"] = scope
         if protocol is not None and not protocol.connection.user:
             body.begun = lambda: _identify(protocol, request)
-        credentials = Credentials(scope.get(CERTIFICATE), _token(headers, protocol), pairs)
+        credentials = Credentials(scope.get(CERTIFICATE), _bearer(headers), pairs)
         answer = await self.pipeline.answer(request, credentials)
         body.begun = do_nothing
         body.release()
@@ -184,23 +181,10 @@ async def _disconnected(receive: Receive) -> None:
         pass
 
 
-def _token(headers: dict[bytes, bytes], protocol: ApiProtocol | None) -> str | None:
-    """Return the bearer token; the last one of a connection is kept."""
+def _bearer(headers: dict[bytes, bytes]) -> str | None:
     value = headers.get(b"authorization")
     if value is None:
         return None
-    if protocol is None:
-        return _bearer(value)
-    # In constant time: a proxy's connection carries requests of several users.
-    if protocol.token is not None and hmac.compare_digest(value, protocol.authorization):
-        return protocol.token
-    token = _bearer(value)
-    if token is not None and len(value) <= LONGEST_KEPT:
-        protocol.authorization, protocol.token = value, (token := BearerToken(token))
-    return token
-
-
-def _bearer(value: bytes) -> str | None:
     scheme, _, token = value.partition(b" ")
     if scheme.lower() != b"bearer" or not token.strip():
         return None
