@@ -19,7 +19,7 @@ from control.helper import client, jobs
 from control.helper.client import Helper, HelperFailed
 from kube.errors import StatusError
 
-CONFIGMAP = ["", "v1", "configmaps", ["10.96.0.0/12"], 30000, 32768, False, []]
+CONFIGMAP = ["", "v1", "configmaps", ["10.96.0.0/12"], 30000, 32768, False, [], ""]
 NEVER = b'{"metadata":{"name":"A"}}'
 
 

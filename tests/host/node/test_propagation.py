@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,12 +14,19 @@ from agent.volumes import mounts
 from kube import pki
 from kube.errors import StatusError
 from kube.process import run
+from tests.support.control import ApiUnderTest, api_server
 from tests.support.images import BUSYBOX_IMAGE
 from tests.support.node import NodeUnderTest, eventually
 
 Json = dict[str, Any]
 PATH = "/apis/certificates.k8s.io/v1beta1/clustertrustbundles"
 KIND = {"apiVersion": "certificates.k8s.io/v1beta1", "kind": "ClusterTrustBundle"}
+
+
+@pytest.fixture
+async def server(tmp_path: Path) -> AsyncIterator[ApiUnderTest]:
+    async with api_server(tmp_path / "control", feature_gates={"ClusterTrustBundleProjection": True}) as server:
+        yield server
 
 
 @pytest.fixture

@@ -45,14 +45,14 @@ OTHERS = (
     # -- asking
     Mutant(
         "the question says which resource and not which part",
-        "control.server.authorizing:attributes",
+        "control.server.authorizing:without_selectors",
         "info.subresource,",
         '"",',
         ("part", "act"),
     ),
     Mutant(
         "the question leaves the namespace out",
-        "control.server.authorizing:attributes",
+        "control.server.authorizing:without_selectors",
         "info.namespace,",
         '"",',
         ("get", "list"),
