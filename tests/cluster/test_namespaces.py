@@ -23,6 +23,8 @@ def test_a_deleted_namespace_takes_everything_with_it(shared: Cluster) -> None:
     shared.kubectl("create", "secret", "generic", "s", "--from-literal=a=b", "-n", ns)
     shared.kubectl("create", "role", "r", "--verb=get", "--resource=pods", "-n", ns)
     shared.kubectl("create", "quota", "q", "--hard=pods=10", "-n", ns)
+    # Without it the namespace might be gone before it is looked at.
+    shared.kubectl("patch", "secret", "s", "-n", ns, "-p", '{"metadata": {"finalizers": ["example.com/wait"]}}')
     shared.kubectl("delete", "namespace", ns, "--wait=false")
     found = shared.get("namespace", ns)
     assert found["status"]["phase"] == "Terminating"
@@ -30,6 +32,7 @@ def test_a_deleted_namespace_takes_everything_with_it(shared: Cluster) -> None:
     text = f"unable to create new content in namespace {ns} because it is being terminated"
     assert answer.refusal == (403, "Forbidden", f'configmaps "late" is forbidden: {text}')
     assert answer.json["details"]["causes"][0]["reason"] == "NamespaceTerminating"
+    shared.kubectl("patch", "secret", "s", "-n", ns, "-p", '{"metadata": {"finalizers": null}}')
     shared.kubectl("wait", "--for=delete", f"namespace/{ns}", "--timeout=120s")
     kinds = shared.kubectl("api-resources", "--namespaced", "--verbs=list", "-o", "name").stdout.split()
     left = shared.kubectl("get", ",".join(kinds), "-n", ns, "--ignore-not-found", "-o", "name").stdout
