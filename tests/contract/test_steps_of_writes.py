@@ -20,7 +20,7 @@ from kube.json_object import Object
 from tests.support.agreeing_lists import BARE, build
 from tests.support.control import ADMIN, ApiUnderTest, api_server
 from tests.support.large_objects import LargeField, large_fields
-from tests.unit.cost.test_controller_products import Lines
+from tests.support.lines_by_place import Lines
 
 BYTES, MOST_ITEMS = 96 << 10, 3000
 """Length of a body, at the most; so large an object is worked on outside the event loop."""

@@ -25,7 +25,7 @@ from kube.resources import Resource
 from tests.support.agreeing_lists import FORMS, agreeing_fields, build, groups
 from tests.support.copies import counting
 from tests.support.large_objects import LargeField
-from tests.unit.cost.test_controller_products import FOLDERS, Lines, Place, squares
+from tests.support.lines_by_place import FOLDERS, Lines, Place, squares
 
 ITEMS, FEW_ITEMS = 16, 8
 """Items in each list, at the least; the second for kinds of more than MANY fields."""

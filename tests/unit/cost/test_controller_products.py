@@ -11,18 +11,14 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import gc
-import sys
 import zlib
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
-from types import CodeType, FrameType
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 
-from control.controllers import batch_delay, history, manager
+from control.controllers import batch_delay, history
 from control.controllers.context import Context
 from control.controllers.deployment import template
 from control.controllers.manager import CONTROLLERS, ControllerConfig
@@ -30,19 +26,13 @@ from kube import client, pki, resources, serialize
 from kube.clock import FakeClock, settle
 from kube.resources import Resource
 from tests.support import copies, product_world
+from tests.support.lines_by_place import FOLDERS, SHARE, Lines, Place, copied, squares
 
-ROOT = Path(manager.__file__).parents[2]
-FOLDERS = (f"{ROOT}/control/", f"{ROOT}/kube/")
-OURS = f"{ROOT}/kube/clock.py"  # the test's own waiting
 ITEMS, OBJECTS = 16, 4
 """Items in each list and map of the large object, and small objects of each kind, at the least."""
 PRODUCT = 0.7
 """Maximum executions of a line for each item and object: 1 is a product. Fewer are none: something that changes meanwhile is
 visited once more."""
-SQUARE = 0.1
-"""The most that the square of a number may count: to compare each with each before it counts 0.5."""
-SHARE = 0.1
-"""A line is judged of whose executions so much is product or square; a pure square of four times as many has 0.4."""
 MOST_LINES = 10_000
 """Lines of Python between two suspensions, about 1 ms, for lists of 32 items in every field: what gives the loop back after
 step_counter.STEPS_PER_ITERATION steps, or the bytes of a template for one iteration, stays below."""
@@ -59,101 +49,11 @@ TOLERATED = {
 }
 """Files, or their beginnings, in which a controller does as often as upstream what it has to."""
 TURNS = "control/controllers/step_counter.py"
-Place = tuple[str, int]
-
-
-class Lines:
-    """Counts the lines of the project's code that are executed while it is entered, each by its place."""
-
-    def __init__(self) -> None:
-        self.number = self.longest = 0
-        self.large = Counter[Place]()
-        """Those that the large object's last change took."""
-        self._began = 0
-        self._copied = Counter[Place]()
-        self._counts: list[tuple[CodeType, dict[int, int]]] = []
-        self._tracers: dict[int, Callable[..., Any] | None] = {}
-        """Tracer of each function, by the identity of its code: a hash of the code takes longer than a line."""
-        self._known: list[CodeType] = []
-        self._loop: set[int] = set()
-        """Functions of the event loop that call the next task."""
-
-    def __enter__(self) -> Lines:
-        self._before, self._collects = sys.gettrace(), gc.isenabled()
-        gc.disable()  # what ends with a collection may execute lines, and that is at any time
-        _Entered.lines = self
-        sys.settrace(self._call)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        sys.settrace(self._before)
-        if self._collects:
-            gc.enable()
-        _Entered.lines = None
-        self.suspended()
-
-    @property
-    def counts(self) -> Counter[Place]:
-        found = self._copied.copy()
-        for code, lines in self._counts:
-            file = code.co_filename[len(str(ROOT)) + 1 :]
-            for line, count in lines.items():
-                found[file, line] += count
-        return found
-
-    def copied(self, file: str, line: int, entries: int) -> None:
-        """Count entries that a line copies."""
-        if file != OURS:
-            self._copied[file[len(str(ROOT)) + 1 :], line] += entries
-
-    def suspended(self) -> None:
-        self.longest = max(self.longest, self.number - self._began)
-        self._began = self.number
-
-    def _call(self, frame: FrameType, event: str, argument: Any) -> Any:
-        number = id(frame.f_code)
-        try:
-            tracer = self._tracers[number]
-        except KeyError:
-            tracer = self._tracers[number] = self._tracer(frame.f_code)
-        if tracer is None and number in self._loop:
-            self.suspended()
-        return tracer
-
-    def _tracer(self, code: CodeType) -> Callable[..., Any] | None:
-        """Return what counts the lines of a function: a closure, which is called three times as fast as a method."""
-        self._known.append(code)
-        file = code.co_filename
-        if file.endswith("asyncio/events.py") and code.co_name == "_run":
-            self._loop.add(id(code))
-        if not file.startswith(FOLDERS) or file == OURS:
-            return None
-        counts = defaultdict[int, int](int)
-        self._counts.append((code, counts))
-
-        def line(frame: FrameType, event: str, argument: Any) -> Any:
-            if event == "line":
-                self.number += 1
-                counts[frame.f_lineno] += 1
-            return line
-
-        return line
-
-
-class _Entered:
-    """Those lines that are counted at the time."""
-
-    lines: Lines | None = None
-
-
-def _copied(file: str, line: int, entries: int) -> None:
-    if _Entered.lines is not None:
-        _Entered.lines.copied(file, line, entries)
 
 
 @pytest.fixture(scope="module", autouse=True)
 def counted_copies() -> Iterator[None]:
-    with copies.counting(FOLDERS, _copied):
+    with copies.counting(FOLDERS, copied):
         yield
 
 
@@ -261,16 +161,6 @@ def products(few: Counter[Place], *more: Counter[Place]) -> dict[Place, float]:
         rise = count - items[place] - objects[place] + few[place]
         if rise > max(PRODUCT * 3 * ITEMS * OBJECTS, SHARE * count):
             found[place] = round(rise / (3 * ITEMS * OBJECTS), 1)
-    return found
-
-
-def squares(size: int, few: Counter[Place], twice: Counter[Place], four: Counter[Place]) -> dict[Place, float]:
-    """Return the lines whose number grows with a square, from a parabola through three points."""
-    found = {}
-    for place, count in four.items():
-        rise = count - 3 * twice[place] + 2 * few[place]
-        if rise > max(SQUARE * 6 * size * size, SHARE * count):
-            found[place] = round(rise / (6 * size * size), 2)
     return found
 
 
