@@ -33,10 +33,10 @@ class Limits:
     def __init__(self, client: Client, drivers: CSIDrivers, nodes: CSINodes, *, clock: Clock) -> None:
         self._drivers, self._nodes, self._clock = drivers, nodes, clock
         self._about: Informer[storage_v1.CSIDriver] = Informer(client, storage_v1.CSIDriver, clock=clock)
+        self._about.subscribe(lambda change: drivers.changed.set())
 
     async def run(self) -> None:
         """Work until cancelled; a node without drivers costs nothing."""
-        self._about.subscribe(lambda change: self._drivers.changed.set())
         async with asyncio.TaskGroup() as group:
             watched = False
             tasks: dict[tuple[str, int], asyncio.Task[None]] = {}
