@@ -48,7 +48,6 @@ class ModeCost:
     max_in_namespace: int = MAX_IN_NAMESPACE
     affinity_rules: int = 0
     """Rules that an endpoint of a port with session affinity counts as, and the port itself: they have chains of their own."""
-
     range_set_rules: int = 0
     """Rules as which a set of source ranges counts."""
 
@@ -95,9 +94,8 @@ def check_cost(
     """
     kind, sizes = "IPv4" if family == 4 else "IPv6", dict[tuple[str, str], int]()
     balancers, ranges = balanced
-    of_timeout = cost.of_timeout(affinity_seconds)
-    of_timeout += cost.of_range_sets(family, ranges)
-    count, of_port = (of_timeout, balancers * ranges) if cost.ranges_multiply else (of_timeout + ranges, 0)
+    of_sets = cost.of_timeout(affinity_seconds) + cost.of_range_sets(family, ranges)
+    count, of_port = (of_sets, balancers * ranges) if cost.ranges_multiply else (of_sets + ranges, 0)
     for port in ports:
         key = port.name or "", port.protocol or "TCP"
         if key not in sizes:

@@ -30,7 +30,7 @@ _FIRST_PAUSE, _LAST_PAUSE = 0.05, 1.0
 
 
 class Attachments:
-    """Volumes attached to this node; `look` requests a report of the node's status."""
+    """Volumes attached to this node; `request_report` has the node's status reported."""
 
     def __init__(
         self,

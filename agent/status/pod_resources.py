@@ -1,5 +1,4 @@
-"""A pod's allocatedResources and resources: the node's allocation to the pod as a whole, and the actuated cgroup settings.
-Pure.
+"""A pod's allocatedResources and resources: the node's allocation to it as a whole, and its actuated cgroup settings. Pure.
 
 Upstream reads the cgroup and converts shares and quotas back, which rounds; here the actuated sizes that the cgroup was set
 from are shown. Upstream also keeps the memory request of before a resize for as long as the pod runs; here it is the actuated
