@@ -213,7 +213,7 @@ def test_drain_empties_a_node_within_its_budget_and_uncordon_opens_it(three: Mac
             eventually(
                 lambda: len(nodes_of(three, ns3)) == 3 and "node2" not in nodes_of(three, ns3), "3 pods elsewhere", 60
             )
-        assert load.answers
+        assert re.fullmatch(ANSWER, load.answers[-1]), load.answers[-1]
         assert "SchedulingDisabled" in three.kubectl("get", "node", "node2").stdout
     finally:
         three.kubectl("uncordon", "node2")

@@ -24,13 +24,17 @@ def test_a_rolling_update_loses_no_request_and_can_be_undone(shared: Cluster, ns
       "periodSeconds":1,"timeoutSeconds":10},"lifecycle":{"preStop":{"sleep":{"seconds":3}}}}]}}}}"""
     shared.kubectl("patch", "deployment", "web", "-n", ns, "-p", patch)
     shared.kubectl("rollout", "status", "deployment/web", "-n", ns, "--timeout=120s")
+    # The pods of the first revision end at once, and the rollout is complete before they have.
+    eventually(lambda: len(shared.get("pods", "-n", ns)["items"]) == 3, "the first revision's pods are gone")
+    answered = r"web-\S+ v[12]"
+    eventually(lambda: all(re.fullmatch(answered, shared.http(address)) for _ in range(10)), "no request goes to them")
     with Load(shared, address) as load:
         shared.kubectl("set", "image", "deployment/web", f"web={WEB2_IMAGE}", "-n", ns)
         done = shared.kubectl("rollout", "status", "deployment/web", "-n", ns, "--timeout=120s").stdout
         assert 'deployment "web" successfully rolled out' in done
         eventually(lambda: "v2" in load.answers[-1], "answers of the new version")
     assert len(load.answers) > 20
-    assert [a for a in load.answers if not re.fullmatch(r"web-\S+ v[12]", a)] == []
+    assert [a for a in load.answers if not re.fullmatch(answered, a)] == []
     sets = {
         rs["metadata"]["annotations"]["deployment.kubernetes.io/revision"]: rs
         for rs in shared.get("rs", "-n", ns)["items"]

@@ -85,9 +85,12 @@ class Cluster:
 
     def http(self, address: str, path: str = "/", timeout: int = 10) -> str:
         """GET from the node; "" where nobody answers. What answers is checked by content, never by connecting alone."""
-        url = f"http://{address}{path}"
-        done = self.host.run("curl", "-sS", "--max-time", str(timeout), url, check=False)
+        done = self.curl(address, path, timeout)
         return done.stdout.strip() if done.returncode == 0 else ""
+
+    def curl(self, address: str, path: str = "/", timeout: int = 10) -> subprocess.CompletedProcess[str]:
+        """GET from the node, and return curl's exit code, output and error."""
+        return self.host.run("curl", "-sS", "--max-time", str(timeout), f"http://{address}{path}", check=False)
 
     # -- images ---------------------------------------------------------------------------------------------------
     def load_usual(self) -> None:

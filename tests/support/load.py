@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
+import time
 
 from tests.support.cluster import Cluster
 
 
 class Load:
-    """Requests at one address, one after the other; every answer is kept, "" for none."""
+    """Requests at one address, one after the other. All answers are kept; for none, the time and curl's error."""
 
     def __init__(self, cluster: Cluster, address: str, path: str = "/") -> None:
         self.cluster, self.address, self.path = cluster, address, path
@@ -18,7 +19,10 @@ class Load:
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            self.answers.append(self.cluster.http(self.address, self.path))
+            began = time.time()
+            done = self.cluster.curl(self.address, self.path)
+            error = f"none from {began:.3f} to {time.time():.3f}: {done.stderr.strip()}"
+            self.answers.append(done.stdout.strip() if done.returncode == 0 else error)
 
     def __enter__(self) -> Load:
         self._thread.start()
