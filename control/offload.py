@@ -1,7 +1,7 @@
 """Work on large objects that is done outside the event loop, a turn for each user: by a helper process, or by one thread.
 
 Decoding, comparing and validating an object of some hundred kilobytes takes up to half a second, during which the loop would
-answer nobody: no health check, no node's lease. What needs nothing but bytes is done by the helper (control/helper). The
+answer nobody: no health check, no node's lease. What needs nothing but bytes is done by the helper (control/server/helper). The
 thread does what needs objects of this process; it shares the interpreter's lock with the loop, so a request on a new
 connection takes some times longer while it works, with a short switch interval (switch_interval.py). Whoever has had much time
 waits behind those who had less; the reads of one user, which are done in pieces, wait behind their writes.
@@ -18,9 +18,8 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
-from control import inline, weight
-from control.helper import client
-from control.helper.client import Helper, HelperMissing
+from control import helper_client, inline, weight
+from control.helper_client import Helper, HelperMissing
 from control.pacing import IterationBudget, yield_to_loop
 from control.switch_interval import switching
 from control.time_limit import Limited
@@ -40,7 +39,7 @@ PIECE = 512 * 1024
 """Bytes of a list's objects that are written at one turn: a tenth of a second."""
 WRITES_IN_A_ROW = 4
 """After so many writes a piece of a read has its turn, of users who have taken the same."""
-JOB_SECONDS = client.JOB_SECONDS
+JOB_SECONDS = helper_client.JOB_SECONDS
 """The longest that the thread works on an object for a request: as long as the helper."""
 LEFT_SECONDS = 1.0
 """Time that the helper continues with an abandoned job."""
@@ -131,7 +130,7 @@ async def _by_thread(user: str, *, reading: bool, work: Callable[[], T], stop: C
 async def by_helper(
     user: str, job: str, *args: Any, reading: bool = False, instead: Callable[[], Any] | None = None
 ) -> Any:
-    """Return what a job of control/helper/jobs.py returns, done at the user's turn by the helper process.
+    """Return what a job of control/server/helper/jobs.py returns, done at the user's turn by the helper process.
 
     Raises the job's StatusError, 504 for one that takes too long, HelperFailed where the process could not do it. A job whose
     caller is cancelled is not begun; one that has begun ends with the process where it takes a second more. Where no process

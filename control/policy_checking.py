@@ -16,11 +16,11 @@ from collections.abc import Iterator
 import msgspec
 
 from control.admission.policies import typing
-from control.admission.policies.environment import declarations
 from control.cel import CompileError, Declarations
 from control.cel import compile as compile_cel
 from control.cel.types import DYN, Type
 from control.custom.definitions import Definitions
+from control.policy_expressions.declarations import declarations
 from control.registry import controller_support
 from control.registry.registry import Registry
 from kube import cancellation

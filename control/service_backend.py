@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 
-from control.admission.lookup import Objects
+from control.interfaces.lookup import Objects
 from kube import errors
 from kube.json_object import Object
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from control.admission.plugin import Attributes, Plugin
+from control.interfaces.admission import Attributes, Plugin
 from kube.errors import FieldError, invalid, not_supported
 from kube.json_object import Object
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 
 from control.admission.metrics import PLUGIN_SECONDS, STEP_SECONDS
-from control.admission.plugin import Attributes, Plugin
+from control.interfaces.admission import Attributes, Plugin
 
 _Part = tuple[Plugin, Callable[[Attributes], Awaitable[None]]]
 """A plugin with its method of a phase."""

@@ -12,10 +12,10 @@ from typing import Any
 
 import msgspec
 
-from control.admission.plugin import Attributes, Plugin
 from control.auth import denial
 from control.auth.authorizers import decide
 from control.auth.user import Authorizer, AuthzAttributes, Decision, UserInfo
+from control.interfaces.admission import Attributes, Plugin
 from kube import names
 from kube.errors import FieldError, forbidden_field, invalid
 from kube.json_object import Object

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from control.admission.lookup import Lookup, default_of
-from control.admission.plugin import Attributes, Plugin
 from control.default_class import STORAGE_MARKS
+from control.interfaces.admission import Attributes, Plugin
+from control.interfaces.lookup import Lookup, default_of
 from kube.volume_binding import CLASS_ANNOTATION
 
 

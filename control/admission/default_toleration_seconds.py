@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from control.admission.plugin import Attributes, Plugin
+from control.interfaces.admission import Attributes, Plugin
 
 SECONDS = 300
 NOT_READY, UNREACHABLE = "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"

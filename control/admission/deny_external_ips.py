@@ -5,8 +5,8 @@ Upstream ships it switched off; here it is on, as hardening guides ask. What a S
 
 from __future__ import annotations
 
-from control.admission.plugin import Attributes, Plugin
 from control.admission.refusal import refuse
+from control.interfaces.admission import Attributes, Plugin
 
 
 class DenyServiceExternalIPs(Plugin):

@@ -12,9 +12,9 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 from control.admission.configuration import of_kind
-from control.admission.plugin import Attributes, Plugin
 from control.admission.refusal import aggregate
 from control.auth.fields import ConfigurationError, known, list_at
+from control.interfaces.admission import Attributes, Plugin
 from kube.bounded_cache import is_short
 from kube.errors import too_many_requests
 from kube.json_object import Object

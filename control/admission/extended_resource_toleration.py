@@ -6,7 +6,7 @@ Nodes with a rare resource are tainted by its name (effect NoSchedule), and pods
 
 from __future__ import annotations
 
-from control.admission.plugin import Attributes, Plugin
+from control.interfaces.admission import Attributes, Plugin
 from control.registry.core.resources import is_extended
 
 

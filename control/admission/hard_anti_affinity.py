@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from control.admission.plugin import Attributes, Plugin
 from control.admission.refusal import refuse
+from control.interfaces.admission import Attributes, Plugin
 
 HOSTNAME = "kubernetes.io/hostname"
 

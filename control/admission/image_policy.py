@@ -14,11 +14,11 @@ from pathlib import Path
 
 import msgspec
 
-from control.admission.plugin import Attributes, Plugin
 from control.admission.refusal import refuse
 from control.auth.fields import ConfigurationError, known, object_at
 from control.auth.webhooks.client import ReviewClient, ReviewFailed
 from control.auth.webhooks.response_cache import ResponseCache
+from control.interfaces.admission import Attributes, Plugin
 from kube.clock import Clock
 from kube.json_object import Object
 from kube.kubeconfig import KubeconfigError

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from control.admission.lookup import Lookup
-from control.admission.plugin import Attributes, Plugin
 from control.admission.pod_resources import pod_totals
 from control.admission.refusal import aggregate, refuse
+from control.interfaces.admission import Attributes, Plugin
+from control.interfaces.lookup import Lookup
 from kube import quantity
 from kube.json_object import Object
 

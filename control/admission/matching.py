@@ -10,9 +10,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from control import compiled_selectors
-from control.admission.lookup import Lookup, find
-from control.admission.plugin import Attributes
 from control.admission.versions import versions_of
+from control.interfaces.admission import Attributes
+from control.interfaces.lookup import Lookup, find
 from kube.json_object import Object
 from kube.resources import Resource
 from kube.selectors import LabelSelector

@@ -5,9 +5,9 @@ A namespace made a moment ago may not be in the watch cache yet, so a miss asks 
 
 from __future__ import annotations
 
-from control.admission.lookup import Lookup, find
-from control.admission.plugin import Attributes, Plugin
 from control.admission.refusal import refuse
+from control.interfaces.admission import Attributes, Plugin
+from control.interfaces.lookup import Lookup, find
 from kube.errors import not_found
 
 PROTECTED = frozenset({"default", "kube-system", "kube-public"})

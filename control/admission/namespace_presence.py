@@ -6,8 +6,8 @@ what is created in a namespace that is missing; NamespaceExists also refuses upd
 
 from __future__ import annotations
 
-from control.admission.lookup import Lookup, find
-from control.admission.plugin import Attributes, Plugin
+from control.interfaces.admission import Attributes, Plugin
+from control.interfaces.lookup import Lookup, find
 from kube.errors import StatusError, not_found
 
 

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from control.admission.lookup import Lookup, find
 from control.admission.mirror_pods import object_reference
 from control.admission.node_labels import forbidden_changes
-from control.admission.plugin import Attributes, Plugin
 from control.admission.refusal import refuse
 from control.auth import certificates, references
 from control.auth.authorizers import allowed
 from control.auth.node import LEASE_NAMESPACE, NODE_PREFIX, NODES_GROUP, node_of
 from control.auth.user import Authorizer, AuthzAttributes
 from control.auth.x509 import subject_user
+from control.interfaces.admission import Attributes, Plugin
+from control.interfaces.lookup import Lookup, find
 from kube.errors import not_found
 from kube.json_object import Object
 

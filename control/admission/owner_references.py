@@ -7,11 +7,11 @@ to set that owner's finalizers.
 
 from __future__ import annotations
 
-from control.admission.lookup import Lookup
-from control.admission.plugin import Attributes, Plugin
 from control.admission.refusal import refuse
 from control.auth.authorizers import allowed
 from control.auth.user import Authorizer, AuthzAttributes
+from control.interfaces.admission import Attributes, Plugin
+from control.interfaces.lookup import Lookup
 from kube.json_object import Object
 
 

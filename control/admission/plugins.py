@@ -27,12 +27,10 @@ from control.admission.extended_resource_toleration import ExtendedResourceToler
 from control.admission.hard_anti_affinity import LimitPodHardAntiAffinityTopology
 from control.admission.image_policy import ImagePolicyWebhook
 from control.admission.limit_ranger import LimitRanger
-from control.admission.lookup import Lookup
 from control.admission.namespace_lifecycle import NamespaceLifecycle
 from control.admission.namespace_presence import NamespaceAutoProvision, NamespaceExists
 from control.admission.node_restriction import NodeRestriction
 from control.admission.owner_references import OwnerReferencesPermissionEnforcement
-from control.admission.plugin import Plugin
 from control.admission.pod_node_selector import PodNodeSelector
 from control.admission.pod_resize import PodResizeValidator
 from control.admission.pod_security import PodSecurity
@@ -57,6 +55,8 @@ from control.admission.webhooks.validating import ValidatingAdmissionWebhook
 from control.auth.fields import ConfigurationError
 from control.auth.rbac import RBACAuthorizer
 from control.auth.user import Authorizer
+from control.interfaces.admission import Plugin
+from control.interfaces.lookup import Lookup
 from kube.clock import SYSTEM, Clock
 
 OFF_BY_DEFAULT = frozenset(

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from control.admission.lookup import Lookup, find
-from control.admission.plugin import Attributes, Plugin
 from control.admission.refusal import refuse
 from control.auth.fields import ConfigurationError
+from control.interfaces.admission import Attributes, Plugin
+from control.interfaces.lookup import Lookup, find
 from kube.errors import StatusError, not_found
 
 ANNOTATION = "scheduler.alpha.kubernetes.io/node-selector"

@@ -5,10 +5,10 @@ Upstream's scheduler and kubelet would only defer such a resize for ever (KEP-12
 
 from __future__ import annotations
 
-from control.admission.lookup import Lookup, find
-from control.admission.plugin import Attributes, Plugin
 from control.admission.pod_resources import pod_totals
 from control.admission.refusal import refuse
+from control.interfaces.admission import Attributes, Plugin
+from control.interfaces.lookup import Lookup, find
 from kube import quantity
 
 

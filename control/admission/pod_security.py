@@ -16,12 +16,12 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass
 
 from control import offload
-from control.admission.lookup import Lookup, find
-from control.admission.plugin import Attributes, Plugin
 from control.admission.pod_security_checks import violations
 from control.admission.pod_security_configuration import LEVELS, MODES, VERSION, parse
 from control.admission.pod_security_details import Violation
 from control.admission.refusal import refuse
+from control.interfaces.admission import Attributes, Plugin
+from control.interfaces.lookup import Lookup, find
 from kube.errors import FieldError, invalid, invalid_value
 from kube.json_object import Object
 

@@ -13,12 +13,12 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from control.admission.configuration import of_kind
-from control.admission.lookup import Lookup, find
-from control.admission.plugin import Attributes, Plugin
 from control.admission.refusal import refuse
 from control.auth.fields import list_at
 from control.decoding.decode import load_json
 from control.decoding.typed import to_object
+from control.interfaces.admission import Attributes, Plugin
+from control.interfaces.lookup import Lookup, find
 from control.registry.core.pod.qos import qos_class
 from kube.api import core_v1
 from kube.errors import StatusError, not_found

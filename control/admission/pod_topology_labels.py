@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from control.admission.lookup import Lookup
-from control.admission.plugin import Attributes, Plugin
+from control.interfaces.admission import Attributes, Plugin
+from control.interfaces.lookup import Lookup
 
 KEYS = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
 

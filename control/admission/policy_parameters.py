@@ -8,10 +8,10 @@ the object is valid and not stored yet.
 
 from __future__ import annotations
 
-from control.admission.lookup import Lookup, find
-from control.admission.plugin import Attributes, Plugin
 from control.auth.authorizers import allowed
 from control.auth.user import SYSTEM_MASTERS, Authorizer, AuthzAttributes
+from control.interfaces.admission import Attributes, Plugin
+from control.interfaces.lookup import Lookup, find
 from kube.errors import StatusError, forbidden_field, invalid
 from kube.json_object import Object
 

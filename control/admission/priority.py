@@ -6,9 +6,9 @@ system classes exist always, even before their objects do.
 
 from __future__ import annotations
 
-from control.admission.lookup import Lookup, find
-from control.admission.plugin import Attributes, Plugin
 from control.admission.refusal import refuse
+from control.interfaces.admission import Attributes, Plugin
+from control.interfaces.lookup import Lookup, find
 from kube.json_object import Object
 
 TARGET = "priorityclasses.scheduling.k8s.io"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from control.admission.plugin import Attributes
+from control.interfaces.admission import Attributes
 from kube.errors import StatusError, forbidden
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from control.admission.plugin import Attributes
 from control.admission.versions import of_subresource, shown_as
 from control.auth.user import user_info
+from control.interfaces.admission import Attributes
 from kube.json_object import Object
 from kube.resources import Resource
 

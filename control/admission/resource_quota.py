@@ -13,10 +13,10 @@ from weakref import WeakValueDictionary
 
 from control.admission import limited_resources
 from control.admission import quota as quotas
-from control.admission.lookup import Lookup
-from control.admission.plugin import Attributes, Plugin
 from control.admission.quota import Usage
 from control.admission.refusal import refuse
+from control.interfaces.admission import Attributes, Plugin
+from control.interfaces.lookup import Lookup
 from kube.errors import StatusError
 from kube.json_object import Object
 

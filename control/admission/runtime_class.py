@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from control.admission.lookup import Lookup, find
-from control.admission.plugin import Attributes, Plugin
 from control.admission.pod_toleration_restriction import merge
 from control.admission.refusal import refuse
+from control.interfaces.admission import Attributes, Plugin
+from control.interfaces.lookup import Lookup, find
 from kube import quantity
 
 

@@ -13,10 +13,10 @@ import random
 from typing import Any
 
 from control.admission import mountable_secrets
-from control.admission.lookup import Lookup, find
-from control.admission.plugin import Attributes, Plugin
 from control.admission.refusal import refuse, shown_name
 from control.auth.references import pod_secrets
+from control.interfaces.admission import Attributes, Plugin
+from control.interfaces.lookup import Lookup, find
 from kube.json_object import Object
 
 MOUNT_PATH = "/var/run/secrets/kubernetes.io/serviceaccount"

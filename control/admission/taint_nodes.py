@@ -5,7 +5,7 @@ Without it the scheduler could use a node between its registration and its first
 
 from __future__ import annotations
 
-from control.admission.plugin import Attributes, Plugin
+from control.interfaces.admission import Attributes, Plugin
 
 NOT_READY = {"key": "node.kubernetes.io/not-ready", "effect": "NoSchedule"}
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from control.admission.lookup import Lookup, find
-from control.admission.plugin import Attributes, Plugin
 from control.admission.refusal import refuse
+from control.interfaces.admission import Attributes, Plugin
+from control.interfaces.lookup import Lookup, find
 from control.registry.core.claim_spec import class_of
 from kube import quantity
 from kube.json_object import Object

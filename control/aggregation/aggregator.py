@@ -12,7 +12,6 @@ from urllib.parse import quote
 
 import msgspec
 
-from control.admission.lookup import Objects
 from control.aggregation import documents
 from control.aggregation.merged_document import WholeDocument
 from control.aggregation.remote import Remote, identity, versions_in_order
@@ -21,6 +20,7 @@ from control.http.exchange import Answer, Handler, Request, Response, indented
 from control.http.negotiate import aggregated_version, negotiate
 from control.http.pieces import whole
 from control.http.proxy_request import proxy_request
+from control.interfaces.lookup import Objects
 from kube.json_object import Object
 
 JSON = b"application/json"

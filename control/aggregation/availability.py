@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 
-from control.admission.lookup import Objects
 from control.aggregation.discovery_document import DiscoveryDocument
 from control.aggregation.openapi_v2 import Part
 from control.aggregation.remote import Remote
+from control.interfaces.lookup import Objects
 from control.service_backend import SLICES, backend
 from kube.errors import StatusError
 from kube.json_object import Object

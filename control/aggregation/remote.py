@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
 
-from control.admission.lookup import Objects
 from control.aggregation.discovery_document import Resource
 from control.aggregation.openapi_v2 import Part
 from control.auth.user import SYSTEM_MASTERS, UserInfo
 from control.http import http1
 from control.http.exchange import Header
+from control.interfaces.lookup import Objects
 from control.node_dialer import check_address
 from control.service_backend import backend
 from kube import ca_bundles, client_handshakes, errors

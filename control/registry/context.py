@@ -8,8 +8,8 @@ from typing import Protocol
 
 import msgspec
 
-from control.admission.plugin import Attributes
 from control.auth.user import AuthzAttributes, UserInfo
+from control.interfaces.admission import Attributes
 from control.weight import LARGE, weight
 from kube.errors import internal
 from kube.json_object import Object

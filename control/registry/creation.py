@@ -7,7 +7,7 @@ from datetime import datetime
 import msgspec
 
 from control import offload
-from control.admission.plugin import Attributes
+from control.interfaces.admission import Attributes
 from control.registry import disabled_fields, metadata
 from control.registry.context import SERVER, Context, Written
 from control.registry.deletion import Release

@@ -6,8 +6,8 @@ import contextlib
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from control.admission.plugin import Attributes
 from control.auth.user import UserInfo
+from control.interfaces.admission import Attributes
 from control.pacing import TimeSlice
 from control.registry import deletion_plan, metadata
 from control.registry.context import SERVER, Context, Written

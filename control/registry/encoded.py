@@ -1,4 +1,4 @@
-"""Creating a large object: this process hands bytes on and another one (control/helper) works on what is in them.
+"""Creating a large object: this process hands bytes on and another one (control/server/helper) works on what is in them.
 
 The steps are those of creation.py in their order. Between them the object is bytes; it is decoded here only where an admission
 plugin looks at it. What the server hands out (addresses) needs other objects, so kinds that have such are created by
@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 
 from control import offload
-from control.admission.plugin import Attributes
 from control.auth.user import UserInfo
+from control.interfaces.admission import Attributes
 from control.registry import creation
 from control.registry.context import Context, Written
 from control.registry.conversion import conversion

@@ -12,8 +12,8 @@ from functools import partial
 import msgspec
 
 from control import offload
-from control.admission.plugin import Attributes
 from control.auth.user import UserInfo
+from control.interfaces.admission import Attributes
 from control.registry import creation, deletion_plan, disabled_fields, encoded, metadata
 from control.registry.context import Change, Context, Projection, Written
 from control.registry.creation import Allocation

@@ -14,12 +14,12 @@ import msgspec
 
 from control import offload
 from control.decoding.decode import directive
-from control.helper import jobs
 from control.http.exchange import Request
 from control.registry import encoded, metadata
 from control.registry.context import Context
 from control.registry.conversion import conversion
 from control.server.handler_support import HandlerSupport
+from control.server.helper import jobs
 from control.weight import weight
 from kube.json_object import Object
 from kube.resources import Resource

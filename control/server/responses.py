@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from control import offload
-from control.helper.client import HelperFailed
+from control.helper_client import HelperFailed
 from control.http.exchange import JSON, Request, Response
 from control.http.pieces import Body, Pieces
 from control.pacing import TimeSlice

@@ -7,13 +7,13 @@ from typing import Any
 
 from control import offload
 from control.decoding.decode import directive
-from control.helper import jobs
 from control.http.exchange import Request, Response
 from control.registry import creation, encoded, updating
 from control.registry.context import Context, Written
 from control.registry.conversion import conversion
 from control.server import patching, replacing, responses
 from control.server.handler_support import HandlerSupport
+from control.server.helper import jobs
 from kube import errors
 from kube.json_object import Object
 from kube.resources import Resource

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from control.admission.plugin import Attributes, Plugin
+from control.interfaces.admission import Attributes, Plugin
 from control.registry import deletion
 from control.registry.context import SERVER, Context
 from control.registry.deletion_plan import DeleteOptions

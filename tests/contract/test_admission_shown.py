@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from control.admission.plugin import Attributes
 from control.admission.webhooks.review import describe
+from control.interfaces.admission import Attributes
 from kube import pki
 from kube.json_object import Object
 from tests.contract.test_api_nodes import Node, cluster

@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from control import offload
-from control.helper.client import Helper, HelperFailed
+from control.helper_client import Helper, HelperFailed
 from control.http.protocol import ApiProtocol
 from tests.support.api_objects import CONFIGMAPS, config_map
 from tests.support.control import ApiUnderTest, api_server

@@ -13,10 +13,10 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from control import offload
-from control.helper import __main__ as helper_main
-from control.helper import client, jobs
-from control.helper.client import Helper, HelperFailed
+from control import helper_client, offload
+from control.helper_client import Helper, HelperFailed
+from control.server.helper import __main__ as helper_main
+from control.server.helper import jobs
 from kube.errors import StatusError
 
 CONFIGMAP = ["", "v1", "configmaps", ["10.96.0.0/12"], 30000, 32768, False, [], ""]
@@ -61,7 +61,7 @@ async def test_a_job_that_takes_too_long_ends_with_its_process(helper: Helper, m
         await finishing(helper)
     assert helper.pid is not None
     os.kill(helper.pid, signal.SIGSTOP)
-    monkeypatch.setattr(client, "JOB_SECONDS", 0.05)
+    monkeypatch.setattr(helper_client, "JOB_SECONDS", 0.05)
     with pytest.raises(TimeoutError):
         await finishing(helper)
     assert helper.pid is None
@@ -122,7 +122,7 @@ async def test_a_fault_is_one_record_of_the_log_whose_other_lines_are_indented(
 
 
 async def test_a_process_without_jobs_ends(helper: Helper, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "IDLE_SECONDS", 0.01)
+    monkeypatch.setattr(helper_client, "IDLE_SECONDS", 0.01)
     with pytest.raises(StatusError):
         await finishing(helper)
     pid = helper.pid
@@ -163,7 +163,7 @@ async def test_a_short_job_that_nobody_waits_for_any_more_ends_by_itself() -> No
 
 
 async def test_a_job_that_takes_too_long_is_a_timeout_to_its_client(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "JOB_SECONDS", 0.0)
+    monkeypatch.setattr(helper_client, "JOB_SECONDS", 0.0)
     with pytest.raises(StatusError) as found:
         await offload.by_helper("ann", "finish_create", CONFIGMAP, "default", NEVER, True)
     assert (found.value.code, found.value.reason) == (504, "Timeout")

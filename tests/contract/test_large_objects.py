@@ -16,12 +16,12 @@ import pytest
 import pytest_asyncio
 
 from control import offload
-from control.admission.plugin import Attributes
 from control.decoding import yaml_body
-from control.helper import jobs
+from control.interfaces.admission import Attributes
 from control.offload import LARGE
 from control.registry import creation
 from control.registry.storing import LARGEST_OBJECT
+from control.server.helper import jobs
 from kube.clock import SYSTEM
 from kube.errors import StatusError
 from tests.support.api_objects import CONFIGMAPS, PODS, config_map, pod

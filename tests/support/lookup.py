@@ -7,8 +7,8 @@ import copy
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 
-from control.admission.plugin import Attributes, Operation
 from control.auth.user import UserInfo
+from control.interfaces.admission import Attributes, Operation
 from kube import errors, resources
 from kube.json_object import Object
 from kube.selectors import LabelSelector

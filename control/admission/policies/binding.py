@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from control import compiled_selectors
-from control.admission.lookup import Lookup
 from control.admission.matching import matching_version, selected
-from control.admission.plugin import Attributes
-from control.admission.policies.compiled import Policy, Prepared
+from control.interfaces.admission import Attributes
+from control.interfaces.lookup import Lookup
+from control.policy_expressions.compiled import Policy, Prepared
 from kube.json_object import Object
 from kube.resources import Resource
 from kube.selectors import LabelSelector

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from control.admission.policies.compiled import Policy, Rule
-from control.admission.policies.conditions import Compiled, met
 from control.admission.policies.environment import Lazy
 from control.cel import CompileError, EvaluationError, Program
+from control.policy_expressions.compiled import Policy, Rule
+from control.policy_expressions.conditions import Compiled, met
 
 BUDGET = 10_000_000
 """Cost limit of all expressions of a policy for one request (RuntimeCELCostBudget)."""

@@ -11,19 +11,19 @@ from typing import Any
 
 import msgspec
 
-from control.admission.lookup import Lookup
 from control.admission.matching import exempt
-from control.admission.plugin import Attributes, Plugin
 from control.admission.policies.binding import Misconfigured, PolicyMatch, policy_matches
-from control.admission.policies.compiled import Mutation, Prepared
-from control.admission.policies.conditions import Unclear
 from control.admission.policies.environment import settled, values
 from control.admission.policies.evaluation import Evaluation
 from control.admission.versions import keep_identity, shape_of, shown_as, taken_back
 from control.auth.user import Authorizer
 from control.cel import CompileError, EvaluationError
+from control.interfaces.admission import Attributes, Plugin
+from control.interfaces.lookup import Lookup
 from control.patch.apply.merge import merge
 from control.patch.json_patch import apply_json_patch
+from control.policy_expressions.compiled import Mutation, Prepared
+from control.policy_expressions.conditions import Unclear
 from kube import errors
 from kube.errors import StatusError
 from kube.json_object import Object

@@ -7,16 +7,16 @@ from typing import Any
 
 import msgspec
 
-from control.admission.lookup import Lookup
 from control.admission.matching import exempt
-from control.admission.plugin import Attributes, Plugin
 from control.admission.policies.binding import PolicyMatch, policy_matches
-from control.admission.policies.compiled import Prepared
-from control.admission.policies.conditions import Unclear
 from control.admission.policies.environment import settled, values
 from control.admission.policies.evaluation import Evaluation
 from control.auth.user import Authorizer
 from control.cel import CompileError, EvaluationError
+from control.interfaces.admission import Attributes, Plugin
+from control.interfaces.lookup import Lookup
+from control.policy_expressions.compiled import Prepared
+from control.policy_expressions.conditions import Unclear
 from kube import errors
 from kube.errors import StatusError
 

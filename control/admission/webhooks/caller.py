@@ -14,9 +14,9 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from control import bounded_answer
-from control.admission.lookup import Objects
 from control.admission.webhooks.contexts import Contexts
 from control.admission.webhooks.credentials import Credentials
+from control.interfaces.lookup import Objects
 from control.node_dialer import check_address
 from control.service_backend import backend
 from kube.errors import StatusError

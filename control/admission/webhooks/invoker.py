@@ -5,15 +5,15 @@ from __future__ import annotations
 import logging
 import time
 
-from control.admission.lookup import Lookup
 from control.admission.matching import Invocation
 from control.admission.metrics import WEBHOOK_FAIL_OPEN, WEBHOOK_REJECTIONS, WEBHOOK_REQUESTS, WEBHOOK_SECONDS
-from control.admission.plugin import Attributes
-from control.admission.policies.conditions import Unclear, met, of_webhook
 from control.admission.policies.environment import settled, values
 from control.admission.webhooks.caller import Caller, CallFailed
 from control.admission.webhooks.review import BadAnswer, Verdict, read, refusal, request_for
 from control.auth.user import Authorizer
+from control.interfaces.admission import Attributes
+from control.interfaces.lookup import Lookup
+from control.policy_expressions.conditions import Unclear, met, of_webhook
 from kube import errors
 
 log = logging.getLogger(__name__)

@@ -10,10 +10,10 @@ from __future__ import annotations
 import msgspec
 
 from control.admission.matching import Invocation, concerned, exempt
-from control.admission.plugin import Attributes, Plugin
 from control.admission.versions import keep_identity, shown_as, taken_back
 from control.admission.webhooks.invoker import WebhookInvoker
 from control.admission.webhooks.review import BadAnswer
+from control.interfaces.admission import Attributes, Plugin
 from control.patch.json_patch import apply_json_patch
 from kube.errors import StatusError
 

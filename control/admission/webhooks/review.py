@@ -14,8 +14,8 @@ from typing import Annotated, Any
 import msgspec
 
 from control.admission.matching import Invocation
-from control.admission.plugin import Attributes
 from control.admission.request import describe
+from control.interfaces.admission import Attributes
 from kube.errors import StatusError
 from kube.json_object import Object
 

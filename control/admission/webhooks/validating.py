@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from control.admission.matching import concerned, exempt
-from control.admission.plugin import Attributes, Plugin
 from control.admission.webhooks.invoker import WebhookInvoker
+from control.interfaces.admission import Attributes, Plugin
 
 CONFIGURATIONS = "validatingwebhookconfigurations.admissionregistration.k8s.io"
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
-from control.admission.policies.compiled import environment
-from control.admission.policies.environment import declarations
 from control.cel import CompileError, Declarations
 from control.cel import compile as compile_cel
+from control.policy_expressions.compiled import environment
+from control.policy_expressions.declarations import declarations
 from kube import names
 from kube.errors import FieldError, duplicate, invalid_value, not_supported, required, too_many
 from kube.json_object import Object

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from control.admission.plugin import Attributes
 from control.http.exchange import Request
+from control.interfaces.admission import Attributes
 from control.server.verbs import Verbs
 from kube import errors
 from kube.resources import Resource

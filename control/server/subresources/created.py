@@ -6,8 +6,8 @@ shows it. What the server then writes to carry the request out is not shown agai
 
 from __future__ import annotations
 
-from control.admission.plugin import Attributes
 from control.http.exchange import Request
+from control.interfaces.admission import Attributes
 from control.registry.context import Context
 from control.server.verbs import Verbs
 from kube.json_object import Object

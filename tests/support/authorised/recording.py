@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from control.admission.plugin import Attributes
 from control.auth.user import AuthzAttributes, Decision
+from control.interfaces.admission import Attributes
 from control.registry import creation, deletion, updating
 from control.registry.context import SERVER, Context
 from control.registry.registry import Registry

@@ -10,9 +10,9 @@ import pytest
 
 from control import compiled_selectors
 from control.admission.matching import selected
-from control.admission.plugin import Attributes
 from control.auth.user import UserInfo
 from control.compiled_selectors import CompiledSelectors
+from control.interfaces.admission import Attributes
 from control.offload import LARGE
 from kube import resources
 from kube.api import core_v1

@@ -8,10 +8,10 @@ import pytest
 from control.admission.default_toleration_seconds import DefaultTolerationSeconds
 from control.admission.limit_ranger import LimitRanger
 from control.admission.namespace_lifecycle import NamespaceLifecycle
-from control.admission.plugin import Attributes, Plugin
 from control.admission.priority import Priority
 from control.admission.runtime_class import RuntimeClass
 from control.admission.taint_nodes import TaintNodesByCondition
+from control.interfaces.admission import Attributes, Plugin
 from kube.errors import StatusError
 from kube.json_object import Object
 from tests.support.lookup import Objects, attributes

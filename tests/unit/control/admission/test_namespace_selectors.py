@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from control.admission.matching import selected
-from control.admission.plugin import Operation
+from control.interfaces.admission import Operation
 from tests.support.lookup import Objects, attributes
 
 OWNER = {"metadata": {"name": "policy"}}

@@ -17,7 +17,6 @@ from control.admission.event_rate_limit import EventRateLimit
 from control.admission.extended_resource_toleration import ExtendedResourceToleration
 from control.admission.hard_anti_affinity import LimitPodHardAntiAffinityTopology
 from control.admission.namespace_presence import NamespaceAutoProvision, NamespaceExists
-from control.admission.plugin import Attributes, Plugin
 from control.admission.plugins import OFF_BY_DEFAULT, PLUGINS, PluginContext, make
 from control.admission.pod_node_selector import PodNodeSelector
 from control.admission.pod_resize import PodResizeValidator
@@ -27,6 +26,7 @@ from control.admission.webhooks.caller import Caller
 from control.admission.webhooks.invoker import WebhookInvoker
 from control.auth.fields import ConfigurationError
 from control.auth.rbac import RBACAuthorizer
+from control.interfaces.admission import Attributes, Plugin
 from kube.clock import FakeClock
 from kube.errors import StatusError
 from kube.json_object import Object

@@ -12,7 +12,6 @@ from control.admission.default_ingress_class import DefaultIngressClass
 from control.admission.default_storage_class import DefaultStorageClass
 from control.admission.deny_external_ips import DenyServiceExternalIPs
 from control.admission.owner_references import OwnerReferencesPermissionEnforcement
-from control.admission.plugin import Attributes, Plugin
 from control.admission.plugins import PluginContext, make
 from control.admission.rbac_escalation import RBACEscalation
 from control.admission.storage_protection import StorageObjectInUseProtection
@@ -22,6 +21,7 @@ from control.admission.webhooks.invoker import WebhookInvoker
 from control.auth.bootstrap_policy import rule
 from control.auth.rbac import BINDINGS, CLUSTER_BINDINGS, CLUSTER_ROLES, ROLES, RBACAuthorizer
 from control.auth.user import AuthzAttributes, Decision, UserInfo
+from control.interfaces.admission import Attributes, Plugin
 from kube import pki, resources
 from kube.errors import StatusError
 from kube.json_object import Object

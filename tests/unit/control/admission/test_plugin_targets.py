@@ -8,8 +8,8 @@ import pytest
 
 from control.admission import plugins
 from control.admission.chain import Chain
-from control.admission.plugin import Attributes, Operation, Plugin
 from control.auth.user import AuthzAttributes, UserInfo
+from control.interfaces.admission import Attributes, Operation, Plugin
 from kube.resources import RESOURCES
 from tests.support.lookup import attributes
 

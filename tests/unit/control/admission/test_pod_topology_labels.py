@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from control.admission.plugin import Attributes
 from control.admission.pod_topology_labels import PodTopologyLabels
 from control.auth.user import UserInfo
+from control.interfaces.admission import Attributes
 from kube import resources
 from kube.api import core_v1
 from tests.support.lookup import Objects

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from control.admission.plugin import Attributes
 from control.admission.service_account import (
     MOST_PULL_SECRETS,
     MOST_PULL_SECRETS_BYTES,
     MOUNT_PATH,
     ServiceAccount,
 )
+from control.interfaces.admission import Attributes
 from tests.support.lookup import Objects, attributes
 
 from .test_lifecycle_and_pods import Object, admit, pod, refused

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from control.admission.policies.environment import declarations
 from control.cel import CompileError, Declarations, EvaluationError, Program
 from control.cel import compile as compile_cel
+from control.policy_expressions.declarations import declarations
 from kube.bounded_cache import bounded_cache
 
 

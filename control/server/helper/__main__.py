@@ -17,8 +17,8 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from control.helper.client import LENGTH
-from control.helper.jobs import JOBS
+from control.helper_client import LENGTH
+from control.server.helper.jobs import JOBS
 from kube import errors, log_lines
 from kube.collecting import uncollected
 from kube.errors import StatusError

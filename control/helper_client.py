@@ -105,7 +105,7 @@ async def _started() -> asyncio.subprocess.Process:
             sys.executable,
             "-P",
             "-m",
-            "control.helper",
+            "control.server.helper",
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             env=os.environ | {"PYTHONPATH": _ROOT},

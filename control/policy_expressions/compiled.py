@@ -10,12 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from control.admission.policies.conditions import Compiled
-from control.admission.policies.conditions import prepare as compile_or_keep
-from control.admission.policies.environment import declarations
 from control.cel import CompileError, Declarations, Program
 from control.cel import compile as compile_cel
 from control.cel.types import DYN, STRING, Type, object_of
+from control.policy_expressions.conditions import Compiled
+from control.policy_expressions.conditions import prepare as compile_or_keep
+from control.policy_expressions.declarations import declarations
 from kube.json_object import Object
 
 

@@ -1,0 +1,1 @@
+"""Interfaces between the server, the registry and admission: admission plugins, and the lookup of objects."""
