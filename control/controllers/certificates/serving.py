@@ -15,7 +15,7 @@ from control.auth.certificates import KUBELET_SERVING, decode_request, refusal
 from control.auth.node import NODE_PREFIX
 from control.auth.x509 import subject_user
 from kube.api import certificates_v1, core_v1
-from kube.ip_addresses import reached
+from kube.ip_addresses import canonical, reached
 from kube.node_names import reserved
 from kube.object_names import key_of
 
@@ -66,23 +66,26 @@ def doubt(
         if key := _service_named(name, services, node.metadata.creation_timestamp or ""):
             return f"{name} is a name of Service {key}"
     own, taken = addresses(node), {a for other in others for a in addresses(other)}
+    servers = {canonical(name) for name in server_names}
     for address in san.get_values_for_type(x509.IPAddress):
         text = str(address)
+        if reached(text) != address:  # Go's clients take the certificate for the IPv4 address's
+            return f"{text} is an IPv4 address inside an IPv6 one"
         if text not in own:
             return f"{text} is not an address of the node"
         if text in taken:
             return f"{text} is an address of another node too"
-        if text in server_names or reached(text).is_loopback:
+        if text in servers or address.is_loopback:
             return f"{text} is an address of the API server"
         for service in services:
-            if text in service.spec.cluster_ips:
+            if any(text == canonical(ip) for ip in service.spec.cluster_ips):
                 return f"{text} is an address of Service {key_of(service)}"
     return ""
 
 
 def addresses(node: core_v1.Node, types: Collection[str] = ADDRESSES) -> set[str]:
-    """Return the addresses of some types in a node's status."""
-    return {a.address for a in node.status.addresses if a.type in types}
+    """Return the addresses of some types in a node's status, IP addresses in their canonical form."""
+    return {canonical(a.address) for a in node.status.addresses if a.type in types}
 
 
 def _service_named(name: str, services: Iterable[core_v1.Service], before: str) -> str:

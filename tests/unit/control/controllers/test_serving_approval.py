@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import base64
+import ipaddress
 
 import pytest
 
@@ -66,6 +67,31 @@ def test_a_certificate_request_of_a_node_for_more_is_not_approved_automatically(
     # The node says of itself that it has all of these addresses.
     itself = node("n1", "192.0.2.11", "192.0.2.13", "192.0.2.1", "10.96.0.1", "127.0.0.1")
     assert doubt(serving(*sans), itself, [node("n2", "192.0.2.13")], SERVER) == why
+
+
+@pytest.mark.parametrize("address", ["::ffff:10.96.0.1", "::ffff:192.0.2.12", "::ffff:10.96.0.7", "::ffff:192.0.2.11"])
+def test_a_certificate_request_for_an_ipv4_address_inside_an_ipv6_one_is_not_approved(address: str) -> None:
+    """To Go's clients, ::ffff:10.96.0.1 in a certificate is 10.96.0.1."""
+    services = [service("web", "shop", "2026-04-01T00:00:00Z", "10.96.0.7")]
+    found = doubt(serving("n1", address), node("n1", address), [node("n2", "192.0.2.12")], SERVER, services)
+    assert found == f"{ipaddress.ip_address(address)} is an IPv4 address inside an IPv6 one"
+
+
+@pytest.mark.parametrize(
+    ("other", "held", "server"),
+    [
+        (node("n2", "::ffff:192.0.2.11"), "10.96.0.7", "10.96.0.1"),
+        (node("n2", "192.0.2.12"), "::ffff:192.0.2.11", "10.96.0.1"),
+        (node("n2", "192.0.2.12"), "10.96.0.7", "::ffff:192.0.2.11"),
+    ],
+)
+def test_an_address_is_taken_however_it_is_written(other: core_v1.Node, held: str, server: str) -> None:
+    services = [service("web", "shop", "2026-04-01T00:00:00Z", held)]
+    assert doubt(serving("n1", "192.0.2.11"), node("n1", "192.0.2.11"), [other], {server}, services)
+
+
+def test_a_node_may_write_its_own_address_in_another_form() -> None:
+    assert doubt(serving("n1", "fd00::11"), node("n1", "FD00:0::11"), [], SERVER) == ""
 
 
 def test_a_node_by_a_name_of_the_api_server_is_not_given_that_name() -> None:
