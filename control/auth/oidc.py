@@ -29,7 +29,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 Claims = dict[str, Any]
-ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
+ALGORITHMS = {
+    "RSA": ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
+    "EC": ("ES256", "ES384", "ES512"),
+    "OKP": ("EdDSA",),
+}
+"""Signature algorithms by the type of key (RFC 7518). The token names one, and may name one that the key is not for."""
 FETCH_SECONDS = 10.0
 """Seconds between two looks at an issuer's keys, at least, and for one of them at most."""
 DOCUMENT_LIMIT = 1024 * 1024
@@ -150,7 +155,7 @@ class OIDCAuthenticator:
         algorithm = parsed.header.get("alg")
         try:
             key = await self._keys.find(parsed.key_id)
-            if key is None or algorithm not in ALGORITHMS:
+            if key is None or algorithm not in ALGORITHMS.get(key.key_type or "", ()):
                 raise unauthorized()
             claims = jwt.decode(
                 token,

@@ -155,6 +155,15 @@ async def test_nobody_else_can_sign(server: tuple[ApiUnderTest, IssuerServer]) -
     assert (await who(api, good(outside) + "x"))[0] == 401
 
 
+@pytest.mark.parametrize("algorithm", ["RS384", "PS256", "ES256", "ES512", "EdDSA", "HS256", "none", "", None, 5, {}])
+async def test_a_token_that_names_another_algorithm_than_its_signatures_is_refused(
+    server: tuple[ApiUnderTest, IssuerServer], algorithm: object
+) -> None:
+    api, outside = server
+    header = base64url(json.dumps({"alg": algorithm, "kid": outside.key_id}).encode())
+    assert (await who(api, ".".join((header, *good(outside).split(".")[1:]))))[0] == 401
+
+
 async def test_keys_that_rotate_are_fetched_again(
     server: tuple[ApiUnderTest, IssuerServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
