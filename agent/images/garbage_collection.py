@@ -8,12 +8,15 @@ still has (pkg/kubelet/images/image_gc_manager.go).
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from agent.images.names import BUILT_IN
 from agent.usage.kubelet_metrics import KubeletMetrics
 from cri.client import Client
 from cri.errors import CRIError
@@ -57,23 +60,23 @@ class ImageGC:
         minimum_age: float,
         maximum_age: float = 0.0,
         disk: Callable[[str], ImageDisk] | None = None,
-        seen: Callable[[Iterable[str], float], None] | None = None,
+        seen: Callable[[Iterable[tuple[str, Sequence[str]]], float], None] | None = None,
         mounted: Callable[[], Iterable[str]] = tuple,
         metrics: KubeletMetrics | None = None,
     ) -> None:
-        """`seen` is called with the IDs of all images and when (`time.monotonic`) they were listed; it may block."""
+        """`seen` is called with the IDs and names of all images, as listed after a moment of `time.monotonic`; it may block."""
         self._metrics = metrics or KubeletMetrics()
         self._runtime, self._clock, self._high, self._low = runtime, clock, high, low
         self._minimum_age, self._maximum_age, self._disk = minimum_age, maximum_age, disk or read_disk
         self._mounted = mounted
-        self._seen_images = seen or (lambda ids, listed_at: None)
+        self._seen_images = seen or (lambda present, listed_at: None)
         self._seen: dict[str, _Seen] = {}
         self._collecting = asyncio.Lock()
         """One collection at a time: the period's and the eviction's would count the same images twice."""
 
     async def run(self) -> None:
-        """Collect every five minutes until cancelled."""
-        while self._high < 100 or self._maximum_age:
+        """Collect every five minutes until cancelled. Images are listed for `seen` also if none is to be removed."""
+        while True:
             try:
                 await self.remove_old()
                 await self.collect()
@@ -141,13 +144,16 @@ class ImageGC:
     async def _detect_images(self) -> set[str]:
         """Record all images and which are used; return the IDs of unused ones."""
         now, listed_at = self._clock.monotonic(), time.monotonic()
-        images, containers = await asyncio.gather(
-            self._runtime.images.list_images(), self._runtime.runtime.list_containers()
+        images, containers, status = await asyncio.gather(
+            self._runtime.images.list_images(),
+            self._runtime.runtime.list_containers(),
+            self._runtime.runtime.status(verbose=True),
         )
         named = [name for c in containers for name in (c.image.image, c.image_ref, c.image_id)]
-        used = used_images(images, [*named, *self._mounted()])
+        used = used_images(images, [*named, *self._mounted(), sandbox_image(status.info)])
         present = {image.id for image in images}
-        await asyncio.to_thread(self._seen_images, present, listed_at)
+        names = [(image.id, [*image.repo_tags, *image.repo_digests]) for image in images]
+        await asyncio.to_thread(self._seen_images, names, listed_at)
         for image in images:
             seen = self._seen.setdefault(image.id, _Seen(now, now, image.size))
             if image.id in used:
@@ -158,14 +164,25 @@ class ImageGC:
 
 
 def used_images(images: Iterable[Image], names: Iterable[str]) -> set[str]:
-    """Return the IDs of the images that the names (IDs, tags or digests) mean."""
+    """Return the IDs of the images that the names (IDs, tags or digests) mean, and of those that are made on the node."""
     wanted = set(names)
-    return {i.id for i in images if i.id in wanted or wanted & {*i.repo_tags, *i.repo_digests} or _is_pause(i)}
+    return {i.id for i in images if i.id in wanted or wanted & {*i.repo_tags, *i.repo_digests} or _built_in(i)}
 
 
-def _is_pause(image: Image) -> bool:
-    # Runtimes before containerd 2.0 do not pin the sandbox image, and list no container that has it.
-    return any("/pause:" in tag or "/pause@" in tag for tag in (*image.repo_tags, *image.repo_digests))
+def _built_in(image: Image) -> bool:
+    return any(tag.startswith(BUILT_IN) for tag in image.repo_tags)
+
+
+def sandbox_image(info: Mapping[str, str]) -> str:
+    """Return the sandbox image's name in the runtime's verbose status, "" where it is not reported.
+
+    containerd before 2.0 does not pin the image, and lists no container that has it. A pod's author chooses names of images, so
+    none is kept for its name alone.
+    """
+    with contextlib.suppress(ValueError, AttributeError):
+        name = json.loads(info.get("config", "{}")).get("sandboxImage")
+        return name if isinstance(name, str) else ""
+    return ""
 
 
 def read_disk(path: str) -> ImageDisk:

@@ -2,15 +2,14 @@
 
 Without them a pod could use an image that another pod's secret has pulled, with pull policy IfNotPresent or Never. The record
 of an image names the secrets (with a digest of their contents) and service accounts that have pulled it, or says that it needed
-none or the node's own. A pod with none of them has to pull again, and the registry decides. An intent is written before a pull
-begins, so that an image whose pull outlived the agent is not taken for one that was preloaded. Paths and formats of the files
-are upstream's (pkg/kubelet/images/pullmanager).
+none or the node's own. A pod with none of them has to pull again, and the registry decides. An image without a record is a
+preloaded one, unless it may come from a pull that did not end (pull_intents.py). Paths and formats of the files are upstream's
+(pkg/kubelet/images/pullmanager).
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import logging
 import threading
 import time
@@ -20,14 +19,16 @@ from typing import Literal, get_args
 
 import msgspec
 
+from agent.images.pull_intents import PullIntents
 from agent.images.pull_record_files import (
     API_VERSION,
     PulledRecord,
     Pullers,
-    PullIntent,
     account,
+    file_name,
     merge,
     pullers,
+    record_files,
     secret,
 )
 from agent.images.registry_auth import ACCOUNT, SECRET, Credential
@@ -49,12 +50,10 @@ class ImageAccess:
         policy: str = "NeverVerifyPreloadedImages",
         allowlist: Sequence[str] = (),
     ) -> None:
-        self._pulling, self._pulled = folder / "pulling", folder / "pulled"
+        self._pulled = folder / "pulled"
         self._now, self._policy, self._allowlist = now, policy, allowlist
         self._records: dict[str, PulledRecord] = {}
-        self._intents: dict[str, int] = {}
-        """By image: the number of pulls under way; 0 is an intent of the last agent's."""
-
+        self._intents = PullIntents(folder / "pulling")
         self._noted: dict[str, float] = {}
         """By image: when its record was written last, by `time.monotonic`."""
         self._changing = threading.RLock()
@@ -64,63 +63,44 @@ class ImageAccess:
 
     def load(self) -> None:
         """Read the last agent's records; a damaged record allows no pod."""
-        for folder in (self._pulling, self._pulled):
-            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        for path in _notes(self._pulled):
+        self._pulled.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for path in record_files(self._pulled):
             try:
                 record = msgspec.json.decode(path.read_bytes(), type=PulledRecord)
                 self._records[record.image_ref] = record
             except (OSError, msgspec.MsgspecError, RecursionError) as error:
                 log.error("%s: %s; pods have to pull the image again", path, error)
                 self._damaged.add(path.name)
-        for path in _notes(self._pulling):
-            try:
-                self._intents[msgspec.json.decode(path.read_bytes(), type=PullIntent).image] = 0
-            except (OSError, msgspec.MsgspecError, RecursionError) as error:
-                log.error("%s: %s; it is not known which image was being pulled", path, error)
+        self._intents.load()
 
     def load_finished_pulls(self, present: Iterable[tuple[str, Sequence[str]]]) -> None:
         """Turn the last agent's intents into records where the image is present: (ID, its names)."""
-        for image_ref, names in present:
-            for name in names:
-                if self._intents.get(name) == 0:
-                    self._write(name, image_ref, None)
-        for image in [image for image, pulls in self._intents.items() if pulls == 0]:
-            self._drop_intent(image)
+        self._complete(self._intents.ended(present, even_recent=True))
+
+    def _complete(self, pulls: Iterable[tuple[str, str]]) -> None:
+        """Write records of pulls that nobody waited for and that brought an image (name, ID), and remove their intents."""
+        for image, image_ref in pulls:
+            if image_ref:
+                self._write(image, image_ref, None)
+            self._intents.remove(image)
 
     # -- pulls --------------------------------------------------------------------------------------------------------
-    def begin(self, image: str) -> None:
-        """Write an intent: an image is being pulled."""
-        with self._changing:
-            if not self._intents.get(image):
-                intent = PullIntent(kind="ImagePullIntent", api_version=API_VERSION, image=image)
-                write_file(self._pulling / _file_name(image), msgspec.json.encode(intent), 0o600)
-            self._intents[image] = self._intents.get(image, 0) + 1
+    def begin(self, image: str, before: str = "") -> None:
+        """Write an intent: an image is being pulled; `before` is the ID that the node has of its name, "" for none."""
+        self._intents.begin(image, before if self._is_preloaded(before) else "")
 
     def failed(self, image: str) -> None:
         """Remove the intent of a pull that has ended without the image."""
-        self._end_intent(image)
-
-    def _end_intent(self, image: str) -> None:
-        with self._changing:
-            self._intents[image] = self._intents.get(image, 1) - 1
-            if self._intents[image] <= 0:
-                self._drop_intent(image)
+        self._intents.end(image)
 
     def abandoned(self, image: str) -> None:
         """Keep the intent of a pull that was abandoned: should the image be pulled all the same, it is not open to all."""
-        with self._changing:
-            self._intents[image] = max(0, self._intents.get(image, 1) - 1)
+        self._intents.abandon(image)
 
     def pulled(self, image: str, image_ref: str, credential: Credential | None) -> None:
         """Record the credentials that pulled an image; None is without credentials."""
         self._write(image, image_ref, pullers(credential))
-        self._end_intent(image)
-
-    def _drop_intent(self, image: str) -> None:
-        self._intents.pop(image, None)
-        with contextlib.suppress(FileNotFoundError):
-            (self._pulling / _file_name(image)).unlink()
+        self._intents.end(image)
 
     def _write(self, image: str, image_ref: str, who: Pullers | None) -> None:
         with self._changing:
@@ -142,18 +122,20 @@ class ImageAccess:
                 return
             record = msgspec.structs.replace(record, credential_mapping={**record.credential_mapping, name: merged})
         record = msgspec.structs.replace(record, api_version=API_VERSION, last_updated_time=self._now())
-        write_file(self._pulled / _file_name(image_ref), msgspec.json.encode(record), 0o600)
+        write_file(self._pulled / file_name(image_ref), msgspec.json.encode(record), 0o600)
         self._records[image_ref] = record
-        self._damaged.discard(_file_name(image_ref))
+        self._damaged.discard(file_name(image_ref))
 
-    def prune(self, present: Iterable[str], listed_at: float = float("inf")) -> None:
-        """Forget the images that are no longer there; takes the IDs of those that are, as listed after `listed_at`.
+    def prune(self, present: Iterable[tuple[str, Sequence[str]]], listed_at: float = float("inf")) -> None:
+        """Forget the images that are no longer there; takes the IDs and names of those that are, as listed after `listed_at`.
 
         That is a moment of `time.monotonic`: what was pulled since then may be missing from the list (upstream's
         PruneUnknownRecords).
         """
+        present = list(present)
+        self._complete(self._intents.ended(present))
         with self._changing:
-            self._prune(set(present), listed_at)
+            self._prune({image_ref for image_ref, _ in present}, listed_at)
 
     def _prune(self, kept: set[str], listed_at: float) -> None:
         for image_ref in [ref for ref in self._records if ref not in kept]:
@@ -162,8 +144,8 @@ class ImageAccess:
             del self._records[image_ref]
             self._noted.pop(image_ref, None)
             with contextlib.suppress(FileNotFoundError):
-                (self._pulled / _file_name(image_ref)).unlink()
-        for name in self._damaged - {_file_name(image_ref) for image_ref in kept}:
+                (self._pulled / file_name(image_ref)).unlink()
+        for name in self._damaged - {file_name(image_ref) for image_ref in kept}:
             self._damaged.discard(name)
             with contextlib.suppress(OSError):
                 (self._pulled / name).unlink()
@@ -171,12 +153,15 @@ class ImageAccess:
     # -- permission to use an image ----------------------------------------------------------------------------------
     def open_to_all(self, image: str, image_ref: str) -> bool:
         """Return whether any pod may use a present image, whatever its credentials."""
-        by_us = image_ref in self._records or image in self._intents or _file_name(image_ref) in self._damaged
+        by_us = not self._is_preloaded(image_ref) or self._intents.concern(image, image_ref)
         if not self._must_verify(image, by_us=by_us):
             return True
         record = self._records.get(image_ref)
         who = record.credential_mapping.get(without_tag(image)) if record is not None else None
         return who is not None and who.node_pods_accessible
+
+    def _is_preloaded(self, image_ref: str) -> bool:
+        return image_ref not in self._records and file_name(image_ref) not in self._damaged
 
     def allows(self, image: str, image_ref: str, credentials: Sequence[Credential]) -> bool:
         """Return whether a pod with these credentials has pulled the image before; a changed secret is recorded."""
@@ -219,12 +204,3 @@ def without_tag(image: str) -> str:
     name = image.partition("@")[0]
     head, colon, tag = name.rpartition(":")
     return head if colon and "/" not in tag else name
-
-
-def _file_name(name: str) -> str:
-    return f"sha256-{hashlib.sha256(name.encode()).hexdigest()}"
-
-
-def _notes(folder: Path) -> list[Path]:
-    """List a directory's records; upstream's unfinished files end with .tmp."""
-    return [path for path in sorted(folder.glob("sha256-*")) if path.suffix != ".tmp"]

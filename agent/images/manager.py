@@ -168,7 +168,7 @@ class Images:
         self, full: str, credentials: Sequence[Credential], sandbox: PodSandboxConfig, before: str = ""
     ) -> Image:
         """Pull, and write the pull record; `before` is the ID of the image that the node had of this name. Raise CRIError."""
-        await asyncio.to_thread(self._access.begin, full)
+        await asyncio.to_thread(self._access.begin, full, before)
         without_image = False
         try:
             try:

@@ -41,3 +41,11 @@ def with_default_tag(image: str) -> str:
         raise InvalidImageName(f"invalid repository name ({image}), cannot specify 64-byte hexadecimal strings")
     _, tag, digest = match.groups()
     return image if tag or digest else f"{image}:latest"
+
+
+def with_registry(image: str) -> str:
+    """Return a reference as a runtime lists it: `app:1` is `docker.io/library/app:1` there."""
+    first, slash, _ = image.partition("/")
+    if slash and ("." in first or ":" in first or first == "localhost"):
+        return image
+    return f"docker.io/{image}" if slash else f"docker.io/library/{image}"

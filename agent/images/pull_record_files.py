@@ -1,6 +1,9 @@
-"""Formats of the pull record files: the credentials that pulled an image (ImagePulledRecord, ImagePullIntent). Pure."""
+"""Formats and names of the pull record files: the credentials that pulled an image (ImagePulledRecord, ImagePullIntent)."""
 
 from __future__ import annotations
+
+import hashlib
+from pathlib import Path
 
 import msgspec
 
@@ -45,9 +48,12 @@ class PulledRecord(_Base):
 
 
 class PullIntent(_Base):
+    """The intent of a pull; upstream has no `preloaded_image_ref`, and ignores it."""
+
     kind: str
     api_version: str
     image: str
+    preloaded_image_ref: str = ""
 
 
 def pullers(credential: Credential | None) -> Pullers:
@@ -79,3 +85,13 @@ def merge(old: Pullers | None, new: Pullers) -> Pullers:
         kubernetes_secrets=kept + new.kubernetes_secrets,
         kubernetes_service_accounts=accounts + new.kubernetes_service_accounts,
     )
+
+
+def file_name(name: str) -> str:
+    """Return the name of the record file of an image's name or ID."""
+    return f"sha256-{hashlib.sha256(name.encode()).hexdigest()}"
+
+
+def record_files(folder: Path) -> list[Path]:
+    """List a directory's records; upstream's unfinished files end with .tmp."""
+    return [path for path in sorted(folder.glob("sha256-*")) if path.suffix != ".tmp"]

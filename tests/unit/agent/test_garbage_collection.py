@@ -20,6 +20,7 @@ class Runtime:
     def __init__(self) -> None:
         self.have = {f"i{n}": Image(id=f"i{n}", size=100) for n in range(5)}
         self.removed: list[str] = []
+        self.info = dict[str, str]()
         self.images = self.runtime = self
 
     async def list_images(self) -> list[Image]:
@@ -27,6 +28,9 @@ class Runtime:
 
     async def list_containers(self) -> list[object]:
         return []
+
+    async def status(self, *, verbose: bool) -> SimpleNamespace:
+        return SimpleNamespace(info=self.info if verbose else {})
 
     async def image_fs_info(self) -> list[object]:
         return [SimpleNamespace(fs_id=SimpleNamespace(mountpoint="/"))]
@@ -50,6 +54,32 @@ async def test_collections_side_by_side_remove_and_count_each_image_once() -> No
     freed = await asyncio.gather(images.collect(), images.free(sys.maxsize), images.collect())
     assert sum(freed) == 500
     assert sorted(runtime.removed) == ["i0", "i1", "i2", "i3", "i4"]
+
+
+@pytest.mark.parametrize(
+    ("info", "kept"),
+    [
+        ({"config": '{"sandboxImage": "registry.example/pause:3"}'}, {"sandbox", "made", "pinned"}),
+        ({"config": '{"sandboxImage": 5}'}, {"made", "pinned"}),
+        ({"config": "[]"}, {"made", "pinned"}),
+        ({"config": "{"}, {"made", "pinned"}),
+        ({}, {"made", "pinned"}),
+    ],
+)
+async def test_the_sandbox_image_is_kept_and_no_other_for_a_name_like_its(info: dict[str, str], kept: set[str]) -> None:
+    runtime = Runtime()
+    runtime.info = info
+    tags = {
+        "sandbox": "registry.example/pause:3",
+        "made": "wherry.local/pause:2",
+        "alike": "evil.example/0/pause:v",
+        "older": "registry.example/pause:2",
+    }
+    runtime.have = {name: Image(id=name, size=100, repo_tags=[tag]) for name, tag in tags.items()}
+    runtime.have["pinned"] = Image(id="pinned", size=100, pinned=True)
+    runtime.have["digest"] = Image(id="digest", size=100, repo_digests=["evil.example/pause@sha256:" + 64 * "0"])
+    await collection(runtime, FakeClock(), FULL).free(sys.maxsize)
+    assert set(runtime.have) == kept
 
 
 async def test_a_disk_that_cannot_be_measured_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:

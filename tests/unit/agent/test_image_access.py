@@ -11,10 +11,12 @@ from typing import Any, cast
 
 import pytest
 
+from agent.images import pull_intents
 from agent.images.credentials import configuration
 from agent.images.garbage_collection import ImageGC
 from agent.images.image_access import ImageAccess, without_tag
 from agent.images.manager import ImageError, Images
+from agent.images.names import with_registry
 from agent.images.registry_auth import ACCOUNT, NODE, SECRET, Credential, Source, matches
 from agent.kubelet_configuration import ConfigError
 from cri.client import Client
@@ -125,6 +127,81 @@ def test_a_pull_that_came_to_nothing_leaves_nothing(tmp_path: Path) -> None:
     assert records.open_to_all(IMAGE, ID) and list((tmp_path / "pulling").iterdir()) == []
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.parametrize(("after", "is_open"), [(ID, True), ("sha256:new", False)])
+def test_an_abandoned_pull_of_a_preloaded_image_takes_it_from_nobody(
+    tmp_path: Path, after: str, *, is_open: bool, restarted: bool
+) -> None:
+    """Anybody can begin a pull with policy Always and delete the pod; only an image that came by it needs credentials."""
+    records = made(tmp_path)
+    records.begin(IMAGE, ID)
+    assert records.open_to_all(IMAGE, after) is is_open
+    if restarted:
+        records = made(tmp_path)
+        records.load_finished_pulls([(after, [IMAGE])])
+    else:
+        records.abandoned(IMAGE)
+    assert records.open_to_all(IMAGE, after) is is_open
+    records.begin(IMAGE, after)
+    records.abandoned(IMAGE)
+    assert records.open_to_all(IMAGE, after) is is_open, (
+        "the second attempt does not make a pulled image a preloaded one"
+    )
+
+
+def test_an_image_with_a_record_is_not_preloaded_while_it_is_pulled_again(tmp_path: Path) -> None:
+    records = made(tmp_path)
+    pull(records, by_secret("a"))
+    records.begin(IMAGE, ID)
+    assert not records.open_to_all(IMAGE, ID)
+    records.prune([])
+    assert not records.open_to_all(IMAGE, ID), "the record is gone, and the pull may bring the same image again"
+
+
+@pytest.mark.parametrize("name", ["r.test/app:1", "app:1", "team/app:1", "localhost/app:1", "r:5000/app:1"])
+@pytest.mark.parametrize("came", [False, True])
+def test_intents_of_abandoned_pulls_end_and_leave_a_record_where_the_image_came(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, *, came: bool
+) -> None:
+    records = made(tmp_path)
+    for number in range(3):
+        records.begin(f"{name}{number}")
+        records.abandoned(f"{name}{number}")
+    present = [(f"{ID}{number}", [with_registry(f"{name}{number}")]) for number in range(3)] if came else []
+    records.prune(present)
+    assert len(list((tmp_path / "pulling").iterdir())) == 3, "the runtime may still finish them"
+    monkeypatch.setattr(pull_intents, "ABANDONED_SECONDS", 0.0)
+    records.prune(present)
+    assert list((tmp_path / "pulling").iterdir()) == []
+    assert len(list((tmp_path / "pulled").iterdir())) == len(present)
+    for number in range(3):
+        assert records.open_to_all(f"{name}{number}", f"{ID}{number}") is not came
+        assert not records.allows(f"{name}{number}", f"{ID}{number}", [by_secret("a")])
+
+
+def test_a_failed_pull_beside_an_abandoned_one_does_not_open_what_that_one_brings(tmp_path: Path) -> None:
+    records = made(tmp_path)
+    records.begin(IMAGE)
+    records.abandoned(IMAGE)
+    records.begin(IMAGE)
+    records.failed(IMAGE)
+    assert not records.open_to_all(IMAGE, ID)
+
+
+@pytest.mark.parametrize(
+    ("image", "listed"),
+    [
+        ("app:1", "docker.io/library/app:1"),
+        ("team/app:1", "docker.io/team/app:1"),
+        ("r.test/app:1", "r.test/app:1"),
+        ("r:5000/app@sha256:00", "r:5000/app@sha256:00"),
+        ("localhost/app:1", "localhost/app:1"),
+    ],
+)
+def test_names_are_listed_with_their_registry(image: str, listed: str) -> None:
+    assert with_registry(image) == listed
+
+
 DAMAGE = (b"", b'{"imageRef":', b"[]", b'{"imageRef":"sha256:abc"}', b"[" * 100_000)
 
 
@@ -148,7 +225,7 @@ def test_the_damaged_note_of_an_image_that_is_gone_is_removed(tmp_path: Path) ->
     (file,) = (tmp_path / "pulled").iterdir()
     file.write_bytes(b"")
     again = made(tmp_path)
-    again.prune([ID])
+    again.prune([(ID, [IMAGE])])
     assert file.exists()
     again.prune([])
     assert not file.exists()
@@ -168,7 +245,7 @@ def test_what_upstream_has_not_finished_is_not_read_and_an_older_version_is_writ
 def test_images_that_are_gone_are_forgotten(tmp_path: Path) -> None:
     records = made(tmp_path)
     pull(records, by_secret("a"))
-    records.prune([ID])
+    records.prune([(ID, [IMAGE])])
     assert not records.open_to_all(IMAGE, ID)
     records.prune([])
     assert records.open_to_all(IMAGE, ID) and list((tmp_path / "pulled").iterdir()) == []
@@ -263,13 +340,16 @@ async def test_a_pull_that_ends_while_images_are_listed_keeps_its_note(tmp_path:
         async def image_fs_info(self) -> list[object]:
             return []
 
+        async def status(self, *, verbose: bool) -> object:
+            return SimpleNamespace(info={})
+
     runtime = SimpleNamespace(images=Runtime(), runtime=Runtime())
     collector = ImageGC(cast(Client, runtime), FakeClock(), high=85, low=80, minimum_age=0, seen=records.prune)
     for _ in range(2):
         await collector.collect()
         assert not records.open_to_all(IMAGE, ID)
         assert records.allows(IMAGE, ID, [by_secret("a")])
-    gone = SimpleNamespace(list_images=_none, list_containers=_none, image_fs_info=_none)
+    gone = SimpleNamespace(list_images=_none, list_containers=_none, image_fs_info=_none, status=runtime.runtime.status)
     collector = ImageGC(
         cast(Client, SimpleNamespace(images=gone, runtime=gone)),
         FakeClock(),

@@ -1,0 +1,121 @@
+"""Records the images that are being pulled: one whose pull outlived the agent or its pod is not taken for a preloaded one.
+
+An intent is written before a pull begins. If the runtime may still finish a pull that nobody waits for, the intent stays for
+`ABANDONED_SECONDS`. An image that the node already had before, without a pull record, stays preloaded as long as its ID does
+not change: otherwise anybody could withdraw it from all others by an attempt to pull it. Files and format are upstream's
+(pkg/kubelet/images/pullmanager), except for the field `preloadedImageRef`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from agent.images.names import with_registry
+from agent.images.pull_record_files import API_VERSION, PullIntent, file_name, record_files
+from kube.files import write_file
+
+log = logging.getLogger(__name__)
+
+ABANDONED_SECONDS = 900.0
+"""Time in which the runtime is assumed to finish a pull that nobody waits for."""
+
+
+@dataclass(slots=True)
+class _Intent:
+    preloaded: str
+    """ID of the image without a pull record that the node had before, "" for none."""
+    pulls: int = 0
+    """Pulls that are under way."""
+    abandoned_at: float = float("-inf")
+
+
+class PullIntents:
+    """The intents in `folder`, kept in memory too. Changes block."""
+
+    def __init__(self, folder: Path, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._folder, self._monotonic = folder, monotonic
+        self._intents: dict[str, _Intent] = {}
+        self._changing = threading.RLock()
+        """Held while intents change: pulls and collections do so in threads."""
+
+    def load(self) -> None:
+        """Read the last agent's intents: pulls that nobody waits for."""
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for path in record_files(self._folder):
+            try:
+                intent = msgspec.json.decode(path.read_bytes(), type=PullIntent)
+                self._intents[intent.image] = _Intent(intent.preloaded_image_ref, abandoned_at=self._monotonic())
+            except (OSError, msgspec.MsgspecError, RecursionError) as error:
+                log.error("%s: %s; it is not known which image was being pulled", path, error)
+
+    def begin(self, image: str, preloaded: str = "") -> None:
+        """Write the intent of a pull; `preloaded` is the ID of the image without a pull record that the node has."""
+        with self._changing:
+            found = self._intents.get(image)
+            if found is None:
+                intent = PullIntent(
+                    kind="ImagePullIntent", api_version=API_VERSION, image=image, preloaded_image_ref=preloaded
+                )
+                write_file(self._folder / file_name(image), msgspec.json.encode(intent), 0o600)
+                found = self._intents[image] = _Intent(preloaded)
+            found.pulls += 1
+
+    def end(self, image: str) -> None:
+        """Remove the intent of a pull that is done with, unless it is another pull's too."""
+        with self._changing:
+            found = self._intents.get(image)
+            if found is not None:
+                found.pulls -= 1
+                if found.pulls <= 0 and not self._may_continue(found):
+                    self._drop(image)
+
+    def abandon(self, image: str) -> None:
+        """Keep the intent of a pull that nobody waits for and the runtime may finish."""
+        with self._changing:
+            found = self._intents.get(image)
+            if found is not None:
+                found.pulls, found.abandoned_at = max(0, found.pulls - 1), self._monotonic()
+
+    def concern(self, image: str, image_ref: str) -> bool:
+        """Return whether a present image may come from a pull without a record."""
+        found = self._intents.get(image)
+        return found is not None and found.preloaded != image_ref
+
+    def ended(
+        self, present: Iterable[tuple[str, Sequence[str]]], *, even_recent: bool = False
+    ) -> list[tuple[str, str]]:
+        """Return the images whose pulls the runtime does not finish any more, each with the ID that it got, "" for none.
+
+        `present` has the IDs and names of the node's images; `even_recent` includes pulls that were abandoned a moment ago.
+        """
+        ids = {name: image_ref for image_ref, names in present for name in names}
+        found: list[tuple[str, str]] = []
+        with self._changing:
+            for image, intent in self._intents.items():
+                if not intent.pulls and (even_recent or not self._may_continue(intent)):
+                    image_ref = ids.get(image) or ids.get(with_registry(image), "")
+                    found.append((image, "" if image_ref == intent.preloaded else image_ref))
+        return found
+
+    def remove(self, image: str) -> None:
+        """Remove the intent of a pull that ended, unless another one has begun."""
+        with self._changing:
+            found = self._intents.get(image)
+            if found is not None and not found.pulls:
+                self._drop(image)
+
+    def _may_continue(self, intent: _Intent) -> bool:
+        return self._monotonic() - intent.abandoned_at < ABANDONED_SECONDS
+
+    def _drop(self, image: str) -> None:
+        self._intents.pop(image, None)
+        with contextlib.suppress(FileNotFoundError):
+            (self._folder / file_name(image)).unlink()
