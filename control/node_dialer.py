@@ -2,7 +2,8 @@
 
 A Node's addresses are written by the node itself. One that is loopback or link-local would make the server talk to itself
 or to its host's metadata service (CVE-2022-3294), so such are refused; and the very address that was checked is
-dialled, not a name that could resolve to something else the next time.
+dialled, not a name that could resolve to something else the next time. Where the authority of kubelets' certificates signs
+others too, among them the API server's own, the certificate must be the node's: the server has all rights at whom it dials.
 """
 
 from __future__ import annotations
@@ -15,7 +16,12 @@ import ssl
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
+from cryptography import x509
+
+from control.auth.node import NODE_PREFIX, NODES_GROUP
+from control.auth.x509 import subject_user
 from control.config import ControlConfig
 from kube import client_handshakes, errors, tls_settings, urls
 from kube.errors import StatusError
@@ -85,9 +91,14 @@ class NodeDialer:
         self._config = config
         self._authority = config.kubelet_ca_file or config.client_ca_file
         self._shown = [f for f in (config.kubelet_client_cert_file, config.kubelet_client_key_file) if f is not None]
-        self._tls = TlsFiles(self._make, [self._authority, *self._shown])
+        self._tls = TlsFiles(self._make, [self._authority, config.client_ca_file, *self._shown])
+
+        self._signs_others = True
+        """The authority of kubelets' certificates is also the one of clients, so names and addresses are not enough."""
 
     def _make(self) -> ssl.SSLContext:
+        own, clients = (set(_certificates(file)) for file in (self._authority, self._config.client_ca_file))
+        self._signs_others = bool(own & clients)
         context = tls_settings.verifying(cafile=self._authority)
         if len(self._shown) == 2:
             context.load_cert_chain(self._shown[0], self._shown[1])
@@ -99,7 +110,7 @@ class NodeDialer:
         address = await address_of(endpoint)
         try:
             async with asyncio.timeout(self._config.kubelet_timeout):
-                return await client_handshakes.open_connection(
+                reader, writer = await client_handshakes.open_connection(
                     address,
                     endpoint.port,
                     self._tls.current(),
@@ -114,6 +125,26 @@ class NodeDialer:
         except (OSError, ssl.SSLError) as error:
             why = (os.strerror(error.errno) if error.errno else str(error)).lower()
             raise _unreachable(endpoint, f"dial tcp {host_port(address, endpoint.port)}: connect: {why}") from error
+        if self._signs_others and not _is_nodes(writer, endpoint.node):
+            writer.transport.abort()
+            why = f"x509: certificate is not of {NODE_PREFIX}{endpoint.node} in {NODES_GROUP}"
+            raise _unreachable(endpoint, f"tls: failed to verify certificate: {why}")
+        return reader, writer
+
+
+def _certificates(file: Path) -> list[x509.Certificate]:
+    return x509.load_pem_x509_certificates(file.read_bytes())
+
+
+def _is_nodes(writer: asyncio.StreamWriter, node: str) -> bool:
+    """Return whether the peer's certificate, which TLS has verified, is a node's own."""
+    tls: ssl.SSLObject = writer.get_extra_info("ssl_object")
+    der = tls.getpeercert(binary_form=True)
+    try:
+        user = subject_user(x509.load_der_x509_certificate(der or b"").subject)
+    except ValueError:
+        return False
+    return user.name == NODE_PREFIX + node and NODES_GROUP in user.groups
 
 
 async def address_of(endpoint: Endpoint) -> str:

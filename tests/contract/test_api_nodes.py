@@ -10,6 +10,7 @@ import ssl
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
@@ -53,13 +54,27 @@ class Node:
 
 
 @contextlib.asynccontextmanager
-async def cluster(directory: Path, address: str = "") -> AsyncIterator[tuple[ApiUnderTest, Node]]:
-    """Run a server and a node, with a pod `p` on the node."""
+async def cluster(
+    directory: Path,
+    address: str = "",
+    user: str = "system:node:n",
+    groups: tuple[str, ...] = ("system:nodes",),
+    *,
+    own_authority: bool = False,
+) -> AsyncIterator[tuple[ApiUnderTest, Node]]:
+    """Run a server and a node with a serving certificate of a user, of an authority of kubelets alone if `own_authority`.
+
+    A pod `p` is on the node.
+    """
     host = own_address()
     node = Node()
-    async with api_server(directory) as server:
-        pair = pki.issue(server.keys.ca, "system:node:n", usages=(pki.SERVER,), sans=[host], now=datetime.now(UTC))
-        pair.save(directory, "node")
+    now = datetime.now(UTC)
+    kubelets = pki.new_ca("kubelets", now)
+    kubelets.save(directory, "kubelets")
+    changes: dict[str, Any] = {"kubelet_ca_file": directory / "kubelets.crt"} if own_authority else {}
+    async with api_server(directory, **changes) as server:
+        ca = kubelets if own_authority else server.keys.ca
+        pki.issue(ca, user, groups, usages=(pki.SERVER,), sans=[host], now=now).save(directory, "node")
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(directory / "node.crt", directory / "node.key")
         context.load_verify_locations(directory / "pki" / "ca.crt")
@@ -71,7 +86,7 @@ async def cluster(directory: Path, address: str = "") -> AsyncIterator[tuple[Api
                 "POST", "/api/v1/namespaces/default/serviceaccounts", {"metadata": {"name": "default"}}
             )
             await server.request("POST", "/api/v1/nodes", {"metadata": {"name": "n"}})
-            status = {
+            status: dict[str, object] = {
                 "addresses": [{"type": "InternalIP", "address": address or host}],
                 "daemonEndpoints": {"kubeletEndpoint": {"Port": node.port}},
             }
@@ -173,6 +188,31 @@ async def test_addresses_that_lead_back_to_the_server_are_refused(tmp_path: Path
         answer = await server.request("GET", f"{PODS}/p/log")
         assert answer.status == 400 and answer.json["message"] == "address not allowed"
         assert not node.heads
+
+
+@pytest.mark.parametrize(
+    ("user", "groups", "own_authority", "status"),
+    [
+        ("kube-apiserver", (), False, 500),
+        ("system:node:other", ("system:nodes",), False, 500),
+        ("system:node:n", (), False, 500),
+        ("", ("system:nodes",), False, 500),
+        ("system:node:n", ("system:nodes",), False, 200),
+        ("n", (), True, 200),
+    ],
+)
+async def test_a_peer_that_is_not_the_node_by_its_certificate_is_sent_nothing(
+    tmp_path: Path, user: str, groups: tuple[str, ...], own_authority: bool, status: int
+) -> None:
+    """A Node may name the address of the API server, whose certificate is of the same authority, or another node's."""
+    async with cluster(tmp_path, user=user, groups=groups, own_authority=own_authority) as (server, node):
+        node.answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"
+        answer = await server.request("GET", "/api/v1/nodes/n/proxy/healthz")
+        assert answer.status == status
+        assert [bool(node.heads), b"certificate is not of system:node:n" in answer.body] == [
+            status == 200,
+            status == 500,
+        ]
 
 
 async def test_logs_are_streamed_as_they_come(tmp_path: Path) -> None:
