@@ -21,11 +21,15 @@ from kube.object_names import key_of
 
 ADDRESSES = ("InternalIP", "ExternalIP")
 HOST_NAMES = ("Hostname", "InternalDNS", "ExternalDNS")
+LONGEST_REQUEST = 32 * 1024
+"""Characters of a request that is read, in base64. A kubelet's has 1 500, with the longest key and ten names."""
+MOST_NAMES, MOST_ADDRESSES = 64, 64
+"""Names of a request and addresses of a Node that are looked at. Nodes choose both, and all of them are compared."""
 
 
 def requesting_node(csr: certificates_v1.CertificateSigningRequest) -> str:
     """Return the node that requests a serving certificate of its own, "" where it is not such a request."""
-    if csr.spec.signer_name != KUBELET_SERVING:
+    if csr.spec.signer_name != KUBELET_SERVING or len(csr.spec.request) > LONGEST_REQUEST:
         return ""
     try:
         request = decode_request(csr.spec.request)
@@ -47,27 +51,24 @@ def doubt(
 ) -> str:
     """Return why a person must look at a node's request, "" where it names only what is the node's own.
 
-    `server_names` are the names and addresses of the API server. Services that are younger than the node do not count by
-    their names: whoever makes one does not take the node's certificate from it.
+    `server_names` are the names and addresses of the API server. Services and nodes that are younger than the node do not
+    count by their names: whoever makes one does not take the node's certificate from it.
     """
     if node is None:
         return "there is no such Node"
-    services = list(services)
+    others, services = list(others), list(services)
     san = decode_request(csr.spec.request).extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    for name in san.get_values_for_type(x509.DNSName):
-        if name != node.metadata.name:
-            return f"{name} is not the node's name"
-        if name in server_names or name.startswith("kubernetes.default.svc."):
-            return f"{name} is a name of the API server"
-        if why := reserved(name, cluster_domain):
+    names = dict.fromkeys(san.get_values_for_type(x509.DNSName))
+    ips = dict.fromkeys(san.get_values_for_type(x509.IPAddress))
+    if len(names) + len(ips) > MOST_NAMES:
+        return f"it has more than {MOST_NAMES} names and addresses"
+    for name in names:
+        if why := _doubt_about_name(name, node, others, server_names, services, cluster_domain):
             return why
-        if name not in addresses(node, HOST_NAMES):
-            return f"{name} is not a host name of the node"
-        if key := _service_named(name, services, node.metadata.creation_timestamp or ""):
-            return f"{name} is a name of Service {key}"
     own, taken = addresses(node), {a for other in others for a in addresses(other)}
     servers = {canonical(name) for name in server_names}
-    for address in san.get_values_for_type(x509.IPAddress):
+    held = {canonical(ip): service for service in services for ip in service.spec.cluster_ips} if ips else {}
+    for address in ips:
         text = str(address)
         if reached(text) != address:  # Go's clients take the certificate for the IPv4 address's
             return f"{text} is an IPv4 address inside an IPv6 one"
@@ -77,15 +78,39 @@ def doubt(
             return f"{text} is an address of another node too"
         if text in servers or address.is_loopback:
             return f"{text} is an address of the API server"
-        for service in services:
-            if any(text == canonical(ip) for ip in service.spec.cluster_ips):
-                return f"{text} is an address of Service {key_of(service)}"
+        if text in held:
+            return f"{text} is an address of Service {key_of(held[text])}"
+    return ""
+
+
+def _doubt_about_name(
+    name: str,
+    node: core_v1.Node,
+    others: Iterable[core_v1.Node],
+    server_names: Collection[str],
+    services: Iterable[core_v1.Service],
+    cluster_domain: str,
+) -> str:
+    if name != node.metadata.name:
+        return f"{name} is not the node's name"
+    if name in server_names or name.startswith("kubernetes.default.svc."):
+        return f"{name} is a name of the API server"
+    if why := reserved(name, cluster_domain):
+        return why
+    if name not in addresses(node, HOST_NAMES):
+        return f"{name} is not a host name of the node"
+    before = node.metadata.creation_timestamp or ""
+    for other in others:
+        if name in addresses(other, HOST_NAMES) and (other.metadata.creation_timestamp or "") <= before:
+            return f"{name} is a host name of node {other.metadata.name}"
+    if key := _service_named(name, services, before):
+        return f"{name} is a name of Service {key}"
     return ""
 
 
 def addresses(node: core_v1.Node, types: Collection[str] = ADDRESSES) -> set[str]:
-    """Return the addresses of some types in a node's status, IP addresses in their canonical form."""
-    return {canonical(a.address) for a in node.status.addresses if a.type in types}
+    """Return the addresses of some types among the first in a node's status, IP addresses in their canonical form."""
+    return {canonical(a.address) for a in node.status.addresses[:MOST_ADDRESSES] if a.type in types}
 
 
 def _service_named(name: str, services: Iterable[core_v1.Service], before: str) -> str:

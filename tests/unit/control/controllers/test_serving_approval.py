@@ -197,3 +197,34 @@ def test_nobody_joins_by_a_name_of_services(name: str) -> None:
     # Who has such a name already keeps it: an upgrade takes no node down.
     csr = request(pki.kubelet_client_request(pki.new_key(), name), f"system:node:{name}", NODE_CLIENT, "client auth")
     assert [subresource for subresource, _ in candidates(csr)] == ["selfnodeclient"]
+
+
+@pytest.mark.parametrize(
+    ("made", "why"),
+    [
+        ("2026-01-01T00:00:00Z", "worker1.corp.example is a host name of node worker1"),
+        ("2026-03-01T00:00:00Z", "worker1.corp.example is a host name of node worker1"),
+        # Whoever adds a node later does not take a node's certificate from it.
+        ("2026-04-01T00:00:00Z", ""),
+    ],
+)
+@pytest.mark.parametrize("kind", ["Hostname", "InternalDNS", "ExternalDNS"])
+def test_a_node_is_not_given_the_host_name_of_a_node_that_was_there_before(kind: str, made: str, why: str) -> None:
+    name = "worker1.corp.example"
+    other = node("worker1", "192.0.2.12")
+    other.metadata.creation_timestamp = made
+    other.status.addresses.append(core_v1.NodeAddress(type=kind, address=name))
+    assert doubt(serving(name, name=name), node(name), [other], SERVER) == why
+
+
+def test_a_request_with_very_many_names_is_not_read() -> None:
+    many = [f"192.0.{number // 250}.{number % 250}" for number in range(65)]
+    assert doubt(serving(*many), node("n1", *many), [], SERVER) == "it has more than 64 names and addresses"
+    csr = serving(*(f"n{number}.example" for number in range(2_000)))
+    assert requesting_node(csr) == "" and candidates(csr) == []
+
+
+def test_of_a_node_with_very_many_addresses_only_the_first_count() -> None:
+    itself = node("n1", *(f"10.0.{number // 250}.{number % 250}" for number in range(100)))
+    assert doubt(serving("10.0.0.63"), itself, [], SERVER) == ""
+    assert doubt(serving("10.0.0.64"), itself, [], SERVER) == "10.0.0.64 is not an address of the node"
