@@ -2,19 +2,28 @@
 
 The text is Prometheus' exposition format; only the families for the resource metrics API are parsed, with the kubelet's
 names (pkg/kubelet/metrics/collectors/resource_metrics.go). A sample has the time at which the agent measured it, which may
-be earlier than the scrape.
+be earlier than the scrape. Values that no machine has are left out: metrics of all nodes are in one list.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
+
+from control.pacing import TimeSlice
 
 Container = tuple[str, str, str]
 """Namespace, pod, container."""
 _LABEL = re.compile(r'(?<![a-zA-Z0-9_])([a-zA-Z_][a-zA-Z0-9_]*+)="([^"\\]*+(?:\\.[^"\\]*+)*+)"')
 _ESCAPE = re.compile(r"\\(.)")
+LONGEST_LINE = 4096
+"""Characters of a line that is read. The names in its labels have 400 at most."""
+MOST_CONTAINERS = 8192
+LARGEST = float(1 << 53)
+"""Of values: core-seconds, bytes, seconds since the epoch."""
+LATEST = 1 << 35
+"""Of timestamps, in seconds: the year 3058."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,17 +58,19 @@ class _Parts:
         return Point(self.time, self.cpu, self.memory, self.started)
 
 
-def parse(text: str, now: float) -> NodeSample:
+async def parse(text: str, now: float) -> NodeSample:
     """Parse a scrape; lines without a timestamp get `now` (seconds since the epoch)."""
     node = _Parts(now)
     containers: dict[Container, _Parts] = {}
-    for name, labels, value, time in _lines(text, now):
+    async for name, labels, value, time in _lines(text, now):
         if name == "node_cpu_usage_seconds_total":
             node.cpu, node.time = value, time
         elif name == "node_memory_working_set_bytes":
             node.memory = value
         elif name.startswith("container_"):
             key = labels.get("namespace", ""), labels.get("pod", ""), labels.get("container", "")
+            if len(containers) >= MOST_CONTAINERS and key not in containers:
+                continue
             parts = containers.setdefault(key, _Parts(now))
             if name == "container_cpu_usage_seconds_total":
                 parts.cpu, parts.time = value, time
@@ -71,24 +82,37 @@ def parse(text: str, now: float) -> NodeSample:
     return NodeSample(node.point(), points)
 
 
-def _lines(text: str, now: float) -> Iterator[tuple[str, dict[str, str], float, float]]:
-    for line in text.splitlines():
-        if not line.startswith(("node_", "container_")):
-            continue
-        head, brace, rest = line.partition("{")
-        if brace:
-            inside, _, numbers = rest.rpartition("}")
-            labels = {key: _ESCAPE.sub(_unescape, value) for key, value in _LABEL.findall(inside)}
-        else:
-            head, _, numbers = line.partition(" ")
-            labels = {}
-        words = numbers.split()
-        try:
-            value = float(words[0])
-            time = int(words[1]) / 1000 if len(words) > 1 else now
-        except (IndexError, ValueError, OverflowError):
-            continue
-        yield head.strip(), labels, value, time
+async def _lines(text: str, now: float) -> AsyncIterator[tuple[str, dict[str, str], float, float]]:
+    slice_ = TimeSlice()
+    begin = 0
+    while begin < len(text):
+        end = text.find("\n", begin)
+        end = end if end >= 0 else len(text)
+        await slice_.step(end - begin)
+        if end - begin <= LONGEST_LINE and text.startswith(("node_", "container_"), begin):
+            found = _line(text[begin:end], now)
+            if found is not None:
+                yield found
+        begin = end + 1
+
+
+def _line(line: str, now: float) -> tuple[str, dict[str, str], float, float] | None:
+    head, brace, rest = line.partition("{")
+    if brace:
+        inside, _, numbers = rest.rpartition("}")
+        labels = {key: _ESCAPE.sub(_unescape, value) for key, value in _LABEL.findall(inside)}
+    else:
+        head, _, numbers = line.partition(" ")
+        labels = {}
+    words = numbers.split()
+    try:
+        value = float(words[0])
+        time = int(words[1]) / 1000 if len(words) > 1 else now
+    except (IndexError, ValueError, OverflowError):
+        return None
+    if not (0 <= value <= LARGEST and 0 <= time <= LATEST):  # neither is not a number
+        return None
+    return head.strip(), labels, value, time
 
 
 def _unescape(match: re.Match[str]) -> str:

@@ -87,7 +87,7 @@ class Scraper:
     async def _scrape_node(self, name: str, known: _Known) -> None:
         async with self._room, asyncio.timeout(SCRAPE_SECONDS):
             text = await self._fetch(name)
-        sample = parse(text, self._clock.now().timestamp())
+        sample = await parse(text, self._clock.now().timestamp())
         known.looked_at = self._clock.monotonic()
         if known.newer is not None and sample.node is not None and known.newer.node is not None:
             if sample.node.time == known.newer.node.time:

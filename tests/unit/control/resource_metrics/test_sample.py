@@ -1,10 +1,14 @@
 """Reading agents' resource metrics, and what two looks at a node say."""
 
+import asyncio
 from datetime import UTC, datetime
+from itertools import pairwise
 
 import pytest
 
-from control.resource_metrics.objects import pod_metrics
+from control.pacing import SLICE_BYTES
+from control.resource_metrics import sample as sample_module
+from control.resource_metrics.objects import node_metrics, pod_metrics
 from control.resource_metrics.sample import NodeSample, Point, parse
 from control.resource_metrics.usage import between
 
@@ -23,18 +27,68 @@ scrape_error 0
 """
 
 
-def test_a_scrape_is_read_into_points_with_their_own_times() -> None:
-    sample = parse(TEXT, now=1700000099.0)
+async def test_a_scrape_is_read_into_points_with_their_own_times() -> None:
+    sample = await parse(TEXT, now=1700000099.0)
     assert sample.node == Point(1700000012.0, 100.25, 1073741824.0)
     assert dict(sample.containers) == {KEY: Point(1700000010.0, 4.5, 2097152.0, 1.69999999e09)}
 
 
-def test_escaped_label_values_and_broken_lines_are_read_as_far_as_they_make_sense() -> None:
+async def test_escaped_label_values_and_broken_lines_are_read_as_far_as_they_make_sense() -> None:
     text = 'container_cpu_usage_seconds_total{container="a\\"}b\\\\",namespace="n",pod="p"} 1\nnode_cpu_usage_seconds_total x\n'
     text += 'container_memory_working_set_bytes{container="a\\"}b\\\\",namespace="n",pod="p"} 2\n'
-    sample = parse(text, now=5.0)
+    sample = await parse(text, now=5.0)
     assert list(sample.containers) == [("n", "p", 'a"}b\\')]
     assert sample.node is None
+
+
+NUMBERS = ("nan", "inf", "-inf", "-1", "1e300", "1e18", "9007199254740992", "0", "0x10", "1_0", "", "٣", "1" * 400)
+TIMES = ("0", "-1", "1", str(10**15), str(10**30), str(2**63), "1e3", "nan", "9" * 5000)
+
+
+@pytest.mark.parametrize("time", TIMES)
+@pytest.mark.parametrize("number", NUMBERS)
+async def test_whatever_a_node_reports_the_metrics_of_all_nodes_can_be_listed(number: str, time: str) -> None:
+    named = 'container_{}{{container="c",namespace="default",pod="web"}}'
+    families = ["node_cpu_usage_seconds_total", "node_memory_working_set_bytes"]
+    families += [
+        named.format(each) for each in ("cpu_usage_seconds_total", "memory_working_set_bytes", "start_time_seconds")
+    ]
+    strange = "".join(f"{family} {number} {time}\n" for family in families)
+    usual = "".join(f"{family} 1 1700000010000\n" for family in families)
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    pod = {
+        "metadata": {"name": "web", "namespace": "default"},
+        "spec": {"containers": [{"name": "c"}]},
+        "status": {"containerStatuses": [{"name": "c", "state": {"running": {}}}]},
+    }
+    samples = [await parse(text, 1700000000.0) for text in (strange, usual, strange)]
+    for older, newer in pairwise([None, *samples]):
+        usage = between(older, newer)
+        if usage.node is not None:
+            node_metrics({"metadata": {"name": "n"}}, usage.node, now)
+        pod_metrics(pod, usage.containers, now)
+
+
+async def test_others_have_their_turns_while_a_long_scrape_is_read() -> None:
+    line = 'container_cpu_usage_seconds_total{container="c",namespace="n",pod="p"} 1\n'
+    reading = asyncio.create_task(parse(line * (8 * SLICE_BYTES // len(line)), 1.0))
+    turns = 0
+    while not reading.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns > 8
+
+
+async def test_lines_and_containers_beyond_all_measure_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = 'node_cpu_usage_seconds_total{a="' + "x" * 5000 + '"} 1\n' + TEXT
+    assert (await parse(text, 1.0)).node == (await parse(TEXT, 1.0)).node
+    monkeypatch.setattr(sample_module, "MOST_CONTAINERS", 3)
+    lines = (
+        f'container_{family}{{container="c{number}",namespace="n",pod="p"}} 1\n'
+        for family in ("cpu_usage_seconds_total", "memory_working_set_bytes")
+        for number in range(5)
+    )
+    assert len((await parse("".join(lines), 1.0)).containers) == 3
 
 
 @pytest.mark.parametrize(
