@@ -168,6 +168,8 @@ class BoundedProtocol(SendingProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         # As uvicorn's, which calling would cost each header of each request a little.
+        if not self._in_head:
+            return  # a trailer, which a proxy in between may not have checked as it does headers (RFC 9110, 6.5.1)
         name, headers = name.lower(), self.headers
         if name == b"expect" and value.lower() == b"100-continue":
             self.expect_100_continue = True

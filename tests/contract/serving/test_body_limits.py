@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 from tests.contract.serving.sites import POST, Site
 
 
@@ -53,6 +55,38 @@ async def test_trailers_of_a_body_have_the_limit_of_a_head(site: Site) -> None:
             await asyncio.sleep(0.01)
         assert b"200" not in await client.rest()
         assert site.bodies == []
+
+
+@pytest.mark.parametrize("pieces", [1, 2, 3])
+async def test_trailers_are_no_headers(site: Site, pieces: int) -> None:
+    """A proxy takes the headers away that only it may set, and may pass trailers on."""
+    seen: list[list[tuple[bytes, bytes]]] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        while (await receive()).get("more_body"):
+            pass
+        seen.append(list(scope["headers"]))
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+        await send({"type": "http.response.body"})
+
+    head = b"POST / HTTP/1.1\r\nHost: x\r\nX-Remote-User: alice\r\nTransfer-Encoding: chunked\r\n\r\n"
+    trailers = b"X-Remote-Group: system:masters\r\nX-Remote-User: root\r\nExpect: 100-continue\r\n\r\n"
+    parts = (head, b"1\r\nx\r\n", b"0\r\n" + trailers)
+    first, rest = b"".join(parts[: len(parts) - pieces + 1]), parts[len(parts) - pieces + 1 :]
+    async with site.serving(app) as (port, _):
+        client = await site.connect(port, first)
+        for part in rest:
+            await asyncio.sleep(0.05)
+            await client.send(part)
+        assert (await client.head()).startswith(b"HTTP/1.1 200 ")
+        # The next request on the connection has headers again.
+        await client.send(b"GET / HTTP/1.1\r\nHost: y\r\nA: b\r\n\r\n")
+        assert (await client.head()).startswith(b"HTTP/1.1 200 ")
+        client.close()
+    assert seen == [
+        [(b"host", b"x"), (b"x-remote-user", b"alice"), (b"transfer-encoding", b"chunked")],
+        [(b"host", b"y"), (b"a", b"b")],
+    ]
 
 
 async def test_a_body_in_small_chunks_is_read(site: Site) -> None:
