@@ -45,11 +45,15 @@ def term_matches(term: core_v1.NodeSelectorTerm, node: core_v1.Node) -> bool:
 def named_nodes(spec: core_v1.PodSpec) -> set[str] | None:
     """Return the only nodes that the required affinity allows by name; None if it does not name them."""
     affinity = spec.affinity.node_affinity if spec.affinity else None
-    required = affinity.required_during_scheduling_ignored_during_execution if affinity else None
-    if required is None or not required.node_selector_terms:
+    return selected_names(affinity.required_during_scheduling_ignored_during_execution if affinity else None)
+
+
+def selected_names(selector: core_v1.NodeSelector | None) -> set[str] | None:
+    """Return the only nodes that a selector allows by name; None if it does not name them."""
+    if selector is None or not selector.node_selector_terms:
         return None
     names: set[str] = set()
-    for term in required.node_selector_terms:
+    for term in selector.node_selector_terms:
         named = [set(r.values) for r in term.match_fields if r.key == "metadata.name" and r.operator == "In"]
         if not named:
             return None

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import yaml
 
-from kube.api import core_v1, resource_v1
+from kube.api import core_v1, meta_v1, resource_v1
 from kube.client import Client
 from kube.errors import StatusError
 from kube.object_names import name_of
@@ -96,6 +97,15 @@ async def test_pods_leave_a_device_that_breaks_unless_their_claim_bears_with_it(
         await running_on(client, "leaves")
         await apply(server, pod("stays", resourceClaimName="shared"))
         await running_on(client, "stays")
+        # Another node may name any pool in a slice of its own, which says nothing of this node's devices.
+        others = msgspec.structs.replace(
+            await client.get(resource_v1.ResourceSlice, "cards-of-n1"), metadata=meta_v1.ObjectMeta(name="others")
+        )
+        assert others.spec.pool is not None
+        others.spec.node_name, others.spec.pool.generation = "n2", 1 << 40
+        for device in others.spec.devices:
+            device.taints = [resource_v1.DeviceTaint(key="elsewhere", effect="NoExecute")]
+        await client.create(others)
         found = await client.get(resource_v1.ResourceSlice, "cards-of-n1")
         for device in found.spec.devices:
             device.taints = [resource_v1.DeviceTaint(key="broken", effect="NoExecute")]

@@ -14,6 +14,7 @@ from kube.clock import after, parse_time
 from kube.controller import Controller
 from kube.device_taints import NO_EXECUTE, tolerates
 from kube.informer import Change
+from kube.node_affinity import selected_names
 from kube.object_names import key_of, namespace_of
 
 _DEVICES, _DEVICE = "devices", "device"
@@ -65,12 +66,15 @@ class DeviceTaintEvictionController:
             for claim in self._claims.by_index(_DEVICES, f"{spec.driver}/{pool}"):
                 self.controller.enqueue(key_of(claim))
 
-    def _taints(self, result: Result) -> list[resource_v1.DeviceTaint]:
-        """Return the NoExecute taints of an allocated device, as the newest of its slices has them."""
+    def _taints(self, result: Result, nodes: set[str] | None) -> list[resource_v1.DeviceTaint]:
+        """Return the NoExecute taints of an allocated device, as the newest of its slices has them.
+
+        A slice of a node counts only if the allocation names that node: its author may write any pool's name into it.
+        """
         newest, found = -1, list[resource_v1.DeviceTaint]()
         for slice_ in self._slices.by_index(_DEVICE, f"{result.driver}/{result.pool}/{result.device}"):
             spec, pool = slice_.spec, slice_.spec.pool
-            if pool is None or pool.generation < newest:
+            if pool is None or pool.generation < newest or (spec.node_name and spec.node_name not in (nodes or ())):
                 continue
             for device in spec.devices:
                 if device.name == result.device:
@@ -81,8 +85,10 @@ class DeviceTaintEvictionController:
     def _stay(self, claim: resource_v1.ResourceClaim) -> float | None:
         """Return the seconds that the claim's pods may stay, None for ever."""
         shortest: float | None = None
+        allocation = claim.status.allocation
+        nodes = selected_names(allocation.node_selector if allocation is not None else None)
         for result in _results(claim):
-            for taint in self._taints(result):
+            for taint in self._taints(result, nodes):
                 using = [toleration for toleration in result.tolerations if tolerates(toleration, taint)]
                 if not using:
                     return 0.0

@@ -124,9 +124,11 @@ class _PoolSlices:
 
     slices: dict[str, tuple[resource_v1.ResourceSlice, list[SliceDevice]]] = field(default_factory=dict)
 
-    def current(self) -> list[tuple[resource_v1.ResourceSlice, list[SliceDevice]]]:
-        newest = max(_generation(found) for found, _ in self.slices.values())
-        return [self.slices[n] for n in sorted(self.slices) if _generation(self.slices[n][0]) == newest]
+    def current(self, node: str) -> list[tuple[resource_v1.ResourceSlice, list[SliceDevice]]]:
+        """Return the slices of the newest generation, without those of other nodes, which may name any pool."""
+        here = [name for name, (found, _) in self.slices.items() if found.spec.node_name in (None, "", node)]
+        newest = max((_generation(self.slices[name][0]) for name in here), default=0)
+        return [self.slices[name] for name in sorted(here) if _generation(self.slices[name][0]) == newest]
 
 
 class Inventory:
@@ -208,7 +210,7 @@ class Inventory:
         return view
 
     def _seen(self, name: tuple[str, str], node: core_v1.Node) -> Pool | None:
-        slices = self._pools[name].current()
+        slices = self._pools[name].current(node.metadata.name or "")
         devices = [device for slice_, all_ in slices for device in all_ if _usable(slice_.spec, device.entry, node)]
         if not devices:
             return None

@@ -185,6 +185,15 @@ def test_only_the_newest_generation_of_a_pool_counts() -> None:
     assert Devices(old, new, class_of()).names(claim(request())) == ["new"]
 
 
+@pytest.mark.parametrize("generation", [1, 2])
+def test_a_slice_of_another_node_does_not_change_a_nodes_pool(generation: int) -> None:
+    """Nodes write slices of their own with any driver's and pool's name and generation."""
+    mine = slice_of(device("a"), name="s1")
+    evil = slice_of(device("a"), name="s2", generation=generation, nodeName="evil")
+    found = Devices(mine, evil, class_of())
+    assert found.names(claim(request(allocationMode="All"))) == ["a"]
+
+
 def test_a_request_for_all_devices_of_an_incomplete_pool_fails() -> None:
     part = Devices(slice_of(device("a"), count=2), class_of())
     assert part.names(claim(request())) == ["a"]
