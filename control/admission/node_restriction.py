@@ -122,6 +122,9 @@ class NodeRestriction(Plugin):
             return f'node "{node}" is not allowed to modify node "{name}"'
         labels = new.get("metadata", {}).get("labels")
         source, known = (each.get("spec", {}).get("configSource") for each in (new, old))
+        # Not upstream's rule. Ranges come from a controller, for which a node that takes all of them leaves none.
+        if any((new.get("spec") or {}).get(key) != (old.get("spec") or {}).get(key) for key in ("podCIDR", "podCIDRs")):
+            return f'node "{node}" is not allowed to set podCIDR'
         if a.operation == "CREATE":
             if source is not None:
                 return f'node "{node}" is not allowed to create pods with a non-nil configSource'

@@ -35,25 +35,32 @@ class Ranges:
         self._mask = mask
         self._count = min(2 ** (mask - self.network.prefixlen), MOST_BLOCKS)
         self._size = 2 ** (self.network.max_prefixlen - mask)
-        self._taken: set[int] = set()
+        self._taken: dict[int, set[str]] = {}
+        """By block: the nodes that have it. A Node may be made with any range, also with one that others have."""
         self._next = 0
 
-    def take(self) -> str:
-        """Return a free block; RangeFull where there is none. Blocks given back are the last to be given again."""
+    def take(self, node: str) -> str:
+        """Return a free block for a node; RangeFull where there is none. Blocks given back are the last to be given again."""
         for step in range(self._count):
             index = (self._next + step) % self._count
             if index not in self._taken:
-                self._taken.add(index)
+                self._taken[index] = {node}
                 self._next = index + 1
                 return str(self._block(index))
         raise RangeFull
 
-    def mark(self, block: str) -> None:
-        """Mark a block as used; blocks outside of the range are ignored."""
-        self._taken.update(self._indexes(block))
+    def mark(self, block: str, node: str) -> None:
+        """Mark a block as used by a node; blocks outside of the range are ignored."""
+        for index in self._indexes(block):
+            self._taken.setdefault(index, set()).add(node)
 
-    def give_back(self, block: str) -> None:
-        self._taken.difference_update(self._indexes(block))
+    def give_back(self, block: str, node: str) -> None:
+        """Free a block that a node had, unless another one has it, too."""
+        for index in self._indexes(block):
+            owners = self._taken.get(index, set())
+            owners.discard(node)
+            if not owners:
+                self._taken.pop(index, None)
 
     def _block(self, index: int) -> Network:
         start = int(self.network.network_address) + index * self._size
@@ -97,14 +104,14 @@ class NodeIPAMController:
         if change.type == "DELETED":
             for block in {*blocks, *self._promised.pop(change.key, [])}:
                 for ranges in self._ranges:
-                    ranges.give_back(block)
+                    ranges.give_back(block, change.key)
             self._waiting.discard(change.key)
             for key in self._waiting:
                 self.controller.enqueue(key)
             return
         for block in blocks:
             for ranges in self._ranges:
-                ranges.mark(block)
+                ranges.mark(block, change.key)
         if blocks:
             self._promised.pop(change.key, None)
         self.controller.enqueue(change.key)
@@ -119,10 +126,10 @@ class NodeIPAMController:
             taken: list[str] = []
             try:
                 for ranges in self._ranges:
-                    taken.append(ranges.take())
+                    taken.append(ranges.take(key))
             except RangeFull:
                 for ranges, block in zip(self._ranges, taken, strict=False):
-                    ranges.give_back(block)
+                    ranges.give_back(block, key)
                 if key not in self._waiting:
                     self._waiting.add(key)
                     message = f"Node {key} status is now: CIDRNotAvailable"

@@ -91,6 +91,7 @@ async def test_a_node_registers_itself_and_nobody_else() -> None:
         'nodes "n2" is forbidden: node "n1" is not allowed to modify node "n2"'
     )
     bad = node(labels={"node-role.kubernetes.io/control-plane": "", "node-restriction.kubernetes.io/pci": "y"})
+    assert (await refusal("nodes", "CREATE", node(podCIDR="10.244.0.0/16"))).endswith("is not allowed to set podCIDR")
     assert (await refusal("nodes", "CREATE", bad)).endswith(
         "is not allowed to set the following labels: node-restriction.kubernetes.io/pci, "
         "node-role.kubernetes.io/control-plane"
@@ -114,6 +115,8 @@ async def test_a_node_does_not_point_itself_at_a_configuration() -> None:
     [
         (node(), node(), ""),
         (node(labels={"a": "1"}), node(), ""),
+        (node(podCIDRs=["10.244.0.0/16"]), node(), "is not allowed to set podCIDR"),
+        (node(podCIDR="10.244.1.0/24"), node(podCIDR="10.244.1.0/24"), ""),
         (node(taints=[{"key": "x"}]), node(), "is not allowed to modify taints"),
         (node(), node(taints=[{"key": "x"}]), "is not allowed to modify taints"),
         (

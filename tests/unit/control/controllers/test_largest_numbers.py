@@ -187,13 +187,13 @@ def test_seconds_of_pods_and_jobs() -> None:
 def test_ranges_of_nodes() -> None:
     """A node that says it has all addresses does not have each block of them recorded."""
     ranges = node_ipam.Ranges("fd00::/8", 64)
-    judged(ranges.mark, "fd80::/9")
-    assert judged(ranges.take) == "fd00::/64"
+    judged(ranges.mark, "fd80::/9", "greedy")
+    assert judged(ranges.take, "n1") == "fd00::/64"
     with bounded(lines=1_000_000):
-        ranges.mark("::/0")
+        ranges.mark("::/0", "all")
         with pytest.raises(node_ipam.RangeFull):
-            ranges.take()
-        ranges.give_back("::/0")
+            ranges.take("n2")
+        ranges.give_back("::/0", "all")
 
 
 # -- the judge itself ----------------------------------------------------------------------------------------------

@@ -204,14 +204,24 @@ def test_a_pod_stays_as_long_as_its_shortest_toleration(tolerations, stay) -> No
 
 def test_pod_ranges_are_given_once_and_can_be_given_back() -> None:
     ranges = Ranges("10.244.0.0/22", 24)
-    ranges.mark("10.244.01.7/24")
-    ranges.mark("192.168.0.0/24")
-    ranges.mark("x")
-    assert [ranges.take() for _ in range(3)] == ["10.244.0.0/24", "10.244.2.0/24", "10.244.3.0/24"]
+    ranges.mark("10.244.01.7/24", "n0")
+    ranges.mark("192.168.0.0/24", "n0")
+    ranges.mark("x", "n0")
+    assert [ranges.take(name) for name in ("n1", "n2", "n3")] == ["10.244.0.0/24", "10.244.2.0/24", "10.244.3.0/24"]
     with pytest.raises(RangeFull):
-        ranges.take()
-    ranges.give_back("10.244.2.0/24")
-    assert ranges.take() == "10.244.2.0/24"
+        ranges.take("n4")
+    ranges.give_back("10.244.2.0/24", "n2")
+    assert ranges.take("n4") == "10.244.2.0/24"
+
+
+def test_a_node_with_the_ranges_of_others_does_not_give_them_back() -> None:
+    ranges = Ranges("10.244.0.0/22", 24)
+    assert ranges.take("n1") == "10.244.0.0/24"
+    ranges.mark("10.244.0.0/16", "greedy")
+    with pytest.raises(RangeFull):
+        ranges.take("n2")
+    ranges.give_back("10.244.0.0/16", "greedy")
+    assert [ranges.take(name) for name in ("n2", "n3", "n4")] == ["10.244.1.0/24", "10.244.2.0/24", "10.244.3.0/24"]
 
 
 def test_a_mask_outside_the_cluster_range_is_refused() -> None:
