@@ -17,6 +17,9 @@ from netproxy.model import ServicePort
 MAX_QUEUED = 20_000
 """Deletions that are queued; past them all flows are listed and checked."""
 
+PAUSES, MAX_PAUSE = 9, 10.0
+"""Length of the pause after a deletion, in durations of that deletion, and in seconds at most."""
+
 
 class FlowCleaner:
     """Deletes stale flows of an earlier process once, then those that it is given. `ports` returns the desired state."""
@@ -27,6 +30,7 @@ class FlowCleaner:
         self._deletable: dict[StaleFlows, None] = {}
         self._sweep = True
         self._wake = asyncio.Event()
+        self._clock = clock
         self.loops = Loops(clock)
 
     def add(self, flows: Iterable[StaleFlows]) -> None:
@@ -54,4 +58,7 @@ class FlowCleaner:
                 self._sweep = False  # not again where it fails: what is new is deleted all the same
                 await conntrack.delete_leftovers(dict(self._ports()))
             flows, self._deletable = self._deletable, {}
+            began = self._clock.monotonic()
             await conntrack.delete_flows(flows)
+            # A list of a large table holds the interpreter's lock, which DNS and the rules need, too.
+            await self._clock.sleep(min(MAX_PAUSE, PAUSES * (self._clock.monotonic() - began)))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import secrets
 from collections.abc import Mapping
@@ -30,6 +31,10 @@ from cri.messages import ContainerConfig, LinuxContainerResources, Mount, PodSan
 from kube.api import core_v1
 from kube.events import WARNING
 from kube.files import write_file
+
+log = logging.getLogger(__name__)
+NAME_MAX = 255
+"""Bytes of a file's name. The names of a pod, a namespace and a container have 379 at most."""
 
 _LISTS = {
     Kind.MAIN: "spec.containers",
@@ -222,10 +227,14 @@ def link_log(deps: PodDependencies, pod: core_v1.Pod, config: ContainerConfig, c
     """Link the container's log below /var/log/containers, for log collectors."""
     metadata = pod.metadata
     folder = deps.config.container_logs_dir
-    name = f"{metadata.name}_{metadata.namespace}_{config.metadata.name}-{container_id}.log"
-    with contextlib.suppress(OSError):
+    end = f"-{container_id}.log"
+    name = f"{metadata.name}_{metadata.namespace}_{config.metadata.name}"[: NAME_MAX - len(end)] + end
+    try:
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / name).symlink_to(log_directory(deps.config.pod_logs_dir, pod) / config.log_path)
+        with contextlib.suppress(FileExistsError):
+            (folder / name).symlink_to(log_directory(deps.config.pod_logs_dir, pod) / config.log_path)
+    except OSError as error:
+        log.warning("log collectors do not find the log of container %s: %s", container_id, error)
 
 
 def unlink_logs(logs_dir: Path, container_ids: set[str]) -> None:

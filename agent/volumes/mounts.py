@@ -37,9 +37,17 @@ def _mount(source: str, target: str, kind: str | None, flags: int, data: str | N
 
 
 def mount_tmpfs(target: Path, *, size: int = 0, mode: int = 0o777) -> None:
-    """Mount an empty tmpfs; size in bytes, 0 leaves the kernel's half of memory. Raise OSError."""
+    """Mount an empty tmpfs; size in bytes, 0 leaves the kernel's half of memory. Raise OSError.
+
+    It is not swapped to disk, where secrets do not belong, if the kernel knows the option (Linux 6.4 and later).
+    """
     options = f"mode={mode:o}" + (f",size={size}" if size else "")
-    _mount("tmpfs", str(target), "tmpfs", 0, options)
+    try:
+        _mount("tmpfs", str(target), "tmpfs", 0, options + ",noswap")
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        _mount("tmpfs", str(target), "tmpfs", 0, options)
 
 
 def mount_hugetlbfs(target: Path, page_size: str = "") -> None:

@@ -7,12 +7,13 @@ import contextlib
 import errno
 import threading
 from collections.abc import AsyncIterator
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from kube import loops
-from kube.clock import SYSTEM
+from kube.clock import SYSTEM, FakeClock
 from netproxy import conntrack, flow_cleaner
 from netproxy.conntrack import StaleFlows
 from netproxy.errors import WriteError
@@ -112,6 +113,30 @@ async def test_an_unforeseen_error_ends_neither_the_cleaner_nor_the_proxy(table:
         api.put(dns("10.244.1.3")[1])
         await until(lambda: table.deleted)
         assert "10.244.1.2" not in str(writer.tables)
+
+
+async def test_lists_of_a_large_table_leave_time_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, lists = FakeClock(), list[float]()
+
+    async def delete(flows: object) -> None:
+        lists.append(clock.monotonic())
+        await clock.sleep(0.5)
+
+    async def sweep(ports: object) -> None:
+        pass
+
+    monkeypatch.setattr(conntrack, "delete_flows", delete)
+    monkeypatch.setattr(conntrack, "delete_leftovers", sweep)
+    cleaner = FlowCleaner(lambda: {}, clock)
+    task = asyncio.create_task(cleaner.run())
+    for _ in range(200):
+        cleaner.add([DNS])
+        cleaner.rules_written()
+        await clock.advance(0.1)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert 4 <= len(lists) <= 5
+    assert all(later - earlier >= 5.0 for earlier, later in pairwise(lists))
 
 
 async def test_any_number_of_deletions_is_one_list(table: Table) -> None:
