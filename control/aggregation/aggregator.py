@@ -7,6 +7,7 @@ on after this server has authenticated and authorised the request, and the docum
 from __future__ import annotations
 
 import functools
+import secrets
 from collections.abc import Awaitable, Callable
 from urllib.parse import quote
 
@@ -16,14 +17,17 @@ from control.aggregation import documents
 from control.aggregation.merged_document import WholeDocument
 from control.aggregation.remote import Remote, identity, versions_in_order
 from control.http import encodings, query
-from control.http.exchange import Answer, Handler, Request, Response, indented
+from control.http.exchange import Answer, Handler, Request, Response, headers_of, indented
 from control.http.negotiate import aggregated_version, negotiate
 from control.http.pieces import whole
 from control.http.proxy_request import proxy_request
 from control.interfaces.lookup import Objects
+from kube import errors
 from kube.json_object import Object
 
 JSON = b"application/json"
+_VIA = b"1.1 " + secrets.token_hex(8).encode()
+"""This process in the header `Via` of the requests that it passes on (RFC 9110, 7.6.3): one that comes back goes round."""
 
 
 class Extensions:
@@ -135,9 +139,11 @@ class Aggregator:
     async def _pass_on(self, remote: Remote, request: Request) -> Answer:
         if not remote.available:
             return Response(503, b"service unavailable\n", b"text/plain; charset=utf-8")
-        identity_headers = identity(request.user)
+        if any(name.lower() == b"via" and value == _VIA for name, value in headers_of(request)):
+            raise errors.unavailable("the extension server's Service leads back to this API server")
+        added = [*identity(request.user), (b"Via", _VIA)]
         dial = functools.partial(remote.dial, self.lookup)
-        return await proxy_request(request, dial, _target(request), remote.host, identity_headers)
+        return await proxy_request(request, dial, _target(request), remote.host, added)
 
 
 def _target(request: Request) -> str:

@@ -161,6 +161,20 @@ async def test_who_may_not_is_not_passed_on(started: Started) -> None:
     assert all(requested[2].get("X-Remote-User") != "mary" for requested in behind.received[before:])
 
 
+async def test_a_request_that_comes_back_is_not_passed_on_again(started: Started) -> None:
+    """An endpoint of the extension's Service may come to be the API server's."""
+    server, behind = started
+    seen = len(behind.received)
+    other = {"Via": "1.1 elsewhere"}
+    assert (await server.request("GET", FLUNDERS, headers=other)).status == 200
+    assert len(behind.received) == seen + 1
+    via = behind.received[-1][2]["Via"].split(",")
+    assert via[0] == "1.1 elsewhere" and len(via) == 2
+    again = await server.request("GET", FLUNDERS, headers={"Via": via[1]})
+    assert again.status == 503 and "leads back to this API server" in again.json["message"]
+    assert len(behind.received) == seen + 1
+
+
 async def test_a_watch_is_a_stream_through_both_servers(started: Started) -> None:
     server, behind = started
     behind.changed.clear()
