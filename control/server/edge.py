@@ -39,7 +39,7 @@ class Edge:
         if scope["type"] != "http":
             return
         pairs: list[tuple[bytes, bytes]] = scope["headers"]
-        headers = dict(pairs)
+        headers = dict(reversed(pairs))  # the first of a name counts, as to upstream
         # Taken out of the scope: a request that is over must not keep its connection until the garbage collector comes.
         protocol: ApiProtocol | None = scope.pop(PROTOCOL, None)
         cycle: RequestResponseCycle | None = scope.pop(CYCLE, None)

@@ -3,12 +3,14 @@
 import asyncio
 import hmac
 import json
+import ssl
 import threading
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 import pytest_asyncio
 import yaml
@@ -182,6 +184,21 @@ async def test_static_tokens_and_who_may_be_anonymous(server: tuple[ApiUnderTest
     assert status == 201 and user["username"] == "robot" and user["groups"][:2] == ["builders", "testers"]
     assert (await api.request("GET", "/livez", user=("", ()))).status == 200
     assert (await api.request("GET", "/readyz", user=("", ()))).status == 401
+
+
+@pytest.mark.parametrize(("tokens", "status"), [(("s3cret", "none"), 201), (("none", "s3cret"), 401)])
+async def test_of_repeated_headers_the_first_counts(
+    server: tuple[ApiUnderTest, IssuerServer], tokens: tuple[str, ...], status: int
+) -> None:
+    """As to upstream: a proxy that adds a header behind a client's would be read differently."""
+    api, _ = server
+    context = ssl.create_default_context(cafile=str(api.directory / "pki" / "ca.crt"))
+    headers = [("Authorization", f"Bearer {token}") for token in tokens]
+    async with (
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context)) as session,
+        session.post(api.url + REVIEW, json={}, headers=headers) as answer,
+    ):
+        assert answer.status == status
 
 
 async def test_service_accounts_still_work_beside_an_issuer(server: tuple[ApiUnderTest, IssuerServer]) -> None:

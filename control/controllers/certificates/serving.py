@@ -7,6 +7,7 @@ it must not be one at which the API server is found, whose certificates come fro
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Iterable
 
 from cryptography import x509
@@ -63,6 +64,8 @@ def doubt(
     if len(names) + len(ips) > MOST_NAMES:
         return f"it has more than {MOST_NAMES} names and addresses"
     for name in names:
+        with contextlib.suppress(ValueError):  # some clients compare an address with the names of a certificate, too
+            ips[reached(name)] = None
         if why := _doubt_about_name(name, node, others, server_names, services, cluster_domain):
             return why
     own, taken = addresses(node), {a for other in others for a in addresses(other)}

@@ -4,6 +4,9 @@ import base64
 import ipaddress
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.x509.oid import NameOID
 
 from control.controllers.certificates.approver import candidates
 from control.controllers.certificates.serving import doubt, requesting_node
@@ -228,3 +231,25 @@ def test_of_a_node_with_very_many_addresses_only_the_first_count() -> None:
     itself = node("n1", *(f"10.0.{number // 250}.{number % 250}" for number in range(100)))
     assert doubt(serving("10.0.0.63"), itself, [], SERVER) == ""
     assert doubt(serving("10.0.0.64"), itself, [], SERVER) == "10.0.0.64 is not an address of the node"
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [("192.0.2.11", ""), ("10.96.0.1", "10.96.0.1 is a name of the API server"), ("10.96.0.7", "of Service shop/web")],
+)
+def test_a_node_whose_name_is_an_address_is_not_given_the_address_of_others(name: str, why: str) -> None:
+    services = [service("web", "shop", "2026-04-01T00:00:00Z", "10.96.0.7")]
+    itself = node(name, name)
+    key = pki.new_key()
+    named = x509.SubjectAlternativeName([x509.DNSName(name)])
+    subject = x509.Name(
+        [
+            x509.NameAttribute(NameOID.ORGANIZATION_NAME, "system:nodes"),
+            x509.NameAttribute(NameOID.COMMON_NAME, f"system:node:{name}"),
+        ]
+    )
+    builder = x509.CertificateSigningRequestBuilder().subject_name(subject).add_extension(named, critical=False)
+    csr = request(builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM), f"system:node:{name}")
+    assert requesting_node(csr) == name
+    assert doubt(csr, itself, [], SERVER, services).endswith(why)
+    assert bool(doubt(csr, itself, [], SERVER, services)) is bool(why)
