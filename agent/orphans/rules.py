@@ -7,6 +7,8 @@ sweeps in a row that the request that started the sandbox must have ended.
 
 from __future__ import annotations
 
+import contextlib
+import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -28,6 +30,21 @@ def sweeps_needed(request_timeout: float, period: float) -> int:
     RunPodSandbox may take twice the request timeout (cri/runtime_service.py).
     """
     return 2 + math.ceil(2 * request_timeout / period)
+
+
+def namespaces_in_use(sandboxes: Iterable[str], names: Iterable[str]) -> frozenset[str]:
+    """Return those of the named network namespaces that sandboxes use, by what CRI knows of each sandbox (JSON).
+
+    Of the runtime's specification only the namespaces count: annotations, which a pod's author writes, may name any path. Where
+    there is none, the whole text counts.
+    """
+    names, found = list(names), set[str]()
+    for text in sandboxes:
+        paths = [text]
+        with contextlib.suppress(ValueError, TypeError, AttributeError, KeyError):
+            paths = [str(each.get("path")) for each in json.loads(text)["runtimeSpec"]["linux"]["namespaces"]]
+        found.update(name for name in names if any(name in path for path in paths))
+    return frozenset(found)
 
 
 def ownerless(items: Iterable[Item], owners: Owners) -> list[Item]:

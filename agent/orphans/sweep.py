@@ -69,7 +69,7 @@ class Sweep:
         ids |= {id for container in containers for id in (container.id, container.pod_sandbox_id)}
         empty = [item.name for item in items if item.kind == NETNS]
         texts = [await self._info(sandbox.id) for sandbox in sandboxes] if empty else []
-        return Owners(frozenset(ids), frozenset(name for name in empty if any(name in text for text in texts)))
+        return Owners(frozenset(ids), rules.namespaces_in_use(texts, empty))
 
     async def _info(self, sandbox_id: str) -> str:
         """Return what CRI knows of a sandbox, as JSON; "" where it has gone meanwhile."""

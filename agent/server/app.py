@@ -7,6 +7,7 @@ has a request model, and the agent starts 0.15 s sooner and 15 MB smaller withou
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -158,7 +159,7 @@ class _Show:
         return JSONResponse({"kubeletconfig": self._parts.configuration()})
 
     async def pods(self, request: Request) -> Response:
-        return _pod_list([view.pod for view in self._parts.pods.views()])
+        return await _pod_list([view.pod for view in self._parts.pods.views()])
 
     async def running_pods(self, request: Request) -> Response:
         found = []
@@ -170,7 +171,7 @@ class _Show:
                 known = view.pod.metadata
                 metadata = type(known)(name=known.name, namespace=known.namespace, uid=known.uid)
                 found.append(core_v1.Pod(metadata=metadata, spec=core_v1.PodSpec(containers=alive)))
-        return _pod_list(found)
+        return await _pod_list(found)
 
     async def summary(self, request: Request) -> Response:
         only = request.query_params.get("only_cpu_and_memory", "").lower() in ("1", "true")
@@ -231,7 +232,10 @@ def _metrics_endpoint(text: Text) -> Callable[[Request], Awaitable[Response]]:
     return answer
 
 
-def _pod_list(pods: list[core_v1.Pod]) -> Response:
-    items = b",".join(serialize.encode_readable(pod) for pod in pods)
-    body = b'{"kind":"PodList","apiVersion":"v1","metadata":{},"items":[' + items + b"]}"
+async def _pod_list(pods: list[core_v1.Pod]) -> Response:
+    items: list[bytes] = []
+    for pod in pods:
+        items.append(serialize.encode_readable(pod))
+        await asyncio.sleep(0)  # large pods of all namespaces would be one long step, of whoever requests the list
+    body = b'{"kind":"PodList","apiVersion":"v1","metadata":{},"items":[' + b",".join(items) + b"]}"
     return Response(body, media_type="application/json")

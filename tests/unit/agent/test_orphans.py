@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import json
 import tracemalloc
 from pathlib import Path
 from typing import cast
@@ -187,3 +188,28 @@ async def test_a_sweep_that_cannot_read_the_machine_or_the_owners_is_repeated_a_
     assert f"scanning for orphans of containerd: {error}" in caplog.text
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.mark.parametrize(
+    ("info", "used"),
+    [
+        ({"runtimeSpec": {"linux": {"namespaces": [{"type": "network", "path": "/var/run/netns/cni-1"}]}}}, {"cni-1"}),
+        (
+            {
+                "runtimeSpec": {
+                    "annotations": {"a": "/var/run/netns/cni-2"},
+                    "linux": {"namespaces": [{"type": "pid"}, {"type": "network", "path": "/var/run/netns/cni-1"}]},
+                },
+                "config": {"annotations": {"a": "/var/run/netns/cni-2"}},
+            },
+            {"cni-1"},
+        ),
+        ({"netns": "/var/run/netns/cni-1"}, {"cni-1"}),
+        ({"runtimeSpec": {"linux": None}, "netns": "cni-2"}, {"cni-2"}),
+        ({"runtimeSpec": {"linux": {"namespaces": ["cni-2"]}}}, {"cni-2"}),
+        ({}, set()),
+    ],
+)
+def test_a_namespace_is_used_by_a_sandbox_whose_specification_names_it(info: object, used: set[str]) -> None:
+    texts = ["", json.dumps(info), "{"]
+    assert rules.namespaces_in_use(texts, ["cni-1", "cni-2", "cni-3"]) == used
