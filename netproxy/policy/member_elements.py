@@ -9,7 +9,7 @@ from netproxy.policy.element_set import ElementSet
 from netproxy.policy.pod_facts import PodFacts
 
 REBUILT = 16
-"""Sets are made again if more than one of this many members changed: a new tree takes less than as many changed copies."""
+"""Sets are recreated if more than one of this many members changed: a new tree takes less than as many changed copies."""
 ElementKind = tuple[str, str]
 """The name and protocol of a port: pairs of an address and this port."""
 ADDRESSES: ElementKind = ("", "")

@@ -1,4 +1,4 @@
-"""Immutable sets of elements, and the elements of selections: what changes step by step is what is made of all members."""
+"""Immutable sets of elements, and elements of selections after changes: they equal those of all members."""
 
 from __future__ import annotations
 
