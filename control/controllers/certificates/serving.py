@@ -15,7 +15,7 @@ from control.auth.certificates import KUBELET_SERVING, decode_request, refusal
 from control.auth.node import NODE_PREFIX
 from control.auth.x509 import subject_user
 from kube.api import certificates_v1, core_v1
-from kube.ip_addresses import reached
+from kube.ip_addresses import canonical, reached
 from kube.node_names import reserved
 from kube.object_names import key_of
 
@@ -75,7 +75,7 @@ def doubt(
         if text in server_names or reached(text).is_loopback:
             return f"{text} is an address of the API server"
         for service in services:
-            if text in service.spec.cluster_ips:
+            if text in service.spec.cluster_ips or text in _balanced(service):
                 return f"{text} is an address of Service {key_of(service)}"
     return ""
 
@@ -83,6 +83,12 @@ def doubt(
 def addresses(node: core_v1.Node, types: Collection[str] = ADDRESSES) -> set[str]:
     """Return the addresses of some types in a node's status."""
     return {a.address for a in node.status.addresses if a.type in types}
+
+
+def _balanced(service: core_v1.Service) -> set[str]:
+    """Return the addresses of a Service's load balancer; none of the built-in one, which are nodes' own."""
+    balancer = service.status.load_balancer if service.spec.load_balancer_class else None
+    return {canonical(each.ip) for each in (balancer.ingress if balancer is not None else ()) if each.ip}
 
 
 def _service_named(name: str, services: Iterable[core_v1.Service], before: str) -> str:
