@@ -58,6 +58,11 @@ def parser() -> argparse.ArgumentParser:
     flags.add_argument(
         "--no-source-guard", action="store_true", help="let pods send with addresses that are not theirs"
     )
+    flags.add_argument(
+        "--no-service-load-balancer",
+        action="store_true",
+        help="Services' load balancers never have nodes' addresses: serve all of theirs, whatever addresses nodes name",
+    )
     flags.add_argument("--cni-results-dir", help="where the runtime's CNI library keeps results")
     flags.add_argument("--cni-conf-dir", help="where the container runtime reads CNI configurations")
     flags.add_argument("--cni-data-dir", help="where host-local keeps the addresses it gave")
@@ -97,6 +102,7 @@ def configuration(arguments: argparse.Namespace) -> config.ProxyConfig:
         result,
         **given,
         services=not arguments.no_services,
+        service_load_balancer=not arguments.no_service_load_balancer,
         dns=replace(
             result.dns,
             enabled=not arguments.no_dns,

@@ -103,8 +103,9 @@ def plan_service(
     """Return the desired state of one Service, families apart; ServiceError for one that costs too much.
 
     `local_cluster_ips` are cluster IPs that the node answers itself (cluster DNS): they are local addresses, so rules for
-    them would only take their packets away. `other_node_addresses` are the other nodes' own addresses: as addresses of a load
-    balancer they are served where they are, and to take them in here could cut the node off from its neighbours.
+    them would only take their packets away. `other_node_addresses` are the other nodes' own addresses: as addresses of the
+    built-in load balancer they are served where they are, and to take them in here could cut the node off from its neighbours.
+    Those of a Service with a loadBalancerClass are another balancer's and are served everywhere.
     `ports_in_use` are (address, protocol, port) of this node's own daemons, which no load balancer hides. `before` is what was
     returned last: equal lists are the same objects again, for thousands of ports are compared with what they were.
     `cost` is what the proxy mode writes for a port.
@@ -154,12 +155,14 @@ def _shared(
 ) -> _Shared:
     spec = service.spec
     balanced = spec.type == "LoadBalancer"
+    # Only the built-in load balancer gives nodes' addresses. A node writes its own, and could name another balancer's.
+    others = () if spec.load_balancer_class else other_node_addresses
     known = next((port for port in before if port.family == family), None)
     given = _load_balancer_ips(service, family) if balanced else ()
     return _Shared(
         family,
         _same(known.external_ips if known else (), _of_family(map(canonical, spec.external_ips), family)),
-        _same(known.load_balancer_ips if known else (), (ip for ip in given if ip not in other_node_addresses)),
+        _same(known.load_balancer_ips if known else (), (ip for ip in given if ip not in others)),
         SourceRanges.of(_same(known.source_ranges if known else (), _source_ranges(spec, family))),
     )
 

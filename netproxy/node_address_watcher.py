@@ -1,8 +1,8 @@
 """Reports to the proxy which addresses are other nodes' own, and which are this node's.
 
-Load balancer addresses that are nodes' own would otherwise be answered by this node for other nodes, and take ports from its
-own daemons. A Node's addresses are written by its kubelet, so an address of this node is not accepted for another one, which
-could otherwise take over its load balancers.
+Addresses of the built-in load balancer that are nodes' own would otherwise be answered by this node for other nodes, and take
+ports from its own daemons. A Node's addresses are written by its kubelet, so an address of this node is not accepted for
+another one, which could otherwise take over its load balancers, and for other load balancers none of them counts (model.py).
 """
 
 from __future__ import annotations
@@ -34,7 +34,11 @@ class NodeAddressWatcher:
         nodes: Informer[SlimNode],
         on_address: AddressChanged,
         on_own_addresses: Callable[[frozenset[str]], None],
+        *,
+        balanced: bool = True,
     ) -> None:
+        """`balanced`: load balancers may have nodes' addresses; otherwise no address of another node counts."""
+        self._balanced = balanced
         self._name, self._on_address, self._on_own_addresses = name, on_address, on_own_addresses
         self._owners: dict[str, set[str]] = {}
         self._own_addresses: frozenset[str] = frozenset()
@@ -45,6 +49,8 @@ class NodeAddressWatcher:
         if name == self._name:
             if change.type != "DELETED":
                 self._set_own(frozenset(_own_addresses(change.new)))
+            return
+        if not self._balanced:
             return
         before = _addresses(change.old) if change.old is not None else set()
         after = _addresses(change.new) if change.type != "DELETED" else set()

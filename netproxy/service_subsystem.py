@@ -122,7 +122,11 @@ async def build(
     subsystem = ServiceSubsystem(config, mode, api, proxy, chosen, settings, state, check_ports, stale)
     api.node.subscribe(subsystem.node_changed)
     NodeAddressWatcher(
-        config.node_name, api.nodes, proxy.changes.set_other_node_address, proxy.changes.set_own_addresses
+        config.node_name,
+        api.nodes,
+        proxy.changes.set_other_node_address,
+        proxy.changes.set_own_addresses,
+        balanced=config.service_load_balancer,
     )
     return subsystem
 

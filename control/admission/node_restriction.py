@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+from control.admission import node_addresses
 from control.admission.mirror_pods import object_reference
 from control.admission.node_labels import forbidden_changes
 from control.admission.refusal import refuse
@@ -62,7 +63,7 @@ class NodeRestriction(Plugin):
     # -- pods ---------------------------------------------------------------------------------------------------------
     async def _pods(self, a: Attributes, node: str) -> str:
         if a.subresource == "status":
-            return _pod_status(a, node)
+            return _pod_status(a, node) or _pod_addresses(self._lookup, a, node)
         if a.subresource == "eviction":
             if a.operation != "CREATE":
                 return f"unexpected operation {a.operation}"
@@ -116,34 +117,16 @@ class NodeRestriction(Plugin):
 
     # -- nodes --------------------------------------------------------------------------------------------------------
     async def _nodes(self, a: Attributes, node: str) -> str:
-        new, old = a.obj or {}, a.old or {}
         name = a.name or _name(a.obj)
         if name != node:
             return f'node "{node}" is not allowed to modify node "{name}"'
-        labels = new.get("metadata", {}).get("labels")
-        source, known = (each.get("spec", {}).get("configSource") for each in (new, old))
-        # Not upstream's rule. Ranges come from a controller, for which a node that takes all of them leaves none.
-        if any((new.get("spec") or {}).get(key) != (old.get("spec") or {}).get(key) for key in ("podCIDR", "podCIDRs")):
-            return f'node "{node}" is not allowed to set podCIDR'
-        if a.operation == "CREATE":
-            if source is not None:
-                return f'node "{node}" is not allowed to create pods with a non-nil configSource'
-            bad = forbidden_changes(labels, None)
-            if bad:
-                return f'node "{node}" is not allowed to set the following labels: {", ".join(bad)}'
-            if new.get("metadata", {}).get("ownerReferences"):
-                return f'node "{node}" is not allowed to set ownerReferences'
-        if a.operation == "UPDATE":
-            if source is not None and source != known:
-                return f'node "{node}" is not allowed to update configSource to a new non-nil configSource'
-            if (new.get("spec", {}).get("taints") or []) != (old.get("spec", {}).get("taints") or []):
-                return f'node "{node}" is not allowed to modify taints'
-            bad = forbidden_changes(labels, old.get("metadata", {}).get("labels"))
-            if bad:
-                return f'node "{node}" is not allowed to modify labels: {", ".join(bad)}'
-            if _owners(new) != _owners(old):
-                return f'node "{node}" is not allowed to modify ownerReferences'
-        return ""
+        if why := _node_object(a, node):
+            return why
+        new = node_addresses.of_node(a.obj or {}) - node_addresses.of_node(a.old or {})
+        if not new or (a.operation == "UPDATE" and a.subresource != "status"):
+            return ""
+        found = node_addresses.of_services(self._lookup, new) or await node_addresses.of_balancers(self._lookup, new)
+        return f'node "{node}" is not allowed to set the address {found}' if found else ""
 
     # -- what else it may touch ---------------------------------------------------------------------------------------
     async def _claims(self, a: Attributes, node: str) -> str:
@@ -234,6 +217,42 @@ class NodeRestriction(Plugin):
         except ValueError as error:
             return f"unable to parse csr: {error}"
         return "" if name == a.user.name else f"can only create a node CSR with CN={a.user.name}"
+
+
+def _node_object(a: Attributes, node: str) -> str:
+    """Return why a node's change of its own object is refused, addresses apart."""
+    new, old = a.obj or {}, a.old or {}
+    labels = new.get("metadata", {}).get("labels")
+    source, known = (each.get("spec", {}).get("configSource") for each in (new, old))
+    # Not upstream's rule. Ranges come from a controller, for which a node that takes all of them leaves none.
+    if any((new.get("spec") or {}).get(key) != (old.get("spec") or {}).get(key) for key in ("podCIDR", "podCIDRs")):
+        return f'node "{node}" is not allowed to set podCIDR'
+    if a.operation == "CREATE":
+        if source is not None:
+            return f'node "{node}" is not allowed to create pods with a non-nil configSource'
+        bad = forbidden_changes(labels, None)
+        if bad:
+            return f'node "{node}" is not allowed to set the following labels: {", ".join(bad)}'
+        if new.get("metadata", {}).get("ownerReferences"):
+            return f'node "{node}" is not allowed to set ownerReferences'
+    if a.operation == "UPDATE":
+        if source is not None and source != known:
+            return f'node "{node}" is not allowed to update configSource to a new non-nil configSource'
+        if (new.get("spec", {}).get("taints") or []) != (old.get("spec", {}).get("taints") or []):
+            return f'node "{node}" is not allowed to modify taints'
+        bad = forbidden_changes(labels, old.get("metadata", {}).get("labels"))
+        if bad:
+            return f'node "{node}" is not allowed to modify labels: {", ".join(bad)}'
+        if _owners(new) != _owners(old):
+            return f'node "{node}" is not allowed to modify ownerReferences'
+    return ""
+
+
+def _pod_addresses(lookup: Lookup, a: Attributes, node: str) -> str:
+    """Return why new addresses of a pod and its node are refused."""
+    new = node_addresses.of_pod(a.obj or {}) - node_addresses.of_pod(a.old or {})
+    found = node_addresses.of_services(lookup, new)
+    return f'node "{node}" is not allowed to set the address {found}' if found else ""
 
 
 def _pod_status(a: Attributes, node: str) -> str:

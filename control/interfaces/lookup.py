@@ -30,7 +30,7 @@ class Objects(Protocol):
         ...
 
     def each(self, target: str, namespace: str) -> AsyncGenerator[tuple[Object, int]]:
-        """Give the objects of a namespace with their bytes, with turns of others in between.
+        """Give the objects of a namespace ("": of all) with their bytes, with turns of others in between.
 
         Parts of a large one are decoded when they are requested by name.
         """

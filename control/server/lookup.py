@@ -35,6 +35,11 @@ for _resource in RESOURCES:
     BY_TARGET.setdefault(_resource.target, _resource)
 
 
+def _folder(resource: Resource, namespace: str) -> str:
+    """Return the folder of a namespace's objects in the store, "" for that of all."""
+    return f"{resource.storage_prefix}{namespace}/" if namespace and resource.namespaced else ""
+
+
 class StoredObjects:
     """Objects of built-in kinds by target ("pods", "roles.rbac.authorization.k8s.io"), namespace and name."""
 
@@ -52,8 +57,7 @@ class StoredObjects:
         cached = self.registry.cached(resource)
         if cached.is_empty:  # as most kinds are that admission lists for each write
             return ()
-        folder = f"{resource.storage_prefix}{namespace}/" if namespace and resource.namespaced else ""
-        return [entry.obj for entry in cached.list(folder).entries]
+        return [entry.obj for entry in cached.list(_folder(resource, namespace)).entries]
 
     def count(self, target: str, namespace: str) -> int:
         """Return how many objects a namespace has."""
@@ -61,10 +65,10 @@ class StoredObjects:
         return self.registry.cached(resource).count(f"{resource.storage_prefix}{namespace}/")
 
     async def each(self, target: str, namespace: str) -> AsyncGenerator[tuple[Object, int]]:
-        """Give the objects of a namespace with their bytes, with turns of others in between."""
+        """Give the objects of a namespace ("": of all) with their bytes, with turns of others in between."""
         resource = BY_TARGET[target]
         time_slice = TimeSlice()
-        for entry in self.registry.cached(resource).list(f"{resource.storage_prefix}{namespace}/").entries:
+        for entry in self.registry.cached(resource).list(_folder(resource, namespace)).entries:
             await time_slice.step(len(entry.data))
             yield entry.parts(), len(entry.data)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from kube.clock import SYSTEM, Clock
 from netproxy import large_changes
@@ -14,6 +14,7 @@ from netproxy.nft.reconciler import TableReconciler
 from netproxy.nft.table import Contents, Elements
 from netproxy.nft.writer import Writer
 from netproxy.policy.base_chains import HOOKS
+from netproxy.policy.element_set import different_parts
 from netproxy.policy.ruleset import TABLE, Ruleset, flatten
 
 
@@ -56,12 +57,10 @@ class PolicyShadow:
         lines += commands.write_chains(self.table, changed, HOOKS)
         before: Elements = {}
         after: Elements = {}
-        for name in sets:
-            gone, come = old.elements.get(name, {}), new.elements.get(name, {})
-            if gone is not come:
-                if name in new.declarations:
-                    before |= {(name, key): data for key, data in gone.items() if come.get(key) != data}
-                after |= {(name, key): data for key, data in come.items() if gone.get(key) != data}
+        for name, gone, come in _different_elements(old, new, sets):
+            if name in new.declarations:
+                before |= {(name, key): data for key, data in gone.items() if come.get(key) != data}
+            after |= {(name, key): data for key, data in come.items() if gone.get(key) != data}
         lines += commands.change_elements(self.table, before, after)
         lines += commands.delete_chains(self.table, [name for name in chains if name not in new.chains])
         lines += [f"delete set {self.table} {name}" for name in gone_sets]
@@ -84,6 +83,25 @@ def _changed(old: Ruleset, new: Ruleset) -> ChangedParts:
     return sets, chains
 
 
+def _different_elements(
+    old: Ruleset, new: Ruleset, sets: Iterable[str]
+) -> Iterator[tuple[str, Mapping[str, str], Mapping[str, str]]]:
+    """Yield the parts of the elements of some sets outside which nothing differs, with the names of the sets."""
+    for name in sets:
+        for gone, come in different_parts(old.elements.get(name, {}), new.elements.get(name, {})):
+            yield name, gone, come
+
+
+def _size(old: Ruleset, new: Ruleset, sets: Iterable[str]) -> int:
+    """Return how many elements are compared, or any number above `LARGE` if they are as many."""
+    size = 0
+    for _, gone, come in _different_elements(old, new, sets):
+        size += len(gone) + len(come)
+        if size > large_changes.LARGE:
+            break
+    return size
+
+
 class PolicyBackend(TableReconciler):
     """One family's table."""
 
@@ -101,8 +119,8 @@ class PolicyBackend(TableReconciler):
     async def _difference(self, new: Ruleset) -> str:
         shadow = copy.copy(self._shadow)
         changed = _changed(shadow.current, new)
-        elements = (each.elements.get(name, ()) for name in changed[0] for each in (shadow.current, new))
-        return await large_changes.compute_sized(sum(map(len, elements)), lambda: shadow.difference(new, changed))
+        size = _size(shadow.current, new, changed[0])
+        return await large_changes.compute_sized(size, lambda: shadow.difference(new, changed))
 
     async def refuses(self, ruleset: Ruleset) -> bool:
         """Return whether the kernel would refuse a table with this ruleset. Raises UnansweredError if it does not answer."""

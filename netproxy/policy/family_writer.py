@@ -83,6 +83,7 @@ class FamilyWriter:
 
     async def remove(self) -> None:
         """Remove the table; try again until that succeeds."""
+        self.rulesets.clear()
         while True:
             try:
                 await self.backend.cleanup()

@@ -7,19 +7,22 @@ policies that select it; it tries each of theirs and drops what none allows.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator
 
 from netproxy.policy.base_chains import ITSELF, LOCAL_PODS, base_chains
-from netproxy.policy.model import DIRECTIONS, INGRESS, Policy, Port
+from netproxy.policy.member_elements import ElementKind
+from netproxy.policy.model import DIRECTIONS, INGRESS, Policy
 from netproxy.policy.policy_rules import PolicyRules, comment
 from netproxy.policy.ruleset import Part, PolicyPart, Ruleset
+from netproxy.policy.selections import Selection
 from netproxy.policy.selector import Selector
 from netproxy.policy.table import SLICE, PolicyTable
 from netproxy.slices import run_to_end
 
 
 class RulesetBuilder:
-    """Makes one family's rulesets. A selection's elements are kept until its members change."""
+    """Makes one family's rulesets. A selection keeps its elements, so that a member that changes costs itself alone."""
 
     def __init__(self, table: PolicyTable, family: int, *, bridge: str = "cni0", ipvs: bool = False) -> None:
         """`bridge` is the pods' bridge. `ipvs` means that IPVS translates Services: its packets pass hook `output`."""
@@ -31,9 +34,10 @@ class RulesetBuilder:
         self._excluded: Collection[str] = ()
         self._address = "ipv4_addr" if family == 4 else "ipv6_addr"
         self._rules = PolicyRules(family)
-        self._cached: dict[Selector, dict[str, str]] = {}
-        """The elements of selections, as they were at `_cached_version`."""
-        self._cached_version = 0
+        self._kept: dict[object, tuple[PolicyPart, dict[Selector, Selection]]] = {}
+        """Parts for which selections keep elements, with those."""
+        self._uses: Counter[tuple[Selector, ElementKind]] = Counter()
+        """Number of parts for which a selection keeps elements of a kind."""
         self._version = 0
         """That of `_parts`."""
         self._changed: set[Selector] = set()
@@ -43,40 +47,37 @@ class RulesetBuilder:
 
     def prepare(self) -> Iterator[None]:
         """Make the rules of policies and the elements of selections in slices, so that `build` has little to do."""
-        self._forget_changed()
         changed = self.table.selections.changed_since(self._version)
-        wanted: set[Selector] = set()
+        wanted: dict[Selector, list[ElementKind]] = {}
         new: list[tuple[str, Policy]] = []
         for subject, _ in self.table.subjects_here():
             for policy in self.table.subjects.allowing(subject).values():
                 for direction in policy.allowing:
                     known = self._parts.get((direction, policy.key))
                     if known and known.policy is policy:
-                        wanted |= known.selections.keys() & changed
+                        for selector in known.selections.keys() & changed:
+                            wanted.setdefault(selector, []).extend(known.kinds_of(selector))
                     else:
-                        wanted |= policy.peers
                         new.append((direction, policy))
         for direction, policy in new:
-            self._prepared[direction, policy.key] = yield from self._rules.new_part(direction, policy)
+            part = self._prepared[direction, policy.key] = yield from self._rules.new_part(direction, policy)
+            for selector in part.selections:
+                wanted.setdefault(selector, []).extend(part.kinds_of(selector))
         count = 0
-        for selector in wanted:
-            if selector in self.table.selections:  # its last policy may have gone meanwhile
-                count += len(self._addresses_of(selector)) + 1
+        for selector, kinds in wanted.items():
+            selection = self.table.selections.get(selector)
+            if selection is not None:  # its last policy may have gone meanwhile
+                count += selection.cost(self.family, kinds) + 1
+                selection.elements(self.family, kinds)
             if count >= SLICE:
                 count = 0
                 yield
-
-    def _forget_changed(self) -> None:
-        for selector in self.table.selections.changed_since(self._cached_version):
-            self._cached.pop(selector, None)
-        self._cached_version = self.table.selections.version
 
     def build(self, closed: Collection[str] | None = None) -> Ruleset:
         """Return the ruleset for what the table holds now, without the rules of policies that are `closed`."""
         self._excluded = self.closed if closed is None else closed
         out, base = Ruleset(), Part()
         self._changed, self._version = self.table.selections.changed_since(self._version), self.table.selections.version
-        self._forget_changed()
         local = self._local_addresses()
         base.declarations[LOCAL_PODS] = f"set {LOCAL_PODS} {{ type {self._address} ; }}"
         base.elements[LOCAL_PODS] = dict.fromkeys(local, "")
@@ -100,11 +101,14 @@ class RulesetBuilder:
             out.add(each, part)
         out.add("", base)
         self._parts, self._prepared = parts, {}
-        if len(self._cached) > 2 * len(out.elements):
-            self._cached = {
-                each: cached for each, cached in self._cached.items() if self._rules.name("pods", each) in out.elements
-            }
+        if closed is None:
+            self._forget_unused()
         return out
+
+    def clear(self) -> None:
+        """Forget all parts, when there is no policy any more."""
+        self._parts, self._prepared = {}, {}
+        self._forget_unused()
 
     # -- pods of this node ----------------------------------------------------------------------------------------
     def _local_addresses(self) -> dict[str, str]:
@@ -162,27 +166,27 @@ class RulesetBuilder:
         self._fill(part, stale)
         return part
 
-    def _fill(self, part: PolicyPart, selections: Iterable[Selector]) -> None:
+    def _fill(self, part: PolicyPart, selectors: Iterable[Selector]) -> None:
         """Write the members of selections into the sets for them."""
-        for selector in selections:
-            for name in part.selections[selector]:
-                part.elements[name] = self._addresses_of(selector)
-            part.elements |= self._named_elements(selector, part.named.get(selector, {}))
+        for selector in selectors:
+            part.fill(selector, self.table.selections[selector].elements(self.family, part.kinds_of(selector)))
 
-    def _addresses_of(self, selector: Selector) -> dict[str, str]:
-        cached = self._cached.get(selector)
-        if cached is None:
-            members = self.table.members(selector).values()
-            cached = self._cached[selector] = {ip: "" for pod in members for ip in pod.addresses(self.family)}
-        return cached
+    def _forget_unused(self) -> None:
+        """Let selections no longer keep elements that no part has."""
+        gone = [key for key, (part, _) in self._kept.items() if not _same_policy(self._parts.get(key), part)]
+        before = [self._kept.pop(key) for key in gone]
+        for key, part in self._parts.items():
+            if key not in self._kept:
+                self._kept[key] = part, {each: self.table.selections[each] for each in part.selections}
+                self._uses.update((each, kind) for each in part.selections for kind in part.kinds_of(each))
+        for part, selections in before:
+            for selector, selection in selections.items():
+                for kind in part.kinds_of(selector):
+                    self._uses[selector, kind] -= 1
+                    if not self._uses[selector, kind]:
+                        del self._uses[selector, kind]
+                        selection.forget_elements(self.family, kind)
 
-    def _named_elements(self, target: Selector, sets: Mapping[str, Port]) -> dict[str, dict[str, str]]:
-        """Return the elements of sets of named ports."""
-        found: dict[str, dict[str, str]] = {name: {} for name in sets}
-        by_port = {(port.name, port.protocol): found[name] for name, port in sets.items()}
-        for pod in self.table.members(target).values() if sets else ():
-            for each in pod.ports:
-                elements = by_port.get((each.name, each.protocol))
-                if elements is not None:
-                    elements.update(dict.fromkeys((f"{ip} . {each.number}" for ip in pod.addresses(self.family)), ""))
-        return found
+
+def _same_policy(one: PolicyPart | None, other: PolicyPart) -> bool:
+    return one is not None and one.policy is other.policy

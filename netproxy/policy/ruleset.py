@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from netproxy.policy.member_elements import ADDRESSES, ElementKind
 from netproxy.policy.model import Policy, Port
 from netproxy.policy.selector import Selector
 
@@ -19,11 +20,14 @@ TABLE = "wherry-policy"
 
 @dataclass(slots=True, eq=False)
 class Part:
-    """A part of a ruleset. A set whose elements did not change since the last ruleset is the same object."""
+    """A part of a ruleset. A set whose elements did not change since the last ruleset is the same object.
+
+    Elements never change in place: others may hold them.
+    """
 
     declarations: dict[str, str] = field(default_factory=dict)
     """Sets and maps by name, as "set NAME { ... }"."""
-    elements: dict[str, dict[str, str]] = field(default_factory=dict)
+    elements: dict[str, Mapping[str, str]] = field(default_factory=dict)
     chains: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
 
@@ -36,6 +40,18 @@ class PolicyPart(Part):
     """Each selection whose members are written, and the sets that they are in."""
     named: dict[Selector, dict[str, Port]] = field(default_factory=dict)
     """The sets of named ports, by whose."""
+
+    def kinds_of(self, selector: Selector) -> list[ElementKind]:
+        """Return the kinds of elements of a selection's members that are written."""
+        named = [(port.name, port.protocol) for port in self.named.get(selector, {}).values()]
+        return [ADDRESSES, *named] if self.selections[selector] else named
+
+    def fill(self, selector: Selector, elements: Mapping[ElementKind, Mapping[str, str]]) -> None:
+        """Write the elements of a selection's members into the sets for them."""
+        for name in self.selections[selector]:
+            self.elements[name] = elements[ADDRESSES]
+        for name, port in self.named.get(selector, {}).items():
+            self.elements[name] = elements[port.name, port.protocol]
 
 
 @dataclass(slots=True, eq=False)

@@ -9,8 +9,10 @@ import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from netproxy.policy.element_set import ElementSet
 from netproxy.policy.limits import MAX_ALIKE, MAX_SUBJECTS_ALIKE, TOO_MANY_ALIKE, TOO_MANY_SUBJECTS_ALIKE
 from netproxy.policy.member_counts import MemberCounts
+from netproxy.policy.member_elements import ElementKind, MemberElements
 from netproxy.policy.model import Policy
 from netproxy.policy.placement import Placement
 from netproxy.policy.pod_facts import PodFacts
@@ -28,17 +30,49 @@ class Selection:
     here: dict[str, PodFacts] = field(default_factory=dict)
     users: set[str] = field(default_factory=set)
     """Policies by key."""
+    _elements: dict[int, MemberElements] = field(default_factory=dict)
+    """Elements of the members that were asked for, by family."""
 
     def put(self, key: str, pod: PodFacts) -> None:
+        old = self.members.get(key)
         self.members[key] = pod
         if pod.here:
             self.here[key] = pod
         else:
             self.here.pop(key, None)
+        self._change_elements(old, pod)
 
     def drop(self, key: str) -> None:
-        del self.members[key]
+        old = self.members.pop(key)
         self.here.pop(key, None)
+        self._change_elements(old, None)
+
+    def clear(self) -> None:
+        self.members.clear()
+        self.here.clear()
+        self._elements.clear()
+
+    def _change_elements(self, old: PodFacts | None, new: PodFacts | None) -> None:
+        for each in self._elements.values():
+            each.change(old, new, len(self.members))
+
+    def elements(self, family: int, kinds: Iterable[ElementKind]) -> Mapping[ElementKind, ElementSet]:
+        """Return the elements of the members by kind; from then on changes of members cost what changes."""
+        made = self._elements.get(family)
+        if made is None:
+            made = self._elements[family] = MemberElements(family)
+        return made.current(kinds, self.members.values())
+
+    def cost(self, family: int, kinds: Iterable[ElementKind]) -> int:
+        """Return how many members `elements` has to read."""
+        made = self._elements.get(family)
+        return len(self.members) if made is None else made.cost(kinds, len(self.members))
+
+    def forget_elements(self, family: int, kind: ElementKind) -> None:
+        """Update elements of a kind no longer, where nobody asks for them."""
+        made = self._elements.get(family)
+        if made is not None and not made.forget(kind):
+            del self._elements[family]
 
 
 class Selections:
@@ -81,8 +115,7 @@ class Selections:
     def clear(self) -> None:
         """Remove all members."""
         for selector, selection in self._known.items():
-            selection.members.clear()
-            selection.here.clear()
+            selection.clear()
             self.counts.resize(selector, 0)
             self._note(selector)
 

@@ -260,6 +260,41 @@ async def test_a_node_gives_its_pods_no_claims_and_no_mirrors(api: ApiUnderTest)
     assert (await patched("web", {"status": {"phase": "Running"}}))[0] == 200
 
 
+async def test_a_node_names_no_address_of_a_service_as_its_own(api: ApiUnderTest) -> None:
+    """Others would take it for the node's: they would not serve it any more, or send to the node what is for the Service."""
+    balanced = {"type": "LoadBalancer", "loadBalancerClass": "example.com/x", "ports": [{"port": 80}]}
+    made = await created(api, "/api/v1/namespaces/shop/services", {"metadata": {"name": "web"}, "spec": balanced})
+    points = {"status": {"loadBalancer": {"ingress": [{"ip": "203.0.113.9"}]}}}
+    merge = {"Content-Type": "application/merge-patch+json"}
+    answer = await api.request("PATCH", "/api/v1/namespaces/shop/services/web/status", points, headers=merge)
+    assert answer.status == 200, answer.body
+    await created(api, "/api/v1/namespaces/shop/pods", pod("web", nodeName="n1"))
+    cluster_ip = made["spec"]["clusterIP"]
+
+    def addresses(*texts: str) -> Object:
+        return {"status": {"addresses": [{"type": "InternalIP", "address": text} for text in texts]}}
+
+    for address, why in (
+        (cluster_ip, "which is in the range 10.96.0.0/12 of Services"),
+        ("203.0.113.9", "which is a load balancer's address of Service shop/web"),
+    ):
+        refused = f'nodes "n1" is forbidden: node "n1" is not allowed to set the address {address}, {why}'
+        body = {"metadata": {"name": "n1"}, **addresses(address)}
+        answer = await api.request("POST", "/api/v1/nodes", body, user=NODE)
+        assert (answer.status, answer.json["message"], answer.json["reason"]) == (403, refused, "Forbidden")
+    await created(api, "/api/v1/nodes", {"metadata": {"name": "n1"}, **addresses("192.168.0.1")}, user=NODE)
+    for texts, status in ((["192.168.0.2"], 200), ([cluster_ip, "192.168.0.2"], 403), (["203.0.113.9"], 403)):
+        answer = await api.request("PATCH", "/api/v1/nodes/n1/status", addresses(*texts), user=NODE, headers=merge)
+        assert answer.status == status, answer.body
+    answer = await api.request("PATCH", "/api/v1/nodes/n1/status", addresses("203.0.113.9"), headers=merge)
+    assert answer.status == 200, "an administrator may"
+    await until(api, 200, "GET", "/api/v1/namespaces/shop/pods/web", user=NODE)
+    for address, status in (("10.244.1.2", 200), (cluster_ip, 403)):
+        body = {"status": {"podIP": address, "podIPs": [{"ip": address}]}}
+        path = "/api/v1/namespaces/shop/pods/web/status"
+        assert (await api.request("PATCH", path, body, user=NODE, headers=merge)).status == status
+
+
 async def test_a_node_writes_itself_and_no_other(api: ApiUnderTest) -> None:
     await created(
         api, "/api/v1/nodes", {"metadata": {"name": "n1", "labels": {"kubernetes.io/hostname": "n1"}}}, user=NODE

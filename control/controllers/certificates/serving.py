@@ -70,7 +70,7 @@ def doubt(
             return why
     own, taken = addresses(node), {a for other in others for a in addresses(other)}
     servers = {canonical(name) for name in server_names}
-    held = {canonical(ip): service for service in services for ip in service.spec.cluster_ips} if ips else {}
+    held = _held(services) if ips else {}
     for address in ips:
         text = str(address)
         if reached(text) != address:  # Go's clients take the certificate for the IPv4 address's
@@ -114,6 +114,21 @@ def _doubt_about_name(
 def addresses(node: core_v1.Node, types: Collection[str] = ADDRESSES) -> set[str]:
     """Return the addresses of some types among the first in a node's status, IP addresses in their canonical form."""
     return {canonical(a.address) for a in node.status.addresses[:MOST_ADDRESSES] if a.type in types}
+
+
+def _held(services: Iterable[core_v1.Service]) -> dict[str, core_v1.Service]:
+    """Return the Services by their cluster IPs and the addresses of their load balancers."""
+    return {
+        address: service
+        for service in services
+        for address in (*map(canonical, service.spec.cluster_ips), *_balanced(service))
+    }
+
+
+def _balanced(service: core_v1.Service) -> set[str]:
+    """Return the addresses of a Service's load balancer; none of the built-in one, which are nodes' own."""
+    balancer = service.status.load_balancer if service.spec.load_balancer_class else None
+    return {canonical(each.ip) for each in (balancer.ingress if balancer is not None else ()) if each.ip}
 
 
 def _service_named(name: str, services: Iterable[core_v1.Service], before: str) -> str:

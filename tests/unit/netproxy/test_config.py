@@ -108,9 +108,11 @@ def test_flags_win_over_the_file(tmp_path: Path) -> None:
             "--dns-ttl",
             "30",
             "--no-pod-network",
+            "--no-service-load-balancer",
         ]
     )
     found = configuration(arguments)
+    assert not found.service_load_balancer and configuration(parser().parse_args([])).service_load_balancer
     assert (found.hostname_override, found.cluster_cidrs) == ("b", ("10.1.0.0/16",))
     assert (found.dns.addresses, found.dns.ttl) == (("10.96.0.11",), 30)
     assert not found.pod_network.enabled

@@ -40,6 +40,49 @@ async def test_only_the_services_that_name_an_address_are_planned_again() -> Non
     assert await table.take_changes() == {}
 
 
+async def test_a_node_takes_no_address_from_another_load_balancer() -> None:
+    """A node writes its own addresses: the first may be the virtual address of a load balancer that all nodes serve."""
+    table, others = (
+        ServiceTable(NodeView("node-1")),
+        service("web", "10.96.5.1", type="LoadBalancer", ingress=ADDRESSES),
+    )
+    others.spec.load_balancer_class = "example.com/balancer"
+    table.set_service("default/web", others)
+    table.set_slice(slice_of("web", "10.244.1.2"))
+    await table.take_changes()
+    table.set_other_node_address("203.0.113.9", present=True)
+    ports = (await table.take_changes()).get("default/web", table._planned["default/web"])
+    assert [port.load_balancer_ips for port in ports] == [ADDRESSES]
+
+
+async def test_a_node_takes_no_address_of_a_service() -> None:
+    """Cluster IPs and external IPs are served whatever addresses nodes name."""
+    table = ServiceTable(NodeView("node-1"))
+    table.set_service("default/web", service("web", "10.96.5.1", external_ips=["203.0.113.9"]))
+    table.set_slice(slice_of("web", "10.244.1.2"))
+    for address in ("10.96.5.1", "203.0.113.9"):
+        table.set_other_node_address(address, present=True)
+    ((port,),) = (await table.take_changes()).values()
+    assert (port.cluster_ip, port.external_ips) == ("10.96.5.1", ("203.0.113.9",))
+
+
+async def test_without_the_built_in_load_balancer_no_address_is_left_to_other_nodes() -> None:
+    reported: list[str] = []
+    own: list[frozenset[str]] = []
+    follower = NodeAddressWatcher(
+        "me",
+        Informer(MemoryAPI().client(), SlimNode),
+        lambda address, present: reported.append(address),
+        own.append,
+        balanced=False,
+    )
+    named = node("b", "203.0.113.9")
+    for change in (Change("ADDED", None, named), Change("DELETED", named, named)):
+        follower._changed(change)
+    follower._changed(Change("ADDED", None, node("me", "192.168.0.1")))
+    assert (reported, own) == ([], [frozenset({"192.168.0.1"})])
+
+
 def node(name: str, *addresses: str) -> SlimNode:
     listed = [SlimNodeAddress("InternalIP", each) for each in addresses]
     return SlimNode(SlimMeta(name=name), status=SlimNodeStatus([*listed, SlimNodeAddress("Hostname", name)]))

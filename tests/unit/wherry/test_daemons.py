@@ -37,6 +37,9 @@ def test_dns_and_the_pod_network_run_in_one_process_each(proxy: str, dns: str, e
     assert [each.dns.enabled for each in reported].count(True) == 1
     assert [each.pod_network.enabled for each in reported].count(True) == 1
     assert [each.services for each in reported].count(True) == (proxy == "wherry")
+    without = complete(Settings(proxy=proxy, dns=dns, service_load_balancer=False), "192.0.2.1")
+    assert all(each.service_load_balancer for each in reported)
+    assert not any(make[daemon](without, ProxyConfig()).service_load_balancer for daemon in expected)
     addresses = {each.metrics_bind_address for each in reported}
     assert len(addresses) == len(reported)
 

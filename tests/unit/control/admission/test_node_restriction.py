@@ -348,3 +348,88 @@ async def test_others_are_not_its_business_and_nameless_nodes_are_refused() -> N
     assert await refusal("nodes", "CREATE", node("n2"), user=member) == ""
     nameless = UserInfo("system:node:", "", ("system:nodes",))
     assert "could not determine node from user" in await refusal("nodes", "CREATE", node(), user=nameless)
+
+
+def service(name: str, ip: str, addresses: list[str], **spec: Any) -> Object:
+    points = {"ingress": [{"ip": each} for each in addresses]}
+    return {
+        "metadata": {"name": name, "namespace": "shop"},
+        "spec": {"type": "LoadBalancer", "clusterIP": ip, "clusterIPs": [ip], **spec},
+        "status": {"loadBalancer": points},
+    }
+
+
+def named(*addresses: str, kind: str = "InternalIP") -> Object:
+    listed = [{"type": kind, "address": each} for each in addresses]
+    return {"metadata": {"name": "n1"}, "spec": {}, "status": {"addresses": listed}}
+
+
+SERVICES = (
+    ("servicecidrs.networking.k8s.io", {"metadata": {"name": "kubernetes"}, "spec": {"cidrs": ["10.96.0.0/12"]}}),
+    ("servicecidrs.networking.k8s.io", {"metadata": {"name": "more"}, "spec": {"cidrs": ["fd00:10::/112"]}}),
+    ("ipaddresses.networking.k8s.io", {"metadata": {"name": "172.30.0.7"}, "spec": {}}),
+    ("services", service("metal", "10.96.5.1", ["203.0.113.9", "2001:db8::9"], loadBalancerClass="example.com/x")),
+    ("services", service("built-in", "10.96.5.2", ["192.168.0.1"], externalIPs=["192.168.0.2"])),
+)
+
+
+@pytest.mark.parametrize(
+    "address, why",
+    [
+        ("10.96.5.1", "10.96.5.1, which is in the range 10.96.0.0/12 of Services"),
+        ("10.111.0.1", "10.111.0.1, which is in the range 10.96.0.0/12 of Services"),
+        ("::ffff:10.96.5.1", "10.96.5.1, which is in the range 10.96.0.0/12 of Services"),
+        ("fd00:10::1", "fd00:10::1, which is in the range fd00:10::/112 of Services"),
+        ("172.30.0.7", "172.30.0.7, which is the cluster IP of a Service"),
+        ("203.0.113.9", "203.0.113.9, which is a load balancer's address of Service shop/metal"),
+        ("2001:0db8::0009", "2001:db8::9, which is a load balancer's address of Service shop/metal"),
+        # The built-in load balancer gives Services nodes' addresses, and administrators external IPs.
+        ("192.168.0.1", ""),
+        ("192.168.0.2", ""),
+        ("192.168.0.3", ""),
+        ("not an address", ""),
+    ],
+)
+async def test_a_node_names_no_address_of_a_service_as_its_own(address: str, why: str) -> None:
+    plugin = NodeRestriction(Objects(*copy.deepcopy(SERVICES)), RBACAuthorizer())
+
+    async def refused(*args: Any, **more: Any) -> str:
+        try:
+            await plugin.admit(attributes("nodes", *args, user=NODE, **more))
+        except StatusError as error:
+            assert error.code == 403
+            return error.message
+        return ""
+
+    wanted = f'nodes "n1" is forbidden: node "n1" is not allowed to set the address {why}' if why else ""
+    for kind in ("InternalIP", "ExternalIP"):
+        given = named(address, kind=kind)
+        assert await refused("CREATE", given) == wanted
+        assert await refused("UPDATE", given, named("192.168.0.9"), subresource="status") == wanted
+        # An address that it had, and what the server does not store, are refused to nobody.
+        assert await refused("UPDATE", given, given, subresource="status") == ""
+        assert await refused("UPDATE", given, named("192.168.0.9")) == ""
+    assert await refused("UPDATE", named(address, kind="Hostname"), named(), subresource="status") == ""
+    assert await refused("DELETE", None, named(address)) == ""
+
+
+@pytest.mark.parametrize("field", ["podIP", "podIPs", "hostIP", "hostIPs"])
+async def test_no_pod_has_an_address_of_a_service(field: str) -> None:
+    plugin = NodeRestriction(Objects(*copy.deepcopy(SERVICES)), RBACAuthorizer())
+
+    async def refused(address: str, old: Object) -> str:
+        value = [{"ip": address}] if field.endswith("s") else address
+        request = attributes("pods", "UPDATE", pod(status={field: value}), old, user=NODE, subresource="status")
+        try:
+            await plugin.admit(request)
+        except StatusError as error:
+            return error.message
+        return ""
+
+    assert await refused("10.244.1.2", pod()) == ""
+    assert await refused("10.96.5.1", pod()) == (
+        'pods "web" is forbidden: node "n1" is not allowed to set the address 10.96.5.1, '
+        "which is in the range 10.96.0.0/12 of Services"
+    )
+    held = {"podIP": "10.96.5.1"}
+    assert await refused("10.96.5.1", pod(status=held)) == ""

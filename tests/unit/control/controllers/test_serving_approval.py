@@ -140,6 +140,19 @@ def test_a_node_is_not_given_the_address_of_a_service() -> None:
     assert doubt(csr, itself, [], SERVER, services) == "10.96.0.7 is an address of Service shop/web"
 
 
+@pytest.mark.parametrize(
+    ("balancer", "why"), [("example.com/x", "203.0.113.9 is an address of Service shop/web"), ("", "")]
+)
+def test_a_node_is_not_given_the_address_of_another_load_balancer(balancer: str, why: str) -> None:
+    """The built-in load balancer gives Services the nodes' own addresses."""
+    balanced = service("web", "shop", "2026-04-01T00:00:00Z", "10.96.0.7")
+    balanced.spec.load_balancer_class = balancer
+    points = [core_v1.LoadBalancerIngress(ip="203.0.113.9")]
+    balanced.status.load_balancer = core_v1.LoadBalancerStatus(ingress=points)
+    csr, itself = serving("n1", "203.0.113.9"), node("n1", "203.0.113.9")
+    assert doubt(csr, itself, [], SERVER, [balanced]) == why
+
+
 def test_a_name_must_be_among_the_nodes_addresses() -> None:
     assert doubt(serving("n1"), node("n1", host_name="other"), [], SERVER) == "n1 is not a host name of the node"
     dns = core_v1.NodeAddress(type="InternalDNS", address="n1")
