@@ -6,7 +6,7 @@ to listen on, endpoints for each traffic policy, what happens without any.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -135,18 +135,19 @@ class _Shared:
     external_ips: tuple[str, ...]
     load_balancer_ips: tuple[str, ...]
     source_ranges: tuple[str, ...]
+    granted: Mapping[str, frozenset[tuple[str, int]]]
+    """By address of the load balancer: the only ports that it has, where the status lists them (protocol, port)."""
 
     @property
     def addresses(self) -> int:
         """The number of addresses that serve a port: the cluster IP, these, and the node's own."""
         return 2 + len(self.external_ips) + len(self.load_balancer_ips)
 
-    def without_ports_in_use(
-        self, protocol: str, port: int, ports_in_use: Collection[tuple[str, str, int]]
-    ) -> tuple[str, ...]:
-        """Return the load balancer's addresses at which no daemon of the node has the port."""
+    def balanced_at(self, protocol: str, port: int, ports_in_use: Collection[tuple[str, str, int]]) -> tuple[str, ...]:
+        """Return the load balancer's addresses that have the port, and at which no daemon of the node has it."""
         ips = self.load_balancer_ips
-        hidden = {ip for ip in ips if (ip, protocol, port) in ports_in_use} if ports_in_use else ()
+        hidden = {ip for ip in ips if (ip, protocol, port) in ports_in_use} if ports_in_use else set()
+        hidden |= {ip for ip, ports in self.granted.items() if (protocol, port) not in ports}
         return tuple(ip for ip in ips if ip not in hidden) if hidden else ips
 
 
@@ -164,6 +165,7 @@ def _shared(
         _same(known.external_ips if known else (), _of_family(map(canonical, spec.external_ips), family)),
         _same(known.load_balancer_ips if known else (), (ip for ip in given if ip not in others)),
         SourceRanges.of(_same(known.source_ranges if known else (), _source_ranges(spec, family))),
+        _granted(service) if balanced else {},
     )
 
 
@@ -186,7 +188,7 @@ def _plan_port(
     protocol, family = port.protocol or "TCP", shared.family
     kind = spec.type or "ClusterIP"
     node_port = (port.node_port or 0) if kind in ("NodePort", "LoadBalancer") else 0
-    load_balancer_ips = shared.without_ports_in_use(protocol, port.port, ports_in_use)
+    load_balancer_ips = shared.balanced_at(protocol, port.port, ports_in_use)
     outside = bool(node_port or shared.external_ips or load_balancer_ips)
     internal_local = spec.internal_traffic_policy == "Local"
     external_local = spec.external_traffic_policy == "Local" and outside
@@ -247,6 +249,20 @@ def _load_balancer_ips(service: core_v1.Service, family: int) -> tuple[str, ...]
         if ingress.ip and (ingress.ip_mode or "VIP") == "VIP"
     )
     return tuple(_of_family(found, family))
+
+
+def _granted(service: core_v1.Service) -> dict[str, frozenset[tuple[str, int]]]:
+    """Return the ports that a load balancer's addresses have, of those that list any.
+
+    The Service's author adds ports at will, and its balancer may refuse them a moment later: they are not served before.
+    """
+    status = service.status.load_balancer
+    found: dict[str, frozenset[tuple[str, int]]] = {}
+    for ingress in status.ingress if status else ():
+        if ingress.ip and ingress.ports:
+            ports = frozenset((port.protocol, port.port) for port in ingress.ports if not port.error)
+            found[canonical(ingress.ip)] = found.get(canonical(ingress.ip), frozenset()) | ports
+    return found
 
 
 def owner_of(slice_: discovery_v1.EndpointSlice) -> str:
