@@ -8,8 +8,11 @@ shared nodes.
 
 from __future__ import annotations
 
-from collections.abc import ItemsView, Iterator, Mapping
-from typing import Self
+import itertools
+from collections.abc import Generator, ItemsView, Iterable, Iterator, Mapping
+from typing import Self, TypeVar
+
+from netproxy.slices import run_to_end
 
 LEAF = 32
 """Elements of a dict above which it is divided."""
@@ -19,11 +22,14 @@ DEEPEST = 60
 """Bits of the hash from which on nothing is divided."""
 SHRUNKEN = 16
 """The tree is built again when the set has had this many times as many elements."""
+SLICE = 1_000
+"""Elements that are put into a tree between suspensions."""
 CHILDREN = 1 << BITS
 _MASK = CHILDREN - 1
 Leaf = dict[str, str]
 """Elements with empty data, as the elements of sets have."""
 Node = Leaf | tuple["Node", ...]
+T = TypeVar("T")
 
 
 class ElementSet(Mapping[str, str]):
@@ -33,8 +39,16 @@ class ElementSet(Mapping[str, str]):
 
     def __init__(self, elements: Mapping[str, str] | None = None) -> None:
         elements = elements or {}
-        self._root: Node = _tree(elements)
+        self._root: Node = run_to_end(_tree(elements))
         self._size = self._most = len(elements)
+
+    @classmethod
+    def made_in_slices(cls, elements: Mapping[str, str]) -> Generator[None, None, ElementSet]:
+        """Return a set of elements, in slices. The caller does not change them meanwhile."""
+        made = cls()
+        made._root = yield from _tree(elements)
+        made._size = made._most = len(elements)
+        return made
 
     def added(self, element: str) -> ElementSet:
         """Return the set with another element."""
@@ -92,7 +106,14 @@ def different_parts(
         yield old, new
 
 
-def _tree(elements: Mapping[str, str]) -> Node:
+def in_parts(items: Iterable[T]) -> Iterator[list[T]]:
+    """Yield items in lists of `SLICE`, the last one shorter."""
+    left = iter(items)
+    while part := list(itertools.islice(left, SLICE)):
+        yield part
+
+
+def _tree(elements: Mapping[str, str]) -> Generator[None, None, Node]:
     count = 1
     while len(elements) > LEAF * count:
         count *= CHILDREN
@@ -100,8 +121,11 @@ def _tree(elements: Mapping[str, str]) -> Node:
         return dict(elements)
     leaves: list[Leaf] = [{} for _ in range(count)]
     mask = count - 1
-    for element in elements:
-        leaves[hash(element) & mask][element] = ""
+    for part in in_parts(elements):
+        for element in part:
+            leaves[hash(element) & mask][element] = ""
+        if len(part) == SLICE:
+            yield
     return _joined(leaves)
 
 

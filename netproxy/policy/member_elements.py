@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Generator, Iterable, Iterator, Mapping
 
-from netproxy.policy.element_set import ElementSet
+from netproxy.policy.element_set import SLICE, ElementSet, in_parts
 from netproxy.policy.pod_facts import PodFacts
+from netproxy.slices import run_to_end
 
 REBUILT = 16
 """Sets are recreated if more than one of this many members changed: a new tree takes less than as many changed copies."""
@@ -42,32 +43,46 @@ class MemberElements:
 
     def current(self, kinds: Iterable[ElementKind], members: Collection[PodFacts]) -> Mapping[ElementKind, ElementSet]:
         """Return sets for what the members are now; each is the same object as long as no element of it changes."""
+        run_to_end(self.made_in_slices(kinds, members))
+        return self._sets
+
+    def made_in_slices(
+        self, kinds: Iterable[ElementKind], members: Collection[PodFacts]
+    ) -> Generator[None, None, None]:
+        """Make what `current` returns, in slices. Members may change meanwhile: `current` then applies these changes."""
         if self._changes is None:
             kinds = {**self._sets, **dict.fromkeys(kinds)}
             self._sets = {}
-        for old, new in self._changes or ():
-            self._apply(old, new)
-        self._changes = []
+        yield from self._apply_changes()
         if missing := [kind for kind in kinds if kind not in self._sets]:
-            self._make(missing, members)
-        return self._sets
+            yield from self._make(missing, list(members))
 
     def forget(self, kind: ElementKind) -> bool:
         """Keep a kind no longer; return whether any is left."""
         self._sets.pop(kind, None)
         return bool(self._sets)
 
-    def _make(self, kinds: Collection[ElementKind], members: Collection[PodFacts]) -> None:
+    def _make(self, kinds: Collection[ElementKind], members: Collection[PodFacts]) -> Generator[None, None, None]:
         found: dict[ElementKind, list[str]] = {kind: [] for kind in kinds}
-        if ADDRESSES in found:
-            found[ADDRESSES] = [ip for pod in members for ip in pod.addresses(self._family)]
-        for pod in members if len(found) > (ADDRESSES in found) else ():
-            for kind, element in self._named(pod, found):
-                found[kind].append(element)
+        named = len(found) > (ADDRESSES in found)
+        for pods in in_parts(members):
+            if ADDRESSES in found:
+                found[ADDRESSES] += [ip for pod in pods for ip in pod.addresses(self._family)]
+            for pod in pods if named else ():
+                for kind, element in self._named(pod, found):
+                    found[kind].append(element)
+            if len(pods) == SLICE:
+                yield
+        made: dict[ElementKind, ElementSet] = {}
         for kind, elements in found.items():
             held = dict.fromkeys(elements, "")
-            self._sets[kind] = ElementSet(held)
-            self._repeated[kind] = Counter(elements) - Counter(held.keys()) if len(held) < len(elements) else Counter()
+            made[kind] = yield from ElementSet.made_in_slices(held)
+            repeated = self._repeated[kind] = Counter[str]()
+            for part in in_parts(Counter(elements).items() if len(held) < len(elements) else ()):
+                repeated.update({element: times - 1 for element, times in part if times > 1})
+                if len(part) == SLICE:
+                    yield
+        self._sets |= made
 
     def _named(self, pod: PodFacts, kinds: Container[ElementKind]) -> Iterator[tuple[ElementKind, str]]:
         for port in pod.ports:
@@ -83,6 +98,20 @@ class MemberElements:
                 for ip in pod.addresses(self._family):
                     yield ADDRESSES, ip
             yield from self._named(pod, self._sets)
+
+    def _apply_changes(self) -> Generator[None, None, None]:
+        changes, self._changes = self._changes or [], []
+        applied = False
+        try:
+            for part in in_parts(changes):
+                for old, new in part:
+                    self._apply(old, new)
+                if len(part) == SLICE:
+                    yield
+            applied = True
+        finally:
+            if not applied:  # the caller was cancelled
+                self._changes = None
 
     def _apply(self, old: PodFacts | None, new: PodFacts | None) -> None:
         for kind, element in self._all(new):

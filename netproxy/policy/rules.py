@@ -68,7 +68,7 @@ class RulesetBuilder:
             selection = self.table.selections.get(selector)
             if selection is not None:  # its last policy may have gone meanwhile
                 count += selection.cost(self.family, kinds) + 1
-                selection.elements(self.family, kinds)
+                yield from selection.make_elements(self.family, kinds)
             if count >= SLICE:
                 count = 0
                 yield

@@ -6,7 +6,7 @@ Equal selectors share one selection, however many policies have them.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from netproxy.policy.element_set import ElementSet
@@ -58,13 +58,20 @@ class Selection:
 
     def elements(self, family: int, kinds: Iterable[ElementKind]) -> Mapping[ElementKind, ElementSet]:
         """Return the elements of the members by kind; from then on changes of members cost what changes."""
+        return self._elements_of(family).current(kinds, self.members.values())
+
+    def make_elements(self, family: int, kinds: Iterable[ElementKind]) -> Generator[None, None, None]:
+        """Make what `elements` returns, in slices. Members may change meanwhile."""
+        return self._elements_of(family).made_in_slices(kinds, self.members.values())
+
+    def _elements_of(self, family: int) -> MemberElements:
         made = self._elements.get(family)
         if made is None:
             made = self._elements[family] = MemberElements(family)
-        return made.current(kinds, self.members.values())
+        return made
 
     def cost(self, family: int, kinds: Iterable[ElementKind]) -> int:
-        """Return how many members `elements` has to read."""
+        """Return how many members `make_elements` has to read."""
         made = self._elements.get(family)
         return len(self.members) if made is None else made.cost(kinds, len(self.members))
 

@@ -110,6 +110,34 @@ def test_elements_of_a_selection_follow_its_members(seed: int) -> None:
                 selection.forget_elements(family, chance.choice([ADDRESSES, HTTP]))
 
 
+@pytest.mark.parametrize("ended", [False, True])
+@pytest.mark.parametrize("changes", [0, 1, 100, 3000])
+def test_members_change_while_their_elements_are_made_in_slices(changes: int, ended: bool) -> None:
+    selection, chance = Selection(), random.Random(changes)
+
+    def change() -> None:
+        key = str(chance.randrange(6000))
+        if key in selection.members and chance.random() < 0.5:
+            selection.drop(key)
+        else:
+            ip, ports = f"10.0.{chance.randrange(20)}.{chance.randrange(250)}", (NamedPort("http", "TCP", 80),)
+            selection.put(key, PodFacts("default", {}, (ip,), False, "2026", ports))
+
+    for _ in range(8000):
+        change()
+    for kinds in ([ADDRESSES], [HTTP], [ADDRESSES, HTTP]):
+        making = selection.make_elements(4, kinds)
+        for number, _ in enumerate(making):
+            for _ in range(changes):
+                change()
+            if ended and number == 2:  # as when the task is cancelled
+                making.close()
+        found = selection.elements(4, kinds)
+        assert {kind: set(found[kind]) for kind in kinds} == {kind: wanted(selection, 4)[kind] for kind in kinds}
+        for _ in range(changes // 4):
+            change()
+
+
 def test_elements_of_members_that_change_otherwise_are_the_same_object() -> None:
     selection = Selection()
     selection.put("a", PodFacts("default", {}, ("10.0.0.1",), False, "2026"))
