@@ -33,7 +33,7 @@ class _Waiting(NamedTuple):
 class WorkQueue:
     """Lanes of jobs, of which one runs at a time. A job is an iterator; other tasks run whenever it yields."""
 
-    def __init__(self, timer: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(self, timer: Callable[[], float] = time.thread_time) -> None:
         self._timer = timer
         self._lanes: dict[str, deque[_Waiting]] = {}
         """Jobs that wait, by lane; no lane is empty."""
