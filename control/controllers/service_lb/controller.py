@@ -7,12 +7,13 @@ Switched off, it only releases what it gave: nobody else would take its finalize
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from control.controllers.context import Context
 from control.controllers.service_lb import plan
-from control.controllers.service_lb.plan import FINALIZER, NoLoadBalancer
+from control.controllers.service_lb.node_addresses import NodeAddresses, kubelet_port
+from control.controllers.service_lb.plan import FINALIZER, NodeAddress, NoLoadBalancer
 from control.controllers.service_lb.ports import (
     ALLOWED,
     NODES_OWN,
@@ -22,6 +23,7 @@ from control.controllers.service_lb.ports import (
     node_ports_of,
     ports_of,
 )
+from control.controllers.service_lb.waiting import WaitingServices
 from control.controllers.step_counter import StepCounter
 from kube.api import core_v1, discovery_v1
 from kube.controller import Controller
@@ -75,9 +77,10 @@ class ServiceLoadBalancerController:
         self._pods = context.informers.of(core_v1.Pod)
         self._pods.add_index(HOST_PORT, _host_ports)
         self._ports = LoadBalancerPorts(reserved, allowed)
-        self._reported: dict[str, str] = {}
+        self._addresses = NodeAddresses(self._nodes)
         # One worker: whoever is first in the queue is first at a port.
         self.controller = Controller("service load balancer", self.reconcile, workers=1, clock=context.clock)
+        self._waiting = WaitingServices(self._services, self.controller.enqueue)
         self._services.subscribe(self._service_changed)
         self._nodes.subscribe(self._node_changed)
         self._slices.subscribe(self._slice_changed)
@@ -98,21 +101,14 @@ class ServiceLoadBalancerController:
     def _service_changed(self, change: Change[core_v1.Service]) -> None:
         if any(each is not None and _concerns(each) for each in (change.old, change.new)):
             self.controller.enqueue(change.key)
-        old, new = change.old, change.new if change.type != "DELETED" else None
-        if old is not None and new is not None and old.spec == new.spec:
-            return
-        if change.type != "ADDED" and self._reported:
-            # A port may have become free for one that waits.
-            for key in self._reported:
-                self.controller.enqueue(key)
+        if change.old is not None and (change.type == "DELETED" or change.old.spec != change.new.spec):
+            self._waiting.wake(node_ports_of(change.old))
 
     def _node_changed(self, change: Change[core_v1.Node]) -> None:
-        kubelet = change.new.status.daemon_endpoints
-        if kubelet is not None and kubelet.kubelet_endpoint is not None:
-            self._ports.reserve(("TCP", kubelet.kubelet_endpoint.port), "the kubelet")
         before = _facts(change.old) if change.old is not None else None
         after = _facts(change.new) if change.type != "DELETED" else None
         if before != after:
+            self._addresses.changed()
             for service in self._services.by_index(BALANCED, "yes"):
                 self.controller.enqueue(key_of(service))
 
@@ -125,10 +121,9 @@ class ServiceLoadBalancerController:
 
     def _pod_changed(self, change: Change[core_v1.Pod]) -> None:
         """A host port may have become free for a Service that waits."""
-        if self._reported and change.old is not None and _host_ports(change.old):
+        if change.old is not None and (ports := host_ports_of(change.old)):
             if change.type == "DELETED" or not _host_ports(change.new):
-                for key in self._reported:
-                    self.controller.enqueue(key)
+                self._waiting.wake(ports)
 
     # -- what to do -----------------------------------------------------------------------------------------------
     async def reconcile(self, key: str) -> None:
@@ -147,13 +142,14 @@ class ServiceLoadBalancerController:
                 await self._take_back(service)
 
     def _forget(self, key: str) -> None:
-        self._reported.pop(key, None)
-        if self._ports.release(key):
-            for waiting in self._reported:
-                self.controller.enqueue(waiting)
+        self._waiting.forget(key)
+        self._release(key)
+
+    def _release(self, key: str) -> None:
+        self._waiting.wake(self._ports.release(key))
 
     async def _claim(self, key: str, service: core_v1.Service, *, again: bool = False) -> None:
-        """Claim a Service's ports; `again` where it had them before this process began, so that no pod takes them from it."""
+        """Claim a Service's ports; `again` where it had them before this process began, so that nobody takes them from it."""
         ports, counter = ports_of(service), StepCounter()
         pods, behind = dict[Port, list[str]](), dict[str, bool]()
         for port in () if again else ports:
@@ -167,29 +163,34 @@ class ServiceLoadBalancerController:
                     pods[port].append(user)
         others = {
             port: [key_of(each) for each in self._services.by_index(NODE_PORT, f"{port[0]}/{port[1]}")]
-            for port in ports
+            for port in (() if again else ports)
         }
-        self._ports.claim(key, ports, others, pods)
+        self._waiting.wake(self._ports.claim(key, ports, others, pods))
 
     async def _ensure(self, key: str, service: core_v1.Service) -> None:
+        given = plan.given(service)
         try:
             await self._claim(key, service)
             slices = self._slices.by_index(OF_SERVICE, key)
-            addresses = plan.balancer_addresses(service, self._nodes.list(), slices)
+            wanted = plan.balancer_addresses(service, self._addresses.serving(), slices)
         except NoLoadBalancer as error:
-            self._ports.release(key)
-            self._tell(
-                service,
-                "SyncLoadBalancerFailed",
-                f"Error syncing load balancer: failed to ensure load balancer: {error}",
-            )
-            await self._write(service, [])
+            self._fail(service, str(error))
+            if given:
+                # The nodes serve the ports until the addresses are taken back, which may fail.
+                self._ports.keep(key, ports_of(service))
+                await self._write(service, [])
+            self._release(key)
             return
-        given = plan.given(service)
-        if not addresses:
+        ports = frozenset(ports_of(service))
+        withheld = {each.text: why for each in wanted if each.text not in given and (why := self._taken(ports, each))}
+        addresses = [each.text for each in wanted if each.text not in withheld]
+        if addresses:
+            self._waiting.served(key, partial=bool(withheld))
+        elif withheld:
+            self._fail(service, next(iter(withheld.values())))
+        else:
             self._tell(service, "UnAvailableLoadBalancer", "There are no available nodes for LoadBalancer")
-        elif not given:
-            self._reported.pop(key, None)
+        if addresses and not given:
             self._recorder.event(service, "Normal", "EnsuringLoadBalancer", "Ensuring load balancer")
             await self._set_finalizer(service, wanted=True)
         await self._write(service, addresses)
@@ -198,11 +199,19 @@ class ServiceLoadBalancerController:
         elif addresses and set(addresses) != set(given):
             self._recorder.event(service, "Normal", "UpdatedLoadBalancer", "Updated load balancer with new hosts")
 
+    def _taken(self, ports: Collection[Port], address: NodeAddress) -> str:
+        """Return why ports cannot be served at a node's address, "" if they can."""
+        if (port := ("TCP", address.kubelet_port)) in ports:
+            return f"port {port[1]}/TCP is that of the kubelet on the nodes"
+        return ""
+
+    def _fail(self, service: core_v1.Service, why: str) -> None:
+        message = f"Error syncing load balancer: failed to ensure load balancer: {why}"
+        self._tell(service, "SyncLoadBalancerFailed", message)
+
     def _tell(self, service: core_v1.Service, reason: str, message: str) -> None:
-        """Return why a Service waits, once for each reason."""
-        key = key_of(service)
-        if self._reported.get(key) != message:
-            self._reported[key] = message
+        """Report why a Service waits, once for each reason."""
+        if self._waiting.report(key_of(service), message):
             self._recorder.event(service, "Warning", reason, message)
 
     async def _take_back(self, service: core_v1.Service) -> None:
@@ -248,6 +257,6 @@ def _selects(service: core_v1.Service, pod: core_v1.Pod) -> bool:
     return same and bool(wanted) and wanted.items() <= labels.items()
 
 
-def _facts(node: core_v1.Node) -> tuple[bool, tuple[str, ...]]:
+def _facts(node: core_v1.Node) -> tuple[object, ...]:
     """Return what of a node matters here."""
-    return plan.serves(node), plan.addresses_of(node)
+    return plan.serves(node), plan.addresses_of(node), kubelet_port(node)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from control.controllers.context import Context
 from control.controllers.service_lb import controller, plan
-from control.controllers.service_lb.plan import EXCLUDED, FINALIZER, NoLoadBalancer
+from control.controllers.service_lb.node_addresses import NodeAddresses
+from control.controllers.service_lb.plan import EXCLUDED, FINALIZER, NodeAddress, NoLoadBalancer
 from control.controllers.service_lb.ports import LoadBalancerPorts, host_ports_of, node_ports_of, ports_of
 from kube.api import core_v1, discovery_v1, meta_v1
 from kube.clock import FakeClock
@@ -56,6 +59,13 @@ NODES = [
 ]
 
 
+def serving() -> Sequence[NodeAddress]:
+    nodes = Context(LaggingAPI().client(), FakeClock()).informers.of(core_v1.Node)
+    for each in NODES:
+        nodes._set(str(each.metadata.name), each)
+    return NodeAddresses(nodes).serving()
+
+
 @pytest.mark.parametrize(
     ("spec", "slices", "addresses"),
     [
@@ -75,12 +85,12 @@ NODES = [
 def test_addresses_are_those_of_nodes_that_can_take_traffic(
     spec: dict[str, object], slices: list[discovery_v1.EndpointSlice], addresses: list[str]
 ) -> None:
-    assert plan.balancer_addresses(service(**spec), NODES, slices) == addresses
+    assert [each.text for each in plan.balancer_addresses(service(**spec), serving(), slices)] == addresses
 
 
 def test_an_address_that_no_node_has_is_refused() -> None:
     with pytest.raises(NoLoadBalancer, match=r"the address 10\.0\.0\.6 is not one of an available node"):
-        plan.balancer_addresses(service(load_balancer_ip="10.0.0.6"), NODES, [])
+        plan.balancer_addresses(service(load_balancer_ip="10.0.0.6"), serving(), [])
 
 
 def test_a_service_with_a_class_or_of_another_type_is_not_ours() -> None:
@@ -109,12 +119,23 @@ def test_the_first_holds_a_port_until_it_lets_go() -> None:
     assert ledger.release("default/two") == frozenset()
 
 
-def test_a_claim_that_is_refused_loses_what_was_held() -> None:
+def test_a_claim_that_is_refused_keeps_what_was_held() -> None:
     ledger = LoadBalancerPorts({("TCP", 22): "ssh"})
     ledger.claim("default/one", [("TCP", 80)], {})
     with pytest.raises(NoLoadBalancer, match=r"port 22/TCP is that of ssh on the nodes"):
         ledger.claim("default/one", [("TCP", 80), ("TCP", 22)], {})
+    with pytest.raises(NoLoadBalancer, match=r"port 80/TCP is already used by Service default/one"):
+        ledger.claim("default/two", [("TCP", 80)], {})
+    assert ledger.release("default/one") == {("TCP", 80)}
     ledger.claim("default/two", [("TCP", 80)], {})
+
+
+def test_ports_that_a_service_still_serves_are_kept_for_it_if_nobody_has_them() -> None:
+    ledger = LoadBalancerPorts({})
+    ledger.claim("default/one", [("TCP", 80)], {})
+    ledger.claim("default/two", [("TCP", 443)], {})
+    ledger.keep("default/one", [("TCP", 443), ("TCP", 8443)])
+    assert ledger.release("default/one") == {("TCP", 80), ("TCP", 8443)}
 
 
 @pytest.mark.parametrize("number", [1, 25, 53, 111, 1023, 30000, 32768, 65535])
@@ -164,6 +185,8 @@ def test_node_ports_of_other_services_are_left_to_them() -> None:
     with pytest.raises(NoLoadBalancer, match=r"port 30080/TCP is the node port of Service default/other"):
         ledger.claim("default/one", [port], {port: ["default/other"]})
     ledger.claim("default/one", [port], {port: ["default/one"]})
+    # It is not taken from a Service that has it.
+    ledger.claim("default/one", [port], {port: ["default/other"]})
 
 
 def test_a_services_ports_are_read() -> None:
