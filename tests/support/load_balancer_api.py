@@ -18,13 +18,16 @@ OLD = "2026-01-01T00:00:00Z"
 
 
 class LoadBalancerAPI(LaggingAPI):
-    """`events` are (namespace, reason, message); patches of Services in `refusing` get 500."""
+    """`events` are (namespace, reason, message). Patches of Services in `refusing` get 500, those of finalizers in
+    `conflicting` 409.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.events: list[tuple[str, str, str]] = []
         self.patches: list[tuple[str, dict[str, Any]]] = []
         self.refusing: set[str] = set()
+        self.conflicting: set[str] = set()
 
     async def request(
         self,
@@ -45,6 +48,8 @@ class LoadBalancerAPI(LaggingAPI):
             self.patches.append((key, sent))
             if key in self.refusing:
                 raise StatusError(500, "InternalError", "refused by the test")
+            if key in self.conflicting and "finalizers" in (sent.get("metadata") or {}):
+                raise StatusError(409, "Conflict", "somebody else was first")
             if errors := validate_points(sent, {}, with_mode=True):
                 raise StatusError(422, "Invalid", str(errors[0]))
         return await super().request(method, path, query=query, headers=headers, body=body, timeout=timeout)
@@ -77,7 +82,7 @@ class LoadBalancerAPI(LaggingAPI):
         """Create or replace a Service."""
         namespace, _, name = key.partition("/")
         deleted = spec.pop("deleted", False)
-        created = spec.pop("created", OLD)
+        created, uid = spec.pop("created", OLD), spec.pop("uid", None)
         spec = {"type": "LoadBalancer", "ip_families": ["IPv4"], "selector": {"app": name}} | spec
         ingress = [core_v1.LoadBalancerIngress(ip=each, ip_mode="VIP") for each in given]
         self.put(
@@ -85,6 +90,7 @@ class LoadBalancerAPI(LaggingAPI):
                 metadata=meta_v1.ObjectMeta(
                     name=name,
                     namespace=namespace,
+                    uid=uid,
                     finalizers=list(finalizers),
                     creation_timestamp=created,
                     deletion_timestamp=OLD if deleted else None,
@@ -121,6 +127,19 @@ class LoadBalancerAPI(LaggingAPI):
         for name, value in metadata.items():
             setattr(found.metadata, name, value)
         self.put(found)
+
+    def hold_services(self) -> None:
+        """Deliver no change of Services."""
+        self.hold(core_v1.Service)
+
+    def release_services(self) -> None:
+        self.let_go(core_v1.Service)
+
+    def remove_service(self, key: str) -> None:
+        """Remove a Service at once."""
+        found = self._service(key)
+        assert found is not None
+        self.remove(found)
 
     async def delete_service(self, key: str) -> None:
         namespace, _, name = key.partition("/")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping
-from typing import Any
 
 from control.controllers.context import Context
 from control.controllers.service_lb import plan
@@ -23,13 +22,13 @@ from control.controllers.service_lb.ports import (
     node_ports_of,
     ports_of,
 )
+from control.controllers.service_lb.service_writer import ServiceWriter
 from control.controllers.service_lb.waiting import WaitingServices
 from control.controllers.step_counter import StepCounter
 from kube.api import core_v1, discovery_v1
 from kube.controller import Controller
-from kube.errors import StatusError
 from kube.informer import Change
-from kube.object_names import key_of, name_of, namespace_of
+from kube.object_names import key_of
 from kube.port_ranges import PortRanges
 
 log = logging.getLogger(__name__)
@@ -66,7 +65,8 @@ class ServiceLoadBalancerController:
         reserved: Mapping[Port, str] = NODES_OWN,
         allowed: PortRanges = ALLOWED,
     ) -> None:
-        self._client, self._enabled = context.client, enabled
+        self._enabled = enabled
+        self._writer = ServiceWriter(context.client)
         self._recorder = context.recorder("service-controller")
         self._services = context.informers.of(core_v1.Service)
         self._nodes = context.informers.of(core_v1.Node)
@@ -87,9 +87,10 @@ class ServiceLoadBalancerController:
         self._pods.subscribe(self._pod_changed)
 
     async def run(self) -> None:
-        """Work until cancelled. Who was served before this process began is served before all others, then by age."""
-        known = self._services.by_index(BALANCED, "yes")
-        for service in sorted(known, key=lambda each: (each.metadata.creation_timestamp or "", key_of(each))):
+        """Work until cancelled. Services that had addresses before this process began come first, those that are being
+        deleted behind the others, then by age.
+        """
+        for service in sorted(self._services.by_index(BALANCED, "yes"), key=_age):
             if plan.wanted(service) and plan.given(service):
                 try:
                     await self._claim(key_of(service), service, again=True)
@@ -101,6 +102,8 @@ class ServiceLoadBalancerController:
     def _service_changed(self, change: Change[core_v1.Service]) -> None:
         if any(each is not None and _concerns(each) for each in (change.old, change.new)):
             self.controller.enqueue(change.key)
+        if change.type == "DELETED":  # there may be another one of that name already
+            self._forget(change.key)
         if change.old is not None and (change.type == "DELETED" or change.old.spec != change.new.spec):
             self._waiting.wake(node_ports_of(change.old))
 
@@ -136,10 +139,16 @@ class ServiceLoadBalancerController:
                 await self._take_back(service)
         elif plan.wanted(service) and service.metadata.deletion_timestamp is None:
             await self._ensure(key, service)
+        elif self._may_have_given(key, service):
+            await self._take_back(service)
+            self._forget(key)
         else:
             self._forget(key)
-            if FINALIZER in service.metadata.finalizers and not service.spec.load_balancer_class:
-                await self._take_back(service)
+
+    def _may_have_given(self, key: str, service: core_v1.Service) -> bool:
+        """Return whether the addresses of a Service that needs none may be ours, whatever its owner did to the finalizers."""
+        ours = FINALIZER in service.metadata.finalizers and not service.spec.load_balancer_class
+        return ours or plan.wanted(service) or self._ports.held(key)
 
     def _forget(self, key: str) -> None:
         self._waiting.forget(key)
@@ -175,10 +184,10 @@ class ServiceLoadBalancerController:
             wanted = plan.balancer_addresses(service, self._addresses.serving(), slices)
         except NoLoadBalancer as error:
             self._fail(service, str(error))
-            if given:
+            if given or self._ports.held(key):
                 # The nodes serve the ports until the addresses are taken back, which may fail.
                 self._ports.keep(key, ports_of(service))
-                await self._write(service, [])
+                await self._writer.addresses(service, [], always=True)
             self._release(key)
             return
         ports = frozenset(ports_of(service))
@@ -192,8 +201,10 @@ class ServiceLoadBalancerController:
             self._tell(service, "UnAvailableLoadBalancer", "There are no available nodes for LoadBalancer")
         if addresses and not given:
             self._recorder.event(service, "Normal", "EnsuringLoadBalancer", "Ensuring load balancer")
-            await self._set_finalizer(service, wanted=True)
-        await self._write(service, addresses)
+            await self._writer.finalizer(service, wanted=True)
+        service = await self._writer.addresses(service, addresses)
+        if addresses and given:  # its owner may have removed it; a conflict does not delay the addresses
+            await self._writer.finalizer(service, wanted=True)
         if addresses and not given:
             self._recorder.event(service, "Normal", "EnsuredLoadBalancer", "Ensured load balancer")
         elif addresses and set(addresses) != set(given):
@@ -215,39 +226,16 @@ class ServiceLoadBalancerController:
             self._recorder.event(service, "Warning", reason, message)
 
     async def _take_back(self, service: core_v1.Service) -> None:
-        self._recorder.event(service, "Normal", "DeletingLoadBalancer", "Deleting load balancer")
-        if service.metadata.deletion_timestamp is None:
-            service = await self._write(service, [])
-        await self._set_finalizer(service, wanted=False)
-        self._recorder.event(service, "Normal", "DeletedLoadBalancer", "Deleted load balancer")
-
-    async def _write(self, service: core_v1.Service, addresses: list[str]) -> core_v1.Service:
-        balancer = service.status.load_balancer
-        current_ingress = balancer.ingress if balancer is not None else []
-        if [(each.ip, each.ip_mode or "VIP") for each in current_ingress] == [
-            (address, "VIP") for address in addresses
-        ]:
-            return service
-        ingress = [{"ip": address, "ipMode": "VIP"} for address in addresses] or None
-        return await self._patch(service, {"status": {"loadBalancer": {"ingress": ingress}}})
-
-    async def _set_finalizer(self, service: core_v1.Service, *, wanted: bool) -> None:
-        metadata = service.metadata
-        if (FINALIZER in metadata.finalizers) == wanted:
-            return
-        names = [name for name in metadata.finalizers if name != FINALIZER] + ([FINALIZER] if wanted else [])
-        latest = {"uid": metadata.uid, "resourceVersion": metadata.resource_version, "finalizers": names}
-        await self._patch(service, {"metadata": latest})
-
-    async def _patch(self, service: core_v1.Service, body: dict[str, Any]) -> core_v1.Service:
-        """Write status or metadata, both through the status, as upstream; one that has gone meanwhile needs nothing."""
-        name, namespace = name_of(service), namespace_of(service)
-        try:
-            return await self._client.patch(core_v1.Service, name, namespace, body, subresource="status")
-        except StatusError as error:
-            if not error.not_found:
-                raise
-            return service
+        """Take addresses and finalizer from a Service: other finalizers may keep it, and for as long the nodes serve it."""
+        metadata, held = service.metadata, self._ports.held(key_of(service))
+        given = bool(plan.given(service)) or FINALIZER in metadata.finalizers
+        if given:
+            self._recorder.event(service, "Normal", "DeletingLoadBalancer", "Deleting load balancer")
+        if metadata.deletion_timestamp is None or metadata.finalizers != [FINALIZER]:
+            service = await self._writer.addresses(service, [], always=held)
+        await self._writer.finalizer(service, wanted=False)
+        if given:
+            self._recorder.event(service, "Normal", "DeletedLoadBalancer", "Deleted load balancer")
 
 
 def _selects(service: core_v1.Service, pod: core_v1.Pod) -> bool:
@@ -255,6 +243,11 @@ def _selects(service: core_v1.Service, pod: core_v1.Pod) -> bool:
     wanted, labels = service.spec.selector, pod.metadata.labels
     same = service.metadata.namespace == pod.metadata.namespace
     return same and bool(wanted) and wanted.items() <= labels.items()
+
+
+def _age(service: core_v1.Service) -> tuple[bool, str, str]:
+    metadata = service.metadata
+    return metadata.deletion_timestamp is not None, metadata.creation_timestamp or "", key_of(service)
 
 
 def _facts(node: core_v1.Node) -> tuple[object, ...]:

@@ -84,6 +84,10 @@ class LoadBalancerPorts:
         self._hold(key, wanted)
         return before - wanted
 
+    def held(self, key: str) -> bool:
+        """Return whether a Service holds any port."""
+        return key in self._held
+
     def keep(self, key: str, ports: Iterable[Port]) -> None:
         """Let a Service hold those of these ports that nobody has, in addition to what it holds."""
         free = {port for port in ports if port not in self._holder}
