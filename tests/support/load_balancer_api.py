@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from control.registry.load_balancer_points import validate_points
-from kube.api import core_v1, meta_v1, networking_v1
+from kube.api import core_v1, discovery_v1, meta_v1, networking_v1
 from kube.client import Response
 from kube.clock import settle
 from kube.errors import StatusError
@@ -26,6 +26,8 @@ class LoadBalancerAPI(LaggingAPI):
         super().__init__()
         self.events: list[tuple[str, str, str]] = []
         self.patches: list[tuple[str, dict[str, Any]]] = []
+        self.refused: list[str] = []
+        """Errors of addresses that no Service may have."""
         self.refusing: set[str] = set()
         self.conflicting: set[str] = set()
 
@@ -51,6 +53,7 @@ class LoadBalancerAPI(LaggingAPI):
             if key in self.conflicting and "finalizers" in (sent.get("metadata") or {}):
                 raise StatusError(409, "Conflict", "somebody else was first")
             if errors := validate_points(sent, {}, with_mode=True):
+                self.refused.append(str(errors[0]))
                 raise StatusError(422, "Invalid", str(errors[0]))
         return await super().request(method, path, query=query, headers=headers, body=body, timeout=timeout)
 
@@ -107,6 +110,19 @@ class LoadBalancerAPI(LaggingAPI):
         self.put(
             networking_v1.ServiceCIDR(
                 metadata=meta_v1.ObjectMeta(name=name), spec=networking_v1.ServiceCIDRSpec(cidrs=list(cidrs))
+            )
+        )
+
+    def slice_on(self, key: str, *nodes: str) -> None:
+        """Create a slice of a Service with a ready endpoint on each node."""
+        namespace, _, name = key.partition("/")
+        self.put(
+            discovery_v1.EndpointSlice(
+                metadata=meta_v1.ObjectMeta(
+                    name=name, namespace=namespace, labels={"kubernetes.io/service-name": name}
+                ),
+                address_type="IPv4",
+                endpoints=[discovery_v1.Endpoint(addresses=["10.244.0.9"], node_name=each) for each in nodes],
             )
         )
 

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Collection, Mapping
 
 from control.controllers.context import Context
+from control.controllers.nodes.health import readiness
 from control.controllers.service_lb import plan
 from control.controllers.service_lb.node_addresses import NodeAddresses, kubelet_port
 from control.controllers.service_lb.plan import FINALIZER, NodeAddress, NoLoadBalancer
@@ -22,10 +23,11 @@ from control.controllers.service_lb.ports import (
     node_ports_of,
     ports_of,
 )
+from control.controllers.service_lb.service_addresses import ServiceAddresses, foreign_ips
 from control.controllers.service_lb.service_writer import ServiceWriter
 from control.controllers.service_lb.waiting import WaitingServices
 from control.controllers.step_counter import StepCounter
-from kube.api import core_v1, discovery_v1
+from kube.api import core_v1, discovery_v1, networking_v1
 from kube.controller import Controller
 from kube.informer import Change
 from kube.object_names import key_of
@@ -64,6 +66,7 @@ class ServiceLoadBalancerController:
         enabled: bool = True,
         reserved: Mapping[Port, str] = NODES_OWN,
         allowed: PortRanges = ALLOWED,
+        pod_ranges: Collection[str] = (),
     ) -> None:
         self._enabled = enabled
         self._writer = ServiceWriter(context.client)
@@ -77,12 +80,17 @@ class ServiceLoadBalancerController:
         self._pods = context.informers.of(core_v1.Pod)
         self._pods.add_index(HOST_PORT, _host_ports)
         self._ports = LoadBalancerPorts(reserved, allowed)
-        self._addresses = NodeAddresses(self._nodes)
+        # Another API server's, where this is off, may have none.
+        service_ranges = context.informers.of(networking_v1.ServiceCIDR) if enabled else None
+        self._addresses = NodeAddresses(self._nodes, service_ranges, pod_ranges)
+        self._service_addresses = ServiceAddresses(self._services)
         # One worker: whoever is first in the queue is first at a port.
         self.controller = Controller("service load balancer", self.reconcile, workers=1, clock=context.clock)
         self._waiting = WaitingServices(self._services, self.controller.enqueue)
         self._services.subscribe(self._service_changed)
         self._nodes.subscribe(self._node_changed)
+        if service_ranges is not None:
+            service_ranges.subscribe(self._range_changed)
         self._slices.subscribe(self._slice_changed)
         self._pods.subscribe(self._pod_changed)
 
@@ -106,14 +114,23 @@ class ServiceLoadBalancerController:
             self._forget(change.key)
         if change.old is not None and (change.type == "DELETED" or change.old.spec != change.new.spec):
             self._waiting.wake(node_ports_of(change.old))
+        if change.old is not None and foreign_ips(change.old):
+            self._waiting.wake(ports_of(change.old))
 
     def _node_changed(self, change: Change[core_v1.Node]) -> None:
         before = _facts(change.old) if change.old is not None else None
         after = _facts(change.new) if change.type != "DELETED" else None
         if before != after:
-            self._addresses.changed()
-            for service in self._services.by_index(BALANCED, "yes"):
-                self.controller.enqueue(key_of(service))
+            self._addresses_changed()
+
+    def _range_changed(self, change: Change[networking_v1.ServiceCIDR]) -> None:
+        if change.old is None or change.type == "DELETED" or change.old.spec.cidrs != change.new.spec.cidrs:
+            self._addresses_changed()
+
+    def _addresses_changed(self) -> None:
+        self._addresses.changed()
+        for service in self._services.by_index(BALANCED, "yes"):
+            self.controller.enqueue(key_of(service))
 
     def _slice_changed(self, change: Change[discovery_v1.EndpointSlice]) -> None:
         for each in (change.old, change.new):
@@ -181,7 +198,8 @@ class ServiceLoadBalancerController:
         try:
             await self._claim(key, service)
             slices = self._slices.by_index(OF_SERVICE, key)
-            wanted = plan.balancer_addresses(service, self._addresses.serving(), slices)
+            known = [each for each in self._addresses.serving() if not self._service_addresses.is_cluster_ip(each.text)]
+            wanted = plan.balancer_addresses(service, known, slices)
         except NoLoadBalancer as error:
             self._fail(service, str(error))
             if given or self._ports.held(key):
@@ -190,8 +208,7 @@ class ServiceLoadBalancerController:
                 await self._writer.addresses(service, [], always=True)
             self._release(key)
             return
-        ports = frozenset(ports_of(service))
-        withheld = {each.text: why for each in wanted if each.text not in given and (why := self._taken(ports, each))}
+        withheld = await self._withheld(key, service, wanted)
         addresses = [each.text for each in wanted if each.text not in withheld]
         if addresses:
             self._waiting.served(key, partial=bool(withheld))
@@ -210,11 +227,18 @@ class ServiceLoadBalancerController:
         elif addresses and set(addresses) != set(given):
             self._recorder.event(service, "Normal", "UpdatedLoadBalancer", "Updated load balancer with new hosts")
 
-    def _taken(self, ports: Collection[Port], address: NodeAddress) -> str:
-        """Return why ports cannot be served at a node's address, "" if they can."""
-        if (port := ("TCP", address.kubelet_port)) in ports:
-            return f"port {port[1]}/TCP is that of the kubelet on the nodes"
-        return ""
+    async def _withheld(self, key: str, service: core_v1.Service, wanted: list[NodeAddress]) -> dict[str, str]:
+        """Return the addresses at which a Service cannot have its ports, and why; it keeps those that it has."""
+        ports, given, counter = frozenset(ports_of(service)), set(plan.given(service)), StepCounter()
+        found: dict[str, str] = {}
+        for each in wanted:
+            if each.text in given:
+                continue
+            if (port := ("TCP", each.kubelet_port)) in ports:
+                found[each.text] = f"port {port[1]}/TCP is that of the kubelet on the nodes"
+            elif why := await self._service_addresses.user(key, ports, each.text, counter):
+                found[each.text] = why
+        return found
 
     def _fail(self, service: core_v1.Service, why: str) -> None:
         message = f"Error syncing load balancer: failed to ensure load balancer: {why}"
@@ -252,4 +276,12 @@ def _age(service: core_v1.Service) -> tuple[bool, str, str]:
 
 def _facts(node: core_v1.Node) -> tuple[object, ...]:
     """Return what of a node matters here."""
-    return plan.serves(node), plan.addresses_of(node), kubelet_port(node)
+    spec = node.spec
+    return (
+        readiness(node),
+        plan.serves(node),
+        plan.addresses_of(node),
+        kubelet_port(node),
+        spec.pod_cidr,
+        spec.pod_cidrs,
+    )

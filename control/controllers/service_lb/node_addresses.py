@@ -5,14 +5,18 @@ They are derived anew from the Nodes after a change and kept until the next one:
 
 from __future__ import annotations
 
-import ipaddress
-from collections.abc import Sequence
+import logging
+from collections.abc import Collection, Sequence
 
 from control.controllers.service_lb import plan
+from control.controllers.service_lb.believed_addresses import BelievedAddresses, IPRanges
 from control.controllers.service_lb.plan import NodeAddress
-from kube.api import core_v1
+from kube.api import core_v1, networking_v1
 from kube.informer import Informer
+from kube.ip_addresses import Address
 from kube.object_names import name_of
+
+log = logging.getLogger(__name__)
 
 
 def kubelet_port(node: core_v1.Node) -> int:
@@ -22,11 +26,18 @@ def kubelet_port(node: core_v1.Node) -> int:
 
 
 class NodeAddresses:
-    """Addresses of all nodes."""
+    """Addresses of all nodes. `service_ranges` are followed; `pod_ranges` are those of the cluster."""
 
-    def __init__(self, nodes: Informer[core_v1.Node]) -> None:
-        self._nodes = nodes
+    def __init__(
+        self,
+        nodes: Informer[core_v1.Node],
+        service_ranges: Informer[networking_v1.ServiceCIDR] | None = None,
+        pod_ranges: Collection[str] = (),
+    ) -> None:
+        self._nodes, self._service_ranges = nodes, service_ranges
+        self._pods = IPRanges(pod_ranges)
         self._serving: tuple[NodeAddress, ...] | None = None
+        self._refused: dict[str, list[str]] = {}
 
     def changed(self) -> None:
         """Derive them anew when they are next requested."""
@@ -35,14 +46,26 @@ class NodeAddresses:
     def serving(self) -> Sequence[NodeAddress]:
         """Return the addresses of the nodes that can take traffic, each once, in their order."""
         if self._serving is None:
-            found: dict[str, NodeAddress] = {}
-            for node in self._nodes.list():
-                for text in plan.addresses_of(node) if plan.serves(node) else ():
-                    found.setdefault(text, NodeAddress(text, name_of(node), kubelet_port(node)))
-            self._serving = tuple(sorted(found.values(), key=_order))
+            self._serving = self._derive()
         return self._serving
 
+    def _derive(self) -> tuple[NodeAddress, ...]:
+        found: list[tuple[Address, NodeAddress]] = []
+        refused: dict[str, list[str]] = {}
+        ranges = self._service_ranges.list() if self._service_ranges is not None else []
+        believed = BelievedAddresses(IPRanges(cidr for each in ranges for cidr in each.spec.cidrs), self._pods)
+        for node in sorted(self._nodes.list(), key=_age):
+            name = name_of(node)
+            addresses, reasons = believed.add(node)
+            if reasons:
+                refused[name] = reasons
+                if self._refused.get(name) != reasons:
+                    log.warning("load balancers do not use an address of node %s: %s", name, "; ".join(reasons))
+            if plan.serves(node):
+                found += [(each, NodeAddress(str(each), name, kubelet_port(node))) for each in addresses]
+        self._refused = refused
+        return tuple(address for _, address in sorted(found, key=lambda each: (each[0].version, int(each[0]))))
 
-def _order(address: NodeAddress) -> tuple[int, int]:
-    parsed = ipaddress.ip_address(address.text)
-    return parsed.version, int(parsed)
+
+def _age(node: core_v1.Node) -> tuple[str, str]:
+    return node.metadata.creation_timestamp or "", name_of(node)
