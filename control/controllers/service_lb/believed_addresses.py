@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from control.controllers.nodes.health import readiness
 from control.controllers.service_lb import plan
 from kube.api import core_v1
+from kube.bounded_cache import bounded_cache
 from kube.ip_addresses import Address, Network, network, reached
 
 
@@ -42,6 +43,7 @@ class IPRanges:
         return len(self._prefixes)
 
 
+@bounded_cache(16384)
 def parse_range(text: str) -> Network | None:
     """Return a stored CIDR, None if it is none."""
     try:
@@ -50,6 +52,7 @@ def parse_range(text: str) -> Network | None:
         return None
 
 
+@bounded_cache(16384)
 def parse_address(text: str) -> Address | str:
     """Return a node's address, or why it can be none."""
     try:

@@ -14,6 +14,7 @@ from control.controllers.nodes.health import readiness
 from control.controllers.service_lb import plan
 from control.controllers.service_lb.node_addresses import NodeAddresses, kubelet_port
 from control.controllers.service_lb.plan import FINALIZER, NodeAddress, NoLoadBalancer
+from control.controllers.service_lb.port_claims import PortClaims
 from control.controllers.service_lb.ports import (
     ALLOWED,
     NODES_OWN,
@@ -35,20 +36,12 @@ from kube.port_ranges import PortRanges
 
 log = logging.getLogger(__name__)
 SERVICE_NAME = "kubernetes.io/service-name"
-BALANCED, NODE_PORT, OF_SERVICE, HOST_PORT = "load-balanced", "node-port", "service-name", "host-port"
-"""Names of indexes: Services that concern us, Services by node port, slices by Service, pods by host port."""
+BALANCED, OF_SERVICE = "load-balanced", "service-name"
+"""Names of indexes: Services that concern us, slices by Service."""
 
 
 def _concerns(service: core_v1.Service) -> tuple[str, ...]:
     return ("yes",) if plan.wanted(service) or FINALIZER in service.metadata.finalizers else ()
-
-
-def _node_ports(service: core_v1.Service) -> list[str]:
-    return [f"{protocol}/{number}" for protocol, number in node_ports_of(service)]
-
-
-def _host_ports(pod: core_v1.Pod) -> list[str]:
-    return [f"{protocol}/{number}" for protocol, number in host_ports_of(pod)]
 
 
 def _owner(found: discovery_v1.EndpointSlice) -> tuple[str, ...]:
@@ -75,11 +68,10 @@ class ServiceLoadBalancerController:
         self._nodes = context.informers.of(core_v1.Node)
         self._slices = context.informers.of(discovery_v1.EndpointSlice)
         self._services.add_index(BALANCED, _concerns)
-        self._services.add_index(NODE_PORT, _node_ports)
         self._slices.add_index(OF_SERVICE, _owner)
         self._pods = context.informers.of(core_v1.Pod)
-        self._pods.add_index(HOST_PORT, _host_ports)
         self._ports = LoadBalancerPorts(reserved, allowed)
+        self._claims = PortClaims(self._services, self._pods, self._ports)
         # Another API server's, where this is off, may have none.
         service_ranges = context.informers.of(networking_v1.ServiceCIDR) if enabled else None
         self._addresses = NodeAddresses(self._nodes, service_ranges, pod_ranges)
@@ -101,7 +93,7 @@ class ServiceLoadBalancerController:
         for service in sorted(self._services.by_index(BALANCED, "yes"), key=_age):
             if plan.wanted(service) and plan.given(service):
                 try:
-                    await self._claim(key_of(service), service, again=True)
+                    await self._claims.claim(key_of(service), service, again=True)
                 except NoLoadBalancer as error:
                     log.info("%s: %s", key_of(service), error)
         await self.controller.run()
@@ -142,7 +134,7 @@ class ServiceLoadBalancerController:
     def _pod_changed(self, change: Change[core_v1.Pod]) -> None:
         """A host port may have become free for a Service that waits."""
         if change.old is not None and (ports := host_ports_of(change.old)):
-            if change.type == "DELETED" or not _host_ports(change.new):
+            if change.type == "DELETED" or not host_ports_of(change.new):
                 self._waiting.wake(ports)
 
     # -- what to do -----------------------------------------------------------------------------------------------
@@ -174,29 +166,10 @@ class ServiceLoadBalancerController:
     def _release(self, key: str) -> None:
         self._waiting.wake(self._ports.release(key))
 
-    async def _claim(self, key: str, service: core_v1.Service, *, again: bool = False) -> None:
-        """Claim a Service's ports; `again` where it had them before this process began, so that nobody takes them from it."""
-        ports, counter = ports_of(service), StepCounter()
-        pods, behind = dict[Port, list[str]](), dict[str, bool]()
-        for port in () if again else ports:
-            pods[port] = []
-            for pod in self._pods.by_index(HOST_PORT, f"{port[0]}/{port[1]}"):
-                user = key_of(pod)
-                if user not in behind:
-                    await counter.count(1 + (len(service.spec.selector) >> 2))
-                    behind[user] = _selects(service, pod)
-                if not behind[user]:
-                    pods[port].append(user)
-        others = {
-            port: [key_of(each) for each in self._services.by_index(NODE_PORT, f"{port[0]}/{port[1]}")]
-            for port in (() if again else ports)
-        }
-        self._waiting.wake(self._ports.claim(key, ports, others, pods))
-
     async def _ensure(self, key: str, service: core_v1.Service) -> None:
         given = plan.given(service)
         try:
-            await self._claim(key, service)
+            self._waiting.wake(await self._claims.claim(key, service))
             slices = self._slices.by_index(OF_SERVICE, key)
             known = [each for each in self._addresses.serving() if not self._service_addresses.is_cluster_ip(each.text)]
             wanted = plan.balancer_addresses(service, known, slices)
@@ -260,13 +233,6 @@ class ServiceLoadBalancerController:
         await self._writer.finalizer(service, wanted=False)
         if given:
             self._recorder.event(service, "Normal", "DeletedLoadBalancer", "Deleted load balancer")
-
-
-def _selects(service: core_v1.Service, pod: core_v1.Pod) -> bool:
-    """Return whether a pod is behind a Service: its host port may then be the Service's too."""
-    wanted, labels = service.spec.selector, pod.metadata.labels
-    same = service.metadata.namespace == pod.metadata.namespace
-    return same and bool(wanted) and wanted.items() <= labels.items()
 
 
 def _age(service: core_v1.Service) -> tuple[bool, str, str]:

@@ -77,12 +77,21 @@ class LoadBalancerPorts:
         have it as a host port: they count only for ports that the Service does not hold yet.
         """
         before, wanted = self._held.get(key, frozenset()), frozenset(ports)
-        for port in sorted(wanted):
-            new = port not in before
-            if why := self._refusal(key, port, others.get(port, ()) if new else (), pods.get(port, ()) if new else ()):
+        for port in sorted(wanted - before):
+            why = self.refusal(key, port)
+            if not why and (owners := sorted(set(others.get(port, ())) - {key})):
+                why = f"is the node port of Service {owners[0]}"
+            if not why and (users := pods.get(port)):
+                why = f"is a host port of Pod {min(users)}"
+            if why:
                 raise NoLoadBalancer(f"port {port[1]}/{port[0]} {why}")
-        self._hold(key, wanted)
+        if before != wanted:
+            self._hold(key, wanted)
         return before - wanted
+
+    def new(self, key: str, ports: Iterable[Port]) -> frozenset[Port]:
+        """Return those of some ports that a Service does not hold."""
+        return frozenset(ports) - self._held.get(key, frozenset())
 
     def held(self, key: str) -> bool:
         """Return whether a Service holds any port."""
@@ -106,14 +115,11 @@ class LoadBalancerPorts:
             self._held[key] = ports
             self._holder.update(dict.fromkeys(ports, key))
 
-    def _refusal(self, key: str, port: Port, others: Collection[str], pods: Collection[str]) -> str:
-        """Return why a Service cannot have a port, "" if it can."""
+    def refusal(self, key: str, port: Port) -> str:
+        """Return why a Service can never have a port, or not as long as another Service has it; "" if it can."""
         if port in self._reserved:
             return f"is that of {self._reserved[port]} on the nodes"
         if port[1] not in self._allowed:
             return f"is not one of the ports of load balancers, {self._allowed}"
-        if (holder := self._holder.get(port, key)) != key:
-            return f"is already used by Service {holder}"
-        if owners := sorted(set(others) - {key}):
-            return f"is the node port of Service {owners[0]}"
-        return f"is a host port of Pod {min(pods)}" if pods else ""
+        holder = self._holder.get(port, key)
+        return f"is already used by Service {holder}" if holder != key else ""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from control.controllers.context import Context
-from control.controllers.service_lb import controller, plan
+from control.controllers.service_lb import plan, port_claims
 from control.controllers.service_lb.node_addresses import NodeAddresses
 from control.controllers.service_lb.plan import EXCLUDED, FINALIZER, NodeAddress, NoLoadBalancer
 from control.controllers.service_lb.ports import LoadBalancerPorts, host_ports_of, node_ports_of, ports_of
@@ -203,10 +203,13 @@ async def test_a_pod_is_compared_once_with_a_service_whatever_the_number_of_its_
 ) -> None:
     compared: list[str] = []
     monkeypatch.setattr(
-        controller, "_selects", lambda service, pod: (compared.append(pod.metadata.name), pod.metadata.name == "own")[1]
+        port_claims,
+        "_selects",
+        lambda service, pod: (compared.append(pod.metadata.name), pod.metadata.name == "own")[1],
     )
     context = Context(LaggingAPI().client(), FakeClock())
-    balancer = controller.ServiceLoadBalancerController(context)
+    services, pods = context.informers.of(core_v1.Service), context.informers.of(core_v1.Pod)
+    claims = port_claims.PortClaims(services, pods, LoadBalancerPorts())
     numbers = range(8000, 8004)
     for name in ("own", "other"):
         ports = [core_v1.ContainerPort(container_port=1, host_port=number) for number in numbers]
@@ -214,8 +217,31 @@ async def test_a_pod_is_compared_once_with_a_service_whatever_the_number_of_its_
             metadata=meta_v1.ObjectMeta(name=name, namespace="default"),
             spec=core_v1.PodSpec(containers=[core_v1.Container(name="c", ports=ports)]),
         )
-        context.informers.of(core_v1.Pod)._set(f"default/{name}", found)
+        pods._set(f"default/{name}", found)
     wide = service(ports=[core_v1.ServicePort(port=number) for number in numbers], selector={"a": "b"})
     with pytest.raises(NoLoadBalancer, match="default/other"):
-        await balancer._claim("default/web", wide)
+        await claims.claim("default/web", wide)
     assert sorted(compared) == ["other", "own"]
+
+
+async def test_ports_are_compared_with_others_only_until_one_is_refused_and_only_while_they_are_new(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    context = Context(LaggingAPI().client(), FakeClock())
+    services, pods = context.informers.of(core_v1.Service), context.informers.of(core_v1.Pod)
+    ports = LoadBalancerPorts({})
+    claims = port_claims.PortClaims(services, pods, ports)
+    found: list[str] = []
+    known = services.by_index
+    monkeypatch.setattr(services, "by_index", lambda index, value: (found.append(value), known(index, value))[1])
+    many = [core_v1.ServicePort(port=number) for number in range(2000, 3000)]
+    ports.claim("default/other", [("TCP", 2002)], {})
+    with pytest.raises(NoLoadBalancer, match="2002/TCP is already used by Service default/other"):
+        await claims.claim("default/web", service(ports=many))
+    assert found == ["TCP/2000", "TCP/2001"]
+    ports.release("default/other")
+    await claims.claim("default/web", service(ports=many))
+    found.clear()
+    await claims.claim("default/web", service(ports=many))
+    await claims.claim("default/web", service(ports=[*many, core_v1.ServicePort(port=80)]))
+    assert found == ["TCP/80"]
