@@ -188,13 +188,15 @@ async def test_a_node_adds_no_address_of_others_to_load_balancers(cluster: Clust
     await cluster.serves("web", "10.0.0.1", "10.0.0.2")
     await cluster.node("evil", "10.0.0.66")
     await cluster.serves("web", "10.0.0.1", "10.0.0.2", "10.0.0.66")
-    for address in ("10.96.0.1", "::ffff:1.2.3.4", "10.244.1.7", "10.0.0.1"):
+    for number, address in enumerate(("10.96.0.1", "::ffff:1.2.3.4", "10.244.1.7", "10.0.0.1")):
         patch = {"status": {"addresses": [{"type": "InternalIP", "address": address}]}}
         await cluster.client.patch(core_v1.Node, "evil", "", patch, subresource="status")
         await cluster.serves("web", "10.0.0.1", "10.0.0.2")
-        patch["status"]["addresses"][0]["address"] = "10.0.0.66"
-        await cluster.client.patch(core_v1.Node, "evil", "", patch, subresource="status")
-        await cluster.serves("web", "10.0.0.1", "10.0.0.2", "10.0.0.66")
+        await cluster.create(f"later-{number}", 8000 + number)
+        await cluster.serves(f"later-{number}", "10.0.0.1", "10.0.0.2")
+    patch["status"]["addresses"][0]["address"] = "10.0.0.66"
+    await cluster.client.patch(core_v1.Node, "evil", "", patch, subresource="status")
+    await cluster.serves("web", "10.0.0.1", "10.0.0.2", "10.0.0.66")
 
 
 async def test_a_node_takes_no_port_by_naming_it_as_its_kubelets(cluster: Cluster) -> None:

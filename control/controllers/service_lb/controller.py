@@ -74,7 +74,7 @@ class ServiceLoadBalancerController:
         self._claims = PortClaims(self._services, self._pods, self._ports)
         # Another API server's, where this is off, may have none.
         service_ranges = context.informers.of(networking_v1.ServiceCIDR) if enabled else None
-        self._addresses = NodeAddresses(self._nodes, service_ranges, pod_ranges)
+        self._addresses = NodeAddresses(self._nodes, service_ranges, pod_ranges, context.clock)
         self._service_addresses = ServiceAddresses(self._services)
         # One worker: whoever is first in the queue is first at a port.
         self.controller = Controller("service load balancer", self.reconcile, workers=1, clock=context.clock)
@@ -138,8 +138,8 @@ class ServiceLoadBalancerController:
                 self._waiting.wake(ports)
 
     # -- what to do -----------------------------------------------------------------------------------------------
-    async def reconcile(self, key: str) -> None:
-        """Bring one Service's addresses to what they should be."""
+    async def reconcile(self, key: str) -> float | None:
+        """Bring one Service's addresses to what they should be; return the seconds until more of them are known."""
         service = self._services.get(key)
         if service is None:
             self._forget(key)
@@ -147,12 +147,13 @@ class ServiceLoadBalancerController:
             if plan.ours(service, self._nodes.list()):
                 await self._take_back(service)
         elif plan.wanted(service) and service.metadata.deletion_timestamp is None:
-            await self._ensure(key, service)
+            return await self._ensure(key, service)
         elif self._may_have_given(key, service):
             await self._take_back(service)
             self._forget(key)
         else:
             self._forget(key)
+        return None
 
     def _may_have_given(self, key: str, service: core_v1.Service) -> bool:
         """Return whether the addresses of a Service that needs none may be ours, whatever its owner did to the finalizers."""
@@ -166,12 +167,14 @@ class ServiceLoadBalancerController:
     def _release(self, key: str) -> None:
         self._waiting.wake(self._ports.release(key))
 
-    async def _ensure(self, key: str, service: core_v1.Service) -> None:
-        given = plan.given(service)
+    async def _ensure(self, key: str, service: core_v1.Service) -> float | None:
+        given, later = plan.given(service), None
         try:
             self._waiting.wake(await self._claims.claim(key, service))
             slices = self._slices.by_index(OF_SERVICE, key)
-            known = [each for each in self._addresses.serving() if not self._service_addresses.is_cluster_ip(each.text)]
+            serving = self._addresses.serving()
+            later = self._addresses.valid_seconds()
+            known = [each for each in serving if not self._service_addresses.is_cluster_ip(each.text)]
             wanted = plan.balancer_addresses(service, known, slices)
         except NoLoadBalancer as error:
             self._fail(service, str(error))
@@ -180,7 +183,7 @@ class ServiceLoadBalancerController:
                 self._ports.keep(key, ports_of(service))
                 await self._writer.addresses(service, [], always=True)
             self._release(key)
-            return
+            return later
         withheld = await self._withheld(key, service, wanted)
         addresses = [each.text for each in wanted if each.text not in withheld]
         if addresses:
@@ -199,6 +202,7 @@ class ServiceLoadBalancerController:
             self._recorder.event(service, "Normal", "EnsuredLoadBalancer", "Ensured load balancer")
         elif addresses and set(addresses) != set(given):
             self._recorder.event(service, "Normal", "UpdatedLoadBalancer", "Updated load balancer with new hosts")
+        return later
 
     async def _withheld(self, key: str, service: core_v1.Service, wanted: list[NodeAddress]) -> dict[str, str]:
         """Return the addresses at which a Service cannot have its ports, and why; it keeps those that it has."""

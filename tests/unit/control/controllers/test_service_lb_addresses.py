@@ -1,4 +1,4 @@
-"""Node addresses that load balancers use: what a kubelet says of itself is believed only if nobody else has it."""
+"""Node addresses of load balancers: a kubelet's own is believed only if nobody else has it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 
 from control.controllers.context import Context
 from control.controllers.service_lb import ServiceLoadBalancerController
+from control.controllers.service_lb.addition_limit import ADDITION_SECONDS, ADDITIONS
 from control.controllers.service_lb.believed_addresses import IPRanges
 from kube.api import core_v1
 from kube.clock import FakeClock, settle
@@ -115,6 +116,65 @@ async def test_a_service_range_that_is_added_takes_effect() -> None:
         api.service_range("more", "198.51.100.0/24")
         await settle(100)
         assert api.addresses("shop/web") == ["192.0.2.1"]
+
+
+async def test_a_node_whose_addresses_flap_causes_few_writes_and_only_removals_are_immediate() -> None:
+    api, clock = world(), FakeClock()
+    api.node("evil", "192.0.2.66", created=YOUNG)
+    api.service("shop/web", 443)
+    async with working(api, clock, balancer):
+        assert api.addresses("shop/web") == ["192.0.2.1", "192.0.2.66"]
+        api.patches.clear()
+        for number in range(100, 150):
+            api.node("evil", f"192.0.2.{number}", created=YOUNG)
+            await settle(100)
+            assert "192.0.2.66" not in api.addresses("shop/web")
+            assert set(api.addresses("shop/web")) <= {"192.0.2.1", f"192.0.2.{number}"}
+        assert len(api.patches) <= 2 * ADDITIONS
+        assert api.addresses("shop/web") == ["192.0.2.1"]
+        # Other nodes are not delayed by it.
+        api.node("new", "192.0.2.2", created=YOUNGER)
+        await settle(100)
+        assert api.addresses("shop/web") == ["192.0.2.1", "192.0.2.2"]
+        await clock.advance(ADDITION_SECONDS)
+        await settle(100)
+        assert api.addresses("shop/web") == ["192.0.2.1", "192.0.2.2", "192.0.2.149"]
+
+
+async def test_a_service_is_reconciled_again_only_if_addresses_are_added_later() -> None:
+    api, clock, made = world(), FakeClock(), list[ServiceLoadBalancerController]()
+
+    def make(context: Context) -> ServiceLoadBalancerController:
+        made.append(balancer(context))
+        return made[0]
+
+    api.service("shop/ssh", 22)
+    async with working(api, clock, make):
+        assert await made[0].reconcile("shop/ssh") is None, "its port is refused before addresses are read"
+        api.service("shop/web", 443)
+        await settle(100)
+        assert await made[0].reconcile("shop/web") is None
+        for number in range(ADDITIONS + 1):
+            api.node("evil", f"192.0.2.{100 + number}", created=YOUNG)
+            await settle(100)
+        assert await made[0].reconcile("shop/web") == pytest.approx(ADDITION_SECONDS)
+        assert await made[0].reconcile("shop/ssh") is None
+
+
+async def test_a_node_that_is_recreated_has_no_more_changes() -> None:
+    api, clock = world(), FakeClock()
+    api.service("shop/web", 443)
+    async with working(api, clock, balancer):
+        for _ in range(20):
+            evil = api.node("evil", "192.0.2.66", created=YOUNG)
+            await settle(100)
+            api.remove(evil)
+            await settle(100)
+        assert len(api.patches) <= 2 * ADDITIONS + 2, "the first writes are those of the Service itself"
+        await clock.advance(ADDITION_SECONDS)
+        api.node("evil", "192.0.2.66", created=YOUNG)
+        await settle(100)
+        assert api.addresses("shop/web") == ["192.0.2.1", "192.0.2.66"]
 
 
 async def test_when_a_node_changes_its_address_all_statuses_lose_the_old_one() -> None:
