@@ -137,6 +137,7 @@ CONTROLLERS: dict[str, Make] = {
         enabled=config.service_load_balancer,
         reserved={**NODES_OWN, ("TCP", config.api_port): "the API server"},
         allowed=PortRanges.parse(config.load_balancer_ports),
+        pod_ranges=[cidr for cidr in config.cluster_cidr.split(",") if cidr],
     ),
     "namespace": lambda context, config: NamespaceController(context),
     "pod-garbage-collector": lambda context, config: PodGC(context),

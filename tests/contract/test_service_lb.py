@@ -181,3 +181,57 @@ async def test_switched_off_it_lets_go_of_what_it_gave(tmp_path: Path) -> None:
             await made.create("other", 8081)
             await made.server.kubectl("delete", "service", "web", "--timeout=60s")
             assert await made.addresses("other") == []
+
+
+async def test_a_node_adds_no_address_of_others_to_load_balancers(cluster: Cluster) -> None:
+    await cluster.create("web", 80)
+    await cluster.serves("web", "10.0.0.1", "10.0.0.2")
+    await cluster.node("evil", "10.0.0.66")
+    await cluster.serves("web", "10.0.0.1", "10.0.0.2", "10.0.0.66")
+    for number, address in enumerate(("10.96.0.1", "::ffff:1.2.3.4", "10.244.1.7", "10.0.0.1")):
+        patch = {"status": {"addresses": [{"type": "InternalIP", "address": address}]}}
+        await cluster.client.patch(core_v1.Node, "evil", "", patch, subresource="status")
+        await cluster.serves("web", "10.0.0.1", "10.0.0.2")
+        await cluster.create(f"later-{number}", 8000 + number)
+        await cluster.serves(f"later-{number}", "10.0.0.1", "10.0.0.2")
+    patch["status"]["addresses"][0]["address"] = "10.0.0.66"
+    await cluster.client.patch(core_v1.Node, "evil", "", patch, subresource="status")
+    await cluster.serves("web", "10.0.0.1", "10.0.0.2", "10.0.0.66")
+
+
+async def test_a_node_takes_no_port_by_naming_it_as_its_kubelets(cluster: Cluster) -> None:
+    await cluster.create("first", 80)
+    await cluster.serves("first", "10.0.0.1", "10.0.0.2")
+    for port in (80, 8080):
+        patch = {"status": {"daemonEndpoints": {"kubeletEndpoint": {"Port": port}}}}
+        await cluster.client.patch(core_v1.Node, "n2", "", patch, subresource="status")
+    await cluster.create("second", 8080)
+    await cluster.serves("second", "10.0.0.1")
+    patch["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"] = 10250
+    await cluster.client.patch(core_v1.Node, "n2", "", patch, subresource="status")
+    await cluster.serves("second", "10.0.0.1", "10.0.0.2")
+    assert await cluster.addresses("first") == ["10.0.0.1", "10.0.0.2"]
+
+
+async def test_a_deleted_service_that_is_kept_by_its_owner_is_served_no_more(cluster: Cluster) -> None:
+    await cluster.create("first", 80)
+    await cluster.serves("first", "10.0.0.1", "10.0.0.2")
+    kept = {"metadata": {"finalizers": ["x.io/y"]}}
+    await cluster.client.patch(core_v1.Service, "first", "default", kept)
+    await cluster.client.delete(core_v1.Service, "first", "default")
+    await cluster.serves("first")
+    await cluster.create("second", 80)
+    await cluster.serves("second", "10.0.0.1", "10.0.0.2")
+    assert await cluster.addresses("first") == []
+    await cluster.client.patch(core_v1.Service, "first", "default", {"metadata": {"finalizers": None}})
+
+
+async def test_the_cleanup_finalizer_is_added_again(cluster: Cluster) -> None:
+    await cluster.create("web", 80)
+    await cluster.serves("web", "10.0.0.1", "10.0.0.2")
+    await cluster.client.patch(core_v1.Service, "web", "default", {"metadata": {"finalizers": None}})
+
+    async def added() -> bool:
+        return FINALIZER in (await cluster.get("web")).metadata.finalizers
+
+    await eventually(added)

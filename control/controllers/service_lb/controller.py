@@ -7,12 +7,14 @@ Switched off, it only releases what it gave: nobody else would take its finalize
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Collection, Mapping
 
 from control.controllers.context import Context
+from control.controllers.nodes.health import readiness
 from control.controllers.service_lb import plan
-from control.controllers.service_lb.plan import FINALIZER, NoLoadBalancer
+from control.controllers.service_lb.node_addresses import NodeAddresses, kubelet_port
+from control.controllers.service_lb.plan import FINALIZER, NodeAddress, NoLoadBalancer
+from control.controllers.service_lb.port_claims import PortClaims
 from control.controllers.service_lb.ports import (
     ALLOWED,
     NODES_OWN,
@@ -22,30 +24,24 @@ from control.controllers.service_lb.ports import (
     node_ports_of,
     ports_of,
 )
+from control.controllers.service_lb.service_addresses import ServiceAddresses, foreign_ips
+from control.controllers.service_lb.service_writer import ServiceWriter
+from control.controllers.service_lb.waiting import WaitingServices
 from control.controllers.step_counter import StepCounter
-from kube.api import core_v1, discovery_v1
+from kube.api import core_v1, discovery_v1, networking_v1
 from kube.controller import Controller
-from kube.errors import StatusError
 from kube.informer import Change
-from kube.object_names import key_of, name_of, namespace_of
+from kube.object_names import key_of
 from kube.port_ranges import PortRanges
 
 log = logging.getLogger(__name__)
 SERVICE_NAME = "kubernetes.io/service-name"
-BALANCED, NODE_PORT, OF_SERVICE, HOST_PORT = "load-balanced", "node-port", "service-name", "host-port"
-"""Names of indexes: Services that concern us, Services by node port, slices by Service, pods by host port."""
+BALANCED, OF_SERVICE = "load-balanced", "service-name"
+"""Names of indexes: Services that concern us, slices by Service."""
 
 
 def _concerns(service: core_v1.Service) -> tuple[str, ...]:
     return ("yes",) if plan.wanted(service) or FINALIZER in service.metadata.finalizers else ()
-
-
-def _node_ports(service: core_v1.Service) -> list[str]:
-    return [f"{protocol}/{number}" for protocol, number in node_ports_of(service)]
-
-
-def _host_ports(pod: core_v1.Pod) -> list[str]:
-    return [f"{protocol}/{number}" for protocol, number in host_ports_of(pod)]
 
 
 def _owner(found: discovery_v1.EndpointSlice) -> tuple[str, ...]:
@@ -63,33 +59,41 @@ class ServiceLoadBalancerController:
         enabled: bool = True,
         reserved: Mapping[Port, str] = NODES_OWN,
         allowed: PortRanges = ALLOWED,
+        pod_ranges: Collection[str] = (),
     ) -> None:
-        self._client, self._enabled = context.client, enabled
+        self._enabled = enabled
+        self._writer = ServiceWriter(context.client)
         self._recorder = context.recorder("service-controller")
         self._services = context.informers.of(core_v1.Service)
         self._nodes = context.informers.of(core_v1.Node)
         self._slices = context.informers.of(discovery_v1.EndpointSlice)
         self._services.add_index(BALANCED, _concerns)
-        self._services.add_index(NODE_PORT, _node_ports)
         self._slices.add_index(OF_SERVICE, _owner)
         self._pods = context.informers.of(core_v1.Pod)
-        self._pods.add_index(HOST_PORT, _host_ports)
         self._ports = LoadBalancerPorts(reserved, allowed)
-        self._reported: dict[str, str] = {}
+        self._claims = PortClaims(self._services, self._pods, self._ports)
+        # Another API server's, where this is off, may have none.
+        service_ranges = context.informers.of(networking_v1.ServiceCIDR) if enabled else None
+        self._addresses = NodeAddresses(self._nodes, service_ranges, pod_ranges, context.clock)
+        self._service_addresses = ServiceAddresses(self._services)
         # One worker: whoever is first in the queue is first at a port.
         self.controller = Controller("service load balancer", self.reconcile, workers=1, clock=context.clock)
+        self._waiting = WaitingServices(self._services, self.controller.enqueue)
         self._services.subscribe(self._service_changed)
         self._nodes.subscribe(self._node_changed)
+        if service_ranges is not None:
+            service_ranges.subscribe(self._range_changed)
         self._slices.subscribe(self._slice_changed)
         self._pods.subscribe(self._pod_changed)
 
     async def run(self) -> None:
-        """Work until cancelled. Who was served before this process began is served before all others, then by age."""
-        known = self._services.by_index(BALANCED, "yes")
-        for service in sorted(known, key=lambda each: (each.metadata.creation_timestamp or "", key_of(each))):
+        """Work until cancelled. Services that had addresses before this process began come first, those that are being
+        deleted behind the others, then by age.
+        """
+        for service in sorted(self._services.by_index(BALANCED, "yes"), key=_age):
             if plan.wanted(service) and plan.given(service):
                 try:
-                    await self._claim(key_of(service), service, again=True)
+                    await self._claims.claim(key_of(service), service, again=True)
                 except NoLoadBalancer as error:
                     log.info("%s: %s", key_of(service), error)
         await self.controller.run()
@@ -98,23 +102,27 @@ class ServiceLoadBalancerController:
     def _service_changed(self, change: Change[core_v1.Service]) -> None:
         if any(each is not None and _concerns(each) for each in (change.old, change.new)):
             self.controller.enqueue(change.key)
-        old, new = change.old, change.new if change.type != "DELETED" else None
-        if old is not None and new is not None and old.spec == new.spec:
-            return
-        if change.type != "ADDED" and self._reported:
-            # A port may have become free for one that waits.
-            for key in self._reported:
-                self.controller.enqueue(key)
+        if change.type == "DELETED":  # there may be another one of that name already
+            self._forget(change.key)
+        if change.old is not None and (change.type == "DELETED" or change.old.spec != change.new.spec):
+            self._waiting.wake(node_ports_of(change.old))
+        if change.old is not None and foreign_ips(change.old):
+            self._waiting.wake(ports_of(change.old))
 
     def _node_changed(self, change: Change[core_v1.Node]) -> None:
-        kubelet = change.new.status.daemon_endpoints
-        if kubelet is not None and kubelet.kubelet_endpoint is not None:
-            self._ports.reserve(("TCP", kubelet.kubelet_endpoint.port), "the kubelet")
         before = _facts(change.old) if change.old is not None else None
         after = _facts(change.new) if change.type != "DELETED" else None
         if before != after:
-            for service in self._services.by_index(BALANCED, "yes"):
-                self.controller.enqueue(key_of(service))
+            self._addresses_changed()
+
+    def _range_changed(self, change: Change[networking_v1.ServiceCIDR]) -> None:
+        if change.old is None or change.type == "DELETED" or change.old.spec.cidrs != change.new.spec.cidrs:
+            self._addresses_changed()
+
+    def _addresses_changed(self) -> None:
+        self._addresses.changed()
+        for service in self._services.by_index(BALANCED, "yes"):
+            self.controller.enqueue(key_of(service))
 
     def _slice_changed(self, change: Change[discovery_v1.EndpointSlice]) -> None:
         for each in (change.old, change.new):
@@ -125,14 +133,13 @@ class ServiceLoadBalancerController:
 
     def _pod_changed(self, change: Change[core_v1.Pod]) -> None:
         """A host port may have become free for a Service that waits."""
-        if self._reported and change.old is not None and _host_ports(change.old):
-            if change.type == "DELETED" or not _host_ports(change.new):
-                for key in self._reported:
-                    self.controller.enqueue(key)
+        if change.old is not None and (ports := host_ports_of(change.old)):
+            if change.type == "DELETED" or not host_ports_of(change.new):
+                self._waiting.wake(ports)
 
     # -- what to do -----------------------------------------------------------------------------------------------
-    async def reconcile(self, key: str) -> None:
-        """Bring one Service's addresses to what they should be."""
+    async def reconcile(self, key: str) -> float | None:
+        """Bring one Service's addresses to what they should be; return the seconds until more of them are known."""
         service = self._services.get(key)
         if service is None:
             self._forget(key)
@@ -140,114 +147,111 @@ class ServiceLoadBalancerController:
             if plan.ours(service, self._nodes.list()):
                 await self._take_back(service)
         elif plan.wanted(service) and service.metadata.deletion_timestamp is None:
-            await self._ensure(key, service)
+            return await self._ensure(key, service)
+        elif self._may_have_given(key, service):
+            await self._take_back(service)
+            self._forget(key)
         else:
             self._forget(key)
-            if FINALIZER in service.metadata.finalizers and not service.spec.load_balancer_class:
-                await self._take_back(service)
+        return None
+
+    def _may_have_given(self, key: str, service: core_v1.Service) -> bool:
+        """Return whether the addresses of a Service that needs none may be ours, whatever its owner did to the finalizers."""
+        ours = FINALIZER in service.metadata.finalizers and not service.spec.load_balancer_class
+        return ours or plan.wanted(service) or self._ports.held(key)
 
     def _forget(self, key: str) -> None:
-        self._reported.pop(key, None)
-        if self._ports.release(key):
-            for waiting in self._reported:
-                self.controller.enqueue(waiting)
+        self._waiting.forget(key)
+        self._release(key)
 
-    async def _claim(self, key: str, service: core_v1.Service, *, again: bool = False) -> None:
-        """Claim a Service's ports; `again` where it had them before this process began, so that no pod takes them from it."""
-        ports, counter = ports_of(service), StepCounter()
-        pods, behind = dict[Port, list[str]](), dict[str, bool]()
-        for port in () if again else ports:
-            pods[port] = []
-            for pod in self._pods.by_index(HOST_PORT, f"{port[0]}/{port[1]}"):
-                user = key_of(pod)
-                if user not in behind:
-                    await counter.count(1 + (len(service.spec.selector) >> 2))
-                    behind[user] = _selects(service, pod)
-                if not behind[user]:
-                    pods[port].append(user)
-        others = {
-            port: [key_of(each) for each in self._services.by_index(NODE_PORT, f"{port[0]}/{port[1]}")]
-            for port in ports
-        }
-        self._ports.claim(key, ports, others, pods)
+    def _release(self, key: str) -> None:
+        self._waiting.wake(self._ports.release(key))
 
-    async def _ensure(self, key: str, service: core_v1.Service) -> None:
+    async def _ensure(self, key: str, service: core_v1.Service) -> float | None:
+        given, later = plan.given(service), None
         try:
-            await self._claim(key, service)
+            self._waiting.wake(await self._claims.claim(key, service))
             slices = self._slices.by_index(OF_SERVICE, key)
-            addresses = plan.balancer_addresses(service, self._nodes.list(), slices)
+            serving = self._addresses.serving()
+            later = self._addresses.valid_seconds()
+            known = [each for each in serving if not self._service_addresses.is_cluster_ip(each.text)]
+            wanted = plan.balancer_addresses(service, known, slices)
         except NoLoadBalancer as error:
-            self._ports.release(key)
-            self._tell(
-                service,
-                "SyncLoadBalancerFailed",
-                f"Error syncing load balancer: failed to ensure load balancer: {error}",
-            )
-            await self._write(service, [])
-            return
-        given = plan.given(service)
-        if not addresses:
+            self._fail(service, str(error))
+            if given or self._ports.held(key):
+                # The nodes serve the ports until the addresses are taken back, which may fail.
+                self._ports.keep(key, ports_of(service))
+                await self._writer.addresses(service, [], always=True)
+            self._release(key)
+            return later
+        withheld = await self._withheld(key, service, wanted)
+        addresses = [each.text for each in wanted if each.text not in withheld]
+        if addresses:
+            self._waiting.served(key, partial=bool(withheld))
+        elif withheld:
+            self._fail(service, next(iter(withheld.values())))
+        else:
             self._tell(service, "UnAvailableLoadBalancer", "There are no available nodes for LoadBalancer")
-        elif not given:
-            self._reported.pop(key, None)
+        if addresses and not given:
             self._recorder.event(service, "Normal", "EnsuringLoadBalancer", "Ensuring load balancer")
-            await self._set_finalizer(service, wanted=True)
-        await self._write(service, addresses)
+            await self._writer.finalizer(service, wanted=True)
+        service = await self._writer.addresses(service, addresses)
+        if addresses and given:  # its owner may have removed it; a conflict does not delay the addresses
+            await self._writer.finalizer(service, wanted=True)
         if addresses and not given:
             self._recorder.event(service, "Normal", "EnsuredLoadBalancer", "Ensured load balancer")
         elif addresses and set(addresses) != set(given):
             self._recorder.event(service, "Normal", "UpdatedLoadBalancer", "Updated load balancer with new hosts")
+        return later
+
+    async def _withheld(self, key: str, service: core_v1.Service, wanted: list[NodeAddress]) -> dict[str, str]:
+        """Return the addresses at which a Service cannot have its ports, and why; it keeps those that it has."""
+        ports, given, counter = frozenset(ports_of(service)), set(plan.given(service)), StepCounter()
+        found: dict[str, str] = {}
+        for each in wanted:
+            if each.text in given:
+                continue
+            if (port := ("TCP", each.kubelet_port)) in ports:
+                found[each.text] = f"port {port[1]}/TCP is that of the kubelet on the nodes"
+            elif why := await self._service_addresses.user(key, ports, each.text, counter):
+                found[each.text] = why
+        return found
+
+    def _fail(self, service: core_v1.Service, why: str) -> None:
+        message = f"Error syncing load balancer: failed to ensure load balancer: {why}"
+        self._tell(service, "SyncLoadBalancerFailed", message)
 
     def _tell(self, service: core_v1.Service, reason: str, message: str) -> None:
-        """Return why a Service waits, once for each reason."""
-        key = key_of(service)
-        if self._reported.get(key) != message:
-            self._reported[key] = message
+        """Report why a Service waits, once for each reason."""
+        if self._waiting.report(key_of(service), message):
             self._recorder.event(service, "Warning", reason, message)
 
     async def _take_back(self, service: core_v1.Service) -> None:
-        self._recorder.event(service, "Normal", "DeletingLoadBalancer", "Deleting load balancer")
-        if service.metadata.deletion_timestamp is None:
-            service = await self._write(service, [])
-        await self._set_finalizer(service, wanted=False)
-        self._recorder.event(service, "Normal", "DeletedLoadBalancer", "Deleted load balancer")
-
-    async def _write(self, service: core_v1.Service, addresses: list[str]) -> core_v1.Service:
-        balancer = service.status.load_balancer
-        current_ingress = balancer.ingress if balancer is not None else []
-        if [(each.ip, each.ip_mode or "VIP") for each in current_ingress] == [
-            (address, "VIP") for address in addresses
-        ]:
-            return service
-        ingress = [{"ip": address, "ipMode": "VIP"} for address in addresses] or None
-        return await self._patch(service, {"status": {"loadBalancer": {"ingress": ingress}}})
-
-    async def _set_finalizer(self, service: core_v1.Service, *, wanted: bool) -> None:
-        metadata = service.metadata
-        if (FINALIZER in metadata.finalizers) == wanted:
-            return
-        names = [name for name in metadata.finalizers if name != FINALIZER] + ([FINALIZER] if wanted else [])
-        latest = {"uid": metadata.uid, "resourceVersion": metadata.resource_version, "finalizers": names}
-        await self._patch(service, {"metadata": latest})
-
-    async def _patch(self, service: core_v1.Service, body: dict[str, Any]) -> core_v1.Service:
-        """Write status or metadata, both through the status, as upstream; one that has gone meanwhile needs nothing."""
-        name, namespace = name_of(service), namespace_of(service)
-        try:
-            return await self._client.patch(core_v1.Service, name, namespace, body, subresource="status")
-        except StatusError as error:
-            if not error.not_found:
-                raise
-            return service
+        """Take addresses and finalizer from a Service: other finalizers may keep it, and for as long the nodes serve it."""
+        metadata, held = service.metadata, self._ports.held(key_of(service))
+        given = bool(plan.given(service)) or FINALIZER in metadata.finalizers
+        if given:
+            self._recorder.event(service, "Normal", "DeletingLoadBalancer", "Deleting load balancer")
+        if metadata.deletion_timestamp is None or metadata.finalizers != [FINALIZER]:
+            service = await self._writer.addresses(service, [], always=held)
+        await self._writer.finalizer(service, wanted=False)
+        if given:
+            self._recorder.event(service, "Normal", "DeletedLoadBalancer", "Deleted load balancer")
 
 
-def _selects(service: core_v1.Service, pod: core_v1.Pod) -> bool:
-    """Return whether a pod is behind a Service: its host port may then be the Service's too."""
-    wanted, labels = service.spec.selector, pod.metadata.labels
-    same = service.metadata.namespace == pod.metadata.namespace
-    return same and bool(wanted) and wanted.items() <= labels.items()
+def _age(service: core_v1.Service) -> tuple[bool, str, str]:
+    metadata = service.metadata
+    return metadata.deletion_timestamp is not None, metadata.creation_timestamp or "", key_of(service)
 
 
-def _facts(node: core_v1.Node) -> tuple[bool, tuple[str, ...]]:
+def _facts(node: core_v1.Node) -> tuple[object, ...]:
     """Return what of a node matters here."""
-    return plan.serves(node), plan.addresses_of(node)
+    spec = node.spec
+    return (
+        readiness(node),
+        plan.serves(node),
+        plan.addresses_of(node),
+        kubelet_port(node),
+        spec.pod_cidr,
+        spec.pod_cidrs,
+    )

@@ -7,11 +7,12 @@ traffic, and under the external policy Local of those that have an endpoint. Cli
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 
 from control.controllers.nodes.health import readiness
 from kube.api import core_v1, discovery_v1
+from kube.ip_addresses import canonical
 
 EXCLUDED = "node.kubernetes.io/exclude-from-external-load-balancers"
 FINALIZER = "service.kubernetes.io/load-balancer-cleanup"
@@ -19,6 +20,15 @@ FINALIZER = "service.kubernetes.io/load-balancer-cleanup"
 
 class NoLoadBalancer(Exception):
     """A Service cannot get an address; the message is the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAddress:
+    """An address of a node that can take traffic."""
+
+    text: str
+    node: str
+    kubelet_port: int = 0
 
 
 def wanted(service: core_v1.Service) -> bool:
@@ -53,24 +63,22 @@ def nodes_with_endpoints(slices: Iterable[discovery_v1.EndpointSlice]) -> set[st
 
 
 def balancer_addresses(
-    service: core_v1.Service, nodes: Iterable[core_v1.Node], slices: Iterable[discovery_v1.EndpointSlice]
-) -> list[str]:
-    """Return the addresses for a Service, in the order of its families; NoLoadBalancer if its request cannot be met."""
+    service: core_v1.Service, addresses: Iterable[NodeAddress], slices: Iterable[discovery_v1.EndpointSlice]
+) -> list[NodeAddress]:
+    """Return those of the nodes' addresses, which are in order, that a Service should have, in the order of its families;
+    NoLoadBalancer if its request cannot be met.
+    """
     spec = service.spec
-    able = [node for node in nodes if serves(node)]
+    able = list(addresses)
     if spec.external_traffic_policy == "Local":
         local = nodes_with_endpoints(slices)
-        able = [node for node in able if node.metadata.name in local]
-    every = {address for node in able for address in addresses_of(node)}
-    if spec.load_balancer_ip:
-        if able and spec.load_balancer_ip not in every:
+        able = [each for each in able if each.node in local]
+    if spec.load_balancer_ip and able:
+        able = [each for each in able if each.text == canonical(spec.load_balancer_ip)]
+        if not able:
             raise NoLoadBalancer(f"the address {spec.load_balancer_ip} is not one of an available node")
-        every &= {spec.load_balancer_ip}
     families = spec.ip_families or ["IPv6" if ":" in (spec.cluster_ip or "") else "IPv4"]
-    found: list[str] = []
-    for family in families:
-        found += sorted((each for each in every if (":" in each) == (family == "IPv6")), key=ipaddress.ip_address)
-    return found
+    return [each for family in families for each in able if (":" in each.text) == (family == "IPv6")]
 
 
 def given(service: core_v1.Service) -> list[str]:

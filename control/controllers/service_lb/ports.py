@@ -63,38 +63,44 @@ class LoadBalancerPorts:
         self._holder: dict[Port, str] = {}
         self._held: dict[str, frozenset[Port]] = {}
 
-    def reserve(self, port: Port, whose: str) -> None:
-        """Keep a port for the nodes themselves."""
-        self._reserved.setdefault(port, whose)
-
     def claim(
         self,
         key: str,
         ports: Iterable[Port],
         others: Mapping[Port, Collection[str]],
         pods: Mapping[Port, Collection[str]] = MappingProxyType({}),
-    ) -> None:
-        """Let a Service hold these ports and no others, or none; NoLoadBalancer names the port that it cannot have.
+    ) -> frozenset[Port]:
+        """Let a Service hold these ports and no others; return those that it held before and does not any more.
 
-        `others` are the Services that have a node port of that number, `pods` those of others that have it as a host port: they
-        count only for ports that the Service does not hold yet.
+        NoLoadBalancer names the port that it cannot have: it then holds what it held, since the nodes serve that until its
+        addresses are taken back. `others` are the Services that have a node port of that number, `pods` those of others that
+        have it as a host port: they count only for ports that the Service does not hold yet.
         """
-        before = self.release(key)
-        wanted = frozenset(ports)
-        for port in sorted(wanted):
-            text = f"port {port[1]}/{port[0]}"
-            if port in self._reserved:
-                raise NoLoadBalancer(f"{text} is that of {self._reserved[port]} on the nodes")
-            if port[1] not in self._allowed:
-                raise NoLoadBalancer(f"{text} is not one of the ports of load balancers, {self._allowed}")
-            if port in self._holder:
-                raise NoLoadBalancer(f"{text} is already used by Service {self._holder[port]}")
-            if owners := sorted(set(others.get(port, ())) - {key}):
-                raise NoLoadBalancer(f"{text} is the node port of Service {owners[0]}")
-            if port not in before and (users := sorted(pods.get(port, ()))):
-                raise NoLoadBalancer(f"{text} is a host port of Pod {users[0]}")
-        self._held[key] = wanted
-        self._holder.update(dict.fromkeys(wanted, key))
+        before, wanted = self._held.get(key, frozenset()), frozenset(ports)
+        for port in sorted(wanted - before):
+            why = self.refusal(key, port)
+            if not why and (owners := sorted(set(others.get(port, ())) - {key})):
+                why = f"is the node port of Service {owners[0]}"
+            if not why and (users := pods.get(port)):
+                why = f"is a host port of Pod {min(users)}"
+            if why:
+                raise NoLoadBalancer(f"port {port[1]}/{port[0]} {why}")
+        if before != wanted:
+            self._hold(key, wanted)
+        return before - wanted
+
+    def new(self, key: str, ports: Iterable[Port]) -> frozenset[Port]:
+        """Return those of some ports that a Service does not hold."""
+        return frozenset(ports) - self._held.get(key, frozenset())
+
+    def held(self, key: str) -> bool:
+        """Return whether a Service holds any port."""
+        return key in self._held
+
+    def keep(self, key: str, ports: Iterable[Port]) -> None:
+        """Let a Service hold those of these ports that nobody has, in addition to what it holds."""
+        free = {port for port in ports if port not in self._holder}
+        self._hold(key, self._held.get(key, frozenset()) | free)
 
     def release(self, key: str) -> frozenset[Port]:
         """Take all ports from a Service; return them."""
@@ -102,3 +108,18 @@ class LoadBalancerPorts:
         for port in ports:
             del self._holder[port]
         return ports
+
+    def _hold(self, key: str, ports: frozenset[Port]) -> None:
+        self.release(key)
+        if ports:
+            self._held[key] = ports
+            self._holder.update(dict.fromkeys(ports, key))
+
+    def refusal(self, key: str, port: Port) -> str:
+        """Return why a Service can never have a port, or not as long as another Service has it; "" if it can."""
+        if port in self._reserved:
+            return f"is that of {self._reserved[port]} on the nodes"
+        if port[1] not in self._allowed:
+            return f"is not one of the ports of load balancers, {self._allowed}"
+        holder = self._holder.get(port, key)
+        return f"is already used by Service {holder}" if holder != key else ""

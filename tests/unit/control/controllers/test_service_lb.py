@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from control.controllers.context import Context
-from control.controllers.service_lb import controller, plan
-from control.controllers.service_lb.plan import EXCLUDED, FINALIZER, NoLoadBalancer
+from control.controllers.service_lb import plan, port_claims
+from control.controllers.service_lb.node_addresses import NodeAddresses
+from control.controllers.service_lb.plan import EXCLUDED, FINALIZER, NodeAddress, NoLoadBalancer
 from control.controllers.service_lb.ports import LoadBalancerPorts, host_ports_of, node_ports_of, ports_of
 from kube.api import core_v1, discovery_v1, meta_v1
 from kube.clock import FakeClock
@@ -56,6 +59,13 @@ NODES = [
 ]
 
 
+def serving() -> Sequence[NodeAddress]:
+    nodes = Context(LaggingAPI().client(), FakeClock()).informers.of(core_v1.Node)
+    for each in NODES:
+        nodes._set(str(each.metadata.name), each)
+    return NodeAddresses(nodes).serving()
+
+
 @pytest.mark.parametrize(
     ("spec", "slices", "addresses"),
     [
@@ -75,12 +85,12 @@ NODES = [
 def test_addresses_are_those_of_nodes_that_can_take_traffic(
     spec: dict[str, object], slices: list[discovery_v1.EndpointSlice], addresses: list[str]
 ) -> None:
-    assert plan.balancer_addresses(service(**spec), NODES, slices) == addresses
+    assert [each.text for each in plan.balancer_addresses(service(**spec), serving(), slices)] == addresses
 
 
 def test_an_address_that_no_node_has_is_refused() -> None:
     with pytest.raises(NoLoadBalancer, match=r"the address 10\.0\.0\.6 is not one of an available node"):
-        plan.balancer_addresses(service(load_balancer_ip="10.0.0.6"), NODES, [])
+        plan.balancer_addresses(service(load_balancer_ip="10.0.0.6"), serving(), [])
 
 
 def test_a_service_with_a_class_or_of_another_type_is_not_ours() -> None:
@@ -109,12 +119,23 @@ def test_the_first_holds_a_port_until_it_lets_go() -> None:
     assert ledger.release("default/two") == frozenset()
 
 
-def test_a_claim_that_is_refused_loses_what_was_held() -> None:
+def test_a_claim_that_is_refused_keeps_what_was_held() -> None:
     ledger = LoadBalancerPorts({("TCP", 22): "ssh"})
     ledger.claim("default/one", [("TCP", 80)], {})
     with pytest.raises(NoLoadBalancer, match=r"port 22/TCP is that of ssh on the nodes"):
         ledger.claim("default/one", [("TCP", 80), ("TCP", 22)], {})
+    with pytest.raises(NoLoadBalancer, match=r"port 80/TCP is already used by Service default/one"):
+        ledger.claim("default/two", [("TCP", 80)], {})
+    assert ledger.release("default/one") == {("TCP", 80)}
     ledger.claim("default/two", [("TCP", 80)], {})
+
+
+def test_ports_that_a_service_still_serves_are_kept_for_it_if_nobody_has_them() -> None:
+    ledger = LoadBalancerPorts({})
+    ledger.claim("default/one", [("TCP", 80)], {})
+    ledger.claim("default/two", [("TCP", 443)], {})
+    ledger.keep("default/one", [("TCP", 443), ("TCP", 8443)])
+    assert ledger.release("default/one") == {("TCP", 80), ("TCP", 8443)}
 
 
 @pytest.mark.parametrize("number", [1, 25, 53, 111, 1023, 30000, 32768, 65535])
@@ -164,6 +185,8 @@ def test_node_ports_of_other_services_are_left_to_them() -> None:
     with pytest.raises(NoLoadBalancer, match=r"port 30080/TCP is the node port of Service default/other"):
         ledger.claim("default/one", [port], {port: ["default/other"]})
     ledger.claim("default/one", [port], {port: ["default/one"]})
+    # It is not taken from a Service that has it.
+    ledger.claim("default/one", [port], {port: ["default/other"]})
 
 
 def test_a_services_ports_are_read() -> None:
@@ -180,10 +203,13 @@ async def test_a_pod_is_compared_once_with_a_service_whatever_the_number_of_its_
 ) -> None:
     compared: list[str] = []
     monkeypatch.setattr(
-        controller, "_selects", lambda service, pod: (compared.append(pod.metadata.name), pod.metadata.name == "own")[1]
+        port_claims,
+        "_selects",
+        lambda service, pod: (compared.append(pod.metadata.name), pod.metadata.name == "own")[1],
     )
     context = Context(LaggingAPI().client(), FakeClock())
-    balancer = controller.ServiceLoadBalancerController(context)
+    services, pods = context.informers.of(core_v1.Service), context.informers.of(core_v1.Pod)
+    claims = port_claims.PortClaims(services, pods, LoadBalancerPorts())
     numbers = range(8000, 8004)
     for name in ("own", "other"):
         ports = [core_v1.ContainerPort(container_port=1, host_port=number) for number in numbers]
@@ -191,8 +217,31 @@ async def test_a_pod_is_compared_once_with_a_service_whatever_the_number_of_its_
             metadata=meta_v1.ObjectMeta(name=name, namespace="default"),
             spec=core_v1.PodSpec(containers=[core_v1.Container(name="c", ports=ports)]),
         )
-        context.informers.of(core_v1.Pod)._set(f"default/{name}", found)
+        pods._set(f"default/{name}", found)
     wide = service(ports=[core_v1.ServicePort(port=number) for number in numbers], selector={"a": "b"})
     with pytest.raises(NoLoadBalancer, match="default/other"):
-        await balancer._claim("default/web", wide)
+        await claims.claim("default/web", wide)
     assert sorted(compared) == ["other", "own"]
+
+
+async def test_ports_are_compared_with_others_only_until_one_is_refused_and_only_while_they_are_new(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    context = Context(LaggingAPI().client(), FakeClock())
+    services, pods = context.informers.of(core_v1.Service), context.informers.of(core_v1.Pod)
+    ports = LoadBalancerPorts({})
+    claims = port_claims.PortClaims(services, pods, ports)
+    found: list[str] = []
+    known = services.by_index
+    monkeypatch.setattr(services, "by_index", lambda index, value: (found.append(value), known(index, value))[1])
+    many = [core_v1.ServicePort(port=number) for number in range(2000, 3000)]
+    ports.claim("default/other", [("TCP", 2002)], {})
+    with pytest.raises(NoLoadBalancer, match="2002/TCP is already used by Service default/other"):
+        await claims.claim("default/web", service(ports=many))
+    assert found == ["TCP/2000", "TCP/2001"]
+    ports.release("default/other")
+    await claims.claim("default/web", service(ports=many))
+    found.clear()
+    await claims.claim("default/web", service(ports=many))
+    await claims.claim("default/web", service(ports=[*many, core_v1.ServicePort(port=80)]))
+    assert found == ["TCP/80"]

@@ -1,0 +1,65 @@
+"""Claims the ports of a Service: gathers the node ports and host ports that they collide with.
+
+Only ports that the Service does not hold yet are compared with others, and none after the first that it cannot have: a
+Service may have tens of thousands of ports, and is reconciled with every change of a node.
+"""
+
+from __future__ import annotations
+
+from control.controllers.service_lb.ports import LoadBalancerPorts, Port, host_ports_of, node_ports_of, ports_of
+from control.controllers.step_counter import StepCounter
+from kube.api import core_v1
+from kube.informer import Informer
+from kube.object_names import key_of
+
+NODE_PORT, HOST_PORT = "node-port", "host-port"
+"""Names of indexes: Services by node port, pods by host port."""
+
+
+def _node_ports(service: core_v1.Service) -> list[str]:
+    return [f"{protocol}/{number}" for protocol, number in node_ports_of(service)]
+
+
+def _host_ports(pod: core_v1.Pod) -> list[str]:
+    return [f"{protocol}/{number}" for protocol, number in host_ports_of(pod)]
+
+
+class PortClaims:
+    """Ports of Services, and what else has ports of the nodes."""
+
+    def __init__(
+        self, services: Informer[core_v1.Service], pods: Informer[core_v1.Pod], ports: LoadBalancerPorts
+    ) -> None:
+        services.add_index(NODE_PORT, _node_ports)
+        pods.add_index(HOST_PORT, _host_ports)
+        self._services, self._pods, self._ports = services, pods, ports
+
+    async def claim(self, key: str, service: core_v1.Service, *, again: bool = False) -> frozenset[Port]:
+        """Claim a Service's ports and return those that become free; NoLoadBalancer names the one that it cannot have.
+
+        `again` if it had them before this process began, so that nobody takes them from it.
+        """
+        ports, counter = ports_of(service), StepCounter()
+        pods, others = dict[Port, list[str]](), dict[Port, list[str]]()
+        behind = dict[str, bool]()
+        for port in [] if again else sorted(self._ports.new(key, ports)):
+            await counter.count()
+            if self._ports.refusal(key, port):
+                break
+            others[port] = [key_of(each) for each in self._services.by_index(NODE_PORT, f"{port[0]}/{port[1]}")]
+            pods[port] = []
+            for pod in self._pods.by_index(HOST_PORT, f"{port[0]}/{port[1]}"):
+                user = key_of(pod)
+                if user not in behind:
+                    await counter.count(1 + (len(service.spec.selector) >> 2))
+                    behind[user] = _selects(service, pod)
+                if not behind[user]:
+                    pods[port].append(user)
+        return self._ports.claim(key, ports, others, pods)
+
+
+def _selects(service: core_v1.Service, pod: core_v1.Pod) -> bool:
+    """Return whether a pod is behind a Service: its host port may then be the Service's too."""
+    wanted, labels = service.spec.selector, pod.metadata.labels
+    same = service.metadata.namespace == pod.metadata.namespace
+    return same and bool(wanted) and wanted.items() <= labels.items()

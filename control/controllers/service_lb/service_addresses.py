@@ -1,0 +1,50 @@
+"""Addresses of Services that are not nodes': cluster IPs, external IPs, and addresses that other load balancers gave.
+
+No load balancer gets a cluster IP. At the others a port belongs to the Service that has it; only the port, since anybody who
+makes a Service may name the addresses of nodes in externalIPs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from control.controllers.service_lb import plan
+from control.controllers.service_lb.ports import Port, ports_of
+from control.controllers.step_counter import StepCounter
+from kube.api import core_v1
+from kube.informer import Informer
+from kube.ip_addresses import canonical
+from kube.object_names import key_of
+
+CLUSTER_IP, FOREIGN_IP = "cluster-ip", "foreign-ip"
+"""Names of indexes of Services."""
+
+
+def _cluster_ips(service: core_v1.Service) -> set[str]:
+    return set(map(canonical, service.spec.cluster_ips))
+
+
+def foreign_ips(service: core_v1.Service) -> set[str]:
+    """Return the addresses of a Service that neither this cluster nor its nodes gave it."""
+    given = plan.given(service) if service.spec.load_balancer_class else []
+    return set(map(canonical, [*service.spec.external_ips, *given]))
+
+
+class ServiceAddresses:
+    """Finds Services by their addresses."""
+
+    def __init__(self, services: Informer[core_v1.Service]) -> None:
+        services.add_index(CLUSTER_IP, _cluster_ips)
+        services.add_index(FOREIGN_IP, foreign_ips)
+        self._services = services
+
+    def is_cluster_ip(self, address: str) -> bool:
+        return self._services.has_index(CLUSTER_IP, address)
+
+    async def user(self, key: str, ports: Collection[Port], address: str, counter: StepCounter) -> str:
+        """Return which of a Service's ports another Service has at an address, as text; "" if none."""
+        for other in self._services.by_index(FOREIGN_IP, address):
+            await counter.count(1 + (len(other.spec.ports) >> 2))
+            if key_of(other) != key and (common := sorted(set(ports) & set(ports_of(other)))):
+                return f"port {common[0][1]}/{common[0][0]} at {address} is that of Service {key_of(other)}"
+        return ""

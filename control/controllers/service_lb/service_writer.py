@@ -1,0 +1,50 @@
+"""Writes the addresses and the finalizer of Services, both through the status, as upstream.
+
+A patch names the Service's UID: addresses are never given to another Service of the same name, whose ports nobody claimed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from control.controllers.service_lb.plan import FINALIZER
+from kube.api import core_v1
+from kube.client import Client
+from kube.errors import StatusError
+from kube.object_names import name_of, namespace_of
+
+
+class ServiceWriter:
+    """Patches Services; one that has gone meanwhile needs nothing."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def addresses(
+        self, service: core_v1.Service, addresses: list[str], *, always: bool = False
+    ) -> core_v1.Service:
+        """Set the addresses, if the known status differs or `always`; return the Service as it is then."""
+        balancer = service.status.load_balancer
+        current = [(each.ip, each.ip_mode or "VIP") for each in (balancer.ingress if balancer is not None else ())]
+        if current == [(address, "VIP") for address in addresses] and not always:
+            return service
+        ingress = [{"ip": address, "ipMode": "VIP"} for address in addresses] or None
+        return await self._patch(service, {}, {"status": {"loadBalancer": {"ingress": ingress}}})
+
+    async def finalizer(self, service: core_v1.Service, *, wanted: bool) -> None:
+        """Add or remove the finalizer; StatusError (conflict) if the Service is newer than the one given."""
+        metadata = service.metadata
+        if (FINALIZER in metadata.finalizers) == wanted:
+            return
+        names = [name for name in metadata.finalizers if name != FINALIZER] + ([FINALIZER] if wanted else [])
+        await self._patch(service, {"resourceVersion": metadata.resource_version, "finalizers": names}, {})
+
+    async def _patch(self, service: core_v1.Service, metadata: dict[str, Any], body: dict[str, Any]) -> core_v1.Service:
+        name, namespace = name_of(service), namespace_of(service)
+        whole = {"metadata": {"uid": service.metadata.uid, **metadata}, **body}
+        try:
+            return await self._client.patch(core_v1.Service, name, namespace, whole, subresource="status")
+        except StatusError as error:
+            if not error.not_found:
+                raise
+            return service

@@ -1,0 +1,57 @@
+"""Services without all of their addresses, with the reason that was reported. They are reconciled again when a port of
+theirs becomes free: not all of them at each change, since a user may make any number of Services that wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from control.controllers.service_lb import plan
+from control.controllers.service_lb.ports import Port, ports_of
+from kube.api import core_v1
+from kube.informer import Informer
+from kube.object_names import key_of
+
+PORT = "load-balancer-port"
+
+
+def _ports(service: core_v1.Service) -> list[str]:
+    return [f"{protocol}/{number}" for protocol, number in ports_of(service)] if plan.wanted(service) else []
+
+
+class WaitingServices:
+    """Keys of Services that wait for ports."""
+
+    def __init__(self, services: Informer[core_v1.Service], enqueue: Callable[[str], None]) -> None:
+        services.add_index(PORT, _ports)
+        self._services, self._enqueue = services, enqueue
+        self._reported: dict[str, str] = {}
+        self._partial: set[str] = set()
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._reported or key in self._partial
+
+    def report(self, key: str, message: str) -> bool:
+        """Record why a Service has no address; return whether that is new."""
+        new = self._reported.get(key) != message
+        self._reported[key] = message
+        return new
+
+    def served(self, key: str, *, partial: bool) -> None:
+        """Record that a Service has addresses; `partial` if some are withheld because of its ports."""
+        self._reported.pop(key, None)
+        if partial:
+            self._partial.add(key)
+        else:
+            self._partial.discard(key)
+
+    def forget(self, key: str) -> None:
+        self.served(key, partial=False)
+
+    def wake(self, ports: Iterable[Port]) -> None:
+        """Reconcile the Services that wait and have one of these ports, which may have become free."""
+        if self._reported or self._partial:
+            for protocol, number in ports:
+                for service in self._services.by_index(PORT, f"{protocol}/{number}"):
+                    if (key := key_of(service)) in self:
+                        self._enqueue(key)
