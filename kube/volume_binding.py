@@ -13,6 +13,7 @@ PROVISIONER, SELECTED_NODE = "volume.kubernetes.io/storage-provisioner", "volume
 CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
 PROVISIONED_BY = "pv.kubernetes.io/provisioned-by"
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
+LOCAL_PATH_PROVISIONER = "wherry/local-path"
 LOCAL_PATH_FOLDER = "wherry/local-path"
 """A Node's annotation: the absolute path of the folder where its agent keeps volumes of the local-path provisioner."""
 
