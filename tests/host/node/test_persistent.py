@@ -141,6 +141,16 @@ async def test_a_local_path_volume_is_bound_from_the_nodes_own_folder_and_outliv
     assert await node.execute(await node.ready("reader"), "cat", "/data/file") == "kept\n"
 
 
+async def test_a_pod_that_names_its_node_gets_no_volume_of_another_node(node: NodeUnderTest, tmp_path: Path) -> None:
+    elsewhere = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["other"]}
+    affinity = {"required": {"nodeSelectorTerms": [{"matchExpressions": [elsewhere]}]}}
+    volume = await bound(node, "elsewhere", {"local": {"path": str(tmp_path)}}, nodeAffinity=affinity)
+    await node.create("pod", spec(volume))
+    message = await node.event("pod", "FailedMount")
+    prefix = 'MountVolume.NodeAffinity check failed for volume "pv-elsewhere" : '
+    assert message == prefix + "no matching NodeSelectorTerms"
+
+
 async def test_nfs_is_mounted_by_mount_and_its_error_is_reported(
     node: NodeUnderTest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
