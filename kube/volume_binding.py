@@ -13,8 +13,12 @@ PROVISIONER, SELECTED_NODE = "volume.kubernetes.io/storage-provisioner", "volume
 CLASS_ANNOTATION = "volume.beta.kubernetes.io/storage-class"
 PROVISIONED_BY = "pv.kubernetes.io/provisioned-by"
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
+LOCAL_PATH_PROVISIONER = "wherry/local-path"
 LOCAL_PATH_FOLDER = "wherry/local-path"
 """A Node's annotation: the absolute path of the folder where its agent keeps volumes of the local-path provisioner."""
+
+LOCAL_PATH_NODE = "wherry/local-path-node"
+"""Annotation of such a volume: the name of its node. Labels are no identity, a kubelet may change those of its own node."""
 
 
 def class_of(obj: core_v1.PersistentVolumeClaim | core_v1.PersistentVolume) -> str:
@@ -56,9 +60,18 @@ def meant_for(volume: core_v1.PersistentVolume, claim: core_v1.PersistentVolumeC
 
 
 def node_fits(volume: core_v1.PersistentVolume, node: core_v1.Node) -> bool:
-    """Return whether a volume's node affinity matches a node."""
+    """Return whether a volume's node affinity matches a node; a local-path volume fits only the node that it records."""
+    recorded = local_path_node(volume)
+    if recorded and recorded != node.metadata.name:
+        return False
     required = volume.spec.node_affinity.required if volume.spec.node_affinity else None
     return required is None or any(term_matches(term, node) for term in required.node_selector_terms)
+
+
+def local_path_node(volume: core_v1.PersistentVolume) -> str:
+    """Return the name of the node that a local-path volume records; "" for other volumes and those of older versions."""
+    annotations = volume.metadata.annotations
+    return annotations.get(LOCAL_PATH_NODE, "") if annotations.get(PROVISIONED_BY) == LOCAL_PATH_PROVISIONER else ""
 
 
 def other_mode(volume: core_v1.PersistentVolume, claim: core_v1.PersistentVolumeClaim) -> bool:

@@ -25,7 +25,8 @@ log = logging.getLogger(__name__)
 WAIT_SECONDS = 2.0
 WALKS = 4
 """Walks begun at a time; one that takes longer than WAIT_SECONDS keeps no others from being begun."""
-_ELSEWHERE = ("kubernetes.io~csi", "kubernetes.io~nfs")  # not on this node's disk; others know how full it is
+_ELSEWHERE = ("kubernetes.io~csi", "kubernetes.io~nfs", "kubernetes.io~local-volume")
+"""Persistent volumes: not a pod's use of this node's disk; their usage is read by volume (persistent.py)."""
 
 Persistent = Callable[[core_v1.Pod], Awaitable[tuple[PersistentUse, ...]]]
 

@@ -20,6 +20,7 @@ from agent.tasks import Tasks
 from agent.volumes.claims import ClaimReader
 from agent.volumes.local_path import LocalPathVolumes
 from agent.volumes.manager import VolumeManager
+from agent.volumes.node_affinity import VolumeNodeAffinity
 from agent.volumes.persistent import PersistentVolumes
 from agent.volumes.tokens import TokenCache
 from agent.volumes.trust_bundles import TrustBundles
@@ -85,7 +86,12 @@ def assemble(
         references,
         tokens,
         PersistentVolumes(
-            config.pods_dir, ClaimReader(client), LocalPathVolumes(config.local_path_dir), csi, clock=clock
+            config.pods_dir,
+            ClaimReader(client),
+            LocalPathVolumes(config.local_path_dir),
+            VolumeNodeAffinity(client, config.node_name, lambda: state.labels),
+            csi,
+            clock=clock,
         ),
         TrustBundles(client),
         host_ips=lambda: state.host_ips,

@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 
 from agent import threads
-from agent.volumes import formatting, ownership
+from agent.volumes import formatting, mounts, ownership
 from agent.volumes.local_path import LocalPathVolumes
 from agent.volumes.mounted_volume import MountedVolume
 from agent.volumes.payload import VolumeError
@@ -30,7 +30,12 @@ class LocalVolumes:
         assert source is not None, persistent.metadata.name
         path, uid, name = Path(source.path), pod.metadata.uid or "", persistent.metadata.name or ""
         owner = threads.Owner.of(pod)
-        kind = await threads.call(uid, self._kind, path, owner=owner)
+        provisioned = self._provisioned.includes(persistent)
+        if provisioned and spec.volume_mode != "Block":
+            path = await threads.call(uid, self._bind, uid, name, path.name, owner=owner)
+            kind = stat.S_IFDIR
+        else:
+            kind = await threads.call(uid, self._kind, path, owner=owner)
         if spec.volume_mode == "Block":
             if not stat.S_ISBLK(kind):
                 raise VolumeError(f'path "{path}" is not a block device', step="MapVolume.SetUpDevice")
@@ -38,7 +43,7 @@ class LocalVolumes:
                 await threads.call(uid, self._link, uid, name, path, owner=owner), read_only, device=True
             )
         if stat.S_ISBLK(kind):
-            target = self._pods_dir / uid / "volumes" / _PLUGIN / name
+            target = self._target(uid, name)
             await formatting.mount(
                 str(path), target, source.fs_type or "", spec.mount_options, read_only=read_only, owner=owner
             )
@@ -54,14 +59,35 @@ class LocalVolumes:
         self._given = {(pod, name) for pod, name in self._given if pod != uid}
 
     def _kind(self, path: Path) -> int:
-        """Return the mode of what is at a path, a folder of the provisioner's made first. Raise VolumeError."""
+        """Return the mode of what is at a path. Raise VolumeError."""
         try:
-            self._provisioned.prepare(path)
             return os.stat(path).st_mode
         except FileNotFoundError:
             raise VolumeError(f'path "{path}" does not exist') from None
         except OSError as error:
             raise VolumeError(f"{error.strerror}: {path}") from error
+
+    def _bind(self, uid: str, name: str, folder: str) -> Path:
+        """Bind a provisioned folder where the pod's volumes are, by its descriptor; return that path. Raise VolumeError.
+
+        The runtime is given the bind mount, so that a link that takes the folder's place later is not followed.
+        """
+        target = self._target(uid, name)
+        if mounts.is_mount_point(target):
+            return target
+        try:
+            descriptor = self._provisioned.open(folder)
+            try:
+                target.mkdir(parents=True, exist_ok=True, mode=0o750)
+                mounts.bind_descriptor(descriptor, target)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise VolumeError(f"{error.strerror}: {error.filename}") from error
+        return target
+
+    def _target(self, uid: str, name: str) -> Path:
+        return self._pods_dir / uid / "volumes" / _PLUGIN / name
 
     def _give(self, pod: core_v1.Pod, name: str, path: Path) -> None:
         """Give the files to the pod's group, once in this agent's life."""

@@ -20,6 +20,7 @@ from agent.volumes.claims import BoundClaim, ClaimReader, claim_of
 from agent.volumes.local import LocalVolumes
 from agent.volumes.local_path import LocalPathVolumes
 from agent.volumes.mounted_volume import MountedVolume
+from agent.volumes.node_affinity import VolumeNodeAffinity
 from agent.volumes.payload import VolumeError
 from kube.api import core_v1
 from kube.clock import SYSTEM, Clock
@@ -51,12 +52,13 @@ class PersistentVolumes:
         pods_dir: Path,
         claims: ClaimReader,
         local_path: LocalPathVolumes,
+        affinity: VolumeNodeAffinity,
         csi: CSIVolumes | None = None,
         *,
         clock: Clock = SYSTEM,
     ) -> None:
         self._clock = clock
-        self._pods_dir, self._claims, self._csi = pods_dir, claims, csi
+        self._pods_dir, self._claims, self._affinity, self._csi = pods_dir, claims, affinity, csi
         self._local = LocalVolumes(pods_dir, local_path)
         self._there: dict[str, dict[str, _There]] = {}
         """By pod UID: its volumes by name, for their usage."""
@@ -77,6 +79,9 @@ class PersistentVolumes:
         read_only = bool(volume.persistent_volume_claim and volume.persistent_volume_claim.read_only)
         try:
             _check_mode(pod, volume, bound.persistent)
+            there = self._there.get(pod.metadata.uid or "", {}).get(volume.name)
+            if there is None or there.mounted is None:
+                await self._affinity.check(bound.persistent)
             return await self._claimed(pod, volume, bound, read_only=read_only)
         except VolumeError as error:
             # Upstream's events name the PersistentVolume.

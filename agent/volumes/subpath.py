@@ -74,7 +74,7 @@ def open_below(root: Path, parts: tuple[str, ...]) -> int:
             os.close(descriptor)
             descriptor = below
             if stat.S_ISLNK(os.fstat(descriptor).st_mode):
-                raise VolumeError(f"subpath goes through a link at {part!r}")
+                raise VolumeError(f"path goes through a link at {part!r}")
     except BaseException:
         os.close(descriptor)
         raise

@@ -121,12 +121,14 @@ class LocalPathProvisioner:
         await self._client.update(msgspec.structs.replace(volume, metadata=metadata))
 
     async def _remove_folder(self, volume: core_v1.PersistentVolume) -> None:
-        node = next((n for n in self._nodes.list() if plan.serves(n, volume)), None)
-        if node is None:
-            return  # its machine left the cluster, and took the folder along
-        try:
-            await self._client.call("DELETE", f"/api/v1/nodes/{name_of(node)}/proxy/localVolumes/{name_of(volume)}")
-        except StatusError as error:
-            text = f"failed to remove its folder on node {name_of(node)}: {error}"
-            self._recorder.event(volume, "Warning", "VolumeFailedDelete", text)
-            raise
+        failed: StatusError | None = None
+        # Without a node, its machine left the cluster, and took the folder along.
+        for node in map(name_of, plan.nodes_of(volume, self._nodes.list())):
+            try:
+                await self._client.call("DELETE", f"/api/v1/nodes/{node}/proxy/localVolumes/{name_of(volume)}")
+            except StatusError as error:
+                text = f"failed to remove its folder on node {node}: {error}"
+                self._recorder.event(volume, "Warning", "VolumeFailedDelete", text)
+                failed = error
+        if failed is not None:
+            raise failed

@@ -22,6 +22,7 @@ from agent.usage.collector import Collector
 from agent.volumes.claims import ClaimReader
 from agent.volumes.local_path import LocalPathVolumes
 from agent.volumes.manager import VolumeManager
+from agent.volumes.node_affinity import VolumeNodeAffinity
 from agent.volumes.persistent import PersistentVolumes
 from agent.volumes.tokens import TokenCache
 from agent.volumes.trust_bundles import TrustBundles
@@ -117,7 +118,12 @@ async def test_what_belongs_to_no_pod_is_swept_up(server: ApiUnderTest, tmp_path
             pods,
             ReferenceStore(client, lambda uids: None),
             TokenCache(client),
-            PersistentVolumes(pods, ClaimReader(client), LocalPathVolumes(tmp_path / "local-path")),
+            PersistentVolumes(
+                pods,
+                ClaimReader(client),
+                LocalPathVolumes(tmp_path / "local-path"),
+                VolumeNodeAffinity(client, "node-1", dict),
+            ),
             TrustBundles(client),
         )
         await Housekeeping(

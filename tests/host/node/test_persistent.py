@@ -15,6 +15,7 @@ import pytest
 from agent.volumes import mounts
 from kube.api import core_v1
 from kube.process import run
+from kube.volume_binding import LOCAL_PATH_PROVISIONER, PROVISIONED_BY
 from tests.support.csi_pods import spec
 from tests.support.node import NodeUnderTest
 
@@ -113,6 +114,41 @@ async def test_an_empty_local_device_gets_a_file_system_and_one_with_data_keeps_
     await node.create("third", spec(other))
     message = await node.event("third", "FailedMount")
     assert message.endswith("failed to mount the volume as xfs, it already contains ext4")
+
+
+async def test_a_local_path_volume_is_bound_from_the_nodes_own_folder_and_outlives_its_pod(
+    node: NodeUnderTest, tmp_path: Path
+) -> None:
+    by_wherry = {"metadata": {"annotations": {PROVISIONED_BY: LOCAL_PATH_PROVISIONER}}}
+    uid, other = "01234567-89ab-cdef-0123-456789abcdef", "76543210-89ab-cdef-0123-456789abcdef"
+    folder, elsewhere = node.config.local_path_dir / f"pvc-{uid}", tmp_path / f"pvc-{other}"
+    elsewhere.symlink_to("/")
+    volume = await bound(node, "own", {"local": {"path": str(folder)}})
+    outside = await bound(node, "outside", {"local": {"path": str(elsewhere)}})
+    for name in ("pv-own", "pv-outside"):
+        await node.client.patch(core_v1.PersistentVolume, name, "", by_wherry)
+    await node.create("writer", spec(volume, "echo kept > /data/file", securityContext={"fsGroup": 4321}))
+    await node.create("escape", spec(outside))
+    pod = await node.ready("writer")
+    assert (folder / "file").read_text() == "kept\n" and (folder / "file").stat().st_gid == 4321
+    target = node.config.pods_dir / (pod.metadata.uid or "") / "volumes/kubernetes.io~local-volume/pv-own"
+    assert mounts.is_mount_point(target) and target.samefile(folder)
+    assert "is not a local-path volume of this node" in await node.event("escape", "FailedMount")
+    await node.delete("writer")
+    await node.gone("writer")
+    assert not target.exists() and (folder / "file").read_text() == "kept\n"
+    await node.create("reader", spec(volume, "cat /data/file"))
+    assert await node.execute(await node.ready("reader"), "cat", "/data/file") == "kept\n"
+
+
+async def test_a_pod_that_names_its_node_gets_no_volume_of_another_node(node: NodeUnderTest, tmp_path: Path) -> None:
+    elsewhere = {"key": "kubernetes.io/hostname", "operator": "In", "values": ["other"]}
+    affinity = {"required": {"nodeSelectorTerms": [{"matchExpressions": [elsewhere]}]}}
+    volume = await bound(node, "elsewhere", {"local": {"path": str(tmp_path)}}, nodeAffinity=affinity)
+    await node.create("pod", spec(volume))
+    message = await node.event("pod", "FailedMount")
+    prefix = 'MountVolume.NodeAffinity check failed for volume "pv-elsewhere" : '
+    assert message == prefix + "no matching NodeSelectorTerms"
 
 
 async def test_nfs_is_mounted_by_mount_and_its_error_is_reported(

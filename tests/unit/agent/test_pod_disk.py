@@ -101,3 +101,10 @@ def test_a_volume_that_is_gone_or_fails_hides_no_other(
     monkeypatch.setattr(os, "listdir", list_folder)
     found = pod_disk.read(pod("u"), tmp_path, tmp_path / "logs", 0.0)
     assert [name for name, _ in found.volumes] == ["a", "c"] and found.files[0] >= 1 << 16
+
+
+def test_files_of_persistent_volumes_are_no_use_of_the_pods(tmp_path: Path) -> None:
+    for kind in ("kubernetes.io~empty-dir", "kubernetes.io~local-volume", "kubernetes.io~csi", "kubernetes.io~nfs"):
+        (tmp_path / "pod/volumes" / kind / kind[14:]).mkdir(parents=True)
+    found = pod_disk.read(pod("pod"), tmp_path / "pod", tmp_path, 0.0)
+    assert [name for name, _ in found.volumes] == ["empty-dir"]

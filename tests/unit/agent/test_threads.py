@@ -71,7 +71,7 @@ async def test_a_hung_volume_costs_one_thread_however_often_it_is_looked_at(monk
         return real(now, Path("/"), *sizes)
 
     monkeypatch.setattr(machine, "filesystem", hung)
-    volumes = persistent.PersistentVolumes(Path("/pods"), None, None)  # type: ignore[arg-type]
+    volumes = persistent.PersistentVolumes(Path("/pods"), None, None, None)  # type: ignore[arg-type]
     pod = core_v1.Pod(
         metadata=meta_v1.ObjectMeta(name="p", uid="u"), spec=core_v1.PodSpec(volumes=[core_v1.Volume(name="data")])
     )
@@ -214,7 +214,7 @@ async def test_a_pod_of_many_volumes_that_hang_takes_few_threads(monkeypatch: py
     monkeypatch.setattr(thread_slots, "BLOCKED", 0.001)
     release = threading.Event()
     monkeypatch.setattr(persistent, "_filesystem", lambda now, path: release.wait() and None)
-    volumes = persistent.PersistentVolumes(Path("/pods"), None, None)  # type: ignore[arg-type]
+    volumes = persistent.PersistentVolumes(Path("/pods"), None, None, None)  # type: ignore[arg-type]
     names = [f"v{number}" for number in range(30)]
     pod = core_v1.Pod(
         metadata=meta_v1.ObjectMeta(name="p", uid="u", namespace="n"),
