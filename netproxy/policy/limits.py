@@ -15,8 +15,8 @@ MAX_ALL_REQUIREMENTS = 10_000
 """The same of all selectors of one policy, which are parsed and compared with other policies' in the event loop."""
 
 MAX_MEMBERS = 500_000
-"""Pods that the peers of the policies of one namespace select, counted for each selector and each of its named ports: each
-may be an element in the kernel. A policy in a cluster of 100 000 pods may have five selectors of all."""
+"""Pods with addresses that the peers of the policies of one namespace select, counted for each selector and each of its named
+ports: each may be an element in the kernel. A policy in a cluster of 100 000 pods may have five selectors of all."""
 TOO_MANY_MEMBERS = (
     f"the peers of its namespace's policies select more than {MAX_MEMBERS} pods, counted for each selector"
 )

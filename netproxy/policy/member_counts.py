@@ -1,6 +1,7 @@
 """Counts the members of the peers of each namespace's policies, as they change. No I/O.
 
-A member of a selection counts for each policy that uses the selection, as often as the policy's `weights` say.
+A member of a selection that has an address counts for each policy that uses the selection, as often as the policy's
+`weights` say.
 """
 
 from __future__ import annotations

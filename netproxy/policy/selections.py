@@ -28,6 +28,8 @@ class Selection:
 
     members: dict[str, PodFacts] = field(default_factory=dict)
     here: dict[str, PodFacts] = field(default_factory=dict)
+    with_addresses: int = 0
+    """The number of members that have addresses. Others are no elements, and cost their author nothing: pods that wait."""
     users: set[str] = field(default_factory=set)
     """Policies by key."""
     _elements: dict[int, MemberElements] = field(default_factory=dict)
@@ -36,6 +38,7 @@ class Selection:
     def put(self, key: str, pod: PodFacts) -> None:
         old = self.members.get(key)
         self.members[key] = pod
+        self.with_addresses += bool(pod.ips) - bool(old is not None and old.ips)
         if pod.here:
             self.here[key] = pod
         else:
@@ -44,11 +47,13 @@ class Selection:
 
     def drop(self, key: str) -> None:
         old = self.members.pop(key)
+        self.with_addresses -= bool(old.ips)
         self.here.pop(key, None)
         self._change_elements(old, None)
 
     def clear(self) -> None:
         self.members.clear()
+        self.with_addresses = 0
         self.here.clear()
         self._elements.clear()
 
@@ -134,7 +139,7 @@ class Selections:
                 self._known[selector] = selection
                 self._note(selector)
             self._known[selector].users.add(policy.key)
-        self.counts.add(policy, {each: len(self._known[each].members) for each in policy.weights})
+        self.counts.add(policy, {each: self._known[each].with_addresses for each in policy.weights})
 
     def place(self, namespace: str, subjects: Mapping[Selector, Places], peers: Mapping[Selector, Places]) -> None:
         """Index the selectors of a namespace's policy at the places chosen."""
@@ -185,7 +190,7 @@ class Selections:
             selection.drop(key)
         else:
             selection.put(key, facts)
-        self.counts.resize(selector, len(selection.members))
+        self.counts.resize(selector, selection.with_addresses)
         self._note_pods_here(selector)
         if old is not None and facts is not None and (old.ips, old.ports) == (facts.ips, facts.ports):
             return False  # rules do not depend on its other labels

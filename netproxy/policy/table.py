@@ -128,7 +128,7 @@ class PolicyTable:
         peers = yield from selections.peer_places.choose(namespace, known.peers if known else (), policy.peers)
         wanted = {selector: selections.get(selector) or Selection() for selector in policy.selectors()}
         made = {selector: selection for selector, selection in wanted.items() if selector not in selections}
-        size = sum(len(wanted[each].members) * weight for each, weight in policy.weights.items())
+        size = sum(wanted[each].with_addresses * weight for each, weight in policy.weights.items())
         if size > MAX_MEMBERS:
             raise PolicyError(TOO_MANY_MEMBERS)
         yield from self._find(made, {**subjects, **peers}, policy.weights, MAX_MEMBERS - size)
@@ -172,7 +172,7 @@ class PolicyTable:
                     count += 1
                     if selector.matches(pod, labels):
                         selection.put(key, pod)
-                        most -= weights.get(selector, 0)
+                        most -= weights.get(selector, 0) if pod.ips else 0
                 count += 1 + sum([steps((pod.labels,), place) for place in found])
                 if most < 0:
                     raise PolicyError(TOO_MANY_MEMBERS)

@@ -22,7 +22,10 @@ def sharing(number: int) -> Any:
 
 
 def peers(first: int, count: int) -> list[Any]:
-    return [pod(f"m{number}", namespace="evil", labels={"a": "b"}) for number in range(first, first + count)]
+    return [
+        pod(f"m{number}", f"10.244.{2 + number // 250}.{number % 250}", namespace="evil", labels={"a": "b"})
+        for number in range(first, first + count)
+    ]
 
 
 async def lines_to_close(count: int, monkeypatch: pytest.MonkeyPatch) -> int:

@@ -183,6 +183,36 @@ def test_named_ports_of_pods_count_for_each_name(direction: str, monkeypatch: py
         table.set_policy(parse(policy("ten", policyTypes=[direction.title()], **{direction: [rule]})))
 
 
+def test_pods_without_addresses_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pods that no node takes cost their author nothing, and are no elements: they close nobody's policies."""
+    monkeypatch.setattr(table_module, "MAX_MEMBERS", 5)
+    table = PolicyTable()
+    table.set_namespace("default", {})
+    table.set_namespace("evil", {})
+
+    def put(number: int, *addresses: str) -> None:
+        facts = facts_of(pod(str(number), *addresses, namespace="evil"), "node-1")
+        table.set_pod(f"evil/{number}", facts)
+
+    everybody = {"from": [{"namespaceSelector": {}}]}
+    for number in range(20):
+        put(number)
+    table.set_policy(parse(policy("a", ingress=[everybody])))
+    for number in range(20, 40):
+        put(number)
+    assert not table.selections.counts.is_excessive("default")
+    for number in range(5):
+        put(number, f"10.244.1.{number}")
+    run_to_end(table.selections.counts.settle())
+    assert not table.selections.counts.is_excessive("default")
+    put(5, "10.244.1.5")
+    run_to_end(table.selections.counts.settle())
+    assert table.selections.counts.is_excessive("default")
+    put(5)
+    run_to_end(table.selections.counts.settle())
+    assert not table.selections.counts.is_excessive("default")
+
+
 def with_ports(*names: str) -> PodFacts:
     """Return a pod here with a container for each name, whose port has it."""
     found = pod("many", "10.244.1.9", namespace="good")
