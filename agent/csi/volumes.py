@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from agent import threads
-from agent.csi import ephemeral, statistics
+from agent.csi import csi_driver, ephemeral, statistics
+from agent.csi.attaching import Attaching
 from agent.csi.attachments import Attachments
 from agent.csi.drivers import CSIDrivers
 from agent.csi.expansion import Expansion
@@ -31,7 +32,7 @@ from agent.volumes.claims import BoundClaim
 from agent.volumes.cleanup import CleanupError
 from agent.volumes.payload import VolumeError
 from cri.errors import CRIError
-from kube.api import core_v1, storage_v1
+from kube.api import core_v1
 from kube.client import Client
 from kube.clock import Clock
 from kube.csi import unique_name
@@ -73,6 +74,7 @@ class CSIVolumes:
         self._client, self._drivers, self._attachments = client, drivers, attachments
         self._layout, self._publisher, self._expansion, self._clock = layout, publisher, expansion, clock
         self._unstaging = Unstaging(drivers, attachments, layout)
+        self._attaching = Attaching(client, attachments, self._unstaging)
         self._retries = KeyedTasks()
         """Volumes that the driver did not unstage, by their unique names."""
         self._locks = Locks()
@@ -116,20 +118,21 @@ class CSIVolumes:
                 raise VolumeError(f"kubernetes.io/csi: mounter.SetUpAt failed to get CSI client: {error}") from error
             what = "kubernetes.io/csi: attacher.MountDevice failed to create newCsiDriverClient"
             raise VolumeError(f"{what}: {error}", step=MOUNT_DEVICE[volume.block]) from error
-        about = await self._about(volume.driver)
+        about = await csi_driver.read(self._client, volume.driver)
         if volume.ephemeral:
             ephemeral.check(volume.driver, about)
-        spec = about.spec if about is not None else storage_v1.CSIDriverSpec()
+        spec = csi_driver.spec_of(about)
         self._tried.setdefault(uid, set()).add((volume.driver, volume.handle))
         known = (uid, volume.name) in self._published
         if not known or spec.requires_republish:
             published: Mapping[str, str] = {}
-            attach = not volume.ephemeral and spec.attach_required is not False
-            if attach and not known:
-                published = await self._attach(volume)
-            elif attach:
+            if not volume.ephemeral and not known:
+                published, spec = await self._attaching.attach(volume, spec)
+            elif not volume.ephemeral and csi_driver.requires_attachment(spec):
                 published = await self._attachments.metadata(volume)
-            await self._publisher.publish(driver, pod, volume, spec, published, attached=attach, fresh=not known)
+            # Also if the driver no longer requires the attachment with which a pod has the volume.
+            attached = self._attachments.is_in_use(volume.unique_name)
+            await self._publisher.publish(driver, pod, volume, spec, published, attached=attached, fresh=not known)
             self._published.add((uid, volume.name))
         growing = bound is not None and await self._expansion.possible(driver, bound.persistent)
         if bound is not None and growing:
@@ -140,21 +143,6 @@ class CSIVolumes:
 
     def _path(self, uid: str, volume: Volume) -> Path:
         return self._layout.device_link(uid, volume.name) if volume.block else self._layout.target(uid, volume)
-
-    async def _attach(self, volume: Volume) -> Mapping[str, str]:
-        step = "MapVolume.WaitForAttach" if volume.block else "MountVolume.WaitForAttach"
-        try:
-            return await self._attachments.wait(volume)
-        except VolumeError as error:
-            raise VolumeError(str(error), step=step) from error
-
-    async def _about(self, driver: str) -> storage_v1.CSIDriver | None:
-        try:
-            return await self._client.get(storage_v1.CSIDriver, driver)
-        except StatusError as error:
-            if error.not_found:
-                return None
-            raise
 
     async def volume_stats(self, pod: core_v1.Pod, volume: Volume, now: float) -> Filesystem | None:
         """Ask the driver for a volume's usage; None if it does not support that."""
