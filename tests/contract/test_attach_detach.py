@@ -12,6 +12,7 @@ import pytest
 
 from control.controllers.attach_detach import AttachDetachController
 from control.controllers.attach_detach.plan import OUT_OF_SERVICE
+from control.controllers.attach_detach.requirements import DRIVER_CHANGE_SECONDS
 from control.controllers.context import Context
 from control.controllers.pod_gc import PodGC
 from kube.api import core_v1, storage_v1
@@ -153,7 +154,15 @@ async def test_a_volume_for_many_is_attached_to_all_and_a_driver_that_attaches_n
     await world.is_on("a", "b")
     driver = {"metadata": {"name": DRIVER}, "spec": {"attachRequired": False}}
     await world.make(storage_v1.CSIDriver, driver)
-    await world.is_on()
+    await eventually(lambda: world.context.informers.of(storage_v1.CSIDriver).get(DRIVER))
+    await world.clock.advance(DRIVER_CHANGE_SECONDS - 1)
+    assert await world.on() == ["a", "b"]
+
+    async def detached() -> bool:
+        await world.clock.advance(1)
+        return not await world.on()
+
+    await eventually(detached)
 
 
 async def test_a_drivers_error_is_an_event_of_the_pod(world: World) -> None:
