@@ -18,6 +18,7 @@ from control.controllers.attach_detach.attachment_events import AttachmentEvents
 from control.controllers.attach_detach.attachments import AttachmentCreator
 from control.controllers.attach_detach.node_statuses import BY_NODE, NodeStatuses
 from control.controllers.attach_detach.requirements import AttachRequirements
+from control.controllers.attach_detach.timeouts import AttachTimeouts
 from control.controllers.context import Context
 from control.controllers.nodes.lifecycle import ON_NODE, by_node
 from control.controllers.pods import is_terminal
@@ -54,7 +55,7 @@ class AttachDetachController:
         self._attachments.add_index(_BY_VOLUME, lambda a: [_volume_of(a)])
         self._since: dict[tuple[str, str], float] = {}
         """Volume and node: when it was first found that a node should detach."""
-        self._requirements = AttachRequirements(self._clock)
+        self._requirements, self._timeouts = AttachRequirements(self._clock), AttachTimeouts(self._clock)
         self._statuses, self._attachment_creator = NodeStatuses(context), AttachmentCreator(context.client)
         self.volumes = Controller("attach and detach", self.reconcile, workers=4, clock=self._clock)
         self.nodes = Controller("attached volumes", self._statuses.reconcile, workers=2, clock=self._clock)
@@ -140,6 +141,8 @@ class AttachDetachController:
         elif (left := self._requirements.seconds_left(volume.spec.csi.driver)) is not None:
             pods = {node: found for node, found in pods.items() if node in attachments and left > 0}
             until_detach = left if pods else None
+        pending = [node for node in pods if node in attachments and plan.is_pending(attachments[node])]
+        late, until_timeout = self._timeouts.check(key, pending)
         if not pods and not attachments:
             self._attachment_events.forget(key)
             return None
@@ -167,8 +170,11 @@ class AttachDetachController:
             done &= await self._attachment_creator.attach(volume, node, shared=plan.is_shared(volume))
         if volume is not None:
             self._attachment_events.report_multi_attach(volume, decision.taken, pods)
+            for node in late:
+                self._attachment_events.report_timeout(volume, attachments[node])
         # What the API server knows and our copy does not may be over before a broken watch is back: no change would be seen.
-        return min(filter(None, (decision.again, until_detach, None if done else RETRY_SECONDS)), default=None)
+        delays = (decision.again, until_detach, until_timeout, None if done else RETRY_SECONDS)
+        return min((delay for delay in delays if delay is not None), default=None)
 
     def _alike(self, volume: core_v1.PersistentVolume) -> list[core_v1.PersistentVolume]:
         """Return all PersistentVolumes that mean the same storage."""

@@ -82,6 +82,11 @@ def is_ready(node: core_v1.Node) -> bool:
     return any(condition.type == "Ready" and condition.status == "True" for condition in node.status.conditions)
 
 
+def is_pending(attachment: storage_v1.VolumeAttachment) -> bool:
+    """Return whether a driver's controller still has to attach the volume."""
+    return not attachment.status.attached and attachment.metadata.deletion_timestamp is None
+
+
 def is_shared(volume: core_v1.PersistentVolume) -> bool:
     """Return whether several nodes may have a volume at a time."""
     modes = volume.spec.access_modes
