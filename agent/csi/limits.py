@@ -12,7 +12,6 @@ import logging
 
 from agent.csi.csi_node import CSINodes
 from agent.csi.drivers import CSIDrivers
-from agent.plugins.handler import PluginError
 from cri.errors import CRIError
 from kube import cancellation
 from kube.api import storage_v1
@@ -68,9 +67,11 @@ class Limits:
             return
         try:
             info = await driver.info()
+            if self._drivers.find(name) is not driver:
+                return  # it is no longer registered, or another process is
             topology = dict(info.accessible_topology.segments)
-            await self._nodes.add(name, info.node_id, topology, info.max_volumes_per_node)
-        except (CRIError, StatusError, PluginError) as error:
+            await self._nodes.update(name, info.node_id, topology, info.max_volumes_per_node)
+        except (CRIError, StatusError) as error:
             log.warning("reading the volume limit of CSI driver %s: %s", name, error)
 
     async def _watch(self) -> None:

@@ -1,4 +1,4 @@
-"""Times attachments: if a driver's controller does not complete one in two minutes, that is reported, again every two minutes."""
+"""Times attachments: one that its driver does not complete in two minutes is reported, and again every two minutes."""
 
 from __future__ import annotations
 
