@@ -110,7 +110,7 @@ class Publisher:
             if error.final:
                 await self._forget(pod, volume, published=new)
             raise
-        if fresh and group is not None and not delegated and request.wants_group(spec.fs_group_policy, volume):
+        if group is not None and not delegated and request.wants_group(spec.fs_group_policy, volume):
             policy = pod.spec.security_context.fs_group_change_policy if pod.spec.security_context else None
             try:
                 only_if_root_differs = policy == "OnRootMismatch"

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from agent import threads
-from agent.csi import csi_driver, ephemeral, statistics
+from agent.csi import csi_driver, lifecycle_modes, statistics
 from agent.csi.attaching import Attaching
 from agent.csi.attachments import Attachments
 from agent.csi.drivers import CSIDrivers
@@ -119,8 +119,8 @@ class CSIVolumes:
             what = "kubernetes.io/csi: attacher.MountDevice failed to create newCsiDriverClient"
             raise VolumeError(f"{what}: {error}", step=MOUNT_DEVICE[volume.block]) from error
         about = await csi_driver.read(self._client, volume.driver)
-        if volume.ephemeral:
-            ephemeral.check(volume.driver, about)
+        if not volume.block:
+            lifecycle_modes.check(volume.driver, about, ephemeral=volume.ephemeral)
         spec = csi_driver.spec_of(about)
         self._tried.setdefault(uid, set()).add((volume.driver, volume.handle))
         known = (uid, volume.name) in self._published

@@ -11,7 +11,7 @@ ATTACH_SECONDS = 120.0
 
 
 class AttachTimeouts:
-    """When each volume's current try to attach it to a node started."""
+    """Times at which the current try to attach each volume to a node started."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
