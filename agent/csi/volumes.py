@@ -24,7 +24,7 @@ from agent.csi.drivers import CSIDrivers
 from agent.csi.expansion import Expansion
 from agent.csi.layout import DamagedVolumeDataError, Layout, Published
 from agent.csi.publishing import MOUNT_DEVICE, Publisher
-from agent.csi.unstaging import Unstaging
+from agent.csi.unstaging import DriverAndHandle, Unstaging
 from agent.csi.volume import Volume
 from agent.keyed_tasks import KeyedTasks
 from agent.usage.model import Filesystem
@@ -80,6 +80,8 @@ class CSIVolumes:
         self._locks = Locks()
         self._published: set[tuple[str, str]] = set()
         """Pod and volume name of what was published in this agent's life."""
+        self._staged_at: dict[DriverAndHandle, str] = {}
+        """Staging paths of volumes that are staged, by this agent process; the next pod's is not staged again."""
         self._tried: dict[str, set[tuple[str, str]]] = {}
         """By pod UID: driver and handle of volumes that were begun, also without a data file yet."""
 
@@ -132,7 +134,9 @@ class CSIVolumes:
                 published = await self._attachments.metadata(volume)
             # Also if the driver no longer requires the attachment with which a pod has the volume.
             attached = self._attachments.is_in_use(volume.unique_name)
-            await self._publisher.publish(driver, pod, volume, spec, published, attached=attached, fresh=not known)
+            await self._publisher.publish(
+                driver, pod, volume, spec, published, attached=attached, staged_at=self._staged_at
+            )
             self._published.add((uid, volume.name))
         growing = bound is not None and await self._expansion.possible(driver, bound.persistent)
         if bound is not None and growing:
@@ -219,6 +223,7 @@ class CSIVolumes:
         """Take a volume off the node unless a pod uses it, other than the one that leaves; return False if that failed."""
         async with self._locks.of(unique_name(driver, handle)):
             if not any((driver, handle) in tried for uid, tried in self._tried.items() if uid != leaving):
+                self._staged_at.pop((driver, handle), None)  # also if that fails: it may be under way
                 try:
                     await self._unstaging.unstage(driver, handle, owner)
                 except CleanupError as error:

@@ -51,11 +51,11 @@ class Node:
         nothing: Any = None
         self.publisher = Publisher(nothing, "node", self.layout, nothing)
 
-    async def publish(self, *, group: int | None = None, policy: str | None = None, fresh: bool = True) -> None:
+    async def publish(self, *, group: int | None = None, policy: str | None = None) -> None:
         driver: Any = self.driver
         spec, pod = storage_v1.CSIDriverSpec(fs_group_policy=policy), serialize.copy(POD)
         pod.spec.security_context = core_v1.PodSecurityContext(fs_group=group)
-        await self.publisher.publish(driver, pod, self.volume, spec, {}, attached=False, fresh=fresh)
+        await self.publisher.publish(driver, pod, self.volume, spec, {}, attached=False, staged_at={})
 
     async def fail(self, step: str, code: str) -> None:
         self.driver.step, self.driver.code = step, code
@@ -106,7 +106,7 @@ async def test_files_that_a_driver_adds_when_it_publishes_again_get_the_pods_gro
     groups: list[int] = []
     monkeypatch.setattr(ownership, "set_ownership", lambda folder, group, **how: groups.append(group))
     await node.publish(group=7)
-    await node.publish(group=7, fresh=False)
+    await node.publish(group=7)
     assert groups == [7, 7]
-    await node.publish(group=7, policy="None", fresh=False)
+    await node.publish(group=7, policy="None")
     assert groups == [7, 7], "the policy as it is now"
