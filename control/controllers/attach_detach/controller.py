@@ -21,7 +21,6 @@ from control.controllers.attach_detach.requirements import AttachRequirements
 from control.controllers.attach_detach.timeouts import AttachTimeouts
 from control.controllers.context import Context
 from control.controllers.nodes.lifecycle import ON_NODE, by_node
-from control.controllers.pods import is_terminal
 from kube import cancellation
 from kube.api import core_v1, storage_v1
 from kube.controller import Controller
@@ -85,7 +84,7 @@ class AttachDetachController:
     def _pod_changed(self, change: Change[core_v1.Pod]) -> None:
         if change.old is not None and change.type == "MODIFIED":
             same = change.old.spec.node_name == change.new.spec.node_name
-            if same and is_terminal(change.old) == is_terminal(change.new):
+            if same and plan.has_left(change.old) == plan.has_left(change.new):
                 return
         for name in claim_names(change.new):
             claim = self._claims.get(f"{change.new.metadata.namespace}/{name}")
@@ -210,7 +209,7 @@ class AttachDetachController:
 
 def _claims_of(pod: core_v1.Pod) -> list[str]:
     """Return the keys of the claims that a pod keeps on its node."""
-    if not pod.spec.node_name or is_terminal(pod):
+    if not pod.spec.node_name or plan.has_left(pod):
         return []
     return [f"{pod.metadata.namespace}/{name}" for name in claim_names(pod)]
 
