@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -32,11 +32,12 @@ from agent.volumes.claims import BoundClaim
 from agent.volumes.cleanup import CleanupError
 from agent.volumes.payload import VolumeError
 from cri.errors import CRIError
-from kube.api import core_v1
+from kube.api import core_v1, storage_v1
 from kube.client import Client
 from kube.clock import Clock
 from kube.csi import unique_name
 from kube.errors import StatusError
+from kube.informer import Change
 from kube.locks import Locks
 
 log = logging.getLogger(__name__)
@@ -70,7 +71,10 @@ class CSIVolumes:
         expansion: Expansion,
         *,
         clock: Clock,
+        pods_changed: Callable[[Iterable[str]], None] = lambda uids: None,
     ) -> None:
+        """`pods_changed` is called with the UIDs of pods whose volumes are to be set up again."""
+        self._pods_changed = pods_changed
         self._client, self._drivers, self._attachments = client, drivers, attachments
         self._layout, self._publisher, self._expansion, self._clock = layout, publisher, expansion, clock
         self._unstaging = Unstaging(drivers, attachments, layout)
@@ -96,6 +100,12 @@ class CSIVolumes:
                 staged = await asyncio.to_thread(self._layout.staged)
                 self._attachments.restore(unique_name(s.driver, s.handle) for s in staged)
             await self._attachments.restore_reported()
+
+    def driver_changed(self, change: Change[storage_v1.CSIDriver]) -> None:
+        """Publish the volumes of a driver's pods again if it requires that by now, also if its object was recreated."""
+        before = change.old is not None and bool(change.old.spec.requires_republish)
+        if change.type != "DELETED" and change.new.spec.requires_republish and not before:
+            self._pods_changed([uid for uid, tried in self._tried.items() if any(d == change.key for d, _ in tried)])
 
     # -- setting up -----------------------------------------------------------------------------------------------
     async def set_up(self, pod: core_v1.Pod, volume: Volume, bound: BoundClaim | None = None) -> Ready:
