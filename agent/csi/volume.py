@@ -31,6 +31,8 @@ class Volume:
     """The first of its access modes, which the driver gets."""
     for_one_node: bool = True
     """True if one of its access modes is ReadWriteOnce or ReadWriteOncePod."""
+    one_pod: bool = False
+    """True if ReadWriteOncePod is its only access mode."""
     attributes: Mapping[str, str] = field(default_factory=dict)
     stage_secret: tuple[str, str] | None = None
     publish_secret: tuple[str, str] | None = None
@@ -56,6 +58,7 @@ def of_persistent(persistent: core_v1.PersistentVolume, pod_volume: str, *, read
         fs_type=source.fs_type or "",
         mount_options=tuple(spec.mount_options),
         access_mode=spec.access_modes[0] if spec.access_modes else "ReadWriteOnce",
+        one_pod=spec.access_modes == ["ReadWriteOncePod"],
         for_one_node=not _ONE_NODE.isdisjoint(spec.access_modes),
         attributes=source.volume_attributes,
         stage_secret=_secret(source.node_stage_secret_ref),

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from agent import threads
-from agent.csi import csi_driver, lifecycle_modes, statistics
+from agent.csi import csi_driver, lifecycle_modes, one_pod, statistics
 from agent.csi.attaching import Attaching
 from agent.csi.attachments import Attachments
 from agent.csi.drivers import CSIDrivers
@@ -136,6 +136,8 @@ class CSIVolumes:
         spec = csi_driver.spec_of(about)
         self._tried.setdefault(uid, set()).add((volume.driver, volume.handle))
         known = (uid, volume.name) in self._published
+        if volume.one_pod and not known:
+            await asyncio.to_thread(one_pod.check, self._layout, uid, volume)
         if not known or spec.requires_republish:
             published: Mapping[str, str] = {}
             if not volume.ephemeral and not known:
