@@ -1,7 +1,7 @@
 """Refuses a ReadWriteOncePod volume to a second pod of the node: one that was placed without the scheduler.
 
-The pods that have a volume are read from the data files, so an agent that starts again knows them before it has set their volumes
-up (operation_generator.go: IsVolumeMountedElsewhere).
+The pods that have a volume are read from the data files, so an agent that starts again knows them before it has set their
+volumes up (operation_generator.go: IsVolumeMountedElsewhere).
 """
 
 from __future__ import annotations
