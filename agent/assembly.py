@@ -111,6 +111,7 @@ async def build(
         base.recorder,
         base.state,
         runtime_handler=partial(runtime_handler, classes),
+        pods_changed=manager.references_changed,
         clock=clock,
     )
     relist = RelistHealth(clock)

@@ -3,7 +3,8 @@
 The attach/detach controller creates a VolumeAttachment, and the driver's own controller handles it. The node first reports the
 volumes that it is about to use (status.volumesInUse), then waits until its status lists the volume as attached and the
 VolumeAttachment agrees. In that order no detach can come between check and use: the controller removes the volume from
-status.volumesAttached before it reads volumesInUse.
+status.volumesAttached before it reads volumesInUse. A wait ends, too, when the driver's CSIDriver object no longer requires
+attachments.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 
+from agent.csi import csi_driver
 from agent.csi.limits import Limits
 from agent.csi.volume import Volume
 from agent.volumes.payload import AttachLimitError, VolumeError
@@ -49,6 +51,9 @@ class Attachments:
         """List the volumes in use, as the node's status names them."""
         return sorted(self._in_use)
 
+    def is_in_use(self, name: str) -> bool:
+        return name in self._in_use
+
     def restore(self, names: Iterable[str]) -> None:
         """Take over what was in use before the agent started."""
         self._in_use.update(names)
@@ -68,8 +73,8 @@ class Attachments:
             self._in_use.discard(name)
             self._request_report()
 
-    async def wait(self, volume: Volume) -> dict[str, str]:
-        """Wait until a volume is attached; return what attaching gave for the driver.
+    async def wait(self, volume: Volume) -> dict[str, str] | None:
+        """Wait until a volume is attached; return what attaching gave for the driver, None if it requires no attachment now.
 
         Raise AttachLimitError if the node has as many volumes as the driver allows, else VolumeError and StatusError.
         """
@@ -85,6 +90,9 @@ class Attachments:
             if not problem:
                 assert found is not None
                 return found.status.attachment_metadata
+            about = await csi_driver.read(self._client, volume.driver)
+            if not csi_driver.requires_attachment(csi_driver.spec_of(about)):
+                return None
             if self._clock.monotonic() >= until:
                 if await self._limit_reached(volume.driver, attachment):
                     raise AttachLimitError(volume.driver)

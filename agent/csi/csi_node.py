@@ -7,6 +7,7 @@ unknown. Others may write the objects at the same time, so every change is made 
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 from collections.abc import Callable, Mapping
@@ -29,6 +30,8 @@ class CSINodes:
 
     def __init__(self, client: Client, node: str, *, clock: Clock) -> None:
         self._client, self._node, self._clock = client, node, clock
+        self._writing = asyncio.Lock()
+        """Held between reading an object and writing it: drivers register at the same time."""
 
     async def ensure(self) -> None:
         """Have the CSINode there; what cannot be made now is made with the first driver."""
@@ -42,24 +45,32 @@ class CSINodes:
 
         Raise PluginError if another driver reported another topology, StatusError.
         """
-        await self._label(driver, node_id, topology)
+        async with self._writing:
+            await self._label(driver, node_id, topology)
+        await self.update(driver, node_id, topology, limit)
+
+    async def update(self, driver: str, node_id: str, topology: Mapping[str, str], limit: int) -> None:
+        """Record in the CSINode what a registered driver reports now. Raise StatusError."""
         wanted = storage_v1.CSINodeDriver(
             name=driver,
             node_id=node_id,
             topology_keys=sorted(topology),
             allocatable=storage_v1.VolumeNodeResources(count=min(limit, 2**31 - 1)) if limit > 0 else None,
         )
-        await self._change(lambda drivers: [*(d for d in drivers if d.name != driver), wanted])
+        await self._change(
+            lambda drivers: drivers if wanted in drivers else [*(d for d in drivers if d.name != driver), wanted]
+        )
 
     async def remove(self, driver: str) -> None:
         """Take a driver out again; labels stay, since volumes may go by them."""
         try:
             await self._change(lambda drivers: [d for d in drivers if d.name != driver])
-            node = await self._client.get(core_v1.Node, self._node)
-            ids = _ids(node)
-            if ids.pop(driver, None) is not None:
-                text = json.dumps(ids, separators=(",", ":")) if ids else None
-                await self._client.patch(core_v1.Node, self._node, "", {"metadata": {"annotations": {NODE_ID: text}}})
+            async with self._writing:
+                ids = _ids(await self._client.get(core_v1.Node, self._node))
+                if ids.pop(driver, None) is not None:
+                    text = json.dumps(ids, separators=(",", ":")) if ids else None
+                    metadata = {"metadata": {"annotations": {NODE_ID: text}}}
+                    await self._client.patch(core_v1.Node, self._node, "", metadata)
         except StatusError as error:
             log.warning("removing CSI driver %s from CSINode and Node: %s", driver, error)
 
@@ -84,7 +95,8 @@ class CSINodes:
     async def _change(self, change: Callable[[list[storage_v1.CSINodeDriver]], list[storage_v1.CSINodeDriver]]) -> None:
         for last in (*(False,) * (TRIES - 1), True):
             try:
-                await self._change_once(change)
+                async with self._writing:
+                    await self._change_once(change)
                 return
             except StatusError as error:
                 if last or not (error.conflict or error.already_exists):

@@ -12,7 +12,6 @@ import logging
 
 from agent.csi.csi_node import CSINodes
 from agent.csi.drivers import CSIDrivers
-from agent.plugins.handler import PluginError
 from cri.errors import CRIError
 from kube import cancellation
 from kube.api import storage_v1
@@ -32,8 +31,9 @@ class Limits:
 
     def __init__(self, client: Client, drivers: CSIDrivers, nodes: CSINodes, *, clock: Clock) -> None:
         self._drivers, self._nodes, self._clock = drivers, nodes, clock
-        self._about: Informer[storage_v1.CSIDriver] = Informer(client, storage_v1.CSIDriver, clock=clock)
-        self._about.subscribe(lambda change: drivers.changed.set())
+        self.about: Informer[storage_v1.CSIDriver] = Informer(client, storage_v1.CSIDriver, clock=clock)
+        """CSIDrivers, watched from the first driver on."""
+        self.about.subscribe(lambda change: drivers.changed.set())
 
     async def run(self) -> None:
         """Work until cancelled; a node without drivers costs nothing."""
@@ -68,15 +68,17 @@ class Limits:
             return
         try:
             info = await driver.info()
+            if self._drivers.find(name) is not driver:
+                return  # it is no longer registered, or another process is
             topology = dict(info.accessible_topology.segments)
-            await self._nodes.add(name, info.node_id, topology, info.max_volumes_per_node)
-        except (CRIError, StatusError, PluginError) as error:
+            await self._nodes.update(name, info.node_id, topology, info.max_volumes_per_node)
+        except (CRIError, StatusError) as error:
             log.warning("reading the volume limit of CSI driver %s: %s", name, error)
 
     async def _watch(self) -> None:
         while True:
             try:
-                await cancellation.as_error(self._about.run())
+                await cancellation.as_error(self.about.run())
             except Exception:
                 log.exception("the watch of CSIDrivers failed")
             await self._clock.sleep(RETRY_SECONDS)
@@ -87,5 +89,5 @@ class Limits:
             await self.refresh(name)
 
     def _period(self, name: str) -> int | None:
-        about = self._about.get(name)
+        about = self.about.get(name)
         return about.spec.node_allocatable_update_period_seconds if about is not None else None

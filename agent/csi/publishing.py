@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from agent import threads
 from agent.csi import secrets
 from agent.csi.layout import DamagedVolumeDataError, Layout
+from agent.csi.unstaging import DriverAndHandle
 from agent.csi.volume import Volume
 from agent.volumes import ownership
 from agent.volumes.payload import VolumeError
@@ -49,9 +50,12 @@ class Publisher:
         published: Mapping[str, str],
         *,
         attached: bool,
-        fresh: bool,
+        staged_at: dict[DriverAndHandle, str],
     ) -> None:
-        """Write the data files, stage the volume where it is new, and publish it. Raise VolumeError, CRIError, StatusError."""
+        """Write the data files, stage the volume where it is new, and publish it. Raise VolumeError, CRIError, StatusError.
+
+        `staged_at` has the staging paths of volumes that are staged; the volume is added. Callers hold the volume's lock.
+        """
         from agent.csi import request
         from agent.csi.messages import Ability
 
@@ -68,7 +72,7 @@ class Publisher:
         staged = ""
         if not volume.ephemeral and await driver.stages():
             staged = str(self._layout.staging(volume))
-            if fresh:
+            if staged_at.get((volume.driver, volume.handle)) != staged:
                 secret = await secrets.read(self._client, volume.stage_secret)
                 new_staging = await asyncio.to_thread(self._layout.write_staging_data, volume)
                 try:
@@ -84,6 +88,7 @@ class Publisher:
                     if error.final:
                         await self._forget(pod, volume, staging=new_staging, published=new)
                     raise VolumeError(error.grpc_text(), step=MOUNT_DEVICE[volume.block]) from error
+                staged_at[volume.driver, volume.handle] = staged
         context = dict(volume.attributes)
         if spec.pod_info_on_mount:
             context |= request.pod_context(pod, ephemeral=volume.ephemeral)
@@ -110,7 +115,7 @@ class Publisher:
             if error.final:
                 await self._forget(pod, volume, published=new)
             raise
-        if fresh and group is not None and not delegated and request.wants_group(spec.fs_group_policy, volume):
+        if group is not None and not delegated and request.wants_group(spec.fs_group_policy, volume):
             policy = pod.spec.security_context.fs_group_change_policy if pod.spec.security_context else None
             try:
                 only_if_root_differs = policy == "OnRootMismatch"

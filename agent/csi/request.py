@@ -61,4 +61,4 @@ def wants_group(policy: str | None, volume: Volume) -> bool:
         return False
     if policy == "File":
         return True
-    return bool(volume.fs_type) and volume.access_mode in ("ReadWriteOnce", "ReadWriteOncePod")
+    return bool(volume.fs_type) and volume.for_one_node

@@ -33,6 +33,13 @@ class Unstaging:
         staged = {(staged.driver, staged.handle) for staged in self._layout.staged()}
         return (in_use | staged) - self._used()
 
+    def attached(self, driver: str, handle: str) -> bool:
+        """Return whether a pod may have a volume with an attachment. Raise OSError and DamagedVolumeDataError."""
+        pods = [p for p in self._layout.all_published() if (p.driver, p.handle) == (driver, handle)]
+        if pods:
+            return any(published.attached for published in pods)
+        return bool(self._layout.staged_volume(driver, handle))
+
     def _used(self) -> set[DriverAndHandle]:
         return {(published.driver, published.handle) for published in self._layout.all_published()}
 

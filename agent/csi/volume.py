@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from kube.api import core_v1
 from kube.csi import unique_name
 
+_ONE_NODE = frozenset(("ReadWriteOnce", "ReadWriteOncePod"))
+
 
 @dataclass(frozen=True, slots=True)
 class Volume:
@@ -26,6 +28,11 @@ class Volume:
     fs_type: str = ""
     mount_options: tuple[str, ...] = ()
     access_mode: str = "ReadWriteOnce"
+    """The first of its access modes, which the driver gets."""
+    for_one_node: bool = True
+    """True if one of its access modes is ReadWriteOnce or ReadWriteOncePod."""
+    one_pod: bool = False
+    """True if ReadWriteOncePod is its only access mode."""
     attributes: Mapping[str, str] = field(default_factory=dict)
     stage_secret: tuple[str, str] | None = None
     publish_secret: tuple[str, str] | None = None
@@ -51,6 +58,8 @@ def of_persistent(persistent: core_v1.PersistentVolume, pod_volume: str, *, read
         fs_type=source.fs_type or "",
         mount_options=tuple(spec.mount_options),
         access_mode=spec.access_modes[0] if spec.access_modes else "ReadWriteOnce",
+        one_pod=spec.access_modes == ["ReadWriteOncePod"],
+        for_one_node=not _ONE_NODE.isdisjoint(spec.access_modes),
         attributes=source.volume_attributes,
         stage_secret=_secret(source.node_stage_secret_ref),
         publish_secret=_secret(source.node_publish_secret_ref),

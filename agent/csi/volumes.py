@@ -10,20 +10,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from agent import threads
-from agent.csi import ephemeral, statistics
+from agent.csi import csi_driver, lifecycle_modes, one_pod, statistics
+from agent.csi.attaching import Attaching
 from agent.csi.attachments import Attachments
 from agent.csi.drivers import CSIDrivers
 from agent.csi.expansion import Expansion
 from agent.csi.layout import DamagedVolumeDataError, Layout, Published
 from agent.csi.publishing import MOUNT_DEVICE, Publisher
-from agent.csi.unstaging import Unstaging
+from agent.csi.unstaging import DriverAndHandle, Unstaging
 from agent.csi.volume import Volume
 from agent.keyed_tasks import KeyedTasks
 from agent.usage.model import Filesystem
@@ -36,6 +37,7 @@ from kube.client import Client
 from kube.clock import Clock
 from kube.csi import unique_name
 from kube.errors import StatusError
+from kube.informer import Change
 from kube.locks import Locks
 
 log = logging.getLogger(__name__)
@@ -69,15 +71,21 @@ class CSIVolumes:
         expansion: Expansion,
         *,
         clock: Clock,
+        pods_changed: Callable[[Iterable[str]], None] = lambda uids: None,
     ) -> None:
+        """`pods_changed` is called with the UIDs of pods whose volumes are to be set up again."""
+        self._pods_changed = pods_changed
         self._client, self._drivers, self._attachments = client, drivers, attachments
         self._layout, self._publisher, self._expansion, self._clock = layout, publisher, expansion, clock
         self._unstaging = Unstaging(drivers, attachments, layout)
+        self._attaching = Attaching(client, attachments, self._unstaging)
         self._retries = KeyedTasks()
         """Volumes that the driver did not unstage, by their unique names."""
         self._locks = Locks()
         self._published: set[tuple[str, str]] = set()
         """Pod and volume name of what was published in this agent's life."""
+        self._staged_at: dict[DriverAndHandle, str] = {}
+        """Staging paths of volumes that are staged, by this agent process; the next pod's is not staged again."""
         self._tried: dict[str, set[tuple[str, str]]] = {}
         """By pod UID: driver and handle of volumes that were begun, also without a data file yet."""
 
@@ -92,6 +100,12 @@ class CSIVolumes:
                 staged = await asyncio.to_thread(self._layout.staged)
                 self._attachments.restore(unique_name(s.driver, s.handle) for s in staged)
             await self._attachments.restore_reported()
+
+    def driver_changed(self, change: Change[storage_v1.CSIDriver]) -> None:
+        """Publish the volumes of a driver's pods again if it requires that by now, also if its object was recreated."""
+        before = change.old is not None and bool(change.old.spec.requires_republish)
+        if change.type != "DELETED" and change.new.spec.requires_republish and not before:
+            self._pods_changed([uid for uid, tried in self._tried.items() if any(d == change.key for d, _ in tried)])
 
     # -- setting up -----------------------------------------------------------------------------------------------
     async def set_up(self, pod: core_v1.Pod, volume: Volume, bound: BoundClaim | None = None) -> Ready:
@@ -116,20 +130,25 @@ class CSIVolumes:
                 raise VolumeError(f"kubernetes.io/csi: mounter.SetUpAt failed to get CSI client: {error}") from error
             what = "kubernetes.io/csi: attacher.MountDevice failed to create newCsiDriverClient"
             raise VolumeError(f"{what}: {error}", step=MOUNT_DEVICE[volume.block]) from error
-        about = await self._about(volume.driver)
-        if volume.ephemeral:
-            ephemeral.check(volume.driver, about)
-        spec = about.spec if about is not None else storage_v1.CSIDriverSpec()
+        about = await csi_driver.read(self._client, volume.driver)
+        if not volume.block:
+            lifecycle_modes.check(volume.driver, about, ephemeral=volume.ephemeral)
+        spec = csi_driver.spec_of(about)
         self._tried.setdefault(uid, set()).add((volume.driver, volume.handle))
         known = (uid, volume.name) in self._published
+        if volume.one_pod and not known:
+            await asyncio.to_thread(one_pod.check, self._layout, uid, volume)
         if not known or spec.requires_republish:
             published: Mapping[str, str] = {}
-            attach = not volume.ephemeral and spec.attach_required is not False
-            if attach and not known:
-                published = await self._attach(volume)
-            elif attach:
+            if not volume.ephemeral and not known:
+                published, spec = await self._attaching.attach(volume, spec)
+            elif not volume.ephemeral and csi_driver.requires_attachment(spec):
                 published = await self._attachments.metadata(volume)
-            await self._publisher.publish(driver, pod, volume, spec, published, attached=attach, fresh=not known)
+            # Also if the driver no longer requires the attachment with which a pod has the volume.
+            attached = self._attachments.is_in_use(volume.unique_name)
+            await self._publisher.publish(
+                driver, pod, volume, spec, published, attached=attached, staged_at=self._staged_at
+            )
             self._published.add((uid, volume.name))
         growing = bound is not None and await self._expansion.possible(driver, bound.persistent)
         if bound is not None and growing:
@@ -140,21 +159,6 @@ class CSIVolumes:
 
     def _path(self, uid: str, volume: Volume) -> Path:
         return self._layout.device_link(uid, volume.name) if volume.block else self._layout.target(uid, volume)
-
-    async def _attach(self, volume: Volume) -> Mapping[str, str]:
-        step = "MapVolume.WaitForAttach" if volume.block else "MountVolume.WaitForAttach"
-        try:
-            return await self._attachments.wait(volume)
-        except VolumeError as error:
-            raise VolumeError(str(error), step=step) from error
-
-    async def _about(self, driver: str) -> storage_v1.CSIDriver | None:
-        try:
-            return await self._client.get(storage_v1.CSIDriver, driver)
-        except StatusError as error:
-            if error.not_found:
-                return None
-            raise
 
     async def volume_stats(self, pod: core_v1.Pod, volume: Volume, now: float) -> Filesystem | None:
         """Ask the driver for a volume's usage; None if it does not support that."""
@@ -231,6 +235,7 @@ class CSIVolumes:
         """Take a volume off the node unless a pod uses it, other than the one that leaves; return False if that failed."""
         async with self._locks.of(unique_name(driver, handle)):
             if not any((driver, handle) in tried for uid, tried in self._tried.items() if uid != leaving):
+                self._staged_at.pop((driver, handle), None)  # also if that fails: it may be under way
                 try:
                     await self._unstaging.unstage(driver, handle, owner)
                 except CleanupError as error:

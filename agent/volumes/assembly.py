@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from agent.config import AgentConfig
@@ -54,9 +54,13 @@ def assemble(
     state: NodeState,
     *,
     runtime_handler: Callable[[str], str],
+    pods_changed: Callable[[Iterable[str]], None],
     clock: Clock,
 ) -> Volumes:
-    """Build the parts; `runtime_handler` returns the handler of a RuntimeClass."""
+    """Build the parts; `runtime_handler` returns the handler of a RuntimeClass.
+
+    `pods_changed` is called with the UIDs of pods whose volumes are to be set up again.
+    """
 
     def recursive_read_only(pod: core_v1.Pod) -> bool:
         """Return whether the runtime supports recursive read-only mounts for a pod."""
@@ -80,7 +84,9 @@ def assemble(
         Publisher(client, config.node_name, layout, tokens),
         Expansion(client, recorder, clock=clock),
         clock=clock,
+        pods_changed=pods_changed,
     )
+    limits.about.subscribe(csi.driver_changed)
     manager = VolumeManager(
         config.pods_dir,
         references,

@@ -6,6 +6,7 @@ Each kind of source has a handler; a claim's PersistentVolume is read each time,
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -121,15 +122,15 @@ class PersistentVolumes:
             await self._csi.release(uid, owner)
 
     async def volume_stats(self, pod: core_v1.Pod) -> tuple[PersistentUse, ...]:
-        """Return the usage of the pod's volumes: from the driver where it reports it, else from the mount's file system."""
+        """Return the usage of the pod's volumes: from the driver where it reports it, else from the file system or device."""
         now = self._clock.now().timestamp()
         found = []
         for volume in pod.spec.volumes:
             there = self._there.get(pod.metadata.uid or "", {}).get(volume.name)
-            if there is None or there.mounted is None or there.mounted.device:
+            if there is None or there.mounted is None:
                 continue
             if there.csi is None:
-                use = await self._use(pod, there, there.mounted.path, now)
+                use = await self._use(pod, there, there.mounted, now)
             else:
                 assert self._csi is not None, "it set the volume up"
                 use = await self._csi.volume_stats(pod, there.csi, now)
@@ -137,13 +138,12 @@ class PersistentVolumes:
                 found.append(PersistentUse(volume.name, claim_of(pod, volume), use))
         return tuple(found)
 
-    async def _use(self, pod: core_v1.Pod, there: _There, path: Path, now: float) -> Filesystem | None:
+    async def _use(self, pod: core_v1.Pod, there: _There, mounted: MountedVolume, now: float) -> Filesystem | None:
         """Return how full a mount is; what was read last where it hangs, which is waited for once."""
+        path, read = mounted.path, _device if mounted.device else _filesystem
         if not threads.under_way(f"use of {path}"):
             with contextlib.suppress(OSError):
-                there.use = await threads.call_shared(
-                    f"use of {path}", _filesystem, now, path, owner=threads.Owner.of(pod)
-                )
+                there.use = await threads.call_shared(f"use of {path}", read, now, path, owner=threads.Owner.of(pod))
         return there.use
 
     async def sweep(self, begin: Begin | None = None) -> None:
@@ -177,6 +177,20 @@ def _filesystem(now: float, path: Path) -> Filesystem | None:
         return machine.filesystem(now, path)
     except OSError:
         return None
+
+
+def _device(now: float, path: Path) -> Filesystem | None:
+    """Return the capacity of a block device, all that is known of it (pkg/volume/metrics_block.go)."""
+    try:
+        opened = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        return Filesystem(now, os.lseek(opened, 0, os.SEEK_END), 0, 0, 0, 0, 0)
+    except OSError:
+        return None
+    finally:
+        os.close(opened)
 
 
 def _check_mode(pod: core_v1.Pod, volume: core_v1.Volume, persistent: core_v1.PersistentVolume) -> None:

@@ -36,7 +36,7 @@ from control.scheduler.selector_spread import DefaultSelectors
 from control.scheduler.shared_plugins import SharedPlugins
 from control.scheduler.writing import Writer
 from kube import cancellation
-from kube.api import apps_v1, core_v1, policy_v1
+from kube.api import apps_v1, core_v1, policy_v1, storage_v1
 from kube.client import Client
 from kube.clock import SYSTEM, Clock
 from kube.errors import StatusError
@@ -86,7 +86,7 @@ class Scheduler:
         self.queue = SchedulingQueue(clock, config.first_backoff, config.last_backoff)
         given = (p.args[DEVICES_PLUGIN] for p in config.profiles if DEVICES_PLUGIN in p.args)
         shared = SharedPlugins(client, informers, clock, next(given, None))
-        self._storage, self._devices = shared.storage, shared.devices
+        self._storage, self._devices, self._attachments = shared.storage, shared.devices, shared.attachments
         self._listed_kinds = ListedKinds(shared.storage, shared.device_kinds, (budgets,))
         plugin_context = PluginContext(
             self.cluster,
@@ -144,10 +144,15 @@ class Scheduler:
         """Keep cache and queue in step with the informers from now on."""
         for informer in self._storage:
             informer.subscribe(lambda change: self.queue.event(STORAGE))
+        self._attachments.subscribe(self._attachment_changed)
         self._namespaces.subscribe(self._namespace_changed)
         handlers = self._event_handlers
         self._devices.follow(handlers.claim_changed, handlers.supply_changed, handlers.resources_changed)
         handlers.follow(self._pods, self._nodes)
+
+    def _attachment_changed(self, change: Change[storage_v1.VolumeAttachment]) -> None:
+        if change.type == "DELETED":
+            self.queue.event(STORAGE)
 
     async def _schedule_all(self, group: asyncio.TaskGroup) -> None:
         with contextlib.suppress(TimeoutError):

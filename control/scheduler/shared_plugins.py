@@ -29,6 +29,8 @@ class SharedPlugins:
         drivers, capacities = informers.of(storage_v1.CSIDriver), informers.of(storage_v1.CSIStorageCapacity)
         self.storage: tuple[Informer[Any], ...] = (claims, volumes, classes, csi_nodes, drivers, capacities)
         """Informers of the kinds that decide about volumes."""
+        self.attachments = informers.of(storage_v1.VolumeAttachment)
+        """Informer of attachments: only a deletion lets a pod fit."""
         self.device_kinds = (
             informers.of(resource_v1.ResourceClaim),
             informers.of(resource_v1.ResourceSlice),
@@ -39,7 +41,7 @@ class SharedPlugins:
         self.plugins: list[Any] = [
             self.devices,
             VolumeRestrictions(claims),
-            NodeVolumeLimits(claims, volumes, classes, csi_nodes),
+            NodeVolumeLimits(claims, volumes, classes, csi_nodes, self.attachments),
             VolumeBinding(client, claims, volumes, classes, Provisioning(drivers, capacities)),
             VolumeZone(claims, volumes),
             DefaultBinder(client),

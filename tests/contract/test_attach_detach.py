@@ -12,6 +12,8 @@ import pytest
 
 from control.controllers.attach_detach import AttachDetachController
 from control.controllers.attach_detach.plan import OUT_OF_SERVICE
+from control.controllers.attach_detach.requirements import DRIVER_CHANGE_SECONDS
+from control.controllers.attach_detach.timeouts import ATTACH_SECONDS
 from control.controllers.context import Context
 from control.controllers.pod_gc import PodGC
 from kube.api import core_v1, storage_v1
@@ -153,7 +155,15 @@ async def test_a_volume_for_many_is_attached_to_all_and_a_driver_that_attaches_n
     await world.is_on("a", "b")
     driver = {"metadata": {"name": DRIVER}, "spec": {"attachRequired": False}}
     await world.make(storage_v1.CSIDriver, driver)
-    await world.is_on()
+    await eventually(lambda: world.context.informers.of(storage_v1.CSIDriver).get(DRIVER))
+    await world.clock.advance(DRIVER_CHANGE_SECONDS - 1)
+    assert await world.on() == ["a", "b"]
+
+    async def detached() -> bool:
+        await world.clock.advance(1)
+        return not await world.on()
+
+    await eventually(detached)
 
 
 async def test_a_drivers_error_is_an_event_of_the_pod(world: World) -> None:
@@ -164,6 +174,23 @@ async def test_a_drivers_error_is_an_event_of_the_pod(world: World) -> None:
     status = {"status": {"attached": False, "attachError": {"message": "no such disk"}}}
     await world.client.patch(storage_v1.VolumeAttachment, name, "", status, subresource="status")
     await world.event("first", 'AttachVolume.Attach failed for volume "pv" : no such disk')
+
+
+async def test_an_attachment_that_nobody_completes_is_reported_every_two_minutes(world: World) -> None:
+    await world.fill()
+    await world.pod("first", "a")
+    await world.is_on("a")
+    text = f'"pv" : timed out waiting for external-attacher of {DRIVER} CSI driver to attach volume h'
+
+    async def reported(times: int) -> bool:
+        await world.clock.advance(10)
+        events = (await world.client.list(core_v1.Event, "default")).items
+        return sum(e.count or 0 for e in events if (e.message or "").endswith(text)) >= times
+
+    before = world.clock.monotonic()
+    await eventually(lambda: reported(1))
+    assert world.clock.monotonic() - before >= ATTACH_SECONDS
+    await eventually(lambda: reported(2))
 
 
 async def test_a_silent_node_keeps_its_volume_for_six_minutes(world: World) -> None:

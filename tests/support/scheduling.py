@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from collections import defaultdict
 from typing import Any
 
@@ -21,12 +22,20 @@ class Store:
     def __init__(self) -> None:
         self._objects: dict[str, Any] = {}
         self._handlers: list[Any] = []
+        self._indexes: dict[str, Any] = {}
 
     def get(self, key: str) -> Any:
         return self._objects.get(key)
 
     def list(self) -> list[Any]:
         return list(self._objects.values())
+
+    def add_index(self, name: str, function: Any) -> None:
+        """Nothing is indexed: `by_index` reads all objects."""
+        self._indexes[name] = function
+
+    def by_index(self, name: str, value: str) -> builtins.list[Any]:
+        return [obj for obj in self._objects.values() if value in self._indexes[name](obj)]
 
     def subscribe(self, handler: Any) -> None:
         self._handlers.append(handler)

@@ -37,8 +37,20 @@ class AttachmentEvents:
                 text = f'AttachVolume.Attach succeeded for volume "{name_of(volume)}" '
                 self._recorder.event(pod, NORMAL, "SuccessfulAttachVolume", text)
             elif problem and problem != before:
-                text = f'AttachVolume.Attach failed for volume "{name_of(volume)}" : {problem}'
-                self._recorder.event(pod, WARNING, "FailedAttachVolume", text)
+                self._report_failure(pod, volume, problem)
+
+    def report_timeout(self, volume: core_v1.PersistentVolume, attachment: storage_v1.VolumeAttachment) -> None:
+        """Report a timeout (csi_attacher.go), or the driver's last error, on the pods that wait for an attachment."""
+        assert volume.spec.csi is not None, volume.metadata.name
+        driver, handle = volume.spec.csi.driver, volume.spec.csi.volume_handle
+        problem = attachment.status.attach_error.message if attachment.status.attach_error else None
+        text = f"timed out waiting for external-attacher of {driver} CSI driver to attach volume {handle}"
+        for pod in self._pods_of(volume).get(attachment.spec.node_name, ()):
+            self._report_failure(pod, volume, problem or text)
+
+    def _report_failure(self, pod: core_v1.Pod, volume: core_v1.PersistentVolume, problem: str) -> None:
+        text = f'AttachVolume.Attach failed for volume "{name_of(volume)}" : {problem}'
+        self._recorder.event(pod, WARNING, "FailedAttachVolume", text)
 
     def report_multi_attach(self, volume: core_v1.PersistentVolume, nodes: Sequence[str], pods: Pods) -> None:
         """Report on the pods of some nodes that another node has their volume, once on each."""

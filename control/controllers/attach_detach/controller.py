@@ -17,9 +17,10 @@ from control.controllers.attach_detach import plan
 from control.controllers.attach_detach.attachment_events import AttachmentEvents
 from control.controllers.attach_detach.attachments import AttachmentCreator
 from control.controllers.attach_detach.node_statuses import BY_NODE, NodeStatuses
+from control.controllers.attach_detach.requirements import AttachRequirements
+from control.controllers.attach_detach.timeouts import AttachTimeouts
 from control.controllers.context import Context
 from control.controllers.nodes.lifecycle import ON_NODE, by_node
-from control.controllers.pods import is_terminal
 from kube import cancellation
 from kube.api import core_v1, storage_v1
 from kube.controller import Controller
@@ -46,13 +47,14 @@ class AttachDetachController:
         of = context.informers.of
         self._pods, self._nodes = of(core_v1.Pod), of(core_v1.Node)
         self._claims, self._volumes = of(core_v1.PersistentVolumeClaim), of(core_v1.PersistentVolume)
-        self._attachments, self._drivers = of(storage_v1.VolumeAttachment), of(storage_v1.CSIDriver)
+        self._attachments = of(storage_v1.VolumeAttachment)
         self._pods.add_index(_BY_CLAIM, _claims_of)
         self._pods.add_index(ON_NODE, by_node)
         self._volumes.add_index(_BY_HANDLE, lambda volume: [_unique(volume)] if volume.spec.csi else [])
         self._attachments.add_index(_BY_VOLUME, lambda a: [_volume_of(a)])
         self._since: dict[tuple[str, str], float] = {}
         """Volume and node: when it was first found that a node should detach."""
+        self._requirements, self._timeouts = AttachRequirements(self._clock), AttachTimeouts(self._clock)
         self._statuses, self._attachment_creator = NodeStatuses(context), AttachmentCreator(context.client)
         self.volumes = Controller("attach and detach", self.reconcile, workers=4, clock=self._clock)
         self.nodes = Controller("attached volumes", self._statuses.reconcile, workers=2, clock=self._clock)
@@ -61,7 +63,7 @@ class AttachDetachController:
         self._volumes.subscribe(lambda change: self._enqueue(change.key) if change.new.spec.csi else None)
         self._attachments.subscribe(self._attachment_changed)
         self._nodes.subscribe(self._node_changed)
-        self._drivers.subscribe(self._driver_changed)
+        of(storage_v1.CSIDriver).subscribe(self._driver_changed)
 
     async def run(self) -> None:
         """Work until cancelled."""
@@ -82,7 +84,7 @@ class AttachDetachController:
     def _pod_changed(self, change: Change[core_v1.Pod]) -> None:
         if change.old is not None and change.type == "MODIFIED":
             same = change.old.spec.node_name == change.new.spec.node_name
-            if same and is_terminal(change.old) == is_terminal(change.new):
+            if same and plan.has_left(change.old) == plan.has_left(change.new):
                 return
         for name in claim_names(change.new):
             claim = self._claims.get(f"{change.new.metadata.namespace}/{name}")
@@ -115,6 +117,7 @@ class AttachDetachController:
                 self._pod_changed(Change("ADDED", None, pod))
 
     def _driver_changed(self, change: Change[storage_v1.CSIDriver]) -> None:
+        self._requirements.change(change)
         for volume in self._volumes.list():
             if volume.spec.csi is not None and volume.spec.csi.driver == change.key:
                 self._enqueue(name_of(volume))
@@ -131,9 +134,14 @@ class AttachDetachController:
             for attachment in self._attachments.by_index(_BY_VOLUME, name)
             if is_attachment_name(name_of(attachment))  # what others made is theirs to remove
         }
-        pods = self._pods_by_node(alike)
-        if volume is None or not self._attachable(volume):
+        pods, until_detach = self._pods_by_node(alike), None
+        if volume is None or volume.spec.csi is None:
             pods = {}
+        elif (left := self._requirements.seconds_left(volume.spec.csi.driver)) is not None:
+            pods = {node: found for node, found in pods.items() if node in attachments and left > 0}
+            until_detach = left if pods else None
+        pending = [node for node in pods if node in attachments and plan.is_pending(attachments[node])]
+        late, until_timeout = self._timeouts.check(key, pending)
         if not pods and not attachments:
             self._attachment_events.forget(key)
             return None
@@ -161,18 +169,15 @@ class AttachDetachController:
             done &= await self._attachment_creator.attach(volume, node, shared=plan.is_shared(volume))
         if volume is not None:
             self._attachment_events.report_multi_attach(volume, decision.taken, pods)
+            for node in late:
+                self._attachment_events.report_timeout(volume, attachments[node])
         # What the API server knows and our copy does not may be over before a broken watch is back: no change would be seen.
-        return decision.again if done else min(decision.again or RETRY_SECONDS, RETRY_SECONDS)
+        delays = (decision.again, until_detach, until_timeout, None if done else RETRY_SECONDS)
+        return min((delay for delay in delays if delay is not None), default=None)
 
     def _alike(self, volume: core_v1.PersistentVolume) -> list[core_v1.PersistentVolume]:
         """Return all PersistentVolumes that mean the same storage."""
         return self._volumes.by_index(_BY_HANDLE, _unique(volume)) if volume.spec.csi is not None else []
-
-    def _attachable(self, volume: core_v1.PersistentVolume) -> bool:
-        if volume.spec.csi is None:
-            return False
-        driver = self._drivers.get(volume.spec.csi.driver)
-        return driver is None or driver.spec.attach_required is not False
 
     def _pods_by_node(self, volumes: Iterable[core_v1.PersistentVolume]) -> dict[str, list[core_v1.Pod]]:
         found: dict[str, list[core_v1.Pod]] = {}
@@ -204,7 +209,7 @@ class AttachDetachController:
 
 def _claims_of(pod: core_v1.Pod) -> list[str]:
     """Return the keys of the claims that a pod keeps on its node."""
-    if not pod.spec.node_name or is_terminal(pod):
+    if not pod.spec.node_name or plan.has_left(pod):
         return []
     return [f"{pod.metadata.namespace}/{name}" for name in claim_names(pod)]
 

@@ -1,8 +1,8 @@
 """Plans the nodes that a volume is attached to and detached from. Pure functions.
 
-A volume is attached to each node with a pod that uses it and has not terminated. It is detached from other nodes when their
-status no longer lists it in volumesInUse. The plan does not wait for a node that is out of service, and six minutes for one
-that is not ready or whose object was deleted while its machine may be running (pkg/controller/volume/attachdetach:
+A volume is attached to each node with a pod that uses it and has not left (`has_left`). It is detached from other nodes when
+their status no longer lists it in volumesInUse. The plan does not wait for a node that is out of service, and six minutes for
+one that is not ready or whose object was deleted while its machine may be running (pkg/controller/volume/attachdetach:
 maxWaitForUnmountDuration). A volume for a single node is attached to a second one only after it is detached from the first.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from control.controllers.pods import is_terminal
 from kube.api import core_v1, storage_v1
 
 FORCE_SECONDS = 360.0
@@ -80,6 +81,27 @@ def _seconds_to_wait(name: str, node: core_v1.Node | None, waited: float) -> flo
 
 def is_ready(node: core_v1.Node) -> bool:
     return any(condition.type == "Ready" and condition.status == "True" for condition in node.status.conditions)
+
+
+def has_left(pod: core_v1.Pod) -> bool:
+    """Return whether a pod needs no volumes any more: it is terminal, or it is being deleted and none of its containers runs.
+
+    Its node may still use them, which volumesInUse says (pkg/volume/util: IsPodTerminated).
+    """
+    if is_terminal(pod):
+        return True
+    status = pod.status
+    states = (*status.init_container_statuses, *status.container_statuses, *status.ephemeral_container_statuses)
+    return pod.metadata.deletion_timestamp is not None and all(_has_stopped(one.state) for one in states)
+
+
+def _has_stopped(state: core_v1.ContainerState | None) -> bool:
+    return state is not None and (state.terminated is not None or state.waiting is not None)
+
+
+def is_pending(attachment: storage_v1.VolumeAttachment) -> bool:
+    """Return whether a driver's controller still has to attach the volume."""
+    return not attachment.status.attached and attachment.metadata.deletion_timestamp is None
 
 
 def is_shared(volume: core_v1.PersistentVolume) -> bool:

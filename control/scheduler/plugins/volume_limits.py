@@ -1,11 +1,13 @@
 """NodeVolumeLimits and VolumeZone: filters by the number of volumes on a node and by the zones of volumes.
 
-CSINode contains the maximum number of volumes of each CSI driver; a volume with zone or region labels goes
-only to nodes of that zone or region. Pods without claims are not checked. Upstream: nodevolumelimits, volumezone.
+CSINode contains the maximum number of volumes of each CSI driver. Volumes of the node's pods count, and volumes that are still
+attached there (VolumeAttachments). A volume with zone or region labels goes only to nodes of that zone or region. Pods without
+claims are not checked. Upstream: nodevolumelimits, volumezone.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from control.scheduler.cluster import Cluster
@@ -24,6 +26,7 @@ ZONE_LABELS = (
     "failure-domain.beta.kubernetes.io/zone",
     "failure-domain.beta.kubernetes.io/region",
 )
+_BY_NODE = "volumes attached to a node"
 _TODAY = {ZONE_LABELS[2]: ZONE_LABELS[0], ZONE_LABELS[3]: ZONE_LABELS[1]}
 """Labels that replace the deprecated ones on nodes."""
 _FULL = Rejection("NodeVolumeLimits", ("node(s) exceed max volume count",))
@@ -47,8 +50,10 @@ class NodeVolumeLimits:
         volumes: Volumes,
         classes: Informer[storage_v1.StorageClass],
         nodes: Informer[storage_v1.CSINode],
+        attachments: Informer[storage_v1.VolumeAttachment],
     ) -> None:
-        self._nodes = nodes
+        self._nodes, self._volumes, self._attached = nodes, volumes, attachments
+        attachments.add_index(_BY_NODE, lambda attachment: [attachment.spec.node_name])
         self.attachments = Attachments(claims, volumes, classes)
 
     def pre_filter(self, pod: PodInfo, cluster: Cluster) -> PreFilterState | None:
@@ -58,6 +63,17 @@ class NodeVolumeLimits:
         self.attachments.shed(cluster.nodes)
         wanted = self.attachments.of(pod)
         return _Limits(self, wanted) if wanted else None
+
+    def attached(self, node: str) -> dict[str, str]:
+        """Return the volumes that are attached to a node, or are being attached or detached, with their drivers."""
+        found = {}
+        for attachment in self._attached.by_index(_BY_NODE, node):
+            source = attachment.spec.source
+            volume = self._volumes.get((source.persistent_volume_name if source is not None else None) or "")
+            if volume is not None and volume.spec.csi is not None:
+                driver = attachment.spec.attacher
+                found[f"{driver}/{volume.spec.csi.volume_handle}"] = driver
+        return found
 
     def limits(self, node: str) -> dict[str, int]:
         """Return how many volumes of each driver a node can hold."""
@@ -84,9 +100,13 @@ class _Limits(_Filter):
         if not wanted:
             return None
         there = self._plugin.attachments.on(node)
+        if all(self._wanted[driver] <= there.uses.keys() for driver in wanted):
+            return None
+        without_pods = {h: driver for h, driver in self._plugin.attached(node.name).items() if h not in there.uses}
+        attached = Counter(without_pods.values())
         for driver in wanted:
-            new = len(self._wanted[driver]) - len(self._wanted[driver] & there.uses.keys())
-            if new and there.drivers[driver] + new > limits[driver]:
+            new = len(self._wanted[driver] - there.uses.keys() - without_pods.keys())
+            if new and there.drivers[driver] + attached[driver] + new > limits[driver]:
                 return _FULL
         return None
 

@@ -7,16 +7,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from agent.csi import request
+from agent.csi import lifecycle_modes, request
 from agent.csi.drivers import CSIDrivers
 from agent.csi.layout import Layout
 from agent.csi.messages import AccessMode
-from agent.csi.volume import Volume
+from agent.csi.volume import Volume, of_persistent
 from agent.plugins.handler import PluginError
 from agent.usage import volume_metrics
 from agent.usage.model import CPU, Filesystem, Memory, NodeUse, PersistentUse, PodUse, Snapshot
+from agent.volumes.payload import VolumeError
+from kube.api import core_v1, storage_v1
 
 
 def volume(**changes: object) -> Volume:
@@ -55,8 +58,8 @@ def test_a_block_volume_has_no_file_system_and_a_group_goes_along_where_the_driv
         ("File", {"read_only": True}, False),
         ("None", {"fs_type": "ext4"}, False),
         ("ReadWriteOnceWithFSType", {"fs_type": "ext4"}, True),
-        (None, {"fs_type": "ext4", "access_mode": "ReadWriteOncePod"}, True),
-        (None, {"fs_type": "ext4", "access_mode": "ReadWriteMany"}, False),
+        (None, {"fs_type": "ext4"}, True),
+        (None, {"fs_type": "ext4", "for_one_node": False}, False),
         (None, {}, False),
     ],
 )
@@ -64,6 +67,53 @@ def test_files_are_given_to_a_group_by_the_drivers_policy(
     policy: str | None, changes: dict[str, object], wants: bool
 ) -> None:
     assert request.wants_group(policy, volume(**changes)) is wants
+
+
+@pytest.mark.parametrize(
+    ("modes", "one_node"),
+    [
+        (["ReadWriteOnce"], True),
+        (["ReadOnlyMany", "ReadWriteOncePod"], True),
+        (["ReadWriteMany"], False),
+        (["ReadOnlyMany", "ReadWriteMany"], False),
+    ],
+)
+def test_a_group_depends_on_all_access_modes_of_a_volume(modes: list[str], one_node: bool) -> None:
+    spec = {"accessModes": modes, "csi": {"driver": "d", "volumeHandle": "h", "fsType": "ext4"}}
+    persistent = msgspec.convert({"metadata": {"name": "pv"}, "spec": spec}, core_v1.PersistentVolume)
+    found = of_persistent(persistent, "data", read_only=False)
+    assert (found.access_mode, request.wants_group(None, found)) == (modes[0], one_node)
+
+
+@pytest.mark.parametrize(
+    ("ephemeral", "modes", "problem"),
+    [
+        (False, None, ""),
+        (True, None, "(no CSIDriver object)"),
+        (False, [], ""),
+        (True, [], '(only supports ["Persistent"])'),
+        (False, ["Ephemeral"], '(only supports ["Ephemeral"])'),
+        (True, ["Persistent", "Ephemeral"], ""),
+    ],
+)
+def test_volumes_of_a_mode_that_the_driver_does_not_support_are_refused(
+    ephemeral: bool, modes: list[str] | None, problem: str
+) -> None:
+    about = None
+    if modes is not None:
+        about = msgspec.convert(
+            {"metadata": {"name": "d"}, "spec": {"volumeLifecycleModes": modes}}, storage_v1.CSIDriver
+        )
+    if not problem:
+        lifecycle_modes.check("d", about, ephemeral=ephemeral)
+        return
+    with pytest.raises(VolumeError) as raised:
+        lifecycle_modes.check("d", about, ephemeral=ephemeral)
+    mode = "Ephemeral" if ephemeral else "Persistent"
+    assert str(raised.value) == (
+        "kubernetes.io/csi: mounter.SetupAt failed to check volume lifecycle mode: "
+        f'volume mode "{mode}" not supported by driver d {problem}'
+    )
 
 
 @pytest.mark.parametrize("versions", [["1.0.0"], ["0.3.0", "1.9.0"], ["v1.2"]])

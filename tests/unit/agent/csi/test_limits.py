@@ -19,20 +19,22 @@ class Drivers:
     """One registered driver, which counts how often it is called."""
 
     def __init__(self) -> None:
-        self.changed, self.calls = asyncio.Event(), 0
+        self.changed, self.calls, self.limits = asyncio.Event(), 0, list[int]()
+        self.removed = False
 
     def names(self) -> list[str]:
         return ["d"]
 
-    def find(self, name: str) -> Drivers:
-        return self
+    def find(self, name: str) -> Drivers | None:
+        return None if self.removed else self
 
     async def info(self) -> Any:
         self.calls += 1
         return SimpleNamespace(node_id="n", max_volumes_per_node=5, accessible_topology=SimpleNamespace(segments={}))
 
-    async def add(self, name: str, node_id: str, topology: dict[str, str], limit: int) -> None:
+    async def update(self, name: str, node_id: str, topology: dict[str, str], limit: int) -> None:
         """As the CSINode."""
+        self.limits.append(limit)
 
 
 def about(period: int | None) -> storage_v1.CSIDriver:
@@ -59,3 +61,20 @@ async def test_an_interval_applies_when_it_is_set() -> None:
         running.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await running
+
+
+async def test_a_driver_that_is_removed_during_the_call_is_not_recorded_again() -> None:
+    drivers = Drivers()
+    anything: Any = drivers
+    limits = Limits(LaggingAPI().client(), anything, anything, clock=FakeClock())
+    await limits.refresh("d")
+    assert drivers.limits == [5]
+    answer = drivers.info
+
+    async def info() -> Any:
+        drivers.removed = True
+        return await answer()
+
+    anything.info = info
+    await limits.refresh("d")
+    assert drivers.calls == 2 and drivers.limits == [5]

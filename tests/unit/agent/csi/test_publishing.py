@@ -11,8 +11,10 @@ import pytest
 from agent.csi.layout import Layout
 from agent.csi.publishing import Publisher
 from agent.csi.volume import Volume
+from agent.volumes import ownership
 from agent.volumes.payload import VolumeError
 from cri.errors import CRIError
+from kube import serialize
 from kube.api import core_v1, storage_v1
 
 POD = msgspec.convert({"metadata": {"name": "web", "uid": "uid"}, "spec": {"containers": []}}, core_v1.Pod)
@@ -49,10 +51,11 @@ class Node:
         nothing: Any = None
         self.publisher = Publisher(nothing, "node", self.layout, nothing)
 
-    async def publish(self) -> None:
+    async def publish(self, *, group: int | None = None, policy: str | None = None) -> None:
         driver: Any = self.driver
-        spec = storage_v1.CSIDriverSpec()
-        await self.publisher.publish(driver, POD, self.volume, spec, {}, attached=False, fresh=True)
+        spec, pod = storage_v1.CSIDriverSpec(fs_group_policy=policy), serialize.copy(POD)
+        pod.spec.security_context = core_v1.PodSecurityContext(fs_group=group)
+        await self.publisher.publish(driver, pod, self.volume, spec, {}, attached=False, staged_at={})
 
     async def fail(self, step: str, code: str) -> None:
         self.driver.step, self.driver.code = step, code
@@ -94,3 +97,16 @@ async def test_what_an_earlier_call_began_stays_on_record(node: Node) -> None:
     for step in ("stage", "publish"):
         await node.fail(step, "INTERNAL")  # as after a restart of the agent, which repeats all calls
         assert node.recorded == (True, True)
+
+
+async def test_files_that_a_driver_adds_when_it_publishes_again_get_the_pods_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = Node(tmp_path, Volume(name="pv", driver="d", handle="h", pod_volume="data", fs_type="ext4"))
+    groups: list[int] = []
+    monkeypatch.setattr(ownership, "set_ownership", lambda folder, group, **how: groups.append(group))
+    await node.publish(group=7)
+    await node.publish(group=7)
+    assert groups == [7, 7]
+    await node.publish(group=7, policy="None")
+    assert groups == [7, 7], "the policy as it is now"

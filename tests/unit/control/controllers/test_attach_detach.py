@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import msgspec
 import pytest
 
 from control.controllers.attach_detach import plan
@@ -105,3 +108,33 @@ def test_an_attachments_name_is_upstreams() -> None:
     # The hash of handle, driver and node in this order, as csi_attacher.go makes it.
     digest = "4af94228ee9d441e02225497584706bfc975bdb4d2db3571d8c5db2668c1e969"
     assert attachment_name("driver", "vol", "node") == f"csi-{digest}"
+
+
+State = dict[str, dict[str, Any]]
+RUNNING: State = {"running": {}}
+STOPPED: State = {"terminated": {"exitCode": 0}}
+WAITING: State = {"waiting": {"reason": "ContainerCreating"}}
+
+
+@pytest.mark.parametrize(
+    ("deleted", "phase", "init", "main", "left"),
+    [
+        (False, "Pending", [], [WAITING], False),
+        (False, "Succeeded", [], [STOPPED], True),
+        (True, "Running", [], [RUNNING], False),
+        (True, "Running", [], [STOPPED, RUNNING], False),
+        (True, "Running", [RUNNING], [WAITING], False),
+        (True, "Running", [], [{}], False),
+        (True, "Running", [STOPPED], [STOPPED, WAITING], True),
+        (True, "Pending", [], [], True),
+    ],
+)
+def test_a_deleted_pod_whose_containers_do_not_run_needs_no_volumes(
+    deleted: bool, phase: str, init: list[State], main: list[State], left: bool
+) -> None:
+    kinds = {"initContainerStatuses": init, "containerStatuses": main}
+    body = {
+        "metadata": {"name": "p", "deletionTimestamp": "2026-01-01T00:00:00Z" if deleted else None},
+        "status": {"phase": phase, **{k: [{"name": "c", "state": s} for s in states] for k, states in kinds.items()}},
+    }
+    assert plan.has_left(msgspec.convert(body, core_v1.Pod)) is left

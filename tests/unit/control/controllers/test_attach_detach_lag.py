@@ -202,3 +202,21 @@ async def test_a_volume_stays_with_the_pods_of_a_node_whose_object_was_deleted_u
         assert world.on == ["a"]
         await clock.advance(2)
         assert world.on == ["b"]
+
+
+async def test_a_pod_that_never_started_on_a_dead_node_gives_its_volume_back_when_it_is_deleted() -> None:
+    world, clock = World(), FakeClock()
+    async with working(world, clock, AttachDetachController):
+        await world.pod("first", "a")
+        await world.attached()
+        await world.uses(True)
+        waiting = {"name": "c", "state": {"waiting": {"reason": "ContainerCreating"}}}
+        changes = {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["test/kept"]}}
+        await world.client().patch(core_v1.Pod, "first", "ns", {**changes, "status": {"containerStatuses": [waiting]}})
+        await world.pod("second", "b")
+        unready = {"conditions": [{"type": "Ready", "status": "Unknown"}]}
+        await world.patch(Node, "a", {"status": unready})
+        await clock.advance(FORCE_SECONDS - 1)
+        assert world.on == ["a"]
+        await clock.advance(2)
+        assert world.on == ["b"]

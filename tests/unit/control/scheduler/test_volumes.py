@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from control.scheduler.plugins.volume_restrictions import VolumeRestrictions
 from control.scheduler.podinfo import PodInfo
 from kube.api import core_v1, meta_v1, storage_v1
 from kube.informer import Change
+from tests.support.scheduling import Bench
 
 from .clusters import ZONE, World, node, pod
 
@@ -102,6 +104,15 @@ class Store:
     def subscribe(self, handler: Any) -> None:
         self._handlers.append(handler)
 
+    def add_index(self, name: str, function: Any) -> None:
+        self._index = function
+
+    def by_index(self, name: str, value: str) -> builtins.list[Any]:
+        return [obj for obj in self._objects.values() if value in self._index(obj)]
+
+    def remove(self, key: str) -> None:
+        del self._objects[key]
+
     def change(self, obj: Any) -> None:
         """Store an object's new state and report it."""
         key = f"{obj.metadata.namespace}/{obj.metadata.name}" if obj.metadata.namespace else obj.metadata.name
@@ -159,12 +170,61 @@ def test_a_node_holds_as_many_volumes_of_a_driver_as_csinode_allows() -> None:
     nodes = Store(
         storage_v1.CSINode(metadata=meta_v1.ObjectMeta(name="a"), spec=storage_v1.CSINodeSpec(drivers=[driver]))
     )
-    plugin = NodeVolumeLimits(claims, Store(*(volume(f"v{n}") for n in range(3))), Store(), nodes)  # type: ignore[arg-type]
+    plugin = NodeVolumeLimits(claims, Store(*(volume(f"v{n}") for n in range(3))), Store(), nodes, Store())  # type: ignore[arg-type]
     world = cluster(node("a"), node("b"))
     world.assume(PodInfo(user("there", "c0", "c1")), "a")
     assert judge(plugin, user("p", "c2"), world) == "node(s) exceed max volume count"
     assert not judge(plugin, user("p", "c1"), world)
     assert not judge(plugin, user("p", "c2"), world, "b")
+
+
+def attachment(name: str, volume_name: str, on: str) -> storage_v1.VolumeAttachment:
+    source = storage_v1.VolumeAttachmentSource(persistent_volume_name=volume_name)
+    spec = storage_v1.VolumeAttachmentSpec(attacher="d", node_name=on, source=source)
+    return storage_v1.VolumeAttachment(metadata=meta_v1.ObjectMeta(name=name), spec=spec)
+
+
+def test_volumes_that_are_still_attached_count_without_their_pods() -> None:
+    claims = Store(*(claim(f"c{n}", f"v{n}") for n in range(3)))
+    driver = storage_v1.CSINodeDriver(name="d", allocatable=storage_v1.VolumeNodeResources(count=2))
+    nodes = Store(
+        storage_v1.CSINode(metadata=meta_v1.ObjectMeta(name="a"), spec=storage_v1.CSINodeSpec(drivers=[driver]))
+    )
+    attachments = Store(attachment("x", "v0", "a"), attachment("y", "v1", "a"), attachment("z", "gone", "a"))
+    volumes = Store(*(volume(f"v{n}") for n in range(3)))
+    plugin = NodeVolumeLimits(claims, volumes, Store(), nodes, attachments)  # type: ignore[arg-type]
+    world = cluster(node("a"), node("b"))
+    world.assume(PodInfo(user("there", "c0")), "a")
+    assert judge(plugin, user("p", "c2"), world) == "node(s) exceed max volume count"
+    assert not judge(plugin, user("p", "c1"), world), "it is there"
+    assert not judge(plugin, user("p", "c2"), world, "b")
+    attachments.remove("y")
+    assert not judge(plugin, user("p", "c2"), world)
+
+
+async def test_a_pod_that_found_no_room_for_its_volume_is_tried_again_when_another_is_detached() -> None:
+    bench = Bench()
+    driver = storage_v1.CSINodeDriver(name="d", allocatable=storage_v1.VolumeNodeResources(count=1))
+    bench.put(
+        node("a"),
+        storage_v1.CSINode(metadata=meta_v1.ObjectMeta(name="a"), spec=storage_v1.CSINodeSpec(drivers=[driver])),
+        volume("v0"),
+        volume("v1"),
+    )
+    bound = claim("c1", "v1")
+    bound.metadata.annotations = {"pv.kubernetes.io/bind-completed": "yes"}
+    there = attachment("x", "v0", "a")
+    bench.put(bound, there, user("p", "c1"))
+    (decision,) = bench.schedule()
+    assert "exceed max volume count" in str(decision)
+    there.status.attached = True
+    bench.put(there)
+    await bench.clock.advance(2)
+    assert bench.scheduler.queue.lengths()[0] == 0, "an attachment lets no pod fit"
+    bench.remove(there)
+    await bench.clock.advance(2)
+    queued = await bench.scheduler.queue.get()
+    assert type(bench.scheduler._cycle.decide(queued)).__name__ == "Placed"
 
 
 def test_volumes_on_a_node_follow_its_pods_and_their_claims() -> None:
@@ -174,7 +234,7 @@ def test_volumes_on_a_node_follow_its_pods_and_their_claims() -> None:
     nodes = Store(
         storage_v1.CSINode(metadata=meta_v1.ObjectMeta(name="a"), spec=storage_v1.CSINodeSpec(drivers=[driver]))
     )
-    plugin = NodeVolumeLimits(claims, volumes, Store(), nodes)  # type: ignore[arg-type]
+    plugin = NodeVolumeLimits(claims, volumes, Store(), nodes, Store())  # type: ignore[arg-type]
     world = cluster(node("a"))
     world.assume(PodInfo(user("one", "c0")), "a")
     world.assume(PodInfo(user("two", "c1")), "a")
