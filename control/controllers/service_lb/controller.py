@@ -185,7 +185,7 @@ class ServiceLoadBalancerController:
             self._release(key)
             return later
         withheld = await self._withheld(key, service, wanted)
-        addresses = [each.text for each in wanted if each.text not in withheld]
+        addresses = plan.listable([each.text for each in wanted if each.text not in withheld], len(ports_of(service)))
         if addresses:
             self._waiting.served(key, partial=bool(withheld))
         elif withheld:

@@ -16,6 +16,8 @@ from kube.ip_addresses import canonical
 
 EXCLUDED = "node.kubernetes.io/exclude-from-external-load-balancers"
 FINALIZER = "service.kubernetes.io/load-balancer-cleanup"
+MOST_LISTED_PORTS = 8192
+"""Ports in a Service's status, counted for each address: 300 KB. Clients need some of the nodes' addresses, not all."""
 
 
 class NoLoadBalancer(Exception):
@@ -79,6 +81,14 @@ def balancer_addresses(
             raise NoLoadBalancer(f"the address {spec.load_balancer_ip} is not one of an available node")
     families = spec.ip_families or ["IPv6" if ":" in (spec.cluster_ip or "") else "IPv4"]
     return [each for family in families for each in able if (":" in each.text) == (family == "IPv6")]
+
+
+def listable(addresses: list[str], ports: int) -> list[str]:
+    """Return as many addresses of each family as a status can list with a number of ports at each."""
+    families = [[each for each in addresses if (":" in each) == six] for six in (False, True)]
+    most = max(1, MOST_LISTED_PORTS // max(1, ports) // max(1, sum(map(bool, families))))
+    kept = {each for family in families for each in family[:most]}
+    return [each for each in addresses if each in kept]
 
 
 def given(service: core_v1.Service) -> list[str]:

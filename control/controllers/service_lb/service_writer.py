@@ -8,10 +8,12 @@ from __future__ import annotations
 from typing import Any
 
 from control.controllers.service_lb.plan import FINALIZER
+from control.controllers.service_lb.ports import ports_of
 from kube.api import core_v1
 from kube.client import Client
 from kube.errors import StatusError
 from kube.object_names import name_of, namespace_of
+from kube.serialize import to_dict
 
 
 class ServiceWriter:
@@ -23,13 +25,18 @@ class ServiceWriter:
     async def addresses(
         self, service: core_v1.Service, addresses: list[str], *, always: bool = False
     ) -> core_v1.Service:
-        """Set the addresses, if the known status differs or `always`; return the Service as it is then."""
+        """Set the addresses, if the known status differs or `always`; return the Service as it is then.
+
+        Each lists the ports that the Service has now, which were granted: the proxies serve no others there, and the
+        Service's owner may add some at any time.
+        """
         balancer = service.status.load_balancer
-        current = [(each.ip, each.ip_mode or "VIP") for each in (balancer.ingress if balancer is not None else ())]
-        if current == [(address, "VIP") for address in addresses] and not always:
+        ports = [{"port": number, "protocol": protocol} for protocol, number in sorted(ports_of(service))]
+        wanted = [{"ip": address, "ipMode": "VIP", "ports": ports} for address in addresses]
+        current = [to_dict(each) for each in (balancer.ingress if balancer is not None else ())]
+        if current == wanted and not always:
             return service
-        ingress = [{"ip": address, "ipMode": "VIP"} for address in addresses] or None
-        return await self._patch(service, {}, {"status": {"loadBalancer": {"ingress": ingress}}})
+        return await self._patch(service, {}, {"status": {"loadBalancer": {"ingress": wanted or None}}})
 
     async def finalizer(self, service: core_v1.Service, *, wanted: bool) -> None:
         """Add or remove the finalizer; StatusError (conflict) if the Service is newer than the one given."""
