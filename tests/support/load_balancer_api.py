@@ -87,7 +87,8 @@ class LoadBalancerAPI(LaggingAPI):
         deleted = spec.pop("deleted", False)
         created, uid = spec.pop("created", OLD), spec.pop("uid", None)
         spec = {"type": "LoadBalancer", "ip_families": ["IPv4"], "selector": {"app": name}} | spec
-        ingress = [core_v1.LoadBalancerIngress(ip=each, ip_mode="VIP") for each in given]
+        granted = [core_v1.PortStatus(port=each, protocol="TCP") for each in sorted(ports)]
+        ingress = [core_v1.LoadBalancerIngress(ip=each, ip_mode="VIP", ports=granted) for each in given]
         self.put(
             core_v1.Service(
                 metadata=meta_v1.ObjectMeta(
@@ -131,6 +132,15 @@ class LoadBalancerAPI(LaggingAPI):
         found = self._service(key)
         balancer = found.status.load_balancer if found is not None else None
         return [each.ip or "" for each in (balancer.ingress if balancer is not None else ())]
+
+    def ports(self, key: str) -> list[list[tuple[str, int]]]:
+        """Return the ports that each address in the status of a Service lists."""
+        found = self._service(key)
+        balancer = found.status.load_balancer if found is not None else None
+        return [
+            [(port.protocol, port.port) for port in each.ports]
+            for each in (balancer.ingress if balancer is not None else ())
+        ]
 
     def finalizers(self, key: str) -> list[str]:
         found = self._service(key)

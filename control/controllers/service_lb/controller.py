@@ -13,7 +13,7 @@ from control.controllers.context import Context
 from control.controllers.nodes.health import readiness
 from control.controllers.service_lb import plan
 from control.controllers.service_lb.node_addresses import NodeAddresses, kubelet_port
-from control.controllers.service_lb.plan import FINALIZER, NodeAddress, NoLoadBalancer
+from control.controllers.service_lb.plan import FINALIZER, NoLoadBalancer
 from control.controllers.service_lb.port_claims import PortClaims
 from control.controllers.service_lb.ports import (
     ALLOWED,
@@ -27,7 +27,6 @@ from control.controllers.service_lb.ports import (
 from control.controllers.service_lb.service_addresses import ServiceAddresses, foreign_ips
 from control.controllers.service_lb.service_writer import ServiceWriter
 from control.controllers.service_lb.waiting import WaitingServices
-from control.controllers.step_counter import StepCounter
 from kube.api import core_v1, discovery_v1, networking_v1
 from kube.controller import Controller
 from kube.informer import Change
@@ -87,15 +86,17 @@ class ServiceLoadBalancerController:
         self._pods.subscribe(self._pod_changed)
 
     async def run(self) -> None:
-        """Work until cancelled. Services that had addresses before this process began come first, those that are being
-        deleted behind the others, then by age.
+        """Work until cancelled. Services that had addresses before this process began come first, of these the ones that are
+        being deleted last, then all by age.
         """
-        for service in sorted(self._services.by_index(BALANCED, "yes"), key=_age):
-            if plan.wanted(service) and plan.given(service):
+        known = [each for each in self._services.by_index(BALANCED, "yes") if plan.wanted(each)]
+        for service in sorted(known, key=_rank) if self._enabled else ():
+            key, given = key_of(service), bool(plan.given(service))
+            if given or service.metadata.deletion_timestamp is None:
                 try:
-                    await self._claims.claim(key_of(service), service, again=True)
+                    await self._claims.claim(key, service, again=given)
                 except NoLoadBalancer as error:
-                    log.info("%s: %s", key_of(service), error)
+                    log.info("%s: %s", key, error)
         await self.controller.run()
 
     # -- what changed ---------------------------------------------------------------------------------------------
@@ -184,7 +185,7 @@ class ServiceLoadBalancerController:
                 await self._writer.addresses(service, [], always=True)
             self._release(key)
             return later
-        withheld = await self._withheld(key, service, wanted)
+        withheld = await self._service_addresses.withheld(service, wanted)
         addresses = plan.listable([each.text for each in wanted if each.text not in withheld], len(ports_of(service)))
         if addresses:
             self._waiting.served(key, partial=bool(withheld))
@@ -203,19 +204,6 @@ class ServiceLoadBalancerController:
         elif addresses and set(addresses) != set(given):
             self._recorder.event(service, "Normal", "UpdatedLoadBalancer", "Updated load balancer with new hosts")
         return later
-
-    async def _withheld(self, key: str, service: core_v1.Service, wanted: list[NodeAddress]) -> dict[str, str]:
-        """Return the addresses at which a Service cannot have its ports, and why; it keeps those that it has."""
-        ports, given, counter = frozenset(ports_of(service)), set(plan.given(service)), StepCounter()
-        found: dict[str, str] = {}
-        for each in wanted:
-            if each.text in given:
-                continue
-            if (port := ("TCP", each.kubelet_port)) in ports:
-                found[each.text] = f"port {port[1]}/TCP is that of the kubelet on the nodes"
-            elif why := await self._service_addresses.user(key, ports, each.text, counter):
-                found[each.text] = why
-        return found
 
     def _fail(self, service: core_v1.Service, why: str) -> None:
         message = f"Error syncing load balancer: failed to ensure load balancer: {why}"
@@ -239,9 +227,10 @@ class ServiceLoadBalancerController:
             self._recorder.event(service, "Normal", "DeletedLoadBalancer", "Deleted load balancer")
 
 
-def _age(service: core_v1.Service) -> tuple[bool, str, str]:
+def _rank(service: core_v1.Service) -> tuple[bool, bool, str, str]:
     metadata = service.metadata
-    return metadata.deletion_timestamp is not None, metadata.creation_timestamp or "", key_of(service)
+    deleted = metadata.deletion_timestamp is not None
+    return not plan.given(service), deleted, metadata.creation_timestamp or "", key_of(service)
 
 
 def _facts(node: core_v1.Node) -> tuple[object, ...]:

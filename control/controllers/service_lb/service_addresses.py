@@ -6,9 +6,10 @@ makes a Service may name the addresses of nodes in externalIPs.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Iterable, Set
 
 from control.controllers.service_lb import plan
+from control.controllers.service_lb.plan import NodeAddress
 from control.controllers.service_lb.ports import Port, ports_of
 from control.controllers.step_counter import StepCounter
 from kube.api import core_v1
@@ -41,10 +42,24 @@ class ServiceAddresses:
     def is_cluster_ip(self, address: str) -> bool:
         return self._services.has_index(CLUSTER_IP, address)
 
-    async def user(self, key: str, ports: Collection[Port], address: str, counter: StepCounter) -> str:
+    async def withheld(self, service: core_v1.Service, addresses: Iterable[NodeAddress]) -> dict[str, str]:
+        """Return the addresses at which a Service cannot have its ports, and why; it keeps those that it has."""
+        ports, given, counter = frozenset(ports_of(service)), set(plan.given(service)), StepCounter()
+        found: dict[str, str] = {}
+        for each in addresses:
+            if each.text in given:
+                continue
+            if (port := ("TCP", each.kubelet_port)) in ports:
+                found[each.text] = f"port {port[1]}/TCP is that of the kubelet on the nodes"
+            elif why := await self._user(key_of(service), ports, each.text, counter):
+                found[each.text] = why
+        return found
+
+    async def _user(self, key: str, ports: Set[Port], address: str, counter: StepCounter) -> str:
         """Return which of a Service's ports another Service has at an address, as text; "" if none."""
         for other in self._services.by_index(FOREIGN_IP, address):
             await counter.count(1 + (len(other.spec.ports) >> 2))
-            if key_of(other) != key and (common := sorted(set(ports) & set(ports_of(other)))):
-                return f"port {common[0][1]}/{common[0][0]} at {address} is that of Service {key_of(other)}"
+            if key_of(other) != key and (common := ports & set(ports_of(other))):
+                number, protocol = min((number, protocol) for protocol, number in common)
+                return f"port {number}/{protocol} at {address} is that of Service {key_of(other)}"
         return ""

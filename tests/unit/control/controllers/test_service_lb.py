@@ -101,7 +101,11 @@ def test_a_service_with_a_class_or_of_another_type_is_not_ours() -> None:
 
 def test_only_nodes_addresses_with_our_finalizer_are_taken_back_when_switched_off() -> None:
     assert plan.ours(service("10.0.0.2", "10.0.0.4"), NODES)
-    assert not plan.ours(service("10.0.0.2", "203.0.113.1"), NODES)
+    assert not plan.ours(service("203.0.113.1"), NODES)
+    assert not plan.ours(service("10.0.0.2", "203.0.113.1", "203.0.113.2"), NODES)
+    # A node that changed its address meanwhile does not keep the Service.
+    assert plan.ours(service("10.0.0.2", "203.0.113.1"), NODES)
+    assert plan.ours(service("10.0.0.2", "10.0.0.10", "203.0.113.1"), NODES)
     assert not plan.ours(service("10.0.0.2", finalizer=False), NODES)
     assert not plan.ours(service(), NODES)
 

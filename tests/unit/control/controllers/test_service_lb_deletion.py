@@ -189,3 +189,16 @@ async def test_a_service_of_a_class_keeps_its_addresses_though_the_one_before_ha
         api.release_services()
         await settle(200)
         assert api.addresses("shop/web") == ["203.0.113.1"]
+
+
+async def test_after_a_restart_the_older_of_two_services_without_addresses_has_the_port() -> None:
+    api = LoadBalancerAPI()
+    api.node("a", NODE)
+    api.service("late/web", 443, created="2026-02-01T00:00:00Z", external_traffic_policy="Local")
+    api.service("shop/web", 443, finalizers=(FINALIZER,), external_traffic_policy="Local")
+    async with working(api, FakeClock(), ServiceLoadBalancerController):
+        api.slice_on("late/web", "a")
+        api.slice_on("shop/web", "a")
+        await settle(100)
+        assert api.addresses("shop/web") == [NODE]
+        assert api.addresses("late/web") == []

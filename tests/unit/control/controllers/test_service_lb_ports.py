@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from control.controllers.service_lb import ServiceLoadBalancerController
+from control.controllers.service_lb import ServiceLoadBalancerController, plan
 from control.controllers.service_lb.plan import FINALIZER
 from kube.clock import FakeClock, settle
 from tests.support.load_balancer_api import LoadBalancerAPI
@@ -101,3 +101,31 @@ def _size(controller: ServiceLoadBalancerController) -> int:
     parts = [controller, *vars(controller).values()]
     own = [each for each in parts if type(each).__module__.startswith("control.controllers.service_lb")]
     return sum(len(value) for each in own for value in vars(each).values() if isinstance(value, (dict, set, list)))
+
+
+async def test_each_address_lists_the_ports_that_the_service_was_granted() -> None:
+    """The proxies serve no others: a Service's owner adds ports, such as node ports of others, before they are refused."""
+    api = LoadBalancerAPI()
+    api.node("a", "192.0.2.1")
+    api.node("b", "192.0.2.2")
+    async with working(api, FakeClock(), ServiceLoadBalancerController):
+        api.service("shop/web", 443, 80)
+        await settle(100)
+        assert api.ports("shop/web") == [[("TCP", 80), ("TCP", 443)]] * 2
+        api.service("shop/web", 443, 8080, given=("192.0.2.1", "192.0.2.2"))
+        await settle(100)
+        assert api.ports("shop/web") == [[("TCP", 443), ("TCP", 8080)]] * 2
+        api.service("shop/web", 443, 30443, given=("192.0.2.1", "192.0.2.2"))
+        await settle(100)
+        assert api.ports("shop/web") == []
+
+
+def test_a_status_lists_no_more_ports_than_fit_and_addresses_of_each_family() -> None:
+    addresses = [f"10.0.{number // 250}.{number % 250}" for number in range(1000)]
+    assert plan.listable(addresses, 8) == addresses
+    assert plan.listable(addresses, 80) == addresses[:102]
+    assert plan.listable(addresses, 100_000) == addresses[:1]
+    both = [*addresses, *(f"fd00::{number:x}" for number in range(1000))]
+    found = plan.listable(both, 80)
+    assert found == [*addresses[:51], *both[1000:1051]]
+    assert plan.listable([], 80) == [] and plan.listable(addresses[:2], 0) == addresses[:2]
