@@ -1,8 +1,8 @@
 """Controller references: adoption of orphans and release of pods that no longer match.
 
-A controller's children are those whose controller reference has its UID. An orphan that matches the selector is adopted,
-after a live look at the controller (its UID might be gone, and then the garbage collector would take the child); a child
-that no longer matches is released. Upstream: pkg/controller/controller_ref_manager.go.
+A controller's children are those of its namespace whose controller reference has its UID. An orphan that matches the
+selector is adopted, after a live look at the controller (its UID might be gone, and then the garbage collector would take
+the child); a child that no longer matches is released. Upstream: pkg/controller/controller_ref_manager.go.
 """
 
 from __future__ import annotations
@@ -52,14 +52,21 @@ def controller_reference(owner: Any) -> meta_v1.OwnerReference:
 
 
 def by_controller_or_orphan(obj: Any) -> Iterable[str]:
-    """Index function: the UID of the controller, or "/namespace" for what has none."""
-    return (controller_uid(obj) or f"/{namespace_of(obj)}",)
+    """Index function for the index "claim": namespace and UID of the controller, without a UID for what has none.
+
+    The author of an object may name any controller, also one of another namespace.
+    """
+    return (f"{namespace_of(obj)}/{controller_uid(obj)}",)
+
+
+def children_of(informer: Informer[T], owner: Any) -> list[T]:
+    """Return the objects of the owner's namespace that it controls; the informer has the index "claim" made as above."""
+    return informer.by_index("claim", f"{namespace_of(owner)}/{metadata_of(owner).uid}")
 
 
 def claimable(informer: Informer[T], owner: Any) -> list[T]:
     """Return the owner's children and its namespace's orphans; the informer has the index "claim" made as above."""
-    children = informer.by_index("claim", metadata_of(owner).uid or "")
-    return children + informer.by_index("claim", f"/{namespace_of(owner)}")
+    return children_of(informer, owner) + informer.by_index("claim", f"{namespace_of(owner)}/")
 
 
 def lost_by(change: Change[Any], kind: str) -> str:

@@ -19,7 +19,14 @@ from control.controllers.batch_delay import BatchDelay
 from control.controllers.concurrent_requests import for_each
 from control.controllers.context import Context
 from control.controllers.expectations import Expectations
-from control.controllers.ownership import by_controller_or_orphan, claim, claimable, controller_of, controller_uid
+from control.controllers.ownership import (
+    by_controller_or_orphan,
+    children_of,
+    claim,
+    claimable,
+    controller_of,
+    controller_uid,
+)
 from control.controllers.pod_control import PodControl, namespace_terminating, pod_from_template, slow_start
 from control.controllers.pod_deletion_order import deletion_order, same_node_ranks
 from control.controllers.selector_index import CompiledSelectorIndex
@@ -29,7 +36,7 @@ from kube.clock import format_time
 from kube.controller import Controller
 from kube.errors import StatusError
 from kube.informer import Change, Informer
-from kube.object_names import key_of, metadata_of
+from kube.object_names import key_of, metadata_of, namespace_of
 
 Owner = apps_v1.ReplicaSet | core_v1.ReplicationController
 BURST = 500
@@ -213,8 +220,8 @@ class ReplicaSetController:
 
     def _related(self, rs: Owner) -> list[core_v1.Pod]:
         owner = controller_uid(rs)
-        family = self._sets.by_index("claim", owner) if owner else [rs]
-        return [pod for member in family for pod in self._pods.by_index("claim", member.metadata.uid or "")]
+        family = self._sets.by_index("claim", f"{namespace_of(rs)}/{owner}") if owner else [rs]
+        return [pod for member in family for pod in children_of(self._pods, member)]
 
     async def _apply(self, key: str, rs: Owner, todo: Plan) -> StatusError | None:
         if todo.create:

@@ -10,7 +10,7 @@ import msgspec
 from control.controllers.context import Context
 from control.controllers.cronjob.plan import CronPlan, job_of, plan
 from control.controllers.overlay import Overlay
-from control.controllers.ownership import by_controller_or_orphan, controller_of
+from control.controllers.ownership import by_controller_or_orphan, children_of, controller_of
 from control.controllers.pod_control import namespace_terminating
 from kube.api import batch_v1, core_v1
 from kube.clock import format_time
@@ -49,7 +49,7 @@ class CronJobController:
         cron = self._latest.get(key)
         if cron is None:
             return None
-        mine = self._jobs.by_index("claim", cron.metadata.uid or "")
+        mine = children_of(self._jobs, cron)
         jobs = [j for j in self._latest_jobs.current(mine, f"{key}-") if _owner(j) == cron.metadata.uid]
         todo = plan(cron, jobs, self._clock.now())
         for type_, reason, message in todo.events:

@@ -10,7 +10,14 @@ import msgspec
 
 from control.controllers import pods as pod_rules
 from control.controllers.context import Context
-from control.controllers.ownership import by_controller_or_orphan, claim, claimable, controller_of, controller_uid
+from control.controllers.ownership import (
+    by_controller_or_orphan,
+    children_of,
+    claim,
+    claimable,
+    controller_of,
+    controller_uid,
+)
 from control.controllers.selector_index import CompiledSelectorIndex
 from kube.api import apps_v1, core_v1
 from kube.controller import Controller
@@ -136,7 +143,7 @@ class DeploymentController:
             await rollout.clean_up()
 
     def _old_pods_run(self, rollout: Rollout) -> bool:
-        pods = (pod for rs in rollout.old for pod in self._pods.by_index("claim", rs.metadata.uid or ""))
+        pods = (pod for rs in rollout.old for pod in children_of(self._pods, rs))
         return rolling.old_pods_run(rollout.old, pods)
 
     async def _selects_all(self, deployment: apps_v1.Deployment) -> None:

@@ -23,7 +23,7 @@ from control.controllers.job.backoff import Backoff, backoff_after
 from control.controllers.job.plan import JobPlan, SucceededEarly, plan, same_status
 from control.controllers.job.policies import EarlySuccess
 from control.controllers.overlay import Overlay
-from control.controllers.ownership import by_controller_or_orphan, claim, claimable, controller_of, lost_by
+from control.controllers.ownership import by_controller_or_orphan, children_of, claim, claimable, controller_of, lost_by
 from control.controllers.pod_control import PodControl, namespace_terminating, pod_from_template, slow_start
 from control.controllers.selector_index import CompiledSelectorIndex
 from kube import cancellation
@@ -75,7 +75,7 @@ class JobController:
             self._expectations.forget(change.new.metadata.uid or "")
             self._backoffs.pop(change.new.metadata.uid or "", None)
             self._early.forget(change.new.metadata.uid or "")
-            for pod in self._pods.by_index("claim", change.new.metadata.uid or ""):
+            for pod in children_of(self._pods, change.new):
                 self.orphans.enqueue(key_of(pod))
         self.controller.enqueue(change.key)
 
@@ -90,16 +90,16 @@ class JobController:
             if tally.FINALIZER in pod.metadata.finalizers and change.type != "DELETED":
                 self.orphans.enqueue(change.key)
             return
+        key = f"{pod.metadata.namespace}/{reference.name}"
+        job = self._jobs.get(key)
+        if job is None or job.metadata.uid != reference.uid:  # it may be of another namespace
+            if change.type != "DELETED":
+                self.orphans.enqueue(change.key)
+            return
         if change.type == "ADDED":
             self._expectations.creation_observed(reference.uid)
         if change.type == "DELETED" or pod.metadata.deletion_timestamp is not None:
             self._expectations.deletion_observed(reference.uid, pod.metadata.uid or "")
-        key = f"{pod.metadata.namespace}/{reference.name}"
-        job = self._jobs.get(key)
-        if job is None or job.metadata.uid != reference.uid:
-            if change.type != "DELETED":
-                self.orphans.enqueue(change.key)
-            return
         self.controller.enqueue(key)
 
     async def _takers(self, pod: core_v1.Pod) -> list[batch_v1.Job]:

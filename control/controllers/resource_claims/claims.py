@@ -30,7 +30,7 @@ _POD, _CLAIM = "pod:", "claim:"
 
 def _maker(claim: resource_v1.ResourceClaim) -> Iterable[str]:
     owner = controller_of(claim)
-    return (owner.uid,) if owner is not None and owner.kind == "Pod" else ()
+    return (f"{namespace_of(claim)}/{owner.uid}",) if owner is not None and owner.kind == "Pod" else ()
 
 
 def _claims(pod: core_v1.Pod) -> list[str]:
@@ -121,7 +121,7 @@ class ResourceClaimController:
         reported = made_claims(pod)
         known = {
             claim.metadata.annotations.get(POD_CLAIM): claim
-            for claim in self._claims.by_index(_OF_POD, pod.metadata.uid or "")
+            for claim in self._claims.by_index(_OF_POD, f"{namespace_of(pod)}/{pod.metadata.uid}")
             if claim.metadata.deletion_timestamp is None
         }
         for entry in pod.spec.resource_claims:

@@ -167,7 +167,9 @@ async def test_few_files_are_read_at_a_time_round_robin_over_namespaces(
             most = max(most, running)
             if running == thread_slots.NAMESPACE + 1:
                 full.set()
-        had_turn.append(full.wait(20))  # the first of a namespace hold their slots until the other one's file is read, too
+        had_turn.append(
+            full.wait(20)
+        )  # the first of a namespace hold their slots until the other one's file is read, too
         with lock:
             running -= 1
         return {}
