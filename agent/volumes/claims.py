@@ -46,6 +46,10 @@ class ClaimReader:
         namespace, name = reference
         try:
             claim = await self._client.get(core_v1.PersistentVolumeClaim, name, namespace)
+            if volume.ephemeral is not None and _controller_uid(claim) != pod.metadata.uid:
+                raise VolumeError(
+                    f"PVC {namespace}/{name} was not created for pod {namespace}/{pod.metadata.name} (pod is not owner)"
+                )
             if claim.metadata.deletion_timestamp and PROTECTION not in claim.metadata.finalizers:
                 raise VolumeError(f"error processing PVC {namespace}/{name}: PVC is being deleted")
             if claim.status.phase != "Bound" or not claim.spec.volume_name:
@@ -57,3 +61,7 @@ class ClaimReader:
         if owner is None or owner.uid != claim.metadata.uid:
             raise VolumeError(f'PV "{claim.spec.volume_name}" is bound to another claim')
         return BoundClaim(claim, persistent)
+
+
+def _controller_uid(claim: core_v1.PersistentVolumeClaim) -> str | None:
+    return next((each.uid for each in claim.metadata.owner_references if each.controller), None)

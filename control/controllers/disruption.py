@@ -18,7 +18,7 @@ from control.controllers.context import Context
 from control.controllers.ownership import controller_of
 from control.controllers.rounding import scaled
 from control.controllers.selector_index import CompiledSelectorIndex
-from control.controllers.step_counter import StepCounter, selects
+from control.controllers.step_counter import REQUEST_STEPS, StepCounter, selects
 from kube.api import apps_v1, autoscaling_v2, core_v1, meta_v1, policy_v1
 from kube.clock import after, format_time, parse_time
 from kube.controller import Controller
@@ -52,11 +52,15 @@ def expected(budget: Budget, pods: Sequence[core_v1.Pod], scale_of: ScaleOf) -> 
         if found is not None:
             wanted[found[0]] = found[1]
         elif controller_of(pod) is not None:
-            raise CountUnknown(f'found no controllers for pod "{pod.metadata.name}"')
+            raise _no_controller(pod)
     count = sum(wanted.values())
     if spec.max_unavailable is not None:
         return count, max(0, count - scaled(spec.max_unavailable, count, round_up=True))
     return count, scaled(spec.min_available, count, round_up=True)
+
+
+def _no_controller(pod: core_v1.Pod) -> CountUnknown:
+    return CountUnknown(f'found no controllers for pod "{pod.metadata.name}"')
 
 
 def noted(budget: Budget, pods: Sequence[core_v1.Pod], now: datetime) -> dict[str, str]:
@@ -208,15 +212,21 @@ class DisruptionController:
         return max(1.0, min(waits)) if waits else None
 
     async def _other_scales(self, budget: Budget, pods: Sequence[core_v1.Pod]) -> dict[str, tuple[str, int]]:
-        """Request the scale of what controls pods and is no built-in workload; returns it by the owner's UID."""
+        """Request the scale of what controls pods and is no built-in workload; returns it by the owner's UID.
+
+        Raises CountUnknown at the first owner without one: pods may name as many owners as there are pods.
+        """
         spec = budget.spec
         if spec.max_unavailable is None and not isinstance(spec.min_available, str):
             return {}
         found: dict[str, tuple[str, int]] = {}
+        counter = StepCounter()
         for pod in pods:
             owner = controller_of(pod)
+            await counter.count()
             if owner is None or owner.kind in self._workloads or owner.uid in found:
                 continue
+            await counter.count(REQUEST_STEPS)
             reference = autoscaling_v2.CrossVersionObjectReference(
                 api_version=owner.api_version, kind=owner.kind, name=owner.name
             )
@@ -226,11 +236,12 @@ class DisruptionController:
             except UnknownKind as error:
                 raise CountUnknown(str(error)) from error
             except StatusError as error:
-                if error.not_found:
-                    continue  # it has no scale, or is gone: nothing says how many there should be
+                if error.not_found:  # it has no scale, or is gone: nothing says how many there should be
+                    raise _no_controller(pod) from error
                 raise CountUnknown(str(error)) from error
-            if scale.metadata.uid in (None, owner.uid):
-                found[owner.uid] = owner.uid, scale.spec.replicas or 0
+            if scale.metadata.uid not in (None, owner.uid):
+                raise _no_controller(pod)
+            found[owner.uid] = owner.uid, scale.spec.replicas or 0
         return found
 
     def _scale_of(self, pod: core_v1.Pod) -> tuple[str, int] | None:

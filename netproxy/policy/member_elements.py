@@ -50,10 +50,12 @@ class MemberElements:
         self, kinds: Iterable[ElementKind], members: Collection[PodFacts]
     ) -> Generator[None, None, None]:
         """Make what `current` returns, in slices. Members may change meanwhile: `current` then applies these changes."""
-        if self._changes is None:
-            kinds = {**self._sets, **dict.fromkeys(kinds)}
-            self._sets = {}
-        yield from self._apply_changes()
+        # Until none is left: members that changed meanwhile are among those that missing kinds are made of.
+        while self._changes is None or self._changes:
+            if self._changes is None:
+                kinds = {**self._sets, **dict.fromkeys(kinds)}
+                self._sets = {}
+            yield from self._apply_changes()
         if missing := [kind for kind in kinds if kind not in self._sets]:
             yield from self._make(missing, list(members))
 

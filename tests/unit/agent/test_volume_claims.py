@@ -37,3 +37,29 @@ async def test_a_claim_that_is_deleted_and_lost_its_protection_is_refused() -> N
 async def test_a_claim_that_is_deleted_and_still_protected_serves_the_pods_that_have_it() -> None:
     bound = await reader(PROTECTION).read(POD, VOLUME)
     assert (bound.claim.metadata.name, bound.persistent.metadata.name) == ("data", "pv")
+
+
+@pytest.mark.parametrize(
+    ("owners", "refused"),
+    [
+        ([], True),
+        ([{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "p-uid"}], True),
+        ([{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "other", "controller": True}], True),
+        ([{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "p-uid", "controller": True}], False),
+    ],
+)
+async def test_an_ephemeral_volume_is_the_claim_that_was_made_for_the_pod(owners: list[object], refused: bool) -> None:
+    """A pod that names its node itself is not looked at by the scheduler, which checks it too."""
+    api = LaggingAPI()
+    metadata = {"name": "p-data", "namespace": "n", "uid": "u", "ownerReferences": owners}
+    claim = {"metadata": metadata, "spec": {"volumeName": "pv"}, "status": {"phase": "Bound"}}
+    reference = {"namespace": "n", "name": "p-data", "uid": "u"}
+    api.put(msgspec.convert(claim, core_v1.PersistentVolumeClaim))
+    api.put(msgspec.convert({"metadata": {"name": "pv"}, "spec": {"claimRef": reference}}, core_v1.PersistentVolume))
+    pod = msgspec.structs.replace(POD, metadata=msgspec.structs.replace(POD.metadata, uid="p-uid"))
+    volume = msgspec.convert({"name": "data", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}, core_v1.Volume)
+    if refused:
+        with pytest.raises(VolumeError, match="PVC n/p-data was not created for pod n/p"):
+            await ClaimReader(api.client()).read(pod, volume)
+    else:
+        assert (await ClaimReader(api.client()).read(pod, volume)).claim.metadata.name == "p-data"

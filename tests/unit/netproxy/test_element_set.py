@@ -11,6 +11,7 @@ from netproxy.policy.element_set import LEAF, ElementSet, different_parts
 from netproxy.policy.member_elements import ADDRESSES, ElementKind
 from netproxy.policy.pod_facts import NamedPort, PodFacts
 from netproxy.policy.selections import Selection
+from netproxy.slices import run_to_end
 
 
 def differing(old: ElementSet, new: ElementSet) -> tuple[set[str], set[str]]:
@@ -136,6 +137,28 @@ def test_members_change_while_their_elements_are_made_in_slices(changes: int, en
         assert {kind: set(found[kind]) for kind in kinds} == {kind: wanted(selection, 4)[kind] for kind in kinds}
         for _ in range(changes // 4):
             change()
+
+
+@pytest.mark.parametrize("later", [1, 1500])
+def test_a_member_that_comes_while_changes_are_applied_is_counted_once(later: int) -> None:
+    selection = Selection()
+
+    def come(first: int, count: int) -> None:
+        for number in range(first, first + count):
+            ip = f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}"
+            selection.put(str(number), PodFacts("default", {}, (ip,), False, "2026", (NamedPort("http", "TCP", 80),)))
+
+    come(0, 20_000)
+    selection.elements(4, [HTTP])
+    come(20_000, 1_100)  # more than a slice
+    making = selection.make_elements(4, [HTTP, ADDRESSES])
+    next(making)
+    come(30_000, later)
+    run_to_end(making)
+    for number in range(30_000, 30_000 + later):
+        selection.drop(str(number))
+    found = selection.elements(4, [HTTP, ADDRESSES])
+    assert {kind: set(found[kind]) for kind in (HTTP, ADDRESSES)} == wanted(selection, 4)
 
 
 def test_elements_of_members_that_change_otherwise_are_the_same_object() -> None:
