@@ -39,6 +39,8 @@ class ClaimInfo:
     drivers: dict[str, list[ClaimDevice]] = field(default_factory=dict)
     prepared: bool = False
     """Not recorded: after a restart a claim is made ready once more where a pod starts."""
+    allocated: frozenset[tuple[str, str, str]] | None = None
+    """Driver, pool and device of the allocation that was made ready. Not recorded: None after a restart."""
 
 
 class _Device(msgspec.Struct):

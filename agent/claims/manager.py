@@ -78,6 +78,11 @@ class ClaimManager:
                     f"old ResourceClaim with same name {claim.name} and different UID {claim.uid} still exists "
                     "(previous pod force-deleted?!)"
                 )
+            if not _has(claim, wanted.allocated or frozenset()):
+                raise DynamicResourceError(
+                    f"ResourceClaim {claim.name} was allocated again, and what it had before is still in use here "
+                    "(previous pod force-deleted?!)"
+                )
             claim.pods.add(pod.metadata.uid or "")
             if not claim.prepared:
                 for driver in claim.drivers:
@@ -116,6 +121,9 @@ class ClaimManager:
             name,
             pod.metadata.namespace or "",
             drivers={driver: [] for driver in sorted(drivers)},
+            allocated=frozenset(
+                (result.driver, result.pool, result.device) for result in (devices.results if devices else ())
+            ),
         )
 
     def devices(self, pod: core_v1.Pod, container: core_v1.Container) -> list[tuple[ClaimInfo, set[str]]]:
@@ -208,6 +216,12 @@ class ClaimManager:
         async with self._saving:
             content = checkpoint.encode(self._claims.values())
             await asyncio.to_thread(checkpoint.write, self._root, content)
+
+
+def _has(claim: ClaimInfo, allocated: frozenset[tuple[str, str, str]]) -> bool:
+    """Return whether what is here of a claim is what it is allocated now: other pods may have got what it had before."""
+    made = {(name, device.pool, device.device) for name, devices in claim.drivers.items() for device in devices}
+    return made <= allocated and claim.allocated in (None, allocated)
 
 
 def _claim_name(

@@ -13,6 +13,7 @@ import pytest
 from agent.claims import checkpoint
 from agent.claims.checkpoint import ClaimDevice, ClaimInfo
 from agent.claims.manager import ClaimManager
+from agent.managers.errors import DynamicResourceError
 from kube.api import core_v1, resource_v1
 from tests.support.lagging_api import LaggingAPI
 
@@ -26,7 +27,7 @@ class DRAClient:
 
     async def prepare(self, claims: Sequence[ClaimInfo]) -> dict[str, list[ClaimDevice]]:
         await self._call("prepare", claims)
-        return {claim.uid: [ClaimDevice("pool", "device")] for claim in claims}
+        return {claim.uid: [ClaimDevice(pool, device)] for claim in claims for _, pool, device in claim.allocated or ()}
 
     async def unprepare(self, claims: Sequence[ClaimInfo]) -> None:
         await self._call("unprepare", claims)
@@ -46,8 +47,8 @@ class Node:
         drivers: Any = _Drivers(self.drivers)
         self.manager = ClaimManager(self.api.client(), drivers, root)
 
-    def claim(self, name: str, *pods: str) -> None:
-        result = {"driver": name.partition("-")[0], "pool": "pool", "device": "device", "request": "r"}
+    def claim(self, name: str, *pods: str, device: str = "device") -> None:
+        result = {"driver": name.partition("-")[0], "pool": "pool", "device": device, "request": "r"}
         reserved = [{"resource": "pods", "name": pod, "uid": pod} for pod in pods]
         status = {"allocation": {"devices": {"results": [result]}}, "reservedFor": reserved}
         body = {"metadata": {"name": name, "namespace": "ns"}, "spec": {}, "status": status}
@@ -96,6 +97,29 @@ async def hang(node: Node) -> asyncio.Task[None]:
     pending = node.prepare("first", "hung-1")
     await node.drivers["hung"].called.wait()
     return pending
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+async def test_a_claim_that_is_allocated_again_waits_until_what_it_had_before_is_released(
+    node: Node, restarted: bool
+) -> None:
+    """A pod that is deleted by force still runs here; meanwhile its claim's device may be somebody else's."""
+    node.claim("well-1", "first")
+    await node.prepare("first", "well-1")
+    node.claim("well-1", "second", device="other")
+    if restarted:
+        drivers: Any = _Drivers(node.drivers)
+        node.manager = ClaimManager(node.api.client(), drivers, node.root)
+    with pytest.raises(
+        DynamicResourceError, match="well-1 was allocated again, and what it had before is still in use"
+    ):
+        await node.prepare("second", "well-1")
+    assert node.written == {"well-1": {"first"}} and len(node.drivers["well"].calls) == 1
+    await node.unprepare("first")
+    await node.prepare("second", "well-1")
+    assert node.written == {"well-1": {"second"}}
+    node.claim("well-1", "second", "third", device="other")
+    await node.prepare("third", "well-1")
 
 
 async def test_pods_of_other_claims_come_and_go_while_a_driver_does_not_answer(node: Node) -> None:
