@@ -94,8 +94,11 @@ class PersistentVolumeController:
         if claim is None:
             return None
         named = self._volumes.get(claim.spec.volume_name) if claim.spec.volume_name else None
-        if BIND_COMPLETED in claim.metadata.annotations:
-            # A volume without a claim may be an old state of the cache: bind it again.
+        if BIND_COMPLETED in claim.metadata.annotations and (
+            claim.status.phase not in (None, "Pending") or _claimed(named)
+        ):
+            # A volume without a claim may be an old state of the cache: bind it again. The author of a new claim may have
+            # written the annotation, which replaces no comparison with the volume.
             if named is not None and (named.spec.claim_ref is None or meant_for(named, claim)):
                 await self._bind(claim, named)
             else:
@@ -281,3 +284,7 @@ class PersistentVolumeController:
 
 def _annotated(metadata: Any, name: str) -> Any:
     return msgspec.structs.replace(metadata, annotations={**metadata.annotations, name: "yes"})
+
+
+def _claimed(volume: core_v1.PersistentVolume | None) -> bool:
+    return volume is None or volume.spec.claim_ref is not None

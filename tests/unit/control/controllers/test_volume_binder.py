@@ -87,6 +87,18 @@ async def test_a_bound_claim_whose_volume_names_no_claim_is_bound_again() -> Non
     assert found["spec"]["claimRef"]["uid"] == "u" and found["metadata"]["annotations"] == {BOUND_BY_CONTROLLER: "yes"}
 
 
+@pytest.mark.parametrize(("capacity", "phase"), [("1Gi", "Bound"), ("1Mi", "Pending")])
+async def test_a_new_claim_that_says_it_is_bound_gets_only_a_volume_that_fits(capacity: str, phase: str) -> None:
+    """Whoever creates a claim writes its annotations, and would get volumes past classes, sizes and quotas of classes."""
+    claim, free = bound_claim("v"), volume("v")
+    claim.status = core_v1.PersistentVolumeClaimStatus(phase="Pending")
+    free.spec.capacity = {"storage": capacity}
+    api = await reconciled(free, claim)
+    assert read(api, "persistentvolumeclaims", "default/c")["status"]["phase"] == phase
+    assert ("claimRef" in read(api, "persistentvolumes", "v")["spec"]) is (phase == "Bound")
+    assert [reason for reason, _ in api.events] == ([] if phase == "Bound" else ["VolumeMismatch"])
+
+
 @pytest.mark.parametrize(
     ("volumes", "named", "reason", "message"),
     [
