@@ -131,14 +131,14 @@ class CSIVolumes:
             what = "kubernetes.io/csi: attacher.MountDevice failed to create newCsiDriverClient"
             raise VolumeError(f"{what}: {error}", step=MOUNT_DEVICE[volume.block]) from error
         about = await csi_driver.read(self._client, volume.driver)
-        if not volume.block:
-            lifecycle_modes.check(volume.driver, about, ephemeral=volume.ephemeral)
         spec = csi_driver.spec_of(about)
         self._tried.setdefault(uid, set()).add((volume.driver, volume.handle))
         known = (uid, volume.name) in self._published
         if volume.one_pod and not known:
             await asyncio.to_thread(one_pod.check, self._layout, uid, volume)
         if not known or spec.requires_republish:
+            if not volume.block:
+                lifecycle_modes.check(volume.driver, about, ephemeral=volume.ephemeral)
             published: Mapping[str, str] = {}
             if not volume.ephemeral and not known:
                 published, spec = await self._attaching.attach(volume, spec)

@@ -26,6 +26,7 @@ from agent.pods.steps.termination import grace_seconds, terminate_pod
 from agent.pods.sync_metrics import SyncMetrics
 from agent.pods.wakeup import WakeUp
 from agent.runtime_records import PodRuntime
+from agent.volumes.used import used_volumes
 from kube.api import core_v1
 
 
@@ -56,7 +57,10 @@ class PodWorker:
     # -- events ---------------------------------------------------------------------------------------------------
     def update(self, pod: core_v1.Pod) -> None:
         """Take over the API's newest version of the pod."""
-        before, self.state.pod = self.state.pod.metadata, pod
+        old, self.state.pod = self.state.pod, pod
+        before = old.metadata
+        if used_volumes(old) != used_volumes(pod):
+            self.state.volumes.refresh_at = 0.0  # an ephemeral container uses another one
         if before.generation != pod.metadata.generation:
             self._metrics.spec_changed()
         if (before.labels, before.annotations) != (pod.metadata.labels, pod.metadata.annotations):

@@ -23,6 +23,7 @@ from agent.volumes.persistent import PersistentVolumes, is_persistent
 from agent.volumes.pod_volumes import FolderError, MountError, PodVolumes, error_text
 from agent.volumes.tokens import TokenCache
 from agent.volumes.trust_bundles import TrustBundles
+from agent.volumes.used import used_volumes
 from cri.messages import Mount
 from kube.api import core_v1
 from kube.quantity import Quantity
@@ -70,8 +71,10 @@ class VolumeManager:
     async def mount(
         self, pod: core_v1.Pod, pod_ips: tuple[str, ...] = ()
     ) -> tuple[dict[str, MountedVolume], float | None]:
-        """Set up every volume; return them by name, and when to call again for a token. Raise MountsFailed."""
-        mounted_volumes = mount_budget.of_volumes(pod)
+        """Set up every volume that a container uses; return them by name, and when to call again. Raise MountsFailed."""
+        used = used_volumes(pod)
+        volumes = [volume for volume in pod.spec.volumes if volume.name in used]
+        mounted_volumes = [name for name in mount_budget.of_volumes(pod) if name in used]
         if problem := self._mount_budget.take(pod, len(mounted_volumes)):
             raise MountsFailed([MountError(mounted_volumes[0], problem)])
         tokens: dict[tuple[str, str], str] = {}
@@ -81,7 +84,7 @@ class VolumeManager:
         over_limit: list[str] = []
         unready: set[str] = set()
         again: float | None = None
-        for volume in pod.spec.volumes:
+        for volume in volumes:
             try:
                 for source in volume.projected.sources if volume.projected else ():
                     if source.service_account_token is not None:
@@ -116,7 +119,7 @@ class VolumeManager:
             bundles=bundles,
             token_uid=single_user(pod),
         )
-        ready = [volume for volume in pod.spec.volumes if volume.name not in unready]
+        ready = [volume for volume in volumes if volume.name not in unready]
         owner = self._owners[pod.metadata.uid or ""] = threads.Owner.of(pod)
         try:
             mounted, wrong = await threads.call(owner.pod, self._own.set_up, pod, ready, sources, claims, owner=owner)

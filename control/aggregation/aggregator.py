@@ -139,7 +139,7 @@ class Aggregator:
     async def _pass_on(self, remote: Remote, request: Request) -> Answer:
         if not remote.available:
             return Response(503, b"service unavailable\n", b"text/plain; charset=utf-8")
-        if any(name.lower() == b"via" and value == _VIA for name, value in headers_of(request)):
+        if any(name.lower() == b"via" and _VIA in value for name, value in headers_of(request)):
             raise errors.unavailable("the extension server's Service leads back to this API server")
         added = [*identity(request.user), (b"Via", _VIA)]
         dial = functools.partial(remote.dial, self.lookup)

@@ -18,7 +18,10 @@ def container(script: str = TRAP, name: str = "main", **more: Any) -> dict[str, 
 
 
 async def create(node: NodeUnderTest, name: str, *containers: dict[str, Any], **spec: Any) -> core_v1.Pod:
-    body = {"automountServiceAccountToken": False, "containers": list(containers) or [container()], **spec}
+    """Create a pod; where no containers are given, the one that it gets mounts all its volumes."""
+    mounts = [{"name": v["name"], "mountPath": f"/{v['name']}"} for v in spec.get("volumes", ())]
+    made = list(containers) or [container(volumeMounts=mounts)]
+    body = {"automountServiceAccountToken": False, "containers": made, **spec}
     return await node.create(name, body)
 
 

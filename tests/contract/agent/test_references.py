@@ -41,7 +41,7 @@ async def test_what_is_not_watched_is_there_and_is_brought_up_to_date(node: Node
     for number in range(COUNT):
         await node.client.create(config_map(number, "old"))
     volumes = [{"name": f"v{number}", "configMap": {"name": f"m{number}"}} for number in range(COUNT)]
-    await create(node, "many", container(), volumes=volumes)
+    await create(node, "many", volumes=volumes)
     pod = await node.ready("many")
     folder = node.config.root_dir / "pods" / (pod.metadata.uid or "") / "volumes/kubernetes.io~configmap"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -121,3 +122,20 @@ def test_runtimes_that_would_mount_nothing_are_distinguished(runtime: str, versi
 )
 def test_runtimes_that_would_mount_more_than_a_folder_are_distinguished(runtime: str, version: str, can: bool) -> None:
     assert folders_supported(runtime, version) is can
+
+
+async def test_a_volume_that_only_an_ephemeral_container_uses_is_set_up_for_it(node: NodeUnderTest) -> None:
+    await create(node, "web", container(), volumes=[{"name": "late", "emptyDir": {}}])
+    pod = await node.ready("web")
+    folder = node.config.pods_dir / (pod.metadata.uid or "") / "volumes/kubernetes.io~empty-dir/late"
+    assert not await asyncio.to_thread(folder.exists), "no container uses it"
+    debug = {**container(name="debug"), "volumeMounts": [{"name": "late", "mountPath": "/late"}]}
+    patch = {"spec": {"ephemeralContainers": [debug]}}
+    await node.client.patch(core_v1.Pod, "web", "default", patch, subresource="ephemeralcontainers")
+
+    def runs(pod: core_v1.Pod) -> bool:
+        states = [status.state for status in pod.status.ephemeral_container_statuses]
+        return any(state is not None and state.running is not None for state in states)
+
+    await node.wait("web", runs)
+    assert await asyncio.to_thread(folder.is_dir)

@@ -38,6 +38,11 @@ def _container(given: str | dict[str, Any]) -> dict[str, Any]:
     return {"name": given, "image": IMAGE} if isinstance(given, str) else {"image": IMAGE, **given}
 
 
+def mounting(*volumes: str) -> dict[str, Any]:
+    """A container that mounts volumes."""
+    return {"name": "main", "volumeMounts": [{"name": name, "mountPath": f"/{name}"} for name in volumes]}
+
+
 def sidecar(name: str = "side") -> dict[str, Any]:
     return {"name": name, "restartPolicy": "Always"}
 

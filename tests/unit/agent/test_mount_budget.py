@@ -14,7 +14,7 @@ from agent.volumes.manager import MountsFailed, VolumeManager
 from agent.volumes.mount_budget import MOST, MountBudget
 from agent.volumes.mounted_volume import MountedVolume
 from kube.api import core_v1
-from tests.unit.agent.pods import pod
+from tests.unit.agent.pods import mounting, pod
 
 
 def with_sub_paths(number: int, uid: str = "u", namespace: str = "n") -> core_v1.Pod:
@@ -63,7 +63,8 @@ async def test_a_namespace_has_a_quarter_of_the_kernels_mounts_and_others_have_t
 async def test_volumes_count_before_any_of_them_is_set_up(tmp_path: Path) -> None:
     volumes = manager(tmp_path)
     volumes._mount_budget = MountBudget(lambda: 8)
-    given = pod(volumes=[{"name": f"v{n}", "emptyDir": {"medium": "HugePages"}} for n in range(3)])
+    names = [f"v{n}" for n in range(3)]
+    given = pod(mounting(*names), volumes=[{"name": name, "emptyDir": {"medium": "HugePages"}} for name in names])
     with pytest.raises(MountsFailed, match=r'volume "v0" : with the 3 mounts .* have 3 on this node, 2 are allowed'):
         await volumes.mount(given)
     assert not os.listdir(tmp_path)

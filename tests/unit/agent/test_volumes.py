@@ -21,8 +21,9 @@ from agent.volumes import atomic, cleanup, hostpath, mounts, ownership, subpath
 from agent.volumes.atomic import File
 from agent.volumes.manager import MountsFailed, VolumeManager
 from agent.volumes.payload import MOST_BYTES, Sources, VolumeError, single_user, volume_payload
+from agent.volumes.used import used_volumes
 from kube.api import core_v1
-from tests.unit.agent.pods import pod
+from tests.unit.agent.pods import mounting, pod
 
 
 class Objects:
@@ -248,13 +249,30 @@ async def test_each_volume_that_cannot_be_set_up_is_named_and_the_others_are_set
         {"name": "d", "hostPath": {"path": str(tmp_path / "none"), "type": "Directory"}},
     ]
     with pytest.raises(MountsFailed) as failed:
-        await manager.mount(pod(volumes=volumes))
+        await manager.mount(pod(mounting("a", "b", "c", "d"), volumes=volumes))
     assert [str(error) for error in failed.value.failed] == [
         'MountVolume.SetUp failed for volume "a" : configmap "gone" not found',
         'MountVolume.SetUp failed for volume "c" : secret "lost" not found',
         f'MountVolume.SetUp failed for volume "d" : hostPath type check failed: {tmp_path}/none is not a directory',
     ]
     assert (tmp_path / "made").is_dir()
+
+
+async def test_volumes_that_no_container_uses_are_not_set_up(tmp_path: Path) -> None:
+    nobody: Any = None
+    manager = VolumeManager(tmp_path / "pods", Objects(), nobody, nobody, nobody)
+    variable = {"name": "X", "valueFrom": {"fileKeyRef": {"volumeName": "read", "path": "env", "key": "X"}}}
+    given = pod(
+        {**mounting("main"), "env": [variable]},
+        {"name": "device", "volumeDevices": [{"name": "disk", "devicePath": "/dev/x"}]},
+        init=[mounting("init")],
+        ephemeralContainers=[{"image": "i", **mounting("late")}],
+        volumes=[{"name": "unused", "persistentVolumeClaim": {"claimName": "missing"}}]
+        + [{"name": name, "emptyDir": {}} for name in ("main", "init", "late", "read", "other")],
+    )
+    assert used_volumes(given) == {"main", "init", "late", "read", "disk"}
+    mounted, _ = await manager.mount(given)
+    assert mounted.keys() == {"main", "init", "late", "read"}
 
 
 @pytest.mark.parametrize(
@@ -292,13 +310,14 @@ async def test_a_path_with_a_nul_is_an_invalid_argument_of_its_volume(tmp_path: 
     """The API accepts such paths, as upstream."""
     names = [{"path": "a\0b", "fieldRef": {"fieldPath": "metadata.name"}}]
     given = pod(
+        mounting("fine", "host", "there", "map", "last"),
         volumes=[
             {"name": "fine", "emptyDir": {}},
             {"name": "host", "hostPath": {"path": f"{tmp_path}/a\0b", "type": "DirectoryOrCreate"}},
             {"name": "there", "hostPath": {"path": f"{tmp_path}/a\0b", "type": "Directory"}},
             {"name": "map", "configMap": {"name": "m", "items": [{"key": "a", "path": "x/a\0b"}]}},
             {"name": "last", "configMap": {"name": "m", "items": [{"key": "a", "path": "x/a\0b/c"}]}},
-        ]
+        ],
     )
     manager = VolumeManager(tmp_path, Objects(), cast(Any, None), cast(Any, None), cast(Any, None))
     with pytest.raises(MountsFailed) as caught:
@@ -363,7 +382,8 @@ def test_files_and_folders_of_a_pods_volumes_are_bounded() -> None:
 
 
 async def test_a_pod_of_thousands_of_volumes_in_memory_gets_an_error(tmp_path: Path) -> None:
-    given = pod(volumes=[{"name": f"v{number}", "emptyDir": {"medium": "Memory"}} for number in range(1025)])
+    names = [f"v{number}" for number in range(1025)]
+    given = pod(mounting(*names), volumes=[{"name": name, "emptyDir": {"medium": "Memory"}} for name in names])
     manager = VolumeManager(tmp_path, Objects(), *[None] * 3)  # type: ignore[arg-type]
     with pytest.raises(
         MountsFailed, match='volume "v0" : the pod has 1025 mounts of volumes and subPaths, 1024 are allowed'
