@@ -26,11 +26,25 @@ after a step was stopped."""
 _shares = Shares("reconciling", STEP_SECONDS, SHARE, PAUSE)
 
 
+def _namespace(key: str) -> str:
+    """Return the namespace of a key, or the name of what has none."""
+    return key.partition("/")[0]
+
+
 class Controller:
     """Workers that reconcile keys. Feed it with `enqueue` from informer handlers."""
 
-    def __init__(self, name: str, reconcile: Reconcile, *, workers: int = 2, clock: Clock = SYSTEM) -> None:
-        self.name = name
+    def __init__(
+        self,
+        name: str,
+        reconcile: Reconcile,
+        *,
+        workers: int = 2,
+        clock: Clock = SYSTEM,
+        owner: Callable[[str], str] = _namespace,
+    ) -> None:
+        """`owner` returns whose long steps those of a key are: those of all its keys have one share of time."""
+        self.name, self._owner = name, owner
         self.queue: WorkQueue[str] = WorkQueue(clock, name)
         self._reconcile, self._workers = reconcile, workers
 
@@ -52,7 +66,7 @@ class Controller:
     async def _work(self) -> None:
         while True:
             key = await self.queue.get()
-            owner = key.partition("/")[0]
+            owner = self._owner(key)
             if (delay := _shares.delay(owner)) > 0:
                 self.queue.done(key)
                 self.queue.add_after(key, delay)

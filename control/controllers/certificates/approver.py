@@ -65,7 +65,9 @@ class CertificateApprover:
         self._server_names, self._domain = server_names, cluster_domain
         self._client, self._clock = context.client, context.clock
         self._requests = context.informers.of(Request)
-        self.controller = Controller("CSR approver", self.reconcile, workers=2, clock=context.clock)
+        self.controller = Controller(
+            "CSR approver", self.reconcile, workers=2, clock=context.clock, owner=self._requestor
+        )
         self._requests.subscribe(lambda change: self.controller.enqueue(change.key))
         self._nodes = context.informers.of(core_v1.Node)
         self._nodes.subscribe(self._node_changed)
@@ -75,6 +77,10 @@ class CertificateApprover:
     async def run(self) -> None:
         """Work until cancelled."""
         await self.controller.run()
+
+    def _requestor(self, key: str) -> str:
+        csr = self._requests.get(key)
+        return f"requests of {csr.spec.username}" if csr is not None else key
 
     async def reconcile(self, key: str) -> float | None:
         """Approve one request, if it is one of those."""

@@ -48,9 +48,16 @@ class GarbageCollector:
         self._monitors = ResourceMonitors(context, self._changed, self._forget)
         self._owner_states = OwnerStates(self.graph, self._requests, self._monitors)
         self._large = LargeChanges(self._apply)
-        self.controller = Controller("garbage collector", self.reconcile, workers=16, clock=context.clock)
+        self.controller = Controller(
+            "garbage collector", self.reconcile, workers=16, clock=context.clock, owner=self._namespace_of
+        )
         definitions = context.informers.of(apiextensions_v1.CustomResourceDefinition)
         definitions.subscribe(lambda change: self._monitors.rediscover.set())
+
+    def _namespace_of(self, uid: str) -> str:
+        """Return the namespace of an object, or its UID where it has none or is gone."""
+        item = self.graph.items.get(uid)
+        return (item.namespace if item is not None else "") or uid
 
     async def run(self) -> None:
         """Work until cancelled."""

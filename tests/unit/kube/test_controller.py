@@ -77,3 +77,25 @@ async def test_a_key_that_holds_the_event_loop_is_stopped_and_its_namespace_wait
         assert sorted(tries[3:]) == ["bad/endless", "bad/other"]
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_keys_of_one_owner_have_one_share_of_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Objects without a namespace, or keys that are no names, would else have a share each."""
+    monkeypatch.setattr(controllers, "_shares", Shares("test", 0.1, 0.5, 60.0))
+    tries: list[str] = []
+
+    async def reconcile(key: str) -> None:
+        tries.append(key)
+        while tries == ["evil-1"]:
+            pass
+
+    clock = FakeClock()
+    controller = Controller("test", reconcile, workers=1, clock=clock, owner=lambda key: key.partition("-")[0])
+    with sampling():
+        for key in ("evil-1", "evil-2", "good-1"):
+            controller.enqueue(key)
+        task = asyncio.create_task(controller.run())
+        await clock.advance(1)
+        assert tries == ["evil-1", "good-1"]
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
