@@ -186,6 +186,29 @@ async def test_a_volume_without_a_deleter_or_recycler_gets_an_event(cluster: Clu
         await eventually(lambda reason=reason: cluster.messages(reason))
 
 
+@pytest.mark.parametrize("kind", ["csi", "migrated"])
+async def test_a_volume_of_a_storage_driver_is_left_to_its_provisioner_also_if_it_was_created_by_hand(
+    cluster: Cluster, kind: str
+) -> None:
+    for name in ("driver", "manual"):
+        disk = volume(name, "1Gi")
+        disk["spec"]["persistentVolumeReclaimPolicy"] = "Delete"
+        if name == "driver" and kind == "csi":
+            del disk["spec"]["hostPath"]
+            disk["spec"]["csi"] = {"driver": "d", "volumeHandle": "h"}
+        elif name == "driver":
+            disk["metadata"]["annotations"] = {"pv.kubernetes.io/migrated-to": "d"}
+        await cluster.apply(disk, claim(f"data-{name}", "1Gi"))
+        await eventually(lambda name=name: cluster.are(**{f"data-{name}": "Bound"}))
+    await cluster.client.delete(core_v1.PersistentVolumeClaim, "data-driver", "default")
+    await eventually(lambda: cluster.are(driver="Released"))
+    change = {"metadata": {"labels": {"seen": "again"}}}
+    await cluster.client.patch(core_v1.PersistentVolume, "driver", "", change)
+    await cluster.client.delete(core_v1.PersistentVolumeClaim, "data-manual", "default")
+    await eventually(lambda: cluster.are(manual="Failed"))
+    assert await cluster.are(driver="Released")
+
+
 async def test_a_missing_claim_is_named(cluster: Cluster) -> None:
     await cluster.apply(pod("p", "nothing"))
 

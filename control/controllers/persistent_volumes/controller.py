@@ -44,6 +44,9 @@ RESYNC_SECONDS, UNPLACED = 15.0, "unplaced-claim"
 """Interval between events about what a claim waits for; the index of pods without a node by their claims."""
 Claim, Volume = core_v1.PersistentVolumeClaim, core_v1.PersistentVolume
 
+MIGRATED_TO = "pv.kubernetes.io/migrated-to"
+"""Annotation of a volume whose CSI driver took it over from a part of Kubernetes."""
+
 
 class PersistentVolumeController:
     """Follows claims, volumes and storage classes."""
@@ -256,9 +259,14 @@ class PersistentVolumeController:
         return found if found.metadata.uid == ref.uid else None
 
     async def _reclaim(self, volume: core_v1.PersistentVolume) -> None:
-        """Say that a volume made by hand cannot be removed for its user; a provisioner's is the provisioner's affair."""
-        policy = volume.spec.persistent_volume_reclaim_policy
-        if volume.status.phase != "Released" or PROVISIONED_BY in volume.metadata.annotations:
+        """Report that a manually created volume cannot be removed.
+
+        A provisioner removes its own volumes, and all of its CSI driver (pv_controller.go: findDeletablePlugin).
+        """
+        policy, annotations = volume.spec.persistent_volume_reclaim_policy, volume.metadata.annotations
+        if volume.status.phase != "Released" or PROVISIONED_BY in annotations or annotations.get(MIGRATED_TO):
+            return
+        if policy == "Delete" and volume.spec.csi is not None:
             return
         if policy == "Recycle":
             reason, text = "VolumeFailedRecycle", "No recycler plugin found for the volume!"
