@@ -19,6 +19,7 @@ from typing import Literal, get_args
 
 import msgspec
 
+from agent.images.names import with_registry
 from agent.images.pull_intents import PullIntents
 from agent.images.pull_record_files import (
     API_VERSION,
@@ -97,8 +98,16 @@ class ImageAccess:
         """Keep the intent of a pull that was abandoned: should the image be pulled all the same, it is not open to all."""
         self._intents.abandon(image)
 
-    def pulled(self, image: str, image_ref: str, credential: Credential | None) -> None:
-        """Record the credentials that pulled an image; None is without credentials."""
+    def pulled(
+        self, image: str, image_ref: str, credential: Credential | None, names_before: Iterable[str] = ()
+    ) -> None:
+        """Record the credentials that pulled an image; None is without credentials.
+
+        Under the names that a preloaded image had before, it stays open to all: anybody could pull it under another name.
+        """
+        if self._is_preloaded(image_ref):
+            for name in names_before:
+                self._write(name, image_ref, Pullers(node_pods_accessible=True))
         self._write(image, image_ref, pullers(credential))
         self._intents.end(image)
 
@@ -156,17 +165,21 @@ class ImageAccess:
         by_us = not self._is_preloaded(image_ref) or self._intents.concern(image, image_ref)
         if not self._must_verify(image, by_us=by_us):
             return True
-        record = self._records.get(image_ref)
-        who = record.credential_mapping.get(without_tag(image)) if record is not None else None
+        who = self._pullers_of(image, image_ref)
         return who is not None and who.node_pods_accessible
+
+    def _pullers_of(self, image: str, image_ref: str) -> Pullers | None:
+        """Return what has pulled an image under a name; the runtime lists names with their registry."""
+        record, name = self._records.get(image_ref), without_tag(image)
+        mapping = record.credential_mapping if record is not None else {}
+        return mapping.get(name) or mapping.get(with_registry(name))
 
     def _is_preloaded(self, image_ref: str) -> bool:
         return image_ref not in self._records and file_name(image_ref) not in self._damaged
 
     def allows(self, image: str, image_ref: str, credentials: Sequence[Credential]) -> bool:
         """Return whether a pod with these credentials has pulled the image before; a changed secret is recorded."""
-        record = self._records.get(image_ref)
-        who = record.credential_mapping.get(without_tag(image)) if record is not None else None
+        who = self._pullers_of(image, image_ref)
         if who is None:
             return False
         places = {(known.uid, known.namespace, known.name) for known in who.kubernetes_secrets}

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import zlib
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -221,6 +222,28 @@ async def test_pipelined_requests_are_answered_in_order(server: ApiUnderTest) ->
 
 
 # -- subresources ---------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("metadata", "field"),
+    [
+        ({"annotations": {"container.apparmor.security.beta.kubernetes.io/c": "unconfined"}}, "metadata.annotations"),
+        ({"annotations": {"kubernetes.io/config.mirror": "x"}}, "metadata.annotations"),
+        ({"annotations": {"not a key": "x"}}, "metadata.annotations"),
+        ({"labels": {"a": "not a value"}}, "metadata.labels"),
+    ],
+)
+async def test_a_binding_adds_nothing_to_a_pod_that_an_update_may_not(
+    server: ApiUnderTest, metadata: dict[str, Any], field: str
+) -> None:
+    name = f"unbound-{zlib.crc32(str(metadata).encode())}"
+    spec = {"containers": [{"name": "c", "image": "i"}]}
+    assert (await server.request("POST", PODS, {"metadata": {"name": name}, "spec": spec})).status == 201
+    refused = await server.request(
+        "POST", f"{PODS}/{name}/binding", {"metadata": metadata, "target": {"kind": "Node", "name": "node-1"}}
+    )
+    assert refused.status == 422 and field in refused.json["message"], refused.json
+    assert "nodeName" not in (await server.request("GET", f"{PODS}/{name}")).json["spec"]
+
+
 async def test_binding_assigns_a_pod_once(server: ApiUnderTest) -> None:
     made = await pod(server, "bound")
     binding = {"metadata": {"name": "bound"}, "target": {"kind": "Node", "name": "node-1"}}

@@ -31,7 +31,6 @@ Tokens = Callable[[core_v1.Pod, str], Awaitable[str]]
 """Returns a token of the pod's service account for an audience. Raises StatusError or VolumeError."""
 
 EXEC_SECONDS = 60.0
-_GLOBAL = "global"
 
 
 class _Auth(msgspec.Struct):
@@ -66,8 +65,8 @@ class Plugin:
     def __init__(self, provider: Provider, folder: Path, client: Client, token: Tokens, clock: Clock) -> None:
         self.provider, self._path = provider, folder / provider.name
         self._client, self._token, self._clock = client, token, clock
-        self._kept: dict[tuple[str, str], tuple[float, list[Credential]]] = {}
-        """By the image, registry or "global", and the account: until when, and what."""
+        self._kept: dict[tuple[tuple[str, str], str], tuple[float, list[Credential]]] = {}
+        """By scope (kind and the image or registry), and the account: until when, and what."""
         self._running = Locks()
 
     async def credentials(self, pod: core_v1.Pod, image: str) -> list[Credential]:
@@ -118,10 +117,14 @@ class Plugin:
         now = self._clock.monotonic()
         for key in [key for key, (until, _) in self._kept.items() if until <= now]:
             del self._kept[key]
-        for scope in (image, registry_auth.split(image)[0], _GLOBAL):
+        for scope in self._scopes(image).values():
             if (scope, whose) in self._kept:
                 return self._kept[scope, whose][1]
         return None
+
+    def _scopes(self, image: str) -> dict[str, tuple[str, str]]:
+        """Return what an answer may be cached for, by cacheKeyType: an image may have the text of a registry."""
+        return {"Image": ("Image", image), "Registry": ("Registry", registry_auth.split(image)[0]), "Global": ("Global", "")}
 
     async def _run(self, image: str, account: _Account | None, whose: str) -> list[Credential]:
         answer = await self._exec(image, account)
@@ -130,8 +133,7 @@ class Plugin:
             Credential(registry_auth.normal(address), auth.username, auth.password, source=source)
             for address, auth in (answer.auth or {}).items()
         ]
-        registry = registry_auth.split(image)[0]
-        scope = {"Image": image, "Registry": registry, "Global": _GLOBAL}.get(answer.cache_key_type)
+        scope = self._scopes(image).get(answer.cache_key_type)
         if scope is None:
             raise PluginError(f"did not return a valid cacheKeyType: {answer.cache_key_type!r}")
         seconds = self.provider.default_cache_seconds

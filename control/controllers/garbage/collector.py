@@ -190,8 +190,8 @@ class GarbageCollector:
             if dangling or waiting:
                 await self._requests.drop_owners(item, {owner.uid for owner in dangling + waiting})
             return None
-        if waiting and self.graph.has_dependents(uid):
-            for dependent in self.graph.dependents(uid):
+        if waiting and (dependents := self.graph.dependents(uid)):
+            for dependent in dependents:
                 if dependent.waits_for_dependents:  # a circle, in which everybody would wait for ever
                     await self._requests.unblock(item)
                     break

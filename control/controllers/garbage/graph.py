@@ -60,16 +60,19 @@ class Graph:
         """UIDs of dependents, with their references to the owner, by its UID: an object may have thousands of owners."""
 
     def dependents(self, uid: str) -> list[Item]:
-        """Return the items that name an owner."""
-        return [self.items[dependent] for dependent in self._dependents.get(uid, ())]
-
-    def has_dependents(self, uid: str) -> bool:
-        return bool(self._dependents.get(uid))
+        """Return the items that name an owner, without those of other namespaces than its own: nothing of theirs is its."""
+        return [self.items[name] for name, _ in self._of_its_namespace(uid)]
 
     def blocking(self, uid: str) -> list[Item]:
         """Return the items whose references keep an owner that waits for its dependents."""
-        found = self._dependents.get(uid, {}).items()
-        return [self.items[name] for name, refs in found if _blocks(refs)]
+        return [self.items[name] for name, refs in self._of_its_namespace(uid) if _blocks(refs)]
+
+    def _of_its_namespace(self, uid: str) -> Iterator[tuple[str, tuple[Owner, ...]]]:
+        owner = self.items.get(uid)
+        namespace = owner.namespace if owner is not None and owner.resource.namespaced else None
+        for name, refs in self._dependents.get(uid, {}).items():
+            if namespace is None or self.items[name].namespace == namespace:
+                yield name, refs
 
     def put(self, item: Item) -> set[str]:
         """Add an object or store its new state; return the UIDs to look at."""

@@ -7,10 +7,12 @@ import gc
 from pathlib import Path
 from typing import Any
 
+from agent.images.credentials import configuration
 from agent.images.credentials.configuration import Provider
 from agent.images.credentials.plugin import Plugin, PluginError
 from kube.api import core_v1
 from kube.clock import FakeClock
+from tests.support.credential_plugin import CredentialPlugin
 
 
 async def test_no_lock_is_kept_of_an_image_for_which_a_plugin_failed(tmp_path: Path, monkeypatch: Any) -> None:
@@ -38,3 +40,17 @@ async def test_no_lock_is_kept_of_an_image_for_which_a_plugin_failed(tmp_path: P
     for number in range(20):
         assert await plugin.credentials(core_v1.Pod(), f"a.io/x:{number}") == []
     assert len(requested) == 20 and locks() == before
+
+
+async def test_an_answer_for_an_image_is_none_for_a_registry_of_the_same_text(tmp_path: Path) -> None:
+    """`registry.test:5000` is also a repository of Docker Hub with a tag, which a pod of any namespace may name."""
+    program = CredentialPlugin(tmp_path)
+    program.configure("registry.test:5000", "docker.io")
+    nothing: Any = None
+    [provider] = configuration.load(program.config)
+    plugin = Plugin(provider, program.bin_dir, nothing, nothing, FakeClock())
+    program.answer("", "", "", cacheKeyType="Image", auth={})
+    assert await plugin.credentials(core_v1.Pod(), "registry.test:5000") == []
+    program.answer("registry.test:5000", "u", "p", cacheKeyType="Image")
+    [found] = await plugin.credentials(core_v1.Pod(), "registry.test:5000/team/app:1")
+    assert found.address == "registry.test:5000"

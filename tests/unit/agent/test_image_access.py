@@ -149,6 +149,24 @@ def test_an_abandoned_pull_of_a_preloaded_image_takes_it_from_nobody(
     )
 
 
+@pytest.mark.parametrize("name", ["registry.test/addon:1", "addon:1", "team/addon@sha256:00"])
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_preloaded_image_stays_open_under_its_names_when_it_is_pulled_under_another(
+    tmp_path: Path, name: str, *, restarted: bool
+) -> None:
+    records = made(tmp_path)
+    for credential in (by_secret("evil"), None):
+        records.begin("evil.test/same:1")
+        records.pulled("evil.test/same:1", ID, credential, [with_registry(name)])
+    if restarted:
+        records = made(tmp_path)
+    assert records.open_to_all(name, ID)
+    assert not records.open_to_all("other.test/same:1", ID)
+    pull(records, by_secret("a"), "private.test/app:1")
+    records.pulled("private.test/app:1", ID, by_secret("a"), ["private.test/app:1"])
+    assert not records.open_to_all("private.test/app:1", ID), "it has a record: it is no preloaded image any more"
+
+
 def test_an_image_with_a_record_is_not_preloaded_while_it_is_pulled_again(tmp_path: Path) -> None:
     records = made(tmp_path)
     pull(records, by_secret("a"))
@@ -384,6 +402,9 @@ class Pulls:
     async def pull_image(self, *_: Any, **__: Any) -> None:
         if self.pull is not None:
             raise self.pull
+
+    async def list_images(self) -> list[Image]:
+        return []
 
     async def image_status(self, name: str) -> Image | None:
         if isinstance(self.present, CRIError):

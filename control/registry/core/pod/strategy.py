@@ -94,7 +94,11 @@ class PodStrategy(Strategy):
             return update.validate_ephemeral_update(obj, old)
         if subresource == "resize":
             return validate_resize(obj, old)
-        return [] if subresource == "binding" else self.validate_update(obj, old)
+        if subresource == "binding":
+            # Only labels and annotations come from the client, and few bindings have any.
+            given = any(obj["metadata"].get(part) != old["metadata"].get(part) for part in ("labels", "annotations"))
+            return self.validate_update({**obj, "spec": old["spec"]}, old) if given else []
+        return self.validate_update(obj, old)
 
     def warnings(self, obj: Object, old: Object | None) -> list[str]:
         if old:

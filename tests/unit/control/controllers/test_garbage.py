@@ -74,11 +74,23 @@ def test_an_owner_that_waits_hears_when_a_dependent_no_longer_blocks_it(after) -
     assert "rs" in graph.put(item("pod", *after))
 
 
+def test_objects_of_another_namespace_are_no_dependents_and_keep_no_owner() -> None:
+    graph = Graph()
+    graph.put(item("rs", resource=SETS, deleting=True, finalizers=[FOREGROUND]))
+    graph.put(item("theirs", owner("rs"), namespace="evil"))
+    assert graph.dependents("rs") == [] and graph.blocking("rs") == []
+    graph.put(item("pod", owner("rs")))
+    assert [found.uid for found in graph.blocking("rs")] == ["pod"] == [found.uid for found in graph.dependents("rs")]
+    graph.put(Item(NODES, "", "n1", "n1", "1", (), (), True))
+    graph.put(item("everywhere", Owner("v1", "Node", "n1", "n1", True), namespace="evil"))
+    assert [found.uid for found in graph.blocking("n1")] == ["everywhere"], "a node may own in every namespace"
+
+
 def test_dependents_follow_when_references_change() -> None:
     graph = Graph()
     graph.put(item("pod", owner("one")))
     assert graph.put(item("pod", owner("two"))) == {"pod"}
-    assert not graph.has_dependents("one") and graph.has_dependents("two")
+    assert not graph.dependents("one") and [found.uid for found in graph.dependents("two")] == ["pod"]
 
 
 @pytest.mark.parametrize(
