@@ -19,7 +19,7 @@ from typing import Literal, get_args
 
 import msgspec
 
-from agent.images.names import with_registry
+from agent.images.names import with_registry, without_tag
 from agent.images.pull_intents import PullIntents
 from agent.images.pull_record_files import (
     API_VERSION,
@@ -86,9 +86,12 @@ class ImageAccess:
             self._intents.remove(image)
 
     # -- pulls --------------------------------------------------------------------------------------------------------
-    def begin(self, image: str, before: str = "") -> None:
-        """Write an intent: an image is being pulled; `before` is the ID that the node has of its name, "" for none."""
-        self._intents.begin(image, before if self._is_preloaded(before) else "")
+    def begin(self, image: str, before: str = "", present: Iterable[str] = ()) -> None:
+        """Write an intent: an image is being pulled. `before` is the ID that the node has of its name, "" for none.
+
+        `present` are the IDs of all images on the node.
+        """
+        self._intents.begin(image, before if self._is_preloaded(before) else "", frozenset(present))
 
     def failed(self, image: str) -> None:
         """Remove the intent of a pull that has ended without the image."""
@@ -210,10 +213,3 @@ class ImageAccess:
 def _listed(image: str, pattern: str) -> bool:
     """Match an entry of preloadedImagesVerificationAllowlist: a whole name, or all names below a path that ends in /*."""
     return image.startswith(pattern[:-1]) if pattern.endswith("/*") else image == pattern
-
-
-def without_tag(image: str) -> str:
-    """Return an image's name without tag and digest."""
-    name = image.partition("@")[0]
-    head, colon, tag = name.rpartition(":")
-    return head if colon and "/" not in tag else name

@@ -169,7 +169,7 @@ class Images:
     ) -> Image:
         """Pull, and write the pull record; `before` is the ID of the image that the node had of this name. Raise CRIError."""
         names = await self._names_by_id()
-        await asyncio.to_thread(self._access.begin, full, before)
+        await asyncio.to_thread(self._access.begin, full, before, names)
         without_image = False
         try:
             try:

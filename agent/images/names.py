@@ -44,8 +44,18 @@ def with_default_tag(image: str) -> str:
 
 
 def with_registry(image: str) -> str:
-    """Return a reference as a runtime lists it: `app:1` is `docker.io/library/app:1` there."""
+    """Return a reference as a runtime lists it: `app:1` is `docker.io/library/app:1` there, and a digest replaces a tag."""
+    name, at, digest = image.partition("@")
+    if at:
+        image = f"{without_tag(name)}@{digest}"
     first, slash, _ = image.partition("/")
     if slash and ("." in first or ":" in first or first == "localhost"):
         return image
     return f"docker.io/{image}" if slash else f"docker.io/library/{image}"
+
+
+def without_tag(image: str) -> str:
+    """Return an image's name without tag and digest."""
+    name = image.partition("@")[0]
+    head, colon, tag = name.rpartition(":")
+    return head if colon and "/" not in tag else name

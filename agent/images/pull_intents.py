@@ -18,7 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-from agent.images.names import with_registry
+from agent.images.names import with_registry, without_tag
 from agent.images.pull_record_files import API_VERSION, PullIntent, file_name, record_files
 from kube.files import write_file
 
@@ -32,6 +32,8 @@ ABANDONED_SECONDS = 900.0
 class _Intent:
     preloaded: str
     """ID of the image without a pull record that the node had before, "" for none."""
+    present: frozenset[str] | None = None
+    """IDs of the images that the node had before; None for the last agent's pulls."""
     pulls: int = 0
     """Pulls that are under way."""
     abandoned_at: float = float("-inf")
@@ -56,8 +58,11 @@ class PullIntents:
             except (OSError, msgspec.MsgspecError, RecursionError) as error:
                 log.error("%s: %s; it is not known which image was being pulled", path, error)
 
-    def begin(self, image: str, preloaded: str = "") -> None:
-        """Write the intent of a pull; `preloaded` is the ID of the image without a pull record that the node has."""
+    def begin(self, image: str, preloaded: str = "", present: frozenset[str] = frozenset()) -> None:
+        """Write the intent of a pull; `preloaded` is the ID of the image without a pull record that the node has of its name.
+
+        `present` are the IDs of all its images.
+        """
         with self._changing:
             found = self._intents.get(image)
             if found is None:
@@ -65,7 +70,7 @@ class PullIntents:
                     kind="ImagePullIntent", api_version=API_VERSION, image=image, preloaded_image_ref=preloaded
                 )
                 write_file(self._folder / file_name(image), msgspec.json.encode(intent), 0o600)
-                found = self._intents[image] = _Intent(preloaded)
+                found = self._intents[image] = _Intent(preloaded, present)
             found.pulls += 1
 
     def end(self, image: str) -> None:
@@ -85,9 +90,17 @@ class PullIntents:
                 found.pulls, found.abandoned_at = max(0, found.pulls - 1), self._monotonic()
 
     def concern(self, image: str, image_ref: str) -> bool:
-        """Return whether a present image may come from a pull without a record."""
+        """Return whether a present image may come from a pull without a record, also under another tag or by its digest."""
         found = self._intents.get(image)
-        return found is not None and found.preloaded != image_ref
+        if found is not None and found.preloaded != image_ref:
+            return True
+        name = with_registry(without_tag(image))
+        with self._changing:
+            return any(
+                image_ref not in intent.present and image_ref != intent.preloaded
+                for other, intent in self._intents.items()
+                if with_registry(without_tag(other)) == name and intent.present is not None
+            )
 
     def ended(
         self, present: Iterable[tuple[str, Sequence[str]]], *, even_recent: bool = False

@@ -42,7 +42,9 @@ INSERT INTO marks VALUES ('compacted', 0), ('swept', 0);
 
 def lock(path: Path) -> int:
     """Acquire the lock file of a database and return its descriptor; raises Unavailable when another process has it."""
-    descriptor = os.open(path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, MODE)
+    descriptor = os.open(
+        path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, MODE
+    )
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -56,7 +58,7 @@ def prepare(path: Path) -> None:
 
     Raises Corrupt, and Unavailable or OSError if the disk cannot be written.
     """
-    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, MODE))
+    os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, MODE))
     os.chmod(path, MODE)
     try:
         with contextlib.closing(DatabaseFile(path)) as file, contextlib.closing(connect(path)) as connection:

@@ -124,7 +124,11 @@ class Plugin:
 
     def _scopes(self, image: str) -> dict[str, tuple[str, str]]:
         """Return what an answer may be cached for, by cacheKeyType: an image may have the text of a registry."""
-        return {"Image": ("Image", image), "Registry": ("Registry", registry_auth.split(image)[0]), "Global": ("Global", "")}
+        return {
+            "Image": ("Image", image),
+            "Registry": ("Registry", registry_auth.split(image)[0]),
+            "Global": ("Global", ""),
+        }
 
     async def _run(self, image: str, account: _Account | None, whose: str) -> list[Credential]:
         answer = await self._exec(image, account)

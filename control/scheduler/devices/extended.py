@@ -127,7 +127,12 @@ def claim_for(pod: core_v1.Pod, requests: list[resource_v1.DeviceRequest]) -> re
 
 
 def is_claim_of(claim: resource_v1.ResourceClaim, pod: core_v1.Pod) -> bool:
-    """True if the claim was created for the pod's extended resources."""
-    return claim.metadata.annotations.get(ANNOTATION) == "true" and any(
-        ref.controller and ref.uid == pod.metadata.uid for ref in claim.metadata.owner_references
+    """True if the claim was created for the pod's extended resources; claims of other namespaces may name any pod."""
+    return (
+        namespace_of(claim) == namespace_of(pod)
+        and claim.metadata.annotations.get(ANNOTATION) == "true"
+        and any(
+            ref.controller and (ref.kind, ref.uid) == ("Pod", pod.metadata.uid)
+            for ref in claim.metadata.owner_references
+        )
     )

@@ -7,12 +7,12 @@ import gc
 from pathlib import Path
 from typing import Any
 
-from agent.images.credentials import configuration
+import pytest
+
 from agent.images.credentials.configuration import Provider
-from agent.images.credentials.plugin import Plugin, PluginError
+from agent.images.credentials.plugin import Plugin, PluginError, _Answer, _Auth
 from kube.api import core_v1
 from kube.clock import FakeClock
-from tests.support.credential_plugin import CredentialPlugin
 
 
 async def test_no_lock_is_kept_of_an_image_for_which_a_plugin_failed(tmp_path: Path, monkeypatch: Any) -> None:
@@ -42,15 +42,24 @@ async def test_no_lock_is_kept_of_an_image_for_which_a_plugin_failed(tmp_path: P
     assert len(requested) == 20 and locks() == before
 
 
-async def test_an_answer_for_an_image_is_none_for_a_registry_of_the_same_text(tmp_path: Path) -> None:
+async def test_an_answer_for_an_image_is_none_for_a_registry_of_the_same_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """`registry.test:5000` is also a repository of Docker Hub with a tag, which a pod of any namespace may name."""
-    program = CredentialPlugin(tmp_path)
-    program.configure("registry.test:5000", "docker.io")
+    provider = Provider(
+        name="vault",
+        match_images=("registry.test:5000", "docker.io"),
+        default_cache_duration="1h",
+        api_version="credentialprovider.kubelet.k8s.io/v1",
+    )
     nothing: Any = None
-    [provider] = configuration.load(program.config)
-    plugin = Plugin(provider, program.bin_dir, nothing, nothing, FakeClock())
-    program.answer("", "", "", cacheKeyType="Image", auth={})
+    plugin = Plugin(provider, tmp_path, nothing, nothing, FakeClock())
+
+    async def answer(image: str, account: object) -> _Answer:
+        known = {"registry.test:5000": _Auth(username="u", password="p")} if "/" in image else {}
+        return _Answer("", "", cache_key_type="Image", auth=known)
+
+    monkeypatch.setattr(plugin, "_exec", answer)
     assert await plugin.credentials(core_v1.Pod(), "registry.test:5000") == []
-    program.answer("registry.test:5000", "u", "p", cacheKeyType="Image")
     [found] = await plugin.credentials(core_v1.Pod(), "registry.test:5000/team/app:1")
     assert found.address == "registry.test:5000"

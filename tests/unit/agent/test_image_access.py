@@ -14,9 +14,9 @@ import pytest
 from agent.images import pull_intents
 from agent.images.credentials import configuration
 from agent.images.garbage_collection import ImageGC
-from agent.images.image_access import ImageAccess, without_tag
+from agent.images.image_access import ImageAccess
 from agent.images.manager import ImageError, Images
-from agent.images.names import with_registry
+from agent.images.names import with_registry, without_tag
 from agent.images.registry_auth import ACCOUNT, NODE, SECRET, Credential, Source, matches
 from agent.kubelet_configuration import ConfigError
 from cri.client import Client
@@ -167,6 +167,27 @@ def test_a_preloaded_image_stays_open_under_its_names_when_it_is_pulled_under_an
     assert not records.open_to_all("private.test/app:1", ID), "it has a record: it is no preloaded image any more"
 
 
+@pytest.mark.parametrize("used", ["r.test/app:2", "r.test/app@sha256:00", "r.test/app"])
+@pytest.mark.parametrize("had", [(), ("sha256:other",)])
+def test_an_image_of_an_abandoned_pull_is_open_under_no_name_of_its_repository(
+    tmp_path: Path, used: str, had: tuple[str, ...]
+) -> None:
+    records = made(tmp_path)
+    records.begin("r.test/app:1", "", had)
+    records.abandoned("r.test/app:1")
+    assert not records.open_to_all(used, ID)
+    assert all(records.open_to_all(used, image_ref) for image_ref in had), "these were there before"
+    assert records.open_to_all("r.test/another:1", ID)
+
+
+def test_an_abandoned_pull_by_tag_and_digest_leaves_a_record(tmp_path: Path) -> None:
+    """The runtime lists such an image without the tag."""
+    made(tmp_path).begin("r.test/app:1@sha256:00")
+    again = made(tmp_path)
+    again.load_finished_pulls([(ID, ["r.test/app@sha256:00"])])
+    assert not again.open_to_all("r.test/app@sha256:00", ID) and not again.open_to_all("r.test/app:1", ID)
+
+
 def test_an_image_with_a_record_is_not_preloaded_while_it_is_pulled_again(tmp_path: Path) -> None:
     records = made(tmp_path)
     pull(records, by_secret("a"))
@@ -213,6 +234,8 @@ def test_a_failed_pull_beside_an_abandoned_one_does_not_open_what_that_one_bring
         ("team/app:1", "docker.io/team/app:1"),
         ("r.test/app:1", "r.test/app:1"),
         ("r:5000/app@sha256:00", "r:5000/app@sha256:00"),
+        ("r:5000/app:1@sha256:00", "r:5000/app@sha256:00"),
+        ("app:1@sha256:00", "docker.io/library/app@sha256:00"),
         ("localhost/app:1", "localhost/app:1"),
     ],
 )

@@ -13,7 +13,8 @@ from typing import Any, cast
 
 import pytest
 
-from agent.images.image_access import ImageAccess, without_tag
+from agent.images.image_access import ImageAccess
+from agent.images.names import without_tag
 from agent.images.pull_record_files import PulledRecord, Pullers, PullSecret
 from agent.images.registry_auth import SECRET, Credential, Source
 from agent.server.log_query import LogQuery

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from control.controllers.resource_claims.generated_claims import base_name, claim_from
@@ -141,6 +142,10 @@ def test_a_claim_for_extended_resources_belongs_to_its_pod() -> None:
     made = claim_for(asked, [])
     assert made.metadata.generate_name == "a" * 37 + "-extended-resources-"
     assert is_claim_of(made, asked) and not is_claim_of(made, pod("other"))
+    [owner] = made.metadata.owner_references
+    for change in ({"namespace": "evil"}, {"owner_references": [msgspec.structs.replace(owner, kind="Job")]}):
+        others = msgspec.structs.replace(made, metadata=msgspec.structs.replace(made.metadata, **change))
+        assert not is_claim_of(others, asked), "anybody may name a pod's UID"
 
 
 def test_of_classes_for_one_resource_the_newest_stands_for_it() -> None:

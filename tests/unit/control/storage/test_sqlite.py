@@ -74,6 +74,14 @@ async def test_a_format_of_the_future_is_refused(tmp_path: Path) -> None:
         await SqliteStore.open(path)
 
 
+def test_a_lock_file_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
+    """The folder belongs to the control plane's account, and root restores snapshots into it."""
+    (tmp_path / "state.db.lock").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError, match="symbolic links"):
+        schema.lock(tmp_path / "state.db")
+    assert not (tmp_path / "elsewhere").exists()
+
+
 async def test_a_second_process_is_kept_out(tmp_path: Path) -> None:
     path = tmp_path / "state.db"
     store = await SqliteStore.open(path)
