@@ -2,17 +2,22 @@
 
 `open_connection` (asyncio's, and that of kube.client_handshakes) of a recorded request leads here, whatever address it names.
 Each answers 200 with a text that names its address, so that the text in an answer tells whose data it is, and no protocol is
-switched.
+switched. A kubelet has its node's certificate.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import Iterator
+from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 
-from kube import client_handshakes
+from cryptography.hazmat.primitives import serialization
+
+from kube import client_handshakes, pki
 from tests.support.authorised.recording import CURRENT, Dial
 
 
@@ -20,9 +25,16 @@ def data_of(host: str) -> str:
     return f"zqbackend-{host}-"
 
 
+@functools.cache
+def _certificate_of(node: str) -> bytes:
+    now = datetime.now(UTC)
+    pair = pki.issue(pki.new_ca("test", now), f"system:node:{node}", ("system:nodes",), usages=(pki.SERVER,), now=now)
+    return pair.certificate.public_bytes(serialization.Encoding.DER)
+
+
 class _Writer:
-    def __init__(self, dial: Dial) -> None:
-        self._dial = dial
+    def __init__(self, dial: Dial, node: str) -> None:
+        self._dial, self._node = dial, node
 
     def write(self, data: bytes) -> None:
         self._dial.sent += data
@@ -37,7 +49,9 @@ class _Writer:
         return False
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return default
+        if name != "ssl_object" or not self._node:
+            return default
+        return SimpleNamespace(getpeercert=lambda binary_form: _certificate_of(self._node))
 
 
 @contextlib.contextmanager
@@ -63,6 +77,7 @@ def _recorded(real: Any) -> Any:
             b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n" % len(text) + text
         )
         reader.feed_eof()
-        return reader, _Writer(dial)
+        owner = str(rest[1]) if len(rest) > 1 else ""  # of the handshake: "node NAME", or a namespace
+        return reader, _Writer(dial, owner.removeprefix("node ") if owner.startswith("node ") else "")
 
     return open_connection
