@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import json
+import os
+import shutil
 import sys
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
@@ -11,10 +13,11 @@ from typing import Any
 import pytest
 
 from netproxy.podnet.dns_guard import DNSGuard
-from tests.host.netproxy.conftest import NODE_IP, PODS, Site, populated, running, until
+from tests.host.netproxy.conftest import NODE_IP, PODS, Site, populated, running, serve_http, until
 from tests.host.netproxy.test_podnet import cni
+from tests.support.memory_api import MemoryAPI
 from tests.support.netns import Namespace, namespaces
-from tests.support.services import node, service
+from tests.support.services import endpoint, node, port, service, slice_of
 
 NODE_IP6, CLIENT_IP6, DNS_IPS = "fd00:77::1", "fd00:77::2", ("10.96.0.10", "fd00:96::a")
 POD_B6 = "fd00:244:1::3"
@@ -24,8 +27,13 @@ pytestmark = pytest.mark.parametrize("site", ["nft", "legacy", "nftables"], indi
 
 
 @pytest.fixture
-def other(site: Site) -> Iterator[Namespace]:
-    """The network namespace of a further pod, and the site has both families."""
+def other(site: Site, monkeypatch: pytest.MonkeyPatch) -> Iterator[Namespace]:
+    """The network namespace of a further pod; the site has both families, and portmap writes to the proxy's tables."""
+    programs = site.folder / "programs"
+    programs.mkdir()
+    for name in ("iptables", "ip6tables"):
+        (programs / name).symlink_to(shutil.which(f"{name}-{site.config.iptables_flavour}") or "")
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
     site.config = replace(
         site.config,
         cluster_cidrs=("10.244.0.0/16", "fd00:244::/32"),
@@ -124,3 +132,90 @@ def test_the_table_of_cluster_dns_is_not_written_again_for_others_changes(site: 
         assert site.node.run("nft", "-a", "list", "table", "inet", "wherry-dns") == before
 
     site.node.inside(check)
+
+
+def web(**more: Any) -> Any:
+    return service(
+        "web",
+        "10.96.5.1",
+        port("http", 80, node_port=30080),
+        namespace="victim",
+        type="LoadBalancer",
+        ips=["10.96.5.1", "fd00:96::1"],
+        ingress=(NODE_IP, NODE_IP6),
+        **more,
+    )
+
+
+def its_slices(*, empty: bool = False) -> list[Any]:
+    return [
+        slice_of("web", *([] if empty else [PODS["pod-b"]]), namespace="victim"),
+        slice_of(
+            "web",
+            *([] if empty else [endpoint(POD_B6)]),
+            namespace="victim",
+            suffix="six",
+            address_type="IPv6",
+        ),
+    ]
+
+
+async def served(site: Site, origin: Namespace) -> set[str]:
+    """Return what is served at the Service's ports of the node's addresses, as seen from there."""
+    found = set()
+    for address in (NODE_IP, f"[{NODE_IP6}]"):
+        for number in (30080, 80):
+            found.add(await asyncio.to_thread(site.fetch, origin, address, number, 2))
+    return found
+
+
+def test_ports_of_services_are_not_taken_by_a_host_port(site: Site, other: Namespace) -> None:
+    async def check(api: MemoryAPI) -> None:
+        async with running(site.config, api):
+            await until(lambda: site.fetch(site.client, f"[{NODE_IP6}]", 30080) == "pod-b", "the Service is served")
+            await until(lambda: site.fetch(site.client, NODE_IP, 80) == "pod-b", "over IPv4, too")
+            # With ip6tables-legacy portmap 1.1 writes a pod's first port only.
+            async with with_host_ports(site, other, *map(host_port, (30081, 30080, 80))):
+                await asyncio.to_thread(serve_http, other, site.folder / "other", "other")
+                for address in (NODE_IP, f"[{NODE_IP6}]"):
+                    await until(
+                        lambda address=address: site.fetch(site.client, address, 30081) == "other",  # type: ignore[misc]
+                        "a port that no Service has reaches the host port",
+                    )
+                for origin in (site.client, site.pods["pod-a"], site.node):
+                    assert await served(site, origin) == {"pod-b"}, origin.name
+
+    site.node.inside(lambda: check(populated(NODE, web(), *its_slices())))
+
+
+@pytest.mark.parametrize("local", [False, True], ids=["without endpoints", "without local ones"])
+def test_ports_of_services_that_are_not_served_are_not_taken(site: Site, other: Namespace, local: bool) -> None:
+    """Nor is the port of health checks, which the node answers."""
+    more = {"external_traffic_policy": "Local", "health_check_node_port": 31999} if local else {}
+    slices = its_slices(empty=True)
+    if local:
+        slices = [slice_of("web", endpoint("10.244.9.2", node="node-9"), namespace="victim")]
+        slices.append(
+            slice_of(
+                "web",
+                endpoint("fd00:244:9::2", node="node-9"),
+                namespace="victim",
+                suffix="six",
+                address_type="IPv6",
+            )
+        )
+
+    async def check(api: MemoryAPI) -> None:
+        async with running(site.config, api):
+            async with with_host_ports(site, other, *map(host_port, (30081, 30080, 80, 31999))):
+                await asyncio.to_thread(serve_http, other, site.folder / "other", "other")
+                await until(lambda: site.fetch(site.client, NODE_IP, 30081) == "other", "the host port is reached")
+                refused = "ETIMEDOUT" if local else "ECONNREFUSED"
+                await until(lambda: site.error(site.client, NODE_IP, 80) == refused, "the Service is refused")
+                assert await served(site, site.client) == {""}
+                if local:
+                    for address in (NODE_IP, f"[{NODE_IP6}]"):
+                        answer = await asyncio.to_thread(site.fetch, site.client, address, 31999)
+                        assert '"localEndpoints": 0' in answer, (address, answer)
+
+    site.node.inside(lambda: check(populated(NODE, web(**more), *slices)))
