@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from kube.clock import Clock
+from kube.process import CommandError
 from netproxy.backend import Backend, Remover
 from netproxy.config import ProxyConfig
 from netproxy.families import of_family
@@ -15,7 +16,7 @@ from netproxy.nft.writer import NftWriter
 from netproxy.nftables.backend import NFTablesBackend
 from netproxy.proxy import CHECK_PERIOD
 from netproxy.settings import FixedChainSettings, RuleSettings
-from netproxy.xtables.writer import RestoreWriter, choose_flavour
+from netproxy.xtables.writer import RestoreWriter, choose_flavour, installed_flavour
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +40,8 @@ async def build(
         return NFTablesBackend(nft, rules, settings, clock=clock), list(others.values())
     flavour = await choose_flavour(config.iptables_flavour, family)
     log.info("IPv%d rules go to %s tables", family, flavour)
+    if config.pod_network.enabled and config.pod_network.host_ports:
+        await _check_host_ports(flavour, family)
     del others[flavour]
     writer = RestoreWriter(flavour, family)
     # Drift is checked every CHECK_PERIOD, so its result is not older than the configured period.
@@ -49,6 +52,26 @@ async def build(
     kernel = RealKernel(family, config.ipvs)
     backend = IPVSBackend(kernel, writer, rules, settings, config=config.ipvs, period=period, clock=clock)
     return backend, list(others.values())
+
+
+async def _check_host_ports(flavour: str, family: int) -> None:
+    """Log where the plugin portmap, which calls `iptables`, writes to other tables than this process.
+
+    Of two nat tables of iptables the kernel calls the one first that was registered last.
+    """
+    try:
+        others = await installed_flavour(family)
+    except CommandError:
+        return
+    if others != flavour:
+        log.warning(
+            "host ports of pods may get what is for Services: the CNI plugin portmap writes to %s tables, this process to "
+            "%s tables; let `iptables` be %s, or use --iptables-flavour %s or the nftables mode",
+            others,
+            flavour,
+            f"iptables-{flavour}",
+            others,
+        )
 
 
 def removers(family: int) -> dict[str, Remover]:

@@ -90,6 +90,7 @@ class _PortRules:
                 f"-p tcp {self._note(f'{self.label} health check node port')}"
                 f"-m tcp --dport {port.health_check_node_port} -j ACCEPT",
             )
+        self._keep()
         if not port.answered:
             return
         for ip in port.external_ips:
@@ -103,6 +104,20 @@ class _PortRules:
                 f"-p {self.protocol} {self._note(self.label)}-m {self.protocol} --dport {port.node_port} -j {self.ext}",
             )
         self._external_chain()
+
+    def _keep(self) -> None:
+        """Let no later rule translate what is refused for want of endpoints, or a health check, to a host port."""
+        port = self.port
+        node_ports = {("tcp", port.health_check_node_port, "health check node port")}
+        if not port.answered:
+            note = "has no endpoints"
+            for ip in (*port.external_ips, *port.load_balancer_ips):
+                self.out.add_entry("nat", chain_names.SERVICES, self._to(ip, port.port, note, "ACCEPT"))
+            node_ports.add((self.protocol, port.node_port, note))
+        for protocol, number, note in sorted(node_ports):
+            if number:
+                rule = f"-p {protocol} {self._note(f'{self.label} {note}')}-m {protocol} --dport {number} -j ACCEPT"
+                self.out.add_entry("nat", chain_names.NODE_PORTS, rule)
 
     def _load_balancer(self, ip: str) -> None:
         port, firewall = self.port, self.firewall
@@ -138,8 +153,8 @@ class _PortRules:
                     f"{self._note(f'route LOCAL traffic for {self.label} external destinations')}"
                     f"-m addrtype --src-type LOCAL -j {self.svc}"
                 )
-            if port.local_endpoints:
-                rules.append(f"-j {self.svl}")
+            # Refused further on; no later rule translates it, as those of host ports would.
+            rules.append(f"-j {self.svl}" if port.local_endpoints else "-j ACCEPT")
         self.out.chains["nat", self.ext] = tuple(rules)
 
     # -- nobody there ---------------------------------------------------------------------------------------------
@@ -192,8 +207,10 @@ class _Firewall:
             # Where the balancer's address is a local one, the node's own requests carry it as their source.
             addresses = dict.fromkeys(ip for port in self.ports for ip in port.load_balancer_ips)
             rules += [f"-s {host_match(ip)} {note}-j {self.target}" for ip in addresses]
-        if not settings.lean:
-            rules.append(comment(f"other traffic to {self.label} will be dropped by KUBE-PROXY-FIREWALL"))
+        # Nor does a later rule translate it first, as those of host ports would.
+        rules.append(
+            _note(f"other traffic to {self.label} will be dropped by KUBE-PROXY-FIREWALL", settings) + "-j ACCEPT"
+        )
         out.chains["nat", self.chain] = tuple(rules)
         if self.several:
             out.chains["nat", self.target] = tuple(self.accepted)

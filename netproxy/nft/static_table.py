@@ -7,6 +7,7 @@ import shutil
 
 from kube.process import CommandError, run
 from netproxy.netlink import nf_tables_generation
+from netproxy.nft.hooks import BEFORE_DNAT
 
 log = logging.getLogger(__name__)
 
@@ -16,9 +17,9 @@ def replacement(table: str, body: str) -> str:
     return f"table {table} {{}}\ndelete table {table}\ntable {table} {{\n{body}}}\n"
 
 
-def chain(hook: str, *rules: str) -> str:
-    """Return nft's text for a chain that filters a hook's packets."""
-    lines = [f"type filter hook {hook} priority -10; policy accept;", *rules]
+def chain(hook: str, *rules: str, kind: str = "filter", priority: int = -10) -> str:
+    """Return nft's text for a chain of a hook's packets, which has the hook's name."""
+    lines = [f"type {kind} hook {hook} priority {priority}; policy accept;", *rules]
     return f"  chain {hook} {{\n" + "".join(f"    {line}\n" for line in lines) + "  }\n"
 
 
@@ -75,4 +76,6 @@ def _words(text: str) -> list[str]:
     """Reduce to what matters: nft lists with other line ends and blanks than it is given."""
     for mark in ";{},":
         text = text.replace(mark, " ")
-    return sorted(text.replace("priority filter - 10", "priority -10").split())
+    for name, number in (("filter - 10", -10), ("dstnat - 1", BEFORE_DNAT)):
+        text = text.replace(f"priority {name} ", f"priority {number} ")
+    return sorted(text.split())

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from netproxy.endpoints import Endpoint
 from netproxy.model import ServicePort
 from netproxy.nft.commands import PROTOCOLS, family_keyword
+from netproxy.nft.hooks import BEFORE_DNAT
 from netproxy.settings import FixedChainSettings, RuleSettings
 
 TABLE = "kube-proxy"
@@ -22,10 +23,12 @@ NODE_PORT_CLUSTER, NODE_PORT_LOCAL = "nodeport-cluster-endpoints", "nodeport-loc
 NO_ENDPOINT_SERVICES, NO_ENDPOINT_NODE_PORTS = "no-endpoint-services", "no-endpoint-nodeports"
 FIREWALLS, FIREWALL, SOURCES = "firewall-ips", "firewall", "sources"
 HAIRPIN = "hairpin-connections"
+KEPT_SERVICES, KEPT_NODE_PORTS = "kept-services", "kept-nodeports"
+"""Ports of Services without endpoints, and of health checks: nothing may translate what is for them."""
 CLIENTS = "clients"
 MAX_CLIENTS = 3 << 16
 """Clients in one set, each once for each endpoint. The kernel takes 2 MiB for the set itself."""
-MARK, REJECT = "mark-for-masquerade", "reject-chain"
+MARK, REJECT, KEEP = "mark-for-masquerade", "reject-chain", "keep-destination"
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +113,7 @@ def external_local(settings: RuleSettings, to_cluster: str, to_local: str) -> tu
     else:
         rules = [f"{ip} saddr {cidr} {to_cluster}" for cidr in settings.local_cidrs]
     rules += [f"fib saddr type local jump {MARK}", f"fib saddr type local {to_cluster}"]
-    return (*rules, to_local) if to_local else tuple(rules)
+    return (*rules, to_local or f"goto {KEEP}")
 
 
 def mark_unless_pod(settings: RuleSettings) -> tuple[str, ...]:
@@ -121,6 +124,12 @@ def mark_unless_pod(settings: RuleSettings) -> tuple[str, ...]:
     if settings.local_cidrs:
         return (f"{family_keyword(settings.family)} saddr != {settings.local_cidrs[0]} jump {MARK}",)
     return ()
+
+
+def keep_destination(family: int) -> str:
+    """Return the statement that translates to the address that a packet has, so that no later chain translates it."""
+    ip, everything = family_keyword(family), "0.0.0.0/0" if family == 4 else "::/0"
+    return f"dnat {ip} prefix to {ip} daddr map {{ {everything} : {everything} }}"
 
 
 def _pattern(settings: RuleSettings) -> str:
@@ -149,6 +158,8 @@ def declarations(family: int) -> dict[str, str]:
         NO_ENDPOINT_NODE_PORTS: f"map {NO_ENDPOINT_NODE_PORTS} {{ typeof {port} : verdict ; }}",
         FIREWALLS: f"map {FIREWALLS} {{ typeof {address} . {port} : verdict ; }}",
         HAIRPIN: f"set {HAIRPIN} {{ typeof {ip} saddr . {ip} daddr ; }}",
+        KEPT_SERVICES: f"set {KEPT_SERVICES} {{ typeof {address} . {port} ; }}",
+        KEPT_NODE_PORTS: f"set {KEPT_NODE_PORTS} {{ typeof {port} ; }}",
     }
     for protocol in PROTOCOLS:
         for kind in (CLUSTER, LOCAL, NODE_PORT_CLUSTER, NODE_PORT_LOCAL):
@@ -161,8 +172,8 @@ def declarations(family: int) -> dict[str, str]:
 HOOKS = {
     "firewall-prerouting": "type filter hook prerouting priority -110 ;",
     "firewall-output": "type filter hook output priority -110 ;",
-    "nat-prerouting": "type nat hook prerouting priority -100 ;",
-    "nat-output": "type nat hook output priority -100 ;",
+    "nat-prerouting": f"type nat hook prerouting priority {BEFORE_DNAT} ;",
+    "nat-output": f"type nat hook output priority {BEFORE_DNAT} ;",
     "nat-postrouting": "type nat hook postrouting priority 100 ;",
     "filter-input": "type filter hook input priority 0 ;",
     "filter-forward": "type filter hook forward priority 0 ;",
@@ -192,11 +203,17 @@ def fixed(settings: FixedChainSettings, rules: RuleSettings) -> dict[str, tuple[
         *(f"{ip} daddr {cidr} fib daddr type != local {reject}" for cidr in settings.service_cidrs),
     )
     firewall = (f"ct state new {key} vmap @{FIREWALLS}",)
-    to_services = (f"{key} vmap @{SERVICES}", f"{node_ports}meta l4proto . th dport vmap @{NODE_PORTS}")
+    to_services = (
+        f"{key} vmap @{SERVICES}",
+        f"{node_ports}meta l4proto . th dport vmap @{NODE_PORTS}",
+        f"{key} @{KEPT_SERVICES} goto {KEEP}",
+        f"{node_ports}meta l4proto . th dport @{KEPT_NODE_PORTS} goto {KEEP}",
+    )
     unmark = f"{hex(0xFFFFFFFF ^ int(mark, 16))}"
     return {
         REJECT: (reject,),
         MARK: (f"meta mark set meta mark | {mark}",),
+        KEEP: (keep_destination(family),),
         "firewall-check": firewall,
         "services": to_services,
         "endpoints-check": check_services,

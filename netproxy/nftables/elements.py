@@ -116,8 +116,10 @@ class _PortElements:
             self._add_elements(
                 chains.SERVICES, where, chains.TrafficPath("internal", self.protocol, source, count, count)
             )
-        if port.reachable_from_outside and port.endpoints:
-            self._outside()
+        if port.reachable_from_outside:
+            self._keep()
+            if port.endpoints:
+                self._outside()
         for endpoint in {*port.endpoints, *port.local_endpoints}:
             # An endpoint elsewhere meets itself here only where other nodes' pods are not masqueraded.
             if endpoint.local or port.external_local:
@@ -136,6 +138,17 @@ class _PortElements:
         if port.source_ranges and port.load_balancer_ips and (chain := self.firewalls.chain(port)):
             for ip in port.load_balancer_ips:
                 self.out.elements[chains.FIREWALLS, self._key(ip)] = f"goto {chain}"
+
+    def _keep(self) -> None:
+        """Let no chain of others translate what is refused for want of endpoints, or a health check, to a host port."""
+        port, out = self.port, self.out
+        if not port.endpoints:
+            for ip in (*port.external_ips, *port.load_balancer_ips):
+                out.elements[chains.KEPT_SERVICES, self._key(ip)] = ""
+            if port.node_port:
+                out.elements[chains.KEPT_NODE_PORTS, f"{self.protocol} . {port.node_port}"] = ""
+        if port.health_check_node_port:
+            out.elements[chains.KEPT_NODE_PORTS, f"tcp . {port.health_check_node_port}"] = ""
 
     def _key(self, ip: str) -> str:
         return f"{ip} . {self.protocol} . {self.port.port}"

@@ -1,6 +1,8 @@
 """Fixed chains of the IPVS mode, which read sets. Upstream's names and order.
 
-nat     PREROUTING, OUTPUT - KUBE-SERVICES: marks for masquerade what addresses a Service from outside, or from no pod
+nat     PREROUTING, OUTPUT - KUBE-SERVICES: marks for masquerade what addresses a Service from outside, or from no pod; accepts
+        what is for an address of a Service or for a node port, so that no later rule translates it: the addresses are local,
+        and the CNI plugin portmap translates what is for a local address
         POSTROUTING - KUBE-POSTROUTING: masquerades what is marked, and an endpoint that got itself
 filter  INPUT, FORWARD - KUBE-PROXY-FIREWALL: not from a load balancer's source ranges: dropped
         INPUT - KUBE-IPVS-FILTER: to a Service's address but to no port of it: rejected
@@ -15,10 +17,13 @@ from netproxy.ipset import set_name
 from netproxy.settings import FixedChainSettings, RuleSettings
 from netproxy.xtables import chain_names, iptables_chains
 from netproxy.xtables.layout import Jump, Layout
-from netproxy.xtables.matches import Chain, comment
+from netproxy.xtables.matches import Chain, address_match, comment
 
 LOAD_BALANCER, NODE_PORT = "KUBE-LOAD-BALANCER", "KUBE-NODE-PORT"
 SOURCE_RANGES, FILTER, OUT_FILTER = "KUBE-SOURCE-RANGES-FIREWALL", "KUBE-IPVS-FILTER", "KUBE-IPVS-OUT-FILTER"
+
+PROTOCOLS = (("tcp", "TCP", "dst"), ("udp", "UDP", "dst"), ("sctp", "SCTP-HASH", "dst,dst"))
+"""Protocol, its set of node ports, and what of a packet is looked up there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +84,9 @@ def fixed(given: FixedChainSettings) -> dict[Chain, tuple[str, ...]]:
             f"{held('KUBE-EXTERNAL-IP', 'dst,dst')} -j {chain_names.MARK_MASQ}",
             f"-m addrtype --src-type LOCAL {held('KUBE-EXTERNAL-IP-LOCAL', 'dst,dst')} -j {chain_names.MARK_MASQ}",
             f"-m addrtype --dst-type LOCAL -j {NODE_PORT}",
+            *(f"{held(name, 'dst,dst')} -j ACCEPT" for name in ways_in),
+            *_accept_node_ports(settings, held),
+            f"{held('KUBE-IPVS-IPS', 'dst')} -j ACCEPT",
         ),
         ("nat", LOAD_BALANCER): (
             # The client's address stays under the external policy Local, but the node's own requests need an answer.
@@ -126,9 +134,20 @@ def _mark_cluster_ips(settings: IPVSSettings, to_cluster_ip: str) -> list[str]:
     return [f"! -s {cidr} {to_cluster_ip} -j {chain_names.MARK_MASQ}" for cidr in rules.local_cidrs[:1]]
 
 
+def _accept_node_ports(settings: FixedChainSettings, held: Callable[..., str]) -> list[str]:
+    to = [address_match("-d", cidr) for cidr in settings.node_port_cidrs] or [""]
+    sets = [(protocol, f"KUBE-NODE-PORT-{name}", how) for protocol, name, how in PROTOCOLS]
+    sets.append(("tcp", "KUBE-HEALTH-CHECK-NODE-PORT", "dst"))
+    return [
+        f"{each}-p {protocol} -m addrtype --dst-type LOCAL {held(name, how)} -j ACCEPT"
+        for each in to
+        for protocol, name, how in sets
+    ]
+
+
 def _node_ports(held: Callable[..., str]) -> list[str]:
     rules = []
-    for protocol, name, how in (("tcp", "TCP", "dst"), ("udp", "UDP", "dst"), ("sctp", "SCTP-HASH", "dst,dst")):
+    for protocol, name, how in PROTOCOLS:
         local = held(f"KUBE-NODE-PORT-LOCAL-{name}", how)
         rules.append(f"-p {protocol} -m addrtype ! --src-type LOCAL {local} -j RETURN")
         rules.append(f"-p {protocol} {held(f'KUBE-NODE-PORT-{name}', how)} -j {chain_names.MARK_MASQ}")

@@ -142,7 +142,12 @@ async def choose_flavour(wanted: str = "auto", family: int = 4) -> str:
         raise WriteError(f"{program} is not installed: neither {program}-nft-save nor {program}-legacy-save can be run")
     if counts["nft"] != counts["legacy"]:
         return max(counts, key=lambda flavour: counts[flavour])
-    version = await run([program, "-V"], timeout=10)
+    return await installed_flavour(family)
+
+
+async def installed_flavour(family: int) -> str:
+    """Return which of the two the program `iptables` is; CommandError if there is none."""
+    version = await run(["iptables" if family == 4 else "ip6tables", "-V"], timeout=10)
     return "legacy" if "legacy" in version.stdout else "nft"
 
 

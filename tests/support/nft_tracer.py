@@ -33,6 +33,8 @@ class TableTracer:
 
     contents: Contents
     host: Host = field(default_factory=Host)
+    host_port_pod: str = ""
+    """The "ip:port" to which a later nat chain of others translates what is for a local address, as portmap's do."""
 
     def trace(self, packet: Packet) -> Outcome:
         """Return where a packet ends; AssertionError where its ends differ in more than the endpoint."""
@@ -50,13 +52,20 @@ class TableTracer:
         states = [_State(packet)]
         for hook in hooks:
             states = [end for state in states for end in self._hook(hook, state)]
-        for state in states:
+        for state in map(self._others_nat, states):
             if local:
                 chain = "filter-output"
             else:
                 chain = "filter-input" if self.host.is_local(state.packet.destination) else "filter-forward"
             for after in self._hook(chain, state):
                 yield from [after] if after.end in (DROP, REJECT) else self._hook("nat-postrouting", after)
+
+    def _others_nat(self, state: _State) -> _State:
+        # The first translation of a connection counts, also one to the address that it has.
+        if state.end or not self.host_port_pod or not self.host.is_local(state.packet.destination):
+            return state
+        ip, _, port = self.host_port_pod.rpartition(":")
+        return _translated(state, ip, int(port))
 
     def _hook(self, chain: str, state: _State) -> Iterator[_State]:
         if state.end in (DROP, REJECT):
@@ -222,6 +231,10 @@ STATEMENTS: list[tuple[str, Callable[["TableTracer", re.Match[str], _State], Any
     (
         r"dnat ip6? addr \. port to " + KEY + r" \. numgen random mod (?P<count>\d+) map @(?P<map>[\w-]+)",
         _translate,
+    ),
+    (
+        r"dnat ip6? prefix to ip6? daddr map \{ (?P<all>0\.0\.0\.0/0|::/0) : (?P=all) \}",
+        lambda tracer, found, state: [replace(state, end=ACCEPT)],
     ),
     (
         r"meta l4proto (?P<protocol>\w+)(?! dnat to )",

@@ -26,8 +26,10 @@ from netproxy.settings import FixedChainSettings, RuleSettings
 from tests.support.churn import Churn
 from tests.support.iptables_in_memory import RecordingWriter
 from tests.support.ipvs import IPVSTracer, MemoryKernel
-from tests.support.packet_case import IP, NODE, NODE_VIEW, Case
+from tests.support.packet_case import IP, NODE, NODE_VIEW, POD, WORLD, Case
 from tests.support.packet_cases import CASES, FIXED, IPVS_OTHERWISE, RULES
+from tests.support.packet_host_ports import HOST_PORT_POD, add_host_ports, free_for_host_ports
+from tests.support.packet_tracer import REJECT, Packet
 from tests.support.services import endpoint, port, service, slice_of
 
 
@@ -48,6 +50,20 @@ async def test_virtual_servers_route_packets_as_the_table_specifies(case: Case) 
         if packet.destination == "127.0.0.1":  # node ports on localhost are a matter of the iptables mode
             continue
         assert tracer.trace(packet) == IPVS_OTHERWISE.get(case.name, {}).get(packet, expected), packet
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+async def test_host_ports_take_nothing_that_is_for_a_service(case: Case) -> None:
+    kernel, writer = MemoryKernel(), RecordingWriter()
+    ports = plan_service(case.service, case.slices, NODE_VIEW)
+    await backend(kernel, writer).start({"default/x": ports})
+    tracer = IPVSTracer(writer.tables, case.host, kernel=kernel)
+    packets = {packet: tracer.trace(packet) for packet in case.packets if not free_for_host_ports(case, ports, packet)}
+    add_host_ports(writer.tables)
+    assert {packet: tracer.trace(packet) for packet in packets} == packets
+    assert tracer.trace(Packet(WORLD, NODE, 9)).endpoints == {HOST_PORT_POD}
+    # A port of its address that the Service does not have: the address is local.
+    assert not ports or tracer.trace(Packet(POD, IP, 9)).verdict == REJECT
 
 
 async def test_a_change_names_only_what_changed() -> None:

@@ -30,6 +30,7 @@ from tests.support.packet_case import (
     to,
 )
 from tests.support.packet_cases import CASES, FIXED, RULES
+from tests.support.packet_host_ports import HOST_PORT_POD, add_host_ports, free_for_host_ports
 from tests.support.packet_tracer import Host, Packet, RuleTracer, trace_model
 from tests.support.second_family import likeness
 from tests.support.services import port, service, slice_of
@@ -54,6 +55,25 @@ async def test_the_table_holds_in_ipv6(case: Case) -> None:
             assert model == expected, packet
         assert RuleTracer(iptables.tables, case.host).trace(packet) == expected, packet
         assert TableTracer(nftables.contents, case.host).trace(packet) == expected, packet
+
+
+@pytest.mark.parametrize("mode", ["iptables", "nftables"])
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+async def test_host_ports_take_nothing_that_is_for_a_service(case: Case, mode: str) -> None:
+    ports = plan_service(case.service, case.slices, NODE_VIEW)
+    iptables, nftables = RecordingWriter(), NftRecordingWriter()
+    await IPTablesBackend(iptables, RULES, FIXED).start({"default/x": ports})
+    await NFTablesBackend(nftables, RULES, FIXED).start({"default/x": ports})
+    add_host_ports(iptables.tables)
+    tracer: RuleTracer | TableTracer = RuleTracer(iptables.tables, case.host)
+    if mode == "nftables":
+        tracer = TableTracer(nftables.contents, case.host, HOST_PORT_POD)
+    for packet, expected in case.packets.items():
+        if mode == "nftables" and packet.destination == "127.0.0.1":
+            continue  # node ports on localhost are a matter of the iptables mode
+        if not free_for_host_ports(case, ports, packet):
+            assert tracer.trace(packet) == expected, packet
+    assert tracer.trace(Packet(WORLD, NODE, 9)).endpoints == {HOST_PORT_POD}
 
 
 @pytest.mark.parametrize(("cidrs", "served"), [((), True), (("192.168.0.0/24",), True), (("10.0.0.0/8",), False)])
