@@ -1,4 +1,8 @@
-"""Priorities of base chains on the kernel's hooks."""
+"""The order of our nat chains and those of other programs."""
+
+from __future__ import annotations
+
+from netproxy.nft.commands import family_keyword
 
 BEFORE_DNAT = -101
 """The priority of chains that translate before those of other programs.
@@ -6,3 +10,9 @@ BEFORE_DNAT = -101
 The kernel calls the nat chains of all tables, iptables' too, in the order of their priority, and of equal priority the later
 registered first. The first translation of a connection counts. iptables and the CNI plugin portmap have -100 (dstnat).
 """
+
+
+def keep_destination(family: int) -> str:
+    """Return the statement that translates to the address that a packet has, so that no later chain translates it."""
+    ip, everything = family_keyword(family), "0.0.0.0/0" if family == 4 else "::/0"
+    return f"dnat {ip} prefix to {ip} daddr map {{ {everything} : {everything} }}"

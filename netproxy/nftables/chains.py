@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from netproxy.endpoints import Endpoint
 from netproxy.model import ServicePort
 from netproxy.nft.commands import PROTOCOLS, family_keyword
-from netproxy.nft.hooks import BEFORE_DNAT
+from netproxy.nft.hooks import BEFORE_DNAT, keep_destination
 from netproxy.settings import FixedChainSettings, RuleSettings
 
 TABLE = "kube-proxy"
@@ -124,12 +124,6 @@ def mark_unless_pod(settings: RuleSettings) -> tuple[str, ...]:
     if settings.local_cidrs:
         return (f"{family_keyword(settings.family)} saddr != {settings.local_cidrs[0]} jump {MARK}",)
     return ()
-
-
-def keep_destination(family: int) -> str:
-    """Return the statement that translates to the address that a packet has, so that no later chain translates it."""
-    ip, everything = family_keyword(family), "0.0.0.0/0" if family == 4 else "::/0"
-    return f"dnat {ip} prefix to {ip} daddr map {{ {everything} : {everything} }}"
 
 
 def _pattern(settings: RuleSettings) -> str:

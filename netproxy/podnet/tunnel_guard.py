@@ -2,6 +2,7 @@
 
 VXLAN carries no proof of its sender: whoever reaches the port could have any packet, from any pod's address, delivered to
 pods, past their network policies. So what comes to the port is dropped unless it is from a node's address to a node's.
+A pod with the port as its host port (the plugin portmap) gets none of it: nothing may translate it.
 What a pod sends leaves with its node's address, so each node drops what its pods send to another's port, by a Service too.
 The table of nf_tables is there wherever the mode allows a tunnel. It is written whole, in one transaction, when it changes.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from netproxy.nft import static_table
+from netproxy.nft.hooks import BEFORE_DNAT, keep_destination
 from netproxy.nft.static_table import StaticTable
 from netproxy.podnet.peers import Address
 
@@ -30,6 +32,15 @@ def body(nodes: Iterable[Address], port: int, bridge: str) -> str:
     return (
         f"  set nodes4 {{ type ipv4_addr; {sets[4]}}}\n"
         f"  set nodes6 {{ type ipv6_addr; {sets[6]}}}\n"
+        + static_table.chain(
+            "prerouting",
+            *(
+                f"fib daddr type local udp dport {port} {ip} daddr @nodes{f} {keep_destination(f)}"
+                for f, ip in _FAMILIES
+            ),
+            kind="nat",
+            priority=BEFORE_DNAT,
+        )
         + static_table.chain(
             "input",
             *(f"udp dport {port} {ip} {end} != @nodes{f} drop" for f, ip in _FAMILIES for end in ("saddr", "daddr")),

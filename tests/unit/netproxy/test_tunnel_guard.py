@@ -23,6 +23,14 @@ def test_pods_are_kept_from_the_port_in_both_families() -> None:
         assert f"ct status dnat udp dport 8472 {address} drop" in forward
 
 
+def test_no_host_port_takes_what_is_for_the_tunnel() -> None:
+    text = tunnel_guard.body(NODES, 8472, "cni7")
+    chain = text[text.index("chain prerouting") : text.index("chain input")]
+    assert "type nat hook prerouting priority -101;" in chain
+    assert "udp dport 8472 ip daddr @nodes4 dnat ip prefix to ip daddr map { 0.0.0.0/0 : 0.0.0.0/0 }" in chain
+    assert "udp dport 8472 ip6 daddr @nodes6 dnat ip6 prefix to ip6 daddr map { ::/0 : ::/0 }" in chain
+
+
 def test_if_nft_fails_no_rule_is_in_force_and_the_error_is_logged_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
