@@ -93,6 +93,10 @@ class PodView:
     terminating: bool = False
     static: bool = False
     """The pod's source is a manifest of this machine, not the API."""
+    released: bool = False
+    """Nothing of the pod runs any more, and its resources are released."""
+    shortened: bool = False
+    """The node ends the pod within a grace period of its own, as for an eviction."""
 
     @property
     def alive(self) -> bool:

@@ -109,7 +109,7 @@ class Eviction:
             return ()
         used = await self._used()
         resource, parts = RESOURCES[one.signal], self._images.parts(one.signal)
-        views = [(uid, view) for uid, view in self._pods.by_uid().items() if view.alive]
+        views = [(uid, view) for uid, view in self._pods.by_uid().items() if not view.released]
         ranked = rank([usage_of(view, used.get(uid), resource, parts) for uid, view in views])
         if not ranked:
             log.warning("%s is low and no pod can be evicted", one.signal)
@@ -134,14 +134,18 @@ class Eviction:
 
     async def _end_pods_over_their_limits(self) -> Collection[str]:
         """Evict pods that exceed their own disk limits; return their UIDs."""
-        watched = {uid: view for uid, view in self._pods.by_uid().items() if local_storage.limited(view.pod)}
-        if not any(view.alive and not view.terminating for view in watched.values()):
+        watched = {
+            uid: view
+            for uid, view in self._pods.by_uid().items()
+            if local_storage.limited(view.pod) and not view.released and not view.shortened
+        }
+        if not watched:
             return ()
         ended = []
         used = await self._used()
         for uid, view in watched.items():
             use = used.get(uid)
-            found = local_storage.excess(view.pod, use) if use is not None and not view.terminating else None
+            found = local_storage.excess(view.pod, use) if use is not None else None
             if found is not None:
                 end, signal = found
                 self._pods.evict(uid, end, AT_ONCE_SECONDS)

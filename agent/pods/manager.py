@@ -48,9 +48,12 @@ class PodManager:
         return {uid: worker.reporter.view() for uid, worker in self.workers.items()}
 
     def evict(self, uid: str, end: End, grace: int | None = None) -> None:
-        """Terminate a pod for a shortage of the node's, with an event; `grace` in seconds, None: the pod's own."""
+        """Terminate a pod for a shortage of the node's, with an event; `grace` in seconds, None: the pod's own.
+
+        One that is being terminated has no more time than that either.
+        """
         worker = self.workers.get(uid)
-        if worker is not None and not worker.state.terminating:
+        if worker is not None and not worker.state.termination.finished:
             worker.reporter.event(WARNING, end.reason, end.message)
             worker.kill(end, grace=grace)
 

@@ -147,4 +147,12 @@ class PodReporter:
         """Return the pod as the server shows it."""
         state, last = self._state, self.last_status
         pod = msgspec.structs.replace(state.pod, status=last) if last is not None else state.pod
-        return PodView(pod, state.runtime.containers, state.runtime.sandbox, state.terminating, state.static)
+        return PodView(
+            pod,
+            state.runtime.containers,
+            state.runtime.sandbox,
+            state.terminating,
+            state.static,
+            released=state.termination.finished,
+            shortened=state.termination.grace is not None,
+        )

@@ -78,9 +78,12 @@ class PodWorker:
         self.request_sync()
 
     def kill(self, end: End, grace: int | None = None) -> None:
-        """Terminate the pod for a reason of the node's (eviction, shutdown)."""
-        if self.state.termination.cause is None:
-            self.state.termination.cause, self.state.termination.grace = end, grace
+        """Terminate the pod for a reason of the node's (eviction, shutdown), or within a shorter grace period than before."""
+        termination = self.state.termination
+        if termination.cause is None:
+            termination.cause, termination.grace = end, grace
+        elif grace is not None:
+            termination.grace = grace if termination.grace is None else min(grace, termination.grace)
         self.request_sync()
 
     def container_changed(self, container_id: str) -> None:

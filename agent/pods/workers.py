@@ -219,7 +219,9 @@ class PodWorkers:
         )
 
     def _active(self) -> list[PodState]:
-        return [worker.state for worker in self._workers.values() if not worker.state.terminating]
+        """Return the pods that have resources here, as upstream also those that are being terminated: it may take long."""
+        states = [worker.state for worker in self._workers.values()]
+        return [state for state in states if not state.termination.finished and state.termination.rejection is None]
 
     def _start(self, worker: PodWorker) -> None:
         self._workers[worker.state.uid] = worker

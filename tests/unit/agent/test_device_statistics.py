@@ -52,6 +52,10 @@ class Local:
         return MountedVolume(self.device, read_only, device=True)
 
 
+class Anywhere:
+    async def check(self, persistent: core_v1.PersistentVolume) -> None: ...
+
+
 async def test_block_volumes_have_their_capacity_in_the_statistics(tmp_path: Path) -> None:
     device = tmp_path / "device"
     with device.open("wb") as file:
@@ -59,7 +63,8 @@ async def test_block_volumes_have_their_capacity_in_the_statistics(tmp_path: Pat
     claims: Any = Claims()
     csi: Any = CSI()
     nothing: Any = None
-    volumes = PersistentVolumes(tmp_path, claims, nothing, csi, clock=FakeClock())
+    anywhere: Any = Anywhere()
+    volumes = PersistentVolumes(tmp_path, claims, nothing, anywhere, csi, clock=FakeClock())
     local: Any = Local(device)
     volumes._local = local
     for volume in POD.spec.volumes:

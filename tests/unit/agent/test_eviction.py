@@ -7,6 +7,7 @@ import dataclasses
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import msgspec
@@ -19,6 +20,8 @@ from agent.eviction.signals import Reading
 from agent.eviction.thresholds import Threshold, ThresholdTracker, thresholds
 from agent.interfaces import PodView
 from agent.lifecycle import End
+from agent.pods.state import Termination
+from agent.pods.worker import PodWorker
 from agent.runtime_records import ContainerRecord, State
 from agent.usage.model import CPU, ContainerUse, Filesystem, Memory, NodeUse, PodUse, Snapshot
 from cri.client import Client
@@ -309,6 +312,47 @@ async def test_the_disk_of_images_is_the_one_that_the_runtime_reports_and_until_
     assert images.has_images("imagefs.inodesFree") and not images.has_images("nodefs.inodesFree")
 
 
+@pytest.mark.parametrize(
+    ("large", "evicted"),
+    [
+        ({"terminating": True}, "large"),  # its author chose how long it goes on
+        ({"containers": ()}, "large"),  # an init container has written, and the main one never starts
+        ({"containers": (), "terminating": True}, "large"),
+        ({"terminating": True, "shortened": True}, "small"),
+        ({"containers": (), "terminating": True, "released": True}, "small"),
+    ],
+)
+async def test_a_pod_that_holds_what_is_short_goes_whatever_its_author_did_with_it(
+    large: dict[str, Any], evicted: str
+) -> None:
+    pods = SlowToEnd("large", "small")
+    pods.found["large"] = dataclasses.replace(pods.found["large"], **large)
+    loop = evictions(pods, {"memory.available": "10"}, lambda: signal("memory.available", 5), *BOTH)
+    await loop.check()
+    assert pods.evicted == [evicted]
+
+
+BOTH = use("large", memory=9), use("small", memory=1)
+
+
+@pytest.mark.parametrize(
+    ("state", "ends"),
+    [
+        ({}, True),
+        ({"terminating": True}, True),
+        ({"containers": ()}, True),
+        ({"terminating": True, "shortened": True}, False),
+        ({"containers": (), "terminating": True, "released": True}, False),
+    ],
+)
+async def test_limits_of_a_pods_disk_hold_until_its_resources_are_released(state: dict[str, Any], ends: bool) -> None:
+    pods = SlowToEnd("p")
+    pods.found["p"] = dataclasses.replace(pods.found["p"], pod=pod("p", **LIMIT), **state)
+    loop = evictions(pods, {}, dict, use("p", rootfs=20))
+    await loop.check()
+    assert pods.evicted == (["p"] if ends else [])
+
+
 @pytest.mark.parametrize("lets_go", [True, False])
 async def test_nobody_else_goes_while_an_evicted_pod_still_holds_what_is_short(lets_go: bool) -> None:
     pods, clock, looks = SlowToEnd("larger", "large"), FakeClock(), list[float]()
@@ -390,3 +434,24 @@ async def test_a_disk_of_images_that_cannot_be_found_now_is_looked_for_again(tmp
     runtime.folder = Path("/proc")
     await images.locate()
     assert images.folder == Path("/proc")
+
+
+@pytest.mark.parametrize(
+    ("cause", "grace", "given", "expected"),
+    [
+        (None, None, 1, 1),
+        (None, None, None, None),
+        (End("Failed", "DeadlineExceeded"), None, 1, 1),
+        (End("Failed", "DeadlineExceeded"), 30, 1, 1),
+        (End("Failed", "Evicted"), 1, 30, 1),
+        (End("Failed", "Evicted"), 1, None, 1),
+    ],
+)
+def test_a_pod_that_ends_already_is_given_less_time_but_never_more(
+    cause: End | None, grace: int | None, given: int | None, expected: int | None
+) -> None:
+    termination = Termination(cause=cause, grace=grace)
+    worker: Any = SimpleNamespace(state=SimpleNamespace(termination=termination), request_sync=lambda: None)
+    evicted = End("Failed", "Evicted")
+    PodWorker.kill(worker, evicted, given)
+    assert termination.grace == expected and termination.cause == (cause or evicted)
