@@ -48,11 +48,16 @@ def node_ports_of(service: core_v1.Service) -> list[Port]:
 
 
 def host_ports_of(pod: core_v1.Pod) -> list[Port]:
-    """Return the ports of its node that a pod has taken; none once it has ended."""
-    if pod.status.phase in ("Succeeded", "Failed"):
+    """Return the ports of its node that a pod has taken; none before it is on one, or once it has ended."""
+    if not pod.spec.node_name or pod.status.phase in ("Succeeded", "Failed"):
         return []
     every = [*pod.spec.init_containers, *pod.spec.containers]
     return [(port.protocol or "TCP", port.host_port) for each in every for port in each.ports if port.host_port]
+
+
+def shown(kind: str, key: str, to: str) -> str:
+    """Name an object in an event of another one: names in other namespaces are not for everybody who reads it."""
+    return f"{kind} {key}" if key.partition("/")[0] == to.partition("/")[0] else f"a {kind} in another namespace"
 
 
 class LoadBalancerPorts:
@@ -80,9 +85,9 @@ class LoadBalancerPorts:
         for port in sorted(wanted - before):
             why = self.refusal(key, port)
             if not why and (owners := sorted(set(others.get(port, ())) - {key})):
-                why = f"is the node port of Service {owners[0]}"
+                why = f"is the node port of {shown('Service', owners[0], key)}"
             if not why and (users := pods.get(port)):
-                why = f"is a host port of Pod {min(users)}"
+                why = f"is a host port of {shown('Pod', min(users), key)}"
             if why:
                 raise NoLoadBalancer(f"port {port[1]}/{port[0]} {why}")
         if before != wanted:
@@ -122,4 +127,4 @@ class LoadBalancerPorts:
         if port[1] not in self._allowed:
             return f"is not one of the ports of load balancers, {self._allowed}"
         holder = self._holder.get(port, key)
-        return f"is already used by Service {holder}" if holder != key else ""
+        return f"is already used by {shown('Service', holder, key)}" if holder != key else ""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Set
 
 from control.controllers.service_lb import plan
 from control.controllers.service_lb.plan import NodeAddress
-from control.controllers.service_lb.ports import Port, ports_of
+from control.controllers.service_lb.ports import Port, ports_of, shown
 from control.controllers.step_counter import StepCounter
 from kube.api import core_v1
 from kube.informer import Informer
@@ -61,5 +61,5 @@ class ServiceAddresses:
             await counter.count(1 + (len(other.spec.ports) >> 2))
             if key_of(other) != key and (common := ports & set(ports_of(other))):
                 number, protocol = min((number, protocol) for protocol, number in common)
-                return f"port {number}/{protocol} at {address} is that of Service {key_of(other)}"
+                return f"port {number}/{protocol} at {address} is that of {shown('Service', key_of(other), key)}"
         return ""

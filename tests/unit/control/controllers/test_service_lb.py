@@ -156,10 +156,12 @@ def test_host_ports_of_pods_are_left_to_them_but_not_taken_from_who_has_them() -
     ledger = LoadBalancerPorts({})
     port = ("TCP", 8080)
     with pytest.raises(NoLoadBalancer, match=r"port 8080/TCP is a host port of Pod shop/cache"):
+        ledger.claim("shop/one", [port], {}, {port: ["shop/cache"]})
+    with pytest.raises(NoLoadBalancer, match=r"port 8080/TCP is a host port of a Pod in another namespace$"):
         ledger.claim("default/one", [port], {}, {port: ["shop/cache"]})
     ledger.claim("default/one", [port], {})
     ledger.claim("default/one", [port], {}, {port: ["shop/cache"]})
-    with pytest.raises(NoLoadBalancer, match=r"port 8081/TCP is a host port of Pod shop/cache"):
+    with pytest.raises(NoLoadBalancer, match=r"port 8081/TCP is a host port of a Pod in another namespace$"):
         ledger.claim("default/one", [port, ("TCP", 8081)], {}, {("TCP", 8081): ["shop/cache"]})
 
 
@@ -178,6 +180,8 @@ def test_host_ports_are_those_of_init_and_other_containers_of_pods_that_have_not
             ],
         )
     )
+    assert host_ports_of(pod) == [], "it is on no node"
+    pod.spec.node_name = "n1"
     assert host_ports_of(pod) == [("TCP", 8080), ("UDP", 8081)]
     pod.status.phase = "Succeeded"
     assert host_ports_of(pod) == []
@@ -219,7 +223,7 @@ async def test_a_pod_is_compared_once_with_a_service_whatever_the_number_of_its_
         ports = [core_v1.ContainerPort(container_port=1, host_port=number) for number in numbers]
         found = core_v1.Pod(
             metadata=meta_v1.ObjectMeta(name=name, namespace="default"),
-            spec=core_v1.PodSpec(containers=[core_v1.Container(name="c", ports=ports)]),
+            spec=core_v1.PodSpec(node_name="n", containers=[core_v1.Container(name="c", ports=ports)]),
         )
         pods._set(f"default/{name}", found)
     wide = service(ports=[core_v1.ServicePort(port=number) for number in numbers], selector={"a": "b"})
