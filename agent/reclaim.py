@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from agent.base import Base
 from agent.eviction import Eviction, signals
@@ -72,6 +73,7 @@ def build_reclaim(base: Base, volumes: Volumes, pods: Pods, thresholds: Threshol
         image_gc.free,
         state.request_report,
         images,
+        remove_logs=partial(manager.remove_logs_of_ended, config.pod_logs_dir),
         clock=clock,
         most_grace=config.eviction_max_pod_grace,
         metrics=base.metrics,
