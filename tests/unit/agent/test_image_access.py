@@ -12,13 +12,11 @@ from typing import Any, cast
 import pytest
 
 from agent.images import pull_intents
-from agent.images.credentials import configuration
 from agent.images.garbage_collection import ImageGC
 from agent.images.image_access import ImageAccess
 from agent.images.manager import ImageError, Images
 from agent.images.names import with_registry, without_tag
 from agent.images.registry_auth import ACCOUNT, NODE, SECRET, Credential, Source, matches
-from agent.kubelet_configuration import ConfigError
 from cri.client import Client
 from cri.errors import CRIError, UnavailableError
 from cri.messages import Image
@@ -313,56 +311,6 @@ def test_names_lose_tag_and_digest_but_not_the_port() -> None:
 )
 def test_patterns_of_plugins(pattern: str, image: str, wanted: bool) -> None:
     assert matches(pattern, image) is wanted
-
-
-# -- the plugins' configuration ---------------------------------------------------------------------------------------
-PLUGIN = {
-    "name": "vault",
-    "matchImages": ["*.test"],
-    "defaultCacheDuration": "10m",
-    "apiVersion": "credentialprovider.kubelet.k8s.io/v1",
-}
-TOKEN = {"serviceAccountTokenAudience": "a", "requireServiceAccount": True, "cacheType": "Token"}
-
-
-def file(*providers: dict[str, object]) -> str:
-    head = {"kind": "CredentialProviderConfig", "apiVersion": "kubelet.config.k8s.io/v1"}
-    return json.dumps({**head, "providers": providers})
-
-
-def test_a_folder_of_configurations_is_read_in_order(tmp_path: Path) -> None:
-    for name in ("b.yaml", "a.json"):
-        (tmp_path / name).write_text(file({**PLUGIN, "name": name[0]}))
-    (tmp_path / "notes.txt").write_text("not this")
-    found = configuration.load(tmp_path)
-    assert [provider.name for provider in found] == ["a", "b"] and found[0].default_cache_seconds == 600.0
-
-
-@pytest.mark.parametrize(
-    ("text", "complaint"),
-    [
-        (file(), "at least 1 item in plugins"),
-        (file({**PLUGIN, "name": "a/b"}), "file name"),
-        (file({**PLUGIN, "name": ".."}), "file name"),
-        (file(PLUGIN, PLUGIN), "duplicated"),
-        (file({**PLUGIN, "matchImages": []}), "matchImages"),
-        (file({**PLUGIN, "defaultCacheDuration": "soon"}), "defaultCacheDuration"),
-        (file({**PLUGIN, "apiVersion": "v1"}), "unsupported apiVersion"),
-        (file({**PLUGIN, "matchImage": ["*"]}), "matchImage"),
-        (file({**PLUGIN, "tokenAttributes": {**TOKEN, "cacheType": "Pod"}}), "cacheType"),
-        (file({**PLUGIN, "tokenAttributes": {**TOKEN, "serviceAccountTokenAudience": ""}}), "Audience is required"),
-        (
-            file({**PLUGIN, "apiVersion": "credentialprovider.kubelet.k8s.io/v1beta1", "tokenAttributes": TOKEN}),
-            "only supported",
-        ),
-        (file().replace("CredentialProviderConfig", "Pod"), "expected"),
-        ("[", "line 1"),
-    ],
-)
-def test_a_bad_configuration_is_refused(tmp_path: Path, text: str, complaint: str) -> None:
-    (tmp_path / "plugins.yaml").write_text(text)
-    with pytest.raises(ConfigError, match=complaint):
-        configuration.load(tmp_path / "plugins.yaml")
 
 
 async def test_a_pull_that_ends_while_images_are_listed_keeps_its_note(tmp_path: Path) -> None:
