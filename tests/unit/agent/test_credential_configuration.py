@@ -1,4 +1,4 @@
-"""The configuration of credential provider plugins: what is read, and what is refused."""
+"""Configuration of credential provider plugins: fields that are read, and mistakes that are refused."""
 
 from __future__ import annotations
 

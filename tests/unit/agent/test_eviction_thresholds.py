@@ -1,4 +1,4 @@
-"""Thresholds of eviction: when one is met, how long a condition lasts, and what a configuration may say."""
+"""Thresholds of eviction: the sizes that meet one, the duration of a condition, the fields of a configuration."""
 
 from __future__ import annotations
 
