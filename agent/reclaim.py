@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 from agent.base import Base
 from agent.eviction import Eviction, signals
@@ -73,7 +72,7 @@ def build_reclaim(base: Base, volumes: Volumes, pods: Pods, thresholds: Threshol
         image_gc.free,
         state.request_report,
         images,
-        remove_logs=partial(manager.remove_logs_of_ended, config.pod_logs_dir),
+        remove_leftovers=manager.remove_leftovers_of_ended,
         clock=clock,
         most_grace=config.eviction_max_pod_grace,
         metrics=base.metrics,

@@ -38,7 +38,7 @@ class Eviction:
     """Watches the node's signals; `changed` is called when the pressure conditions change.
 
     `free` removes unused images of so many bytes; `most_grace` are seconds for soft evictions, 0: none.
-    `remove_logs` removes the logs of pods that have ended.
+    `remove_leftovers` removes containers and logs of pods that have ended.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Eviction:
         changed: Callable[[], None],
         images: ImageFilesystem,
         *,
-        remove_logs: Callable[[], Awaitable[None]],
+        remove_leftovers: Callable[[], Awaitable[None]],
         clock: Clock,
         most_grace: int = 0,
         metrics: KubeletMetrics | None = None,
@@ -59,7 +59,7 @@ class Eviction:
         self._metrics, self._looked = metrics or KubeletMetrics(), 0.0
         self._pods, self._watch, self._snapshot, self._free = pods, watch, snapshot, free
         self._changed, self._images, self._clock, self._most_grace = changed, images, clock, most_grace
-        self._remove_logs = remove_logs
+        self._remove_leftovers = remove_leftovers
         self.read = read
 
     def pressures(self) -> Mapping[str, bool]:
@@ -128,8 +128,8 @@ class Eviction:
         return (uid,)
 
     async def _freed(self, one: Threshold, reading: Reading) -> bool:
-        """Remove logs of ended pods, and unused images that are on the disk; return whether the threshold is no longer met."""
-        await self._remove_logs()
+        """Remove leftovers of ended pods, and unused images on that disk; return whether that is enough."""
+        await self._remove_leftovers()
         freed = await self._free(sys.maxsize) if self._images.has_images(one.signal) else 0
         if freed:
             log.info("%s is low: removed unused images of %d bytes", one.signal, freed)

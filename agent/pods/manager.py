@@ -7,16 +7,12 @@ and how they get and lose their workers, is in workers.py.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 
 from agent.interfaces import PodView
 from agent.lifecycle import End
 from agent.pods.worker import PodWorker
-from agent.podspec.sandbox import log_directory
 from agent.status.writer import StatusWriter
-from agent.volumes import walk
 from kube.events import WARNING
 
 AT_ONCE, NEXT_SECONDS = 8, 0.02
@@ -61,10 +57,11 @@ class PodManager:
             worker.reporter.event(WARNING, end.reason, end.message)
             worker.kill(end, grace=grace)
 
-    async def remove_logs_of_ended(self, logs_dir: Path) -> None:
-        """Remove the logs of pods that have ended, which stay until their objects are deleted. Raise OSError."""
-        ended = [worker.state.pod for worker in self.workers.values() if worker.state.termination.finished]
-        await asyncio.to_thread(_remove_logs, [log_directory(logs_dir, pod) for pod in ended])
+    async def remove_leftovers_of_ended(self) -> None:
+        """Remove what pods that have ended left on the disk: containers, sandboxes and logs."""
+        for worker in list(self.workers.values()):
+            if worker.state.termination.finished:
+                await worker.remove_leftovers()
 
     async def end(self, uid: str, end: End, grace: int) -> None:
         """Terminate a pod within `grace` seconds; return when its resources are released and its status is reported."""
@@ -108,9 +105,3 @@ class PodManager:
             if uid in worker.state.preempted:
                 worker.state.preempted.discard(uid)
                 worker.request_sync()
-
-
-def _remove_logs(folders: Iterable[Path]) -> None:
-    for folder in folders:
-        with contextlib.suppress(FileNotFoundError):
-            walk.remove(folder)

@@ -22,10 +22,11 @@ from agent.pods.reporter import PodReporter
 from agent.pods.state import PodState
 from agent.pods.steps.record_updates import read_exits, replace_records
 from agent.pods.steps.sync import sync
-from agent.pods.steps.termination import grace_seconds, terminate_pod
+from agent.pods.steps.termination import grace_seconds, remove_logs, remove_sandboxes, terminate_pod
 from agent.pods.sync_metrics import SyncMetrics
 from agent.pods.wakeup import WakeUp
 from agent.runtime_records import PodRuntime
+from agent.status.phase import ENDED_PHASES
 from agent.volumes.used import used_volumes
 from kube.api import core_v1
 
@@ -112,6 +113,15 @@ class PodWorker:
         """Compute again when tokens are renewed and the active deadline passes: both depend on the wall clock."""
         self.state.volumes.refresh_at = 0.0
         self.request_sync()
+
+    async def remove_leftovers(self) -> None:
+        """Remove containers and logs of the pod, which has ended.
+
+        The containers of a pod whose end is not in the API yet are kept: an agent that starts now must find that they ran.
+        """
+        if self.state.pod.status.phase in ENDED_PHASES and not self.state.static:
+            await remove_sandboxes(self._context)
+        await remove_logs(self._context)
 
     # -- the task -------------------------------------------------------------------------------------------------
     async def run(self) -> None:

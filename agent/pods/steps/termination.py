@@ -56,7 +56,9 @@ async def terminate_pod(ctx: PodContext, grace: int) -> None:
     if state.deleted:
         if state.in_source and not state.static:
             await deps.writer.delete(state.pod)
-        await remove_sandboxes_and_logs(ctx)
+        await remove_sandboxes(ctx)
+        await remove_logs(ctx)
+        deps.resources.forget(state.uid)
         state.termination.removed = True
 
 
@@ -168,21 +170,19 @@ async def remove_sandbox(ctx: PodContext, sandbox_id: str) -> None:
     state.runtime = state.runtime.without_sandbox(sandbox_id)
 
 
-async def remove_sandboxes_and_logs(ctx: PodContext) -> None:
-    """Remove the pod's dead sandboxes, containers and logs."""
-    state, deps = ctx.state, ctx.deps
-    ids = {record.id for record in state.runtime.containers}
-    for sandbox in state.runtime.sandboxes:
+async def remove_sandboxes(ctx: PodContext) -> None:
+    """Remove the pod's dead sandboxes and containers."""
+    ids = {record.id for record in ctx.state.runtime.containers}
+    for sandbox in ctx.state.runtime.sandboxes:
         await remove_sandbox(ctx, sandbox.id)
+    await asyncio.to_thread(unlink_logs, ctx.deps.config.container_logs_dir, ids)
 
-    def sweep() -> None:
-        unlink_logs(deps.config.container_logs_dir, ids)
-        try:
-            walk.remove(log_directory(deps.config.pod_logs_dir, state.pod))
-        except FileNotFoundError:
-            pass
-        except OSError as error:
-            log.warning("pod %s: removing its logs: %s", state.uid, error)  # housekeeping tries again
 
-    await asyncio.to_thread(sweep)
-    deps.resources.forget(state.uid)
+async def remove_logs(ctx: PodContext) -> None:
+    """Remove the pod's logs; if that fails, housekeeping tries again when the pod is gone."""
+    try:
+        await asyncio.to_thread(walk.remove, log_directory(ctx.deps.config.pod_logs_dir, ctx.state.pod))
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        log.warning("pod %s: removing its logs: %s", ctx.state.uid, error)

@@ -13,7 +13,7 @@ import pytest
 
 from agent.node.housekeeping import Housekeeping
 from agent.pods.resource_state import PodResourceStates
-from agent.pods.steps.termination import remove_sandboxes_and_logs
+from agent.pods.steps.termination import remove_logs
 from agent.podspec.sandbox import log_directory
 from agent.usage import machine, pod_disk
 from agent.usage.machine import disk_use
@@ -115,7 +115,7 @@ def context(tmp_path: Path) -> Iterator[Any]:
 
 
 async def test_a_deep_tree_among_a_pods_logs_does_not_stop_its_end(context: Any, tmp_path: Path) -> None:
-    await remove_sandboxes_and_logs(context)
+    await remove_logs(context)
     assert list((tmp_path / "pods").iterdir()) == []
 
 

@@ -20,10 +20,8 @@ from agent.eviction.signals import Reading
 from agent.eviction.thresholds import Threshold, ThresholdTracker, thresholds
 from agent.interfaces import PodView
 from agent.lifecycle import End
-from agent.pods.manager import PodManager
 from agent.pods.state import Termination
 from agent.pods.worker import PodWorker
-from agent.podspec.sandbox import log_directory
 from agent.runtime_records import ContainerRecord, State
 from agent.usage.model import CPU, ContainerUse, Filesystem, Memory, NodeUse, PodUse, Snapshot
 from cri.client import Client
@@ -189,7 +187,7 @@ def evictions(
     read: Callable[[], Mapping[str, Reading]],
     *used: PodUse,
     free: Callable[[int], int] = lambda wanted: 0,
-    remove_logs: Callable[[], None] = lambda: None,
+    remove_leftovers: Callable[[], None] = lambda: None,
     clock: Clock = SYSTEM,
     images: ImageFilesystem | None = None,
 ) -> Eviction:
@@ -203,11 +201,11 @@ def evictions(
         return free(wanted)
 
     async def removed() -> None:
-        remove_logs()
+        remove_leftovers()
 
     watch = ThresholdTracker(thresholds(hard, {}, {}, {}), 0.0)
     found = images or ImageFilesystem(cast(Client, Runtime(Path("/"))), Path("/"))
-    return Eviction(pods, watch, read, snapshot, freed, lambda: None, found, remove_logs=removed, clock=clock)  # type: ignore[arg-type]
+    return Eviction(pods, watch, read, snapshot, freed, lambda: None, found, remove_leftovers=removed, clock=clock)  # type: ignore[arg-type]
 
 
 class Runtime:
@@ -277,7 +275,9 @@ BOTH = use("large", memory=9), use("small", memory=1)
 
 
 @pytest.mark.parametrize(("short", "evicted"), [("nodefs.available", []), ("memory.available", ["large"])])
-async def test_logs_of_ended_pods_go_before_a_pod_does_for_a_shortage_on_disk(short: str, evicted: list[str]) -> None:
+async def test_leftovers_of_ended_pods_go_before_a_pod_does_for_a_shortage_on_disk(
+    short: str, evicted: list[str]
+) -> None:
     pods, left = SlowToEnd("large"), [5]
     images = ImageFilesystem(cast(Client, Runtime(Path("/proc"))), Path("/"))
     loop = evictions(
@@ -285,25 +285,11 @@ async def test_logs_of_ended_pods_go_before_a_pod_does_for_a_shortage_on_disk(sh
         {short: "10"},
         lambda: signal(short, left[-1]),
         use("large", memory=9, logs=9),
-        remove_logs=lambda: left.append(50),
+        remove_leftovers=lambda: left.append(50),
         images=images,
     )
     await loop.check()
     assert pods.evicted == evicted
-
-
-async def test_logs_of_pods_that_have_ended_are_removed_and_no_others(tmp_path: Path) -> None:
-    def worker(name: str, finished: bool) -> Any:
-        state = SimpleNamespace(pod=pod(name), termination=Termination(finished=finished))
-        (log_directory(tmp_path, state.pod) / "c").mkdir(parents=True)
-        return SimpleNamespace(state=state)
-
-    manager: Any = SimpleNamespace(
-        workers={"a": worker("ended", True), "b": worker("runs", False), "c": worker("gone", True)}
-    )
-    for _ in range(2):
-        await PodManager.remove_logs_of_ended(manager, tmp_path)
-        assert os.listdir(tmp_path) == [log_directory(tmp_path, pod("runs")).name]
 
 
 @pytest.mark.parametrize(
