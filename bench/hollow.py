@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import gc
 import json
 import os
 import sys
@@ -21,6 +22,7 @@ from pathlib import Path
 import uvloop
 
 from bench import signals
+from control.main import COLLECT
 from kube import kubeconfig
 from kube.api import apps_v1, coordination_v1, core_v1, meta_v1
 from kube.client import Client
@@ -36,6 +38,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 async def serve(directory: Path) -> None:
     """Run the control plane until standard input ends."""
+    gc.set_threshold(*COLLECT)  # as in the server's process
     # A /24 for each of 5 000 nodes needs more than the usual range.
     async with api_server(directory, enable_controllers=True, enable_scheduler=True, pod_cidr="10.0.0.0/8") as server:
         print(server.kubeconfig(), flush=True)

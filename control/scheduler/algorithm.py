@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import itertools
 from collections import OrderedDict
-from collections.abc import Container, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 
+from control.scheduler.candidates import Candidates, NodeResult, Scorer
 from control.scheduler.cluster import Cluster
 from control.scheduler.dry_run import DryRun
 from control.scheduler.framework import (
@@ -20,47 +20,18 @@ from control.scheduler.framework import (
     PreFilterState,
     Profile,
     Rejection,
-    ScorePlugin,
     Unschedulable,
     normalize,
 )
 from control.scheduler.nodeinfo import NodeInfo
 from control.scheduler.podinfo import PodInfo
+from control.scheduler.ranking import Ranking
 from kube.bounded_cache import on_forget
 
 LEAST_FEASIBLE, LEAST_SHARE = 100, 5
 """Minimum number of feasible nodes, and percentage of all nodes, to find (minFeasibleNodesToFind and its percentage)."""
 MOST_SIGNATURES = 64
-Scorer = tuple[ScorePlugin, int]
 _NOT_NAMED = Rejection("NodeAffinity", ("node(s) didn't satisfy plugin(s) [NodeAffinity]",), unresolvable=True)
-
-
-@dataclass(slots=True)
-class Candidates:
-    """The feasible nodes of a pod, with the results that scoring needs."""
-
-    nodes: list[NodeInfo]
-    results: list[NodeResult]
-    states: list[tuple[PreFilterState, int]]
-    relative: list[Scorer]
-    diagnosis: Diagnosis
-
-    def keep(self, names: Container[str]) -> None:
-        """Remove all nodes except these."""
-        kept = [i for i, node in enumerate(self.nodes) if node.name in names]
-        self.nodes, self.results = [self.nodes[i] for i in kept], [self.results[i] for i in kept]
-
-
-@dataclass(frozen=True, slots=True)
-class NodeResult:
-    """Result of the node-local plugins for one state of a node."""
-
-    generation: int
-    rejection: Rejection | None
-    fixed: int = 0
-    """Weighted sum of the scores that are not normalized."""
-    relative: tuple[int, ...] = ()
-    """Raw scores that are normalized."""
 
 
 class Algorithm:
@@ -70,18 +41,33 @@ class Algorithm:
         self.profile, self._cluster = profile, cluster
         self._results: OrderedDict[bytes, dict[str, NodeResult]] = OrderedDict()
         self._start = 0
+        self._ranking: tuple[bytes, Ranking] | None = None
+        """The ranking that the last pod got its node from, by the pod's signature."""
         on_forget(self.forget)
 
     def forget(self) -> None:
         """Clear the cache of results."""
         self._results.clear()
+        self._ranking = None
 
     def place(self, pod: PodInfo) -> str:
         """Return the name of the best node for a pod; raises Unschedulable if none is feasible."""
-        return self.choose(self.feasible(pod))
+        states, checks = self._pre_filter(pod)
+        single = not states and pod.named_nodes is None and not self._cluster.nominations.by_node
+        if single and self._ranking is not None and self._ranking[0] == pod.signature:
+            node = self._ranking[1].next()
+            if node is not None:
+                return node.name
+        candidates = self._feasible(pod, states, checks)
+        self._ranking = (pod.signature, self._rank(pod, candidates)) if single and candidates.comparable else None
+        return self.choose(candidates)
 
     def feasible(self, pod: PodInfo) -> Candidates:
         """Return enough feasible nodes of a pod; raises Unschedulable if there is none."""
+        return self._feasible(pod, *self._pre_filter(pod))
+
+    def _pre_filter(self, pod: PodInfo) -> tuple[list[tuple[PreFilterState, int]], list[PreFilterState]]:
+        """Return the cluster plugins' states with their weights, and those that filter; raises Unschedulable."""
         states: list[tuple[PreFilterState, int]] = []
         checks: list[PreFilterState] = []
         try:
@@ -94,6 +80,11 @@ class Algorithm:
         except PreFilterRejected as refusal:
             nowhere = dict.fromkeys(self._cluster.nodes, refusal.rejection)
             raise Unschedulable(Diagnosis(len(nowhere), nowhere, str(refusal))) from refusal
+        return states, checks
+
+    def _feasible(
+        self, pod: PodInfo, states: list[tuple[PreFilterState, int]], checks: list[PreFilterState]
+    ) -> Candidates:
         fixed, relative = self._scorers(pod)
         known, nominated = self._remembered(pod.signature), self._cluster.nominations.by_node
         nodes, start = self._candidates(pod)
@@ -128,7 +119,18 @@ class Algorithm:
         if not feasible:
             self._explain_unlisted(nodes, diagnosis)
             raise Unschedulable(diagnosis)
-        return Candidates(feasible, results, states, relative, diagnosis)
+        return Candidates(feasible, results, states, relative, diagnosis, filtered < len(nodes))
+
+    def _rank(self, pod: PodInfo, candidates: Candidates) -> Ranking:
+        """Return the ranking of a pod's feasible nodes, without its own node's change, for pods of the same signature."""
+        fixed, relative = self._scorers(pod)
+        known = self._remembered(pod.signature)
+
+        def judge(node: NodeInfo) -> NodeResult:
+            result = known[node.name] = self._judge(pod, node, fixed, relative)
+            return result
+
+        return Ranking(self._cluster, candidates.nodes, candidates.results, judge)
 
     def _enough(self, nodes: int) -> int:
         """Return the number of feasible nodes to find among `nodes` (upstream: numFeasibleNodesToFind)."""
