@@ -10,17 +10,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from control.storage import archive
 from control.storage import snapshot as sqlite_snapshot
 from control.storage.archive import Summary
+from control.storage.store import StoreError
 from wherry import daemons
 from wherry.control_settings import control_config
 from wherry.errors import WherryError
 from wherry.settings import Settings
+from wherry.snapshot_files import copy_in, private_folder, publish
 from wherry.storage import opened_etcd, wherry_errors
 
 SUFFIX = ".db"
@@ -29,22 +32,23 @@ MOVED = ".moved-to-etcd"
 
 async def save(settings: Settings, path: Path | None = None) -> Summary:
     """Write a snapshot to `path`, or to a file named after the time in the snapshot folder."""
-    if path is None:
-        folder = settings.layout.snapshots
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        path = folder / f"snapshot-{datetime.now(UTC):%Y%m%d-%H%M%S}{SUFFIX}"
-    if path.exists():
+    folder = settings.layout.snapshots
+    path = path or folder / f"snapshot-{datetime.now(UTC):%Y%m%d-%H%M%S}{SUFFIX}"
+    if os.path.lexists(path):
         raise WherryError(f"{path} exists: name another file")
-    with wherry_errors():
+    with wherry_errors(), private_folder(folder) as private:
+        made = private / path.name
         if settings.store == "etcd":
             async with opened_etcd(settings) as store:
-                await store.snapshot(path)
+                await store.snapshot(made)
         else:
             database = control_config(settings).database
             if not database.exists():
                 raise WherryError(f"there is no database {database}")
-            await asyncio.to_thread(sqlite_snapshot.write_snapshot, database, path)
-        return await asyncio.to_thread(archive.summary, path)
+            await asyncio.to_thread(sqlite_snapshot.write_snapshot, database, made)
+        summary = await asyncio.to_thread(archive.summary, made)
+        await asyncio.to_thread(publish, made, path)
+    return replace(summary, path=path)
 
 
 def snapshots(settings: Settings) -> list[Summary]:
@@ -56,15 +60,26 @@ def snapshots(settings: Settings) -> list[Summary]:
 
 async def restore(settings: Settings, path: Path) -> int:
     """Make the cluster what a snapshot has and return the revision from which it continues."""
-    with wherry_errors():
-        await asyncio.to_thread(archive.summary, path)  # validate the file before anything is stopped
-        async with _stopped(settings):
-            if settings.store == "etcd":
-                from control.storage.etcd import restore as etcd_restore
+    with wherry_errors(), private_folder(settings.layout.snapshots) as private:
+        copy = await asyncio.to_thread(copy_in, path, private)
+        with _named(copy, path):
+            await asyncio.to_thread(archive.summary, copy)  # validate the file before anything is stopped
+            async with _stopped(settings):
+                if settings.store == "etcd":
+                    from control.storage.etcd import restore as etcd_restore
 
-                async with opened_etcd(settings) as store:
-                    return await etcd_restore.restore(store, path)
-            return await asyncio.to_thread(sqlite_snapshot.restore, path, control_config(settings).database)
+                    async with opened_etcd(settings) as store:
+                        return await etcd_restore.restore(store, copy)
+                return await asyncio.to_thread(sqlite_snapshot.restore, copy, control_config(settings).database)
+
+
+@contextlib.contextmanager
+def _named(copy: Path, path: Path) -> Iterator[None]:
+    """Name the snapshot that was copied in errors about its copy."""
+    try:
+        yield
+    except StoreError as error:
+        raise WherryError(str(error).replace(str(copy), str(path))) from error
 
 
 async def migrate(settings: Settings, wanted: Settings) -> int:

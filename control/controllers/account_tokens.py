@@ -7,6 +7,7 @@ token without expiry, the namespace and the CA. Upstream: pkg/controller/service
 from __future__ import annotations
 
 import base64
+from collections.abc import Iterable
 
 import msgspec
 
@@ -18,7 +19,7 @@ from kube.api import core_v1
 from kube.controller import Controller
 from kube.errors import StatusError
 from kube.informer import Change
-from kube.object_names import name_of, namespace_of
+from kube.object_names import key_of, name_of, namespace_of
 
 
 class AccountTokenController:
@@ -30,6 +31,7 @@ class AccountTokenController:
         self._secrets = context.informers.filtered(core_v1.Secret, field_selector=f"type={secret_tokens.SECRET_TYPE}")
         self._accounts = context.informers.of(core_v1.ServiceAccount)
         self.controller = Controller("service account tokens", self.reconcile, workers=1, clock=context.clock)
+        self._secrets.add_index("account", _account_of)
         self._secrets.subscribe(lambda change: self.controller.enqueue(change.key))
         self._accounts.subscribe(self._account_changed)
 
@@ -38,11 +40,9 @@ class AccountTokenController:
         await self.controller.run()
 
     def _account_changed(self, change: Change[core_v1.ServiceAccount]) -> None:
-        name, namespace = name_of(change.new), namespace_of(change.new)
-        for secret in self._secrets.list():
-            annotations = secret.metadata.annotations
-            if namespace_of(secret) == namespace and annotations.get(secret_tokens.NAME_ANNOTATION) == name:
-                self.controller.enqueue(f"{namespace}/{name_of(secret)}")
+        if change.old is None or change.type == "DELETED" or change.old.metadata.uid != change.new.metadata.uid:
+            for secret in self._secrets.by_index("account", change.key):
+                self.controller.enqueue(key_of(secret))
 
     async def reconcile(self, key: str) -> None:
         """Fill one Secret, or delete it where its account is gone."""
@@ -89,6 +89,12 @@ class AccountTokenController:
         except StatusError as error:
             if not error.not_found:
                 raise
+
+
+def _account_of(secret: core_v1.Secret) -> Iterable[str]:
+    """Index function: the key of the account that a token Secret names."""
+    name = secret.metadata.annotations.get(secret_tokens.NAME_ANNOTATION)
+    return (f"{namespace_of(secret)}/{name}",) if name else ()
 
 
 def _base64(text: str) -> str:

@@ -174,12 +174,13 @@ class DisruptionController:
             self._selectors.each(namespace, change.old.metadata.labels, self.controller.enqueue)
 
     def _workload_changed(self, change: Change[Any]) -> None:
-        """A workload that was scaled changes what its pods' budgets expect."""
-        if change.old is not None and change.old.spec.replicas == change.new.spec.replicas:
+        """Enqueue the budgets of a workload's pods: another scale changes what they expect."""
+        workload = change.new
+        template = workload.spec.template
+        if template is None or (change.old is not None and change.old.spec.replicas == workload.spec.replicas):
             return
-        for budget in self._budgets.list():
-            if budget.metadata.namespace == change.new.metadata.namespace:
-                self.controller.enqueue(key_of(budget))
+        namespace = workload.metadata.namespace or ""
+        self._selectors.each(namespace, template.metadata.labels, self.controller.enqueue)
 
     async def reconcile(self, key: str) -> float | None:
         """Write the status of one budget; come back when a recorded pod has had its time."""

@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import errno
+import os
 import re
+import shutil
+import sqlite3
+import struct
+import sys
+from collections.abc import AsyncIterator
+from itertools import count
 from pathlib import Path
 
 import msgspec
@@ -15,7 +24,7 @@ from control.storage.sqlite import SqliteStore
 from control.storage.store import Store
 from tests.support.etcd import etcd, needs_etcd, open_etcd
 from wherry import settings as saved
-from wherry import storage
+from wherry import snapshot, storage
 from wherry.control_settings import control_config
 from wherry.errors import WherryError
 from wherry.main import app
@@ -42,8 +51,8 @@ async def wherry(settings: Settings, *arguments: str, code: int = 0) -> Result:
     return done
 
 
-async def put(store: Store, count: int) -> int:
-    for index in range(count):
+async def put(store: Store, number: int) -> int:
+    for index in range(number):
         await store.create(f"{KEY}{index}", str(index).encode())
     return await store.current_revision()
 
@@ -77,6 +86,113 @@ async def test_a_file_that_is_no_snapshot_is_named_as_such(installed: Settings, 
     assert "is no snapshot" in str(refused.exception)
     refused = await wherry(installed, "snapshot", "restore", str(tmp_path / "none.db"), "--yes", code=1)
     assert "there is no snapshot" in str(refused.exception)
+
+
+def hot_journal(database: Path) -> bytes:
+    """Return a rollback journal that makes any database of SQLite's the given one, when it is opened next to it."""
+    content = database.read_bytes()
+    size = struct.unpack(">H", content[16:18])[0]
+    pages = [content[at : at + size] for at in range(0, len(content), size)]
+    head = bytes.fromhex("d9d505f920a163d7") + struct.pack(">IIIII", len(pages), 0, len(pages), 512, size)
+    checksums = [sum(page[at] for at in range(size - 200, 0, -200)) for page in pages]
+    found = zip(count(1), pages, checksums, strict=False)
+    return head.ljust(512, b"\0") + b"".join(struct.pack(">I", n) + page + struct.pack(">I", c) for n, page, c in found)
+
+
+async def test_a_journal_beside_a_snapshot_is_not_part_of_it(
+    installed: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another account may write the folder of a snapshot that it cannot read."""
+    database, folder = control_config(installed).database, tmp_path / "shared"
+    folder.mkdir(mode=0o777)
+    store = await SqliteStore.open(database)
+    await put(store, 3)
+    before = await content(store)
+    await wherry(installed, "snapshot", "save", str(folder / "monday.db"))
+    await store.delete(f"{KEY}1")
+    await store.close()
+    other = await SqliteStore.open(tmp_path / "other.db")
+    await other.create("/registry/clusterrolebindings/evil", b"evil")
+    await other.snapshot(tmp_path / "evil.db")
+    await other.close()
+    journal = hot_journal(tmp_path / "evil.db")
+    shutil.copy(folder / "monday.db", tmp_path / "victim.db")
+    (tmp_path / "victim.db-journal").write_bytes(journal)
+    with contextlib.closing(sqlite3.connect(tmp_path / "victim.db")) as connection:
+        assert connection.execute("SELECT key FROM history").fetchall() == [("/registry/clusterrolebindings/evil",)]
+
+    @contextlib.asynccontextmanager
+    async def stopped(settings: Settings) -> AsyncIterator[None]:
+        (folder / "monday.db-journal").write_bytes(journal)
+        yield
+
+    monkeypatch.setattr(snapshot, "_stopped", stopped)
+    await wherry(installed, "snapshot", "restore", str(folder / "monday.db"), "--yes")
+    store = await SqliteStore.open(database)
+    assert await content(store) == before
+    await store.close()
+
+
+OPENED: list[str] = []
+
+
+def note_databases(event: str, arguments: tuple[object, ...]) -> None:
+    if event == "sqlite3.connect":
+        OPENED.append(str(arguments[0]))
+
+
+sys.addaudithook(note_databases)
+
+
+@needs_etcd
+@pytest.mark.parametrize("engine", ["sqlite", "etcd"])
+async def test_databases_are_opened_in_folders_of_the_cluster_alone(
+    engine: str, installed: Settings, tmp_path: Path
+) -> None:
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    (folder / "a.db.partial-wal").write_bytes(b"")
+    async with contextlib.AsyncExitStack() as stack:
+        if engine == "etcd":
+            cluster = await stack.enter_async_context(etcd(tmp_path / "etcd"))
+            installed = msgspec.structs.replace(installed, store="etcd", etcd_servers=cluster.servers[0])
+            installed.save()
+            store: Store = await open_etcd(cluster)
+        else:
+            store = await SqliteStore.open(control_config(installed).database)
+        await put(store, 3)
+        OPENED.clear()
+        await wherry(installed, "snapshot", "save", str(folder / "a.db"))
+        await store.close()
+        assert sorted(path.name for path in folder.iterdir()) == ["a.db", "a.db.partial-wal"]
+        assert (folder / "a.db").stat().st_mode & 0o777 == 0o600
+        assert not (folder / "a.db.partial-wal").read_bytes()
+        await wherry(installed, "snapshot", "restore", str(folder / "a.db"), "--yes")
+    paths = {path.removeprefix("file:") for path in OPENED}
+    assert paths and all(path.startswith(installed.prefix) for path in paths)
+    assert list((Path(installed.prefix) / "var/lib/wherry/snapshots").iterdir()) == []
+
+
+async def test_a_snapshot_is_saved_on_another_filesystem_and_never_over_a_file(
+    installed: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    await (await SqliteStore.open(control_config(installed).database)).close()
+
+    def no_link(*arguments: object, **options: object) -> None:
+        raise OSError(errno.EXDEV, "Invalid cross-device link")
+
+    monkeypatch.setattr(os, "link", no_link)
+    await wherry(installed, "snapshot", "save", str(tmp_path / "a.db"))
+    assert (tmp_path / "a.db").stat().st_mode & 0o777 == 0o600 and not (tmp_path / "a.db.partial").exists()
+    refused = await wherry(installed, "snapshot", "save", str(tmp_path / "a.db"), code=1)
+    assert "a.db exists" in str(refused.exception)
+    (tmp_path / "b.db").symlink_to(tmp_path / "elsewhere")
+    refused = await wherry(installed, "snapshot", "save", str(tmp_path / "b.db"), code=1)
+    assert "b.db exists" in str(refused.exception)
+    (tmp_path / "c.db.partial").symlink_to(tmp_path / "elsewhere")
+    refused = await wherry(installed, "snapshot", "save", str(tmp_path / "c.db"), code=1)
+    assert "c.db.partial exists: remove it" in str(refused.exception)
+    assert not (tmp_path / "elsewhere").exists() and not (tmp_path / "c.db").exists()
 
 
 @needs_etcd

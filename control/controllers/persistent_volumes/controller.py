@@ -100,9 +100,11 @@ class PersistentVolumeController:
         if BIND_COMPLETED in claim.metadata.annotations and (
             claim.status.phase not in (None, "Pending") or _claimed(named)
         ):
-            # A volume without a claim may be an old state of the cache: bind it again. The author of a new claim may have
-            # written the annotation, which replaces no comparison with the volume.
-            if named is not None and (named.spec.claim_ref is None or meant_for(named, claim)):
+            # A volume without a claim may be an old state of the cache: bind it again. The author of a claim that was never
+            # bound may have written the annotation, which replaces no comparison with the volume.
+            if named is not None and named.spec.claim_ref is None and not claim.status.capacity:
+                await self._bind_matching(claim, named)
+            elif named is not None and (named.spec.claim_ref is None or meant_for(named, claim)):
                 await self._bind(claim, named)
             else:
                 await self._lose(claim, named)
@@ -110,10 +112,9 @@ class PersistentVolumeController:
         if claim.metadata.deletion_timestamp is not None:
             return None
         if claim.spec.volume_name:
-            if named is not None and named.spec.claim_ref is None and (why := mismatch(named, claim)):
-                text = f'Cannot bind to requested volume "{name_of(named)}": {why}'
-                self._recorder.event(claim, "Warning", "VolumeMismatch", text)
-            elif named is not None and (named.spec.claim_ref is None or meant_for(named, claim)):
+            if named is not None and named.spec.claim_ref is None:
+                await self._bind_matching(claim, named)
+            elif named is not None and meant_for(named, claim):
                 await self._bind(claim, named)
             elif named is not None:
                 text = f'volume "{name_of(named)}" already bound to a different claim.'
@@ -169,6 +170,14 @@ class PersistentVolumeController:
             "correctly registered."
         )
         self._recorder.event(claim, "Normal", "ExternalProvisioning", text)
+
+    async def _bind_matching(self, claim: core_v1.PersistentVolumeClaim, volume: core_v1.PersistentVolume) -> None:
+        """Bind a claim to the volume that it names, if the volume has what the claim requests."""
+        if why := mismatch(volume, claim):
+            text = f'Cannot bind to requested volume "{name_of(volume)}": {why}'
+            self._recorder.event(claim, "Warning", "VolumeMismatch", text)
+        else:
+            await self._bind(claim, volume)
 
     async def _bind(self, claim: core_v1.PersistentVolumeClaim, volume: core_v1.PersistentVolume) -> None:
         """Write what is missing of a binding, in order."""

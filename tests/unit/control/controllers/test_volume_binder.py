@@ -87,11 +87,15 @@ async def test_a_bound_claim_whose_volume_names_no_claim_is_bound_again() -> Non
     assert found["spec"]["claimRef"]["uid"] == "u" and found["metadata"]["annotations"] == {BOUND_BY_CONTROLLER: "yes"}
 
 
-@pytest.mark.parametrize(("capacity", "phase"), [("1Gi", "Bound"), ("1Mi", "Pending")])
-async def test_a_new_claim_that_says_it_is_bound_gets_only_a_volume_that_fits(capacity: str, phase: str) -> None:
+@pytest.mark.parametrize("before", ["Pending", "Lost"])
+@pytest.mark.parametrize(("capacity", "bound"), [("1Gi", True), ("1Mi", False)])
+async def test_a_claim_that_says_it_is_bound_and_never_was_gets_only_a_volume_that_fits(
+    capacity: str, bound: bool, before: str
+) -> None:
     """Whoever creates a claim writes its annotations, and would get volumes past classes, sizes and quotas of classes."""
     claim, free = bound_claim("v"), volume("v")
-    claim.status = core_v1.PersistentVolumeClaimStatus(phase="Pending")
+    claim.status = core_v1.PersistentVolumeClaimStatus(phase=before)
+    phase = "Bound" if bound else before
     free.spec.capacity = {"storage": capacity}
     api = await reconciled(free, claim)
     assert read(api, "persistentvolumeclaims", "default/c")["status"]["phase"] == phase

@@ -1,0 +1,77 @@
+"""Moves snapshot files between the private snapshot folder and any other folder, without trusting that folder.
+
+A snapshot contains the cluster's Secrets, and a restore replaces all that the cluster stores. SQLite reads and writes files
+beside a database (its log and journal), which other accounts may have created in a folder that they may write, such as /tmp.
+So databases are opened in the private folder only; elsewhere a snapshot is bytes that are read and written through one
+descriptor.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from control.storage.snapshot import sync
+from wherry.errors import WherryError
+
+MODE = 0o600
+
+
+@contextlib.contextmanager
+def private_folder(parent: Path) -> Iterator[Path]:
+    """Create a folder below `parent` that only this account may enter, for as long as the block runs."""
+    parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with tempfile.TemporaryDirectory(prefix=".", dir=parent) as folder:
+        yield Path(folder)
+
+
+def copy_in(path: Path, folder: Path) -> Path:
+    """Copy a snapshot into a private folder, with its name, and return the copy; raises WherryError, OSError. Blocks."""
+    try:
+        source = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError as error:
+        raise WherryError(f"there is no snapshot {path}") from error
+    with open(source, "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise WherryError(f"{path} is no snapshot: it is not a regular file")
+        copy = folder / path.name
+        with open(os.open(copy, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, MODE), "wb") as target:
+            shutil.copyfileobj(file, target, 1 << 20)
+    return copy
+
+
+def publish(file: Path, path: Path) -> None:
+    """Move a file of a private folder to `path`, where it appears whole, with mode 0600, or not at all. Blocks.
+
+    Raises WherryError if something exists there, OSError.
+    """
+    try:
+        try:
+            os.link(file, path, follow_symlinks=False)
+        except FileExistsError:
+            raise
+        except OSError:  # another filesystem, or one without hard links
+            _copy_out(file, path)
+    except FileExistsError as error:
+        raise WherryError(f"{error.filename2 or error.filename} exists: remove it or name another file") from error
+    sync(path.parent)
+
+
+def _copy_out(file: Path, path: Path) -> None:
+    partial = path.with_name(path.name + ".partial")
+    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, MODE)
+    try:
+        with open(descriptor, "wb") as target, open(file, "rb") as source:
+            shutil.copyfileobj(source, target, 1 << 20)
+            target.flush()
+            os.fsync(target.fileno())
+        os.rename(partial, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            partial.unlink()
+        raise
