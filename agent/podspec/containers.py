@@ -32,8 +32,9 @@ from kube.api import core_v1
 from kube.quantity import MOST, milli, value
 
 DEFAULT_MESSAGE_PATH = "/dev/termination-log"
-_PATH_MAX = 4096
-"""The kernel's: a container whose message has a longer path cannot start."""
+_PATH_MAX, _PATH_USUAL = 4096, 256
+"""The kernel's limit: a container whose message has a longer path cannot start; and the length up to which a path is an
+annotation however long the runtime's list is."""
 
 
 def container_config(
@@ -101,13 +102,13 @@ def _annotations(pod: core_v1.Pod, container: AnyContainer, restart_count: int, 
         runtime_records.RESTART_COUNT: str(restart_count),
         runtime_records.MESSAGE_POLICY: container.termination_message_policy or "File",
     }
+    optional: dict[str, str] = {}
     if len(path) < _PATH_MAX:
-        result[runtime_records.MESSAGE_PATH] = path
+        (result if len(path) <= _PATH_USUAL else optional)[runtime_records.MESSAGE_PATH] = path
     if pod.metadata.deletion_grace_period_seconds is not None:
         result[runtime_records.POD_DELETION_GRACE] = str(pod.metadata.deletion_grace_period_seconds)
     if pod.spec.termination_grace_period_seconds is not None:
         result[runtime_records.POD_GRACE] = str(pod.spec.termination_grace_period_seconds)
-    optional: dict[str, str] = {}
     if container.lifecycle is not None and container.lifecycle.pre_stop is not None:
         optional[runtime_records.PRE_STOP] = msgspec.json.encode(container.lifecycle.pre_stop).decode()
     if container.ports:

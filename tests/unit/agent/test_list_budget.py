@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from agent import runtime_records
 from agent.list_budget import SANDBOX_BYTES, SANDBOX_PARTS, ListBudget
 from agent.podspec import containers
@@ -108,3 +110,10 @@ def test_ports_and_hooks_of_usual_size_are_annotations_and_larger_ones_are_not()
 def test_a_path_of_a_message_that_cannot_be_mounted_is_no_annotation() -> None:
     (container,) = pod({"name": "c", "image": "i", "terminationMessagePath": "/" + "a/" * 5000}).spec.containers
     assert created(container).ByteSize() < 1024
+
+
+@pytest.mark.parametrize(("length", "share", "kept"), [(250, 0, True), (4000, 0, False), (4000, 8192, True)])
+def test_a_long_path_of_a_message_is_an_annotation_where_the_list_has_room(length: int, share: int, kept: bool) -> None:
+    path = "/" + "a" * length
+    (container,) = pod({"name": "c", "image": "i", "terminationMessagePath": path}).spec.containers
+    assert (created(container, share=share).annotations.get(runtime_records.MESSAGE_PATH) == path) is kept
