@@ -1,4 +1,4 @@
-"""Commands for images in this machine's containerd: `wherry image load` and `wherry image list`."""
+"""Commands for images in this machine's containerd: `wherry image list|load|save|rm|prune`."""
 
 from __future__ import annotations
 
@@ -8,20 +8,26 @@ from typing import Annotated
 
 import typer
 
-from wherry.membership import Prefix, installed, root
+from wherry import options, output
+from wherry.errors import WherryError
+from wherry.membership import installed, root
 from wherry.progress import console
 
-image_app = typer.Typer(no_args_is_help=True, help="Images in this machine's containerd.")
+image_app = typer.Typer(no_args_is_help=True, help="Manage images in this machine's containerd.")
+Images = Annotated[list[str], typer.Argument(help="Names of images.", show_default=False)]
 
 
 @image_app.command("load")
 def image_load(
     what: Annotated[
-        str, typer.Argument(help="An archive (docker save, OCI layout), or an image of the Docker engine.")
+        str,
+        typer.Argument(
+            help="Archive (docker save, OCI layout), or image of the local Docker engine.", show_default=False
+        ),
     ],
-    prefix: Prefix = "/",
+    prefix: options.Prefix = "/",
 ) -> None:
-    """Bring an image into containerd without a registry."""
+    """Load an image into containerd without a registry."""
     from wherry import containerd
 
     root()
@@ -31,13 +37,59 @@ def image_load(
     else:
         names = asyncio.run(containerd.load_from_docker(settings, what))
     for name in names:
-        console.print(name)
+        console.print(name, markup=False, soft_wrap=True)
 
 
 @image_app.command("list")
-def image_list(prefix: Prefix = "/") -> None:
-    """List the images of containerd."""
-    from wherry import containerd
+def image_list(prefix: options.Prefix = "/", format: options.Output = "table") -> None:
+    """List images with their sizes and digests."""
+    from wherry import images
 
-    for name in asyncio.run(containerd.image_names(installed(prefix))):
-        console.print(name)
+    output.check(format)
+    root()
+    output.show(asyncio.run(images.listed(installed(prefix))), images.COLUMNS, format, images.as_data)
+
+
+@image_app.command("save")
+def image_save(
+    path: Annotated[Path, typer.Argument(help="The archive to write (OCI layout).", show_default=False)],
+    names: Images,
+    prefix: options.Prefix = "/",
+) -> None:
+    """Save images in an archive."""
+    from wherry import images
+
+    root()
+    if path.exists():
+        raise WherryError(f"{path} exists: name another file")
+    asyncio.run(images.save(installed(prefix), path, names))
+
+
+@image_app.command("rm")
+def image_remove(names: Images, prefix: options.Prefix = "/") -> None:
+    """Remove images. Containers that use them keep running."""
+    from wherry import images
+
+    root()
+    for name in asyncio.run(images.remove(installed(prefix), names)):
+        console.print(f"removed {name}", markup=False, soft_wrap=True)
+
+
+@image_app.command("prune")
+def image_prune(prefix: options.Prefix = "/", *, yes: options.Yes = False) -> None:
+    """Remove all images that no container uses."""
+    from wherry import images
+
+    root()
+    settings = installed(prefix)
+    unused = asyncio.run(images.unused(settings))
+    if not unused:
+        console.print("every image is used")
+        return
+    if not yes:
+        for image in unused:
+            console.print(f"{image.name}  {image.size}", markup=False, soft_wrap=True)
+        if not typer.confirm(f"Remove {len(unused)} images?"):
+            raise typer.Exit(1)
+    for name in asyncio.run(images.remove(settings, [image.name for image in unused])):
+        console.print(f"removed {name}", markup=False, soft_wrap=True)

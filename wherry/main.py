@@ -3,70 +3,90 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
-from pathlib import Path
 from typing import Annotated
 
 import msgspec
 import typer
 
-from wherry import membership
+from wherry import membership, options
 from wherry import settings as saved
 from wherry.errors import WherryError
 from wherry.image_commands import image_app
-from wherry.membership import Prefix, control_plane, installed, mirrors, root
+from wherry.membership import control_plane, installed, mirrors, root
 from wherry.progress import console, errors
 from wherry.settings import Settings
 from wherry.store_commands import snapshot_app, store_app
+from wherry.tool_commands import COMPLETION, add_tools
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help="A Kubernetes that a person can read.")
-app.add_typer(image_app, name="image")
-app.add_typer(snapshot_app, name="snapshot")
-app.add_typer(store_app, name="store")
-app.add_typer(membership.token_app, name="token")
-app.command()(membership.join)
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="A Kubernetes that a person can read.",
+)
+
+
+def _show_version(wanted: bool) -> None:  # noqa: FBT001 - typer calls it
+    if wanted:
+        from wherry import versions
+
+        print(versions.line())
+        raise typer.Exit
+
+
+@app.callback()
+def wherry(
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    """A Kubernetes that a person can read."""
 
 
 @app.command()
 def up(
-    prefix: Prefix = "/",
-    node_name: Annotated[str, typer.Option(help="The node's name; the host name by default.")] = "",
-    node_ip: Annotated[str, typer.Option(help="The node's address; that of the default route by default.")] = "",
-    api_port: int | None = None,
-    kubelet_port: int | None = None,
-    kubelet_healthz_port: int | None = None,
-    proxy_healthz_port: int | None = None,
-    proxy_metrics_port: int | None = None,
-    dns_metrics_port: int | None = None,
-    pod_cidr: Annotated[str, typer.Option(help="The range that pods' addresses come from.")] = "",
-    service_cidr: Annotated[str, typer.Option(help="The range that Services' addresses come from.")] = "",
-    cluster_domain: str = "",
-    cluster_dns: Annotated[str, typer.Option(help="Where pods ask for names; the 10th Service address.")] = "",
-    proxy: Annotated[str, typer.Option(help="Who proxies Services: wherry, upstream (your kube-proxy) or none.")] = "",
-    dns: Annotated[str, typer.Option(help="Where cluster DNS runs: in the proxy, or alone.")] = "",
-    proxy_mode: Annotated[str, typer.Option(help="iptables, nftables, ipvs or auto.")] = "",
-    node_routes: Annotated[str, typer.Option(help="How pods of other nodes are reached.")] = "",
-    service_load_balancer: Annotated[
-        bool | None, typer.Option(help="Give Services of type LoadBalancer the nodes' addresses.")
-    ] = None,
-    load_balancer_ports: Annotated[
-        str, typer.Option(help="The ports they may have: numbers and ranges, commas between.")
-    ] = "",
-    runtime_endpoint: Annotated[str, typer.Option(help="Use this containerd (unix://...), not one of our own.")] = "",
-    sandbox_image: Annotated[str, typer.Option(help="An image for pod sandboxes; one is built in.")] = "",
-    resolv_conf: Annotated[str, typer.Option(help="File with the resolvers for names outside of the cluster.")] = "",
-    registry_mirror: Annotated[list[str] | None, typer.Option(help="HOST=URL: ask URL for images of HOST.")] = None,
-    name: Annotated[list[str] | None, typer.Option(help="One more name for the API server's certificate.")] = None,
-    max_pods: int | None = None,
-    logging_format: Annotated[str, typer.Option(help="How logs are written: text or json.")] = "",
-    store: Annotated[str, typer.Option(help="Where objects are kept: sqlite (a file) or etcd.")] = "",
-    etcd_servers: Annotated[str, typer.Option(help="URLs of etcd's members, with commas between.")] = "",
-    etcd_cafile: Annotated[str, typer.Option(help="The CA of etcd's certificates.")] = "",
-    etcd_certfile: Annotated[str, typer.Option(help="The certificate to show to etcd.")] = "",
-    etcd_keyfile: Annotated[str, typer.Option(help="Its key.")] = "",
-    etcd_prefix: Annotated[str, typer.Option(help="The folder of the keys in etcd; /registry by default.")] = "",
+    prefix: options.Prefix = "/",
+    node_name: options.NodeName = "",
+    node_ip: options.NodeIp = "",
+    api_port: options.ApiPort = None,
+    kubelet_port: options.KubeletPort = None,
+    kubelet_healthz_port: options.KubeletHealthzPort = None,
+    proxy_healthz_port: options.ProxyHealthzPort = None,
+    proxy_metrics_port: options.ProxyMetricsPort = None,
+    dns_metrics_port: options.DnsMetricsPort = None,
+    pod_cidr: options.PodCidr = "",
+    service_cidr: options.ServiceCidr = "",
+    cluster_domain: options.ClusterDomain = "",
+    cluster_dns: options.ClusterDns = "",
+    proxy: options.Proxy = "",
+    dns: options.Dns = "",
+    proxy_mode: options.ProxyMode = "",
+    node_routes: options.NodeRoutes = "",
+    service_load_balancer: options.ServiceLoadBalancer = None,
+    load_balancer_ports: options.LoadBalancerPorts = "",
+    runtime_endpoint: options.RuntimeEndpoint = "",
+    sandbox_image: options.SandboxImage = "",
+    resolv_conf: options.ResolvConf = "",
+    registry_mirror: options.RegistryMirror = None,
+    name: options.Names = None,
+    max_pods: options.MaxPods = None,
+    logging_format: options.LoggingFormat = "",
+    store: options.Store = "",
+    etcd_servers: options.EtcdServers = "",
+    etcd_cafile: options.EtcdCafile = "",
+    etcd_certfile: options.EtcdCertfile = "",
+    etcd_keyfile: options.EtcdKeyfile = "",
+    etcd_prefix: options.EtcdPrefix = "",
 ) -> None:
-    """Make this machine a cluster of one node, or start it again; waits until it serves."""
+    """Create a cluster on this machine, or start it again.
+
+    Waits until it is ready.
+    """
     from wherry.up import up as bring_up
 
     root()
@@ -86,11 +106,11 @@ def up(
 
 @app.command()
 def down(
-    prefix: Prefix = "/",
+    prefix: options.Prefix = "/",
     *,
-    pods: Annotated[bool, typer.Option("--pods", help="Stop and remove all pods too.")] = False,
+    pods: Annotated[bool, typer.Option("--pods", help="Also stop and remove all pods.")] = False,
 ) -> None:
-    """Stop control plane, agent, proxy and containerd. Containers run on unless --pods is given."""
+    """Stop the daemons. Containers keep running, except with --pods."""
     from wherry import daemons
     from wherry.reset import remove_pods
 
@@ -104,8 +124,11 @@ def down(
 
 
 @app.command()
-def status(prefix: Prefix = "/") -> None:
-    """Show what runs; ends with status 1 where something does not."""
+def status(prefix: options.Prefix = "/") -> None:
+    """Show daemons, nodes and pods.
+
+    Ends with status 1 if something is not healthy.
+    """
     from wherry.status import show
 
     if not asyncio.run(show(installed(prefix))):
@@ -114,14 +137,14 @@ def status(prefix: Prefix = "/") -> None:
 
 @app.command()
 def check(
-    prefix: Prefix = "/",
+    prefix: options.Prefix = "/",
     *,
     security: Annotated[
-        bool, typer.Option("--security", help="Look at the running cluster by the CIS Kubernetes Benchmark.")
+        bool, typer.Option("--security", help="Check the running cluster by the CIS Kubernetes Benchmark.")
     ] = False,
     output: Annotated[str, typer.Option("--output", "-o", help="With --security: text or json.")] = "text",
 ) -> None:
-    """Check that this machine has what a node needs. Each finding comes with its fix."""
+    """Check that this machine meets the requirements of a node."""
     from wherry import check as checks
     from wherry import daemons
 
@@ -159,7 +182,7 @@ def _check_security(settings: Settings, output: str) -> None:
 
 
 @app.command()
-def kubeconfig(prefix: Prefix = "/") -> None:
+def kubeconfig(prefix: options.Prefix = "/") -> None:
     """Print the administrator's kubeconfig."""
     path = control_plane(prefix).layout.admin_kubeconfig
     try:
@@ -168,26 +191,19 @@ def kubeconfig(prefix: Prefix = "/") -> None:
         raise WherryError(f"{path} is for root alone: run it with sudo") from error
 
 
-@app.command(
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False},
-    add_help_option=False,
-)
-def kubectl(context: typer.Context, prefix: Prefix = "/") -> None:
-    """Run kubectl as the cluster's administrator; everything after it is kubectl's."""
-    from wherry import kubectl as command
-    from wherry.layout import Layout
-
-    command.run(context.args, Layout(Path(prefix)).admin_kubeconfig)
-
-
 @app.command()
 def reset(
-    prefix: Prefix = "/",
+    prefix: options.Prefix = "/",
     *,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-    keep_data: Annotated[bool, typer.Option(help="Keep the database, certificates and configuration.")] = False,
+    yes: options.Yes = False,
+    keep_data: Annotated[
+        bool, typer.Option("--keep-data", help="Keep the database, certificates and configuration.")
+    ] = False,
 ) -> None:
-    """Remove the cluster from this machine: pods, rules, links, mounts and files."""
+    """Remove the cluster from this machine.
+
+    Removes pods, rules, links, mounts and files.
+    """
     from wherry.reset import reset as take_away
 
     root()
@@ -205,6 +221,14 @@ def reset(
         )
 
 
+app.command()(membership.join)
+add_tools(app)
+app.add_typer(membership.token_app, name="token")
+app.add_typer(image_app, name="image")
+app.add_typer(snapshot_app, name="snapshot")
+app.add_typer(store_app, name="store")
+
+
 def main() -> None:
     """Run the command; an error is printed in one sentence."""
     from kube.errors import StatusError
@@ -219,6 +243,10 @@ def main() -> None:
 
         run_role()
         return
+    if COMPLETION in os.environ:
+        from typer.completion import completion_init  # type: ignore[attr-defined]
+
+        completion_init()
     try:
         app()
     except (WherryError, CommandError, StatusError) as error:

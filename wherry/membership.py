@@ -10,14 +10,13 @@ import typer
 
 from kube import bootstrap_tokens
 from kube.bootstrap_tokens import CONTROL_PLANE_GROUP, NODE_GROUP
-from kube.clock import SYSTEM, format_time
+from wherry import options, output
 from wherry import settings as saved
 from wherry.errors import WherryError
 from wherry.progress import console
 from wherry.settings import Settings
 
-Prefix = Annotated[str, typer.Option(help="Where the installation's files are; for a second one on the machine.")]
-token_app = typer.Typer(no_args_is_help=True, help="Tokens that machines join the cluster with.")
+token_app = typer.Typer(no_args_is_help=True, help="Create, list and delete tokens for joining machines.")
 
 
 def root() -> None:
@@ -53,34 +52,39 @@ def control_plane(prefix: str) -> Settings:
 
 
 def join(
-    server: Annotated[str, typer.Argument(help="The API server of the cluster, as https://10.0.0.1:6443.")],
-    token: Annotated[str, typer.Option(help="What `wherry up` or `wherry token create` printed.")] = "",
+    server: Annotated[str, typer.Argument(help="URL of the cluster's API server, as https://10.0.0.1:6443.")],
+    token: Annotated[str, typer.Option(help="Token that `wherry token create` printed.", show_default=False)] = "",
     discovery_token_ca_cert_hash: Annotated[
-        str, typer.Option(help="sha256:... of the cluster's CA, printed too.")
+        str, typer.Option(help="Hash of the cluster's CA (sha256:...), printed with the token.", show_default=False)
     ] = "",
     *,
     control_plane: Annotated[
-        bool, typer.Option("--control-plane", help="Be a member of the control plane; needs a cluster stored in etcd.")
+        bool, typer.Option("--control-plane", help="Join the control plane. The cluster must be stored in etcd.")
     ] = False,
-    certificate_key: Annotated[str, typer.Option(help="Opens the certificates that its members share.")] = "",
-    prefix: Prefix = "/",
-    node_name: Annotated[str, typer.Option(help="The node's name; the host name by default.")] = "",
-    node_ip: Annotated[str, typer.Option(help="The node's address; the one towards the server by default.")] = "",
-    api_port: Annotated[int | None, typer.Option(help="With --control-plane: the API server's port.")] = None,
-    kubelet_port: int | None = None,
-    kubelet_healthz_port: int | None = None,
-    proxy_healthz_port: int | None = None,
-    proxy_metrics_port: int | None = None,
-    dns_metrics_port: int | None = None,
-    runtime_endpoint: Annotated[str, typer.Option(help="Use this containerd (unix://...), not one of our own.")] = "",
-    sandbox_image: Annotated[str, typer.Option(help="An image for pod sandboxes; one is built in.")] = "",
-    resolv_conf: Annotated[str, typer.Option(help="File with the resolvers for names outside of the cluster.")] = "",
-    registry_mirror: Annotated[list[str] | None, typer.Option(help="HOST=URL: ask URL for images of HOST.")] = None,
-    name: Annotated[list[str] | None, typer.Option(help="With --control-plane: as with `wherry up`.")] = None,
-    max_pods: int | None = None,
-    logging_format: Annotated[str, typer.Option(help="How logs are written: text or json.")] = "",
+    certificate_key: Annotated[
+        str, typer.Option(help="With --control-plane: key of the shared certificates.", show_default=False)
+    ] = "",
+    prefix: options.Prefix = "/",
+    node_name: options.NodeName = "",
+    node_ip: options.ServerNodeIp = "",
+    api_port: options.MemberApiPort = None,
+    kubelet_port: options.KubeletPort = None,
+    kubelet_healthz_port: options.KubeletHealthzPort = None,
+    proxy_healthz_port: options.ProxyHealthzPort = None,
+    proxy_metrics_port: options.ProxyMetricsPort = None,
+    dns_metrics_port: options.DnsMetricsPort = None,
+    runtime_endpoint: options.RuntimeEndpoint = "",
+    sandbox_image: options.SandboxImage = "",
+    resolv_conf: options.ResolvConf = "",
+    registry_mirror: options.RegistryMirror = None,
+    name: options.MemberNames = None,
+    max_pods: options.MaxPods = None,
+    logging_format: options.LoggingFormat = "",
 ) -> None:
-    """Make this machine a node of a cluster that runs elsewhere; waits until it is Ready."""
+    """Join this machine to a cluster as a node.
+
+    Waits until the node is Ready.
+    """
     from wherry import join as joining
     from wherry import other_proxy
 
@@ -104,18 +108,22 @@ def join(
 
 @token_app.command("create")
 def create(
-    token: Annotated[str, typer.Argument(help="The token to make; a random one by default.")] = "",
-    prefix: Prefix = "/",
-    ttl: Annotated[str, typer.Option(help="How long it lives, as 24h or 1h30m; 0 is for ever.")] = "24h",
-    description: Annotated[str, typer.Option(help="What it is for, as people read it.")] = "",
+    token: Annotated[str, typer.Argument(help="The token. Default: a random one.", show_default=False)] = "",
+    prefix: options.Prefix = "/",
+    ttl: Annotated[str, typer.Option(help="Time until it expires, as 24h or 1h30m; 0: never.")] = "24h",
+    description: Annotated[str, typer.Option(help="Description for people.", show_default=False)] = "",
     *,
-    print_join_command: Annotated[bool, typer.Option("--print-join-command", help="Print the whole line.")] = False,
+    print_join_command: Annotated[
+        bool, typer.Option("--print-join-command", help="Print the whole `wherry join` command.")
+    ] = False,
     for_control_plane: Annotated[
         bool,
-        typer.Option("--control-plane", help="Print the line for another member of the control plane; for two hours."),
+        typer.Option(
+            "--control-plane", help="Print the command for another member of the control plane. Valid for two hours."
+        ),
     ] = False,
 ) -> None:
-    """Make a token and print it."""
+    """Create a token and print it."""
     from wherry import certificate_bundle, cluster, published, tokens
 
     root()
@@ -145,12 +153,11 @@ def create(
 
 
 @token_app.command("list")
-def show(prefix: Prefix = "/") -> None:
-    """List the tokens that there are."""
-    from rich.table import Table
-
+def show(prefix: options.Prefix = "/", format: options.Output = "table") -> None:
+    """List tokens."""
     from wherry import cluster, tokens
 
+    output.check(format)
     root()
     settings = control_plane(prefix)
 
@@ -158,23 +165,15 @@ def show(prefix: Prefix = "/") -> None:
         async with cluster.admin(settings) as client:
             return await tokens.known(client)
 
-    table = Table(box=None, header_style="bold")
-    for heading in ("TOKEN", "TTL", "EXPIRES", "USAGES", "DESCRIPTION", "EXTRA GROUPS"):
-        table.add_column(heading, no_wrap=True)
-    for entry in asyncio.run(work()):
-        left = "<forever>" if entry.expires is None else tokens.left(entry.expires, SYSTEM.now())
-        expires = "<never>" if entry.expires is None else format_time(entry.expires)
-        usages, groups = ",".join(entry.usages), ",".join(entry.groups)
-        table.add_row(str(entry.token), left, expires, usages, entry.description or "<none>", groups)
-    console.print(table, soft_wrap=True)
+    output.show(asyncio.run(work()), tokens.COLUMNS, format, tokens.as_data)
 
 
 @token_app.command("delete")
 def delete(
-    token: Annotated[list[str], typer.Argument(help="Tokens, or their first halves.")],
-    prefix: Prefix = "/",
+    token: Annotated[list[str], typer.Argument(help="Tokens or their IDs (the part before the dot).")],
+    prefix: options.Prefix = "/",
 ) -> None:
-    """Delete tokens: joining with them is no longer possible; nodes that have joined stay."""
+    """Delete tokens. Nodes that joined with them stay."""
     from wherry import cluster, tokens
 
     root()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,15 +19,38 @@ from control.storage import archive
 from control.storage import snapshot as sqlite_snapshot
 from control.storage.archive import Summary
 from control.storage.store import StoreError
+from kube.clock import format_time
 from wherry import daemons
 from wherry.control_settings import control_config
 from wherry.errors import WherryError
+from wherry.output import Column, size
 from wherry.settings import Settings
 from wherry.snapshot_files import copy_in, private_folder, publish
 from wherry.storage import opened_etcd, wherry_errors
 
 SUFFIX = ".db"
 MOVED = ".moved-to-etcd"
+
+
+COLUMNS: Sequence[Column[Summary]] = (
+    Column("PATH", lambda found: str(found.path)),
+    Column("TAKEN", lambda found: format_time(datetime.fromtimestamp(found.taken, UTC))),
+    Column("KEYS", lambda found: str(found.keys)),
+    Column("REVISION", lambda found: str(found.revision)),
+    Column("SIZE", lambda found: size(found.size)),
+)
+
+
+def as_data(found: Summary) -> dict[str, object]:
+    """Return a snapshot's summary as JSON data; the size in bytes."""
+    taken = format_time(datetime.fromtimestamp(found.taken, UTC))
+    return {
+        "path": str(found.path),
+        "taken": taken,
+        "keys": found.keys,
+        "revision": found.revision,
+        "size": found.size,
+    }
 
 
 async def save(settings: Settings, path: Path | None = None) -> Summary:

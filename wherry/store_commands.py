@@ -9,21 +9,24 @@ from typing import Annotated
 import msgspec
 import typer
 
+from wherry import options, output
 from wherry import settings as saved
-from wherry.membership import Prefix, control_plane, root
+from wherry.membership import control_plane, root
 from wherry.progress import console
 from wherry.settings import Settings
 
-snapshot_app = typer.Typer(no_args_is_help=True, help="Copies of all that the cluster stores.")
-store_app = typer.Typer(no_args_is_help=True, help="Where the cluster stores its objects.")
+snapshot_app = typer.Typer(no_args_is_help=True, help="Save and restore all objects of the cluster.")
+store_app = typer.Typer(no_args_is_help=True, help="Move the cluster to another storage.")
 
 
 @snapshot_app.command("save")
 def snapshot_save(
-    path: Annotated[Path | None, typer.Argument(help="The file to write; one named after the time by default.")] = None,
-    prefix: Prefix = "/",
+    path: Annotated[
+        Path | None, typer.Argument(help="The file to write. Default: one named after the time.", show_default=False)
+    ] = None,
+    prefix: options.Prefix = "/",
 ) -> None:
-    """Save all objects in one file, while everything runs."""
+    """Save all objects in one file. The cluster keeps running."""
     from wherry import snapshot
 
     root()
@@ -34,11 +37,11 @@ def snapshot_save(
 @snapshot_app.command("restore")
 def snapshot_restore(
     path: Annotated[Path, typer.Argument(help="A file that `wherry snapshot save` wrote.")],
-    prefix: Prefix = "/",
+    prefix: options.Prefix = "/",
     *,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: options.Yes = False,
 ) -> None:
-    """Make the cluster what a snapshot has. Its daemons are stopped for a moment; containers run on."""
+    """Replace all objects by those of a snapshot. Restarts the daemons; containers keep running."""
     from wherry import snapshot
 
     root()
@@ -50,25 +53,25 @@ def snapshot_restore(
 
 
 @snapshot_app.command("list")
-def snapshot_list(prefix: Prefix = "/") -> None:
+def snapshot_list(prefix: options.Prefix = "/", format: options.Output = "table") -> None:
     """List the snapshots in the snapshot folder."""
     from wherry import snapshot
 
+    output.check(format)
     root()
-    for found in snapshot.snapshots(control_plane(prefix)):
-        console.print(f"{found.path}  {found.keys} keys  revision {found.revision}  {found.size} bytes", soft_wrap=True)
+    output.show(snapshot.snapshots(control_plane(prefix)), snapshot.COLUMNS, format, snapshot.as_data)
 
 
 @store_app.command("migrate")
 def store_migrate(
-    etcd_servers: Annotated[str, typer.Option(help="URLs of etcd's members, with commas between.")],
-    prefix: Prefix = "/",
-    etcd_cafile: Annotated[str, typer.Option(help="The CA of etcd's certificates.")] = "",
-    etcd_certfile: Annotated[str, typer.Option(help="The certificate to show to etcd.")] = "",
-    etcd_keyfile: Annotated[str, typer.Option(help="Its key.")] = "",
-    etcd_prefix: Annotated[str, typer.Option(help="The folder of the keys in etcd.")] = "/registry",
+    etcd_servers: options.EtcdServers,
+    prefix: options.Prefix = "/",
+    etcd_cafile: options.EtcdCafile = "",
+    etcd_certfile: options.EtcdCertfile = "",
+    etcd_keyfile: options.EtcdKeyfile = "",
+    etcd_prefix: options.EtcdPrefix = "/registry",
 ) -> None:
-    """Move the cluster's objects from SQLite to an etcd that is empty. Containers run on."""
+    """Move all objects from SQLite to an empty etcd. Containers keep running."""
     from wherry import snapshot
 
     given = {k: v for k, v in locals().items() if k in Settings.__struct_fields__ and k != "prefix"}

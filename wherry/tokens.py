@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -17,6 +18,7 @@ from kube.errors import StatusError
 from wherry import published
 from wherry.discovery import duration
 from wherry.errors import WherryError
+from wherry.output import Column
 from wherry.settings import Settings
 
 LIFETIME = timedelta(hours=24)
@@ -33,6 +35,26 @@ class Known:
     usages: tuple[str, ...]
     groups: tuple[str, ...]
     description: str
+
+
+def as_data(entry: Known) -> dict[str, object]:
+    """Return a token as JSON data, in the form of kubeadm's BootstrapToken."""
+    found: dict[str, object] = {"token": str(entry.token), "usages": list(entry.usages), "groups": list(entry.groups)}
+    if entry.description:
+        found["description"] = entry.description
+    if entry.expires is not None:
+        found["expires"] = format_time(entry.expires)
+    return found
+
+
+COLUMNS: Sequence[Column[Known]] = (
+    Column("TOKEN", lambda entry: str(entry.token)),
+    Column("TTL", lambda entry: "<forever>" if entry.expires is None else left(entry.expires, SYSTEM.now())),
+    Column("EXPIRES", lambda entry: "<never>" if entry.expires is None else format_time(entry.expires)),
+    Column("DESCRIPTION", lambda entry: entry.description or "<none>"),
+    Column("USAGES", lambda entry: ",".join(entry.usages), wide=True),
+    Column("EXTRA GROUPS", lambda entry: ",".join(entry.groups), wide=True),
+)
 
 
 def lifetime(text: str) -> timedelta:

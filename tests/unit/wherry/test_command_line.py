@@ -1,0 +1,161 @@
+"""The command line: help that fits a terminal of 80 columns, output that is never cut, and errors in one sentence."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+import yaml
+from typer.testing import CliRunner
+
+from wherry import VERSION, output, tokens
+from wherry.daemon_logs import command
+from wherry.errors import WherryError
+from wherry.images import COLUMNS as IMAGE_COLUMNS
+from wherry.images import Image, parsed
+from wherry.main import app
+from wherry.output import Column
+from wherry.settings import Settings
+
+WIDTH = 80
+
+
+def commands(group: Any = None, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Return all commands with their words."""
+    group = group or typer.main.get_command(app)
+    yield words, group
+    for name, found in getattr(group, "commands", {}).items():
+        yield from commands(found, (*words, name))
+
+
+ALL = dict(commands())
+OWN_HELP = ("kubectl", "crictl", "ctr")
+"""Commands whose options are all another program's."""
+
+
+@pytest.mark.parametrize("words", [words for words in ALL if not words or words[0] not in OWN_HELP], ids=" ".join)
+@pytest.mark.parametrize("option", ["-h", "--help"])
+def test_help_fits_eighty_columns_and_cuts_nothing(words: tuple[str, ...], option: str) -> None:
+    found = CliRunner().invoke(app, [*words, option], env={"COLUMNS": str(WIDTH)})
+    assert found.exit_code == 0
+    lines = [line for line in found.output.splitlines() if not line.startswith("Usage:")]
+    assert lines and max(map(len, lines)) <= WIDTH
+    assert not any(line.endswith("...") for line in lines) and "…" not in found.output
+    for parameter in ALL[words].params:
+        assert parameter.param_type_name == "argument" or max(parameter.opts, key=len) in found.output
+
+
+@pytest.mark.parametrize("words", ALL, ids=" ".join)
+def test_every_option_has_a_text_that_is_a_sentence(words: tuple[str, ...]) -> None:
+    for parameter in ALL[words].params:
+        assert (parameter.help and parameter.help.endswith(".") and not parameter.help[0].islower()) or words == (), (
+            parameter.name
+        )
+
+
+@pytest.mark.parametrize(
+    "name", ["api_port", "pod_cidr", "max_pods", "proxy_mode", "store", "etcd_prefix", "load_balancer_ports"]
+)
+def test_the_default_in_a_text_is_the_settings(name: str) -> None:
+    (option,) = (parameter for parameter in ALL["up",].params if parameter.name == name)
+    assert f"Default: {getattr(Settings(), name)}." in option.help
+
+
+def test_a_wrong_option_or_command_is_named_with_the_nearest_one() -> None:
+    found = CliRunner().invoke(app, ["up", "--node-nam", "x"])
+    assert found.exit_code == 2 and "No such option: --node-nam" in found.output and "--node-name" in found.output
+    assert "Did you mean 'list'?" in CliRunner().invoke(app, ["token", "lst"]).output
+
+
+def test_the_version_is_the_packages() -> None:
+    found = CliRunner().invoke(app, ["--version"])
+    assert found.exit_code == 0 and re.fullmatch(
+        rf"wherry {re.escape(VERSION)} \(Kubernetes v1\.\d+\.\d+.*\)\n", found.output
+    )
+
+
+@pytest.mark.parametrize("format", ["json", "yaml"])
+def test_versions_are_shown_also_without_a_cluster(format: str, tmp_path: Path) -> None:
+    found = CliRunner().invoke(app, ["version", "-o", format, "--prefix", str(tmp_path)])
+    shown = json.loads(found.output) if format == "json" else yaml.safe_load(found.output)
+    assert shown["wherry"] == VERSION and shown["commit"]
+    assert shown["server"] == "not available: there is no cluster on this machine"
+
+
+# -- output ---------------------------------------------------------------------------------------------------------------
+LONG = "x" * 200
+ROWS = [{"name": "a", "note": LONG}, {"name": "bcd", "note": ""}]
+SHOWN: list[Column[dict[str, str]]] = [
+    Column("NAME", lambda row: row["name"]),
+    Column("NOTE", lambda row: row["note"]),
+    Column("SIZE", lambda row: str(len(row["note"])), wide=True),
+]
+
+
+def test_a_table_has_plain_columns_and_cuts_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    output.show(ROWS, SHOWN, "table", dict)
+    assert capsys.readouterr().out == f"NAME   NOTE\na      {LONG}\nbcd\n"
+    output.show(ROWS, SHOWN, "wide", dict)
+    assert capsys.readouterr().out.splitlines()[2] == "bcd" + " " * (4 + 200 + 3) + "0"
+
+
+def test_json_and_yaml_contain_all_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    output.show(ROWS, SHOWN, "json", dict)
+    assert json.loads(capsys.readouterr().out) == ROWS
+    output.show(ROWS, SHOWN, "yaml", dict)
+    assert yaml.safe_load(capsys.readouterr().out) == ROWS
+    output.show([], SHOWN, "json", dict)
+    assert json.loads(capsys.readouterr().out) == []
+
+
+@pytest.mark.parametrize(
+    "words", [("token", "list"), ("snapshot", "list"), ("image", "list"), ("version",)], ids=" ".join
+)
+def test_an_unknown_format_is_refused_before_anything_is_done(words: tuple[str, ...]) -> None:
+    found = CliRunner().invoke(app, [*words, "-o", "xml"])
+    assert isinstance(found.exception, WherryError)
+    assert str(found.exception) == "-o xml: use table, wide, json or yaml"
+
+
+@pytest.mark.parametrize(
+    ("number", "text"), [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (25 << 20, "25 MiB"), (3 << 40, "3072 GiB")]
+)
+def test_sizes_are_readable(number: int, text: str) -> None:
+    assert output.size(number) == text
+
+
+def test_columns_of_tokens_show_the_whole_token() -> None:
+    (heading,) = (column for column in tokens.COLUMNS if column.heading == "TOKEN")
+    assert not heading.wide
+
+
+def test_a_line_about_an_image_is_read() -> None:
+    line = (
+        "docker.io/library/busybox:1 application/vnd.oci.image.manifest.v1+json "
+        "sha256:0123 2.1 MiB linux/amd64,linux/arm64 io.cri-containerd.image=managed "
+    )
+    assert parsed(line) == Image("docker.io/library/busybox:1", "sha256:0123", "2.1 MiB", "linux/amd64,linux/arm64")
+    assert parsed(line.replace("docker.io/library/busybox:1", "sha256:0123")) is None
+    assert [column.heading for column in IMAGE_COLUMNS if not column.wide] == ["NAME", "SIZE", "DIGEST"]
+
+
+# -- logs -----------------------------------------------------------------------------------------------------------------
+def test_logs_are_printed_from_the_files_of_an_installation_of_its_own(tmp_path: Path) -> None:
+    settings = Settings(prefix=str(tmp_path))
+    with pytest.raises(WherryError, match=r"there is no log in .* yet: `wherry up` starts the daemons"):
+        command(settings, "", follow=False, tail=5)
+    settings.layout.logs.mkdir(parents=True)
+    for name in ("agent", "control"):
+        (settings.layout.logs / f"{name}.log").touch()
+    logs = settings.layout.logs
+    assert command(settings, "agent", follow=True, tail=5) == ["tail", "-n", "5", "-F", str(logs / "agent.log")]
+    assert command(settings, "", follow=False, tail=5)[3:] == [str(logs / "control.log"), str(logs / "agent.log")]
+    with pytest.raises(
+        WherryError, match="no daemon kubelet on this machine: use containerd, control, agent, netproxy"
+    ):
+        command(settings, "kubelet", follow=False, tail=5)

@@ -1,0 +1,97 @@
+"""Lists, saves and removes images of containerd with `ctr`, which works without an agent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from kube.process import run
+from wherry import pause
+from wherry.containerd import ctr
+from wherry.errors import WherryError
+from wherry.output import Column
+from wherry.settings import Settings
+
+SECONDS = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """One name of an image; `size` as people read it."""
+
+    name: str
+    digest: str
+    size: str
+    platforms: str
+
+
+COLUMNS: Sequence[Column[Image]] = (
+    Column("NAME", lambda image: image.name),
+    Column("SIZE", lambda image: image.size),
+    Column("DIGEST", lambda image: image.digest),
+    Column("PLATFORMS", lambda image: image.platforms, wide=True),
+)
+
+
+def as_data(image: Image) -> dict[str, object]:
+    """Return an image as JSON data."""
+    return {
+        "name": image.name,
+        "digest": image.digest,
+        "size": image.size,
+        "platforms": [each for each in image.platforms.split(",") if each != "-"],
+    }
+
+
+async def listed(settings: Settings) -> list[Image]:
+    """Return the images by name, without names that are only a digest; raises CommandError."""
+    lines = (await run([*ctr(settings), "images", "list"])).stdout.splitlines()[1:]
+    return sorted(filter(None, map(parsed, lines)), key=lambda image: image.name)
+
+
+def parsed(line: str) -> Image | None:
+    """Read a line of `ctr images list`: name, type, digest, size with its unit, platforms, labels."""
+    words = line.split()
+    if len(words) < 6 or words[0].startswith("sha256:"):
+        return None
+    name, _, digest, amount, unit, platforms = words[:6]
+    return Image(name, digest, f"{amount} {unit}", platforms)
+
+
+async def unused(settings: Settings) -> list[Image]:
+    """Return the images whose digest no container's image has, except for the built-in sandbox image."""
+    found = await listed(settings)
+    lines = (await run([*ctr(settings), "containers", "list"])).stdout.splitlines()[1:]
+    names = {words[1] for line in lines if len(words := line.split()) > 1}
+    digests = {image.digest for image in found if image.name in names}
+    kept = {pause.IMAGE, settings.sandbox_image}
+    return [
+        image
+        for image in found
+        if image.name not in names
+        and image.digest not in digests
+        and image.name not in kept
+        and not any(name.endswith(image.digest) for name in names)
+    ]
+
+
+async def remove(settings: Settings, names: Sequence[str]) -> list[str]:
+    """Remove images by name and return the names; raises WherryError before anything is removed if one is not there."""
+    present = {image.name for image in await listed(settings)}
+    if missing := [name for name in names if name not in present]:
+        raise WherryError(f"there is no image {missing[0]}: `wherry image list` shows the names")
+    await run([*ctr(settings), "images", "rm", "--sync", *names], timeout=SECONDS)
+    return list(names)
+
+
+async def save(settings: Settings, path: Path, names: Sequence[str]) -> None:
+    """Write images to an archive; raises WherryError if one is not there."""
+    present = {image.name for image in await listed(settings)}
+    if missing := [name for name in names if name not in present]:
+        raise WherryError(f"there is no image {missing[0]}: `wherry image list` shows the names")
+    try:
+        await run([*ctr(settings), "images", "export", str(path), *names], timeout=SECONDS)
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,71 @@
+"""Options that commands share, each declared once with its help text."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+
+def _option(help: str, *names: str, **more: Any) -> Any:
+    return typer.Option(*names, help=help, show_default=False, **more)
+
+
+Prefix = Annotated[str, _option("Root of the installation's files, for a second one on a machine. Default: /.")]
+Output = Annotated[str, _option("Output format: table, wide, json or yaml. Default: table.", "--output", "-o")]
+Yes = Annotated[bool, _option("Do not ask for confirmation.", "--yes", "-y")]
+
+# -- the machine ----------------------------------------------------------------------------------------------------------
+NodeName = Annotated[str, _option("Name of the node. Default: the host name.")]
+NodeIp = Annotated[str, _option("Address of the node. Default: that of the default route.")]
+ServerNodeIp = Annotated[str, _option("Address of the node. Default: the one that reaches the server.")]
+ApiPort = Annotated[int | None, _option("Port of the API server. Default: 6443.")]
+MemberApiPort = Annotated[int | None, _option("With --control-plane: port of the API server. Default: 6443.")]
+KubeletPort = Annotated[int | None, _option("Port of the kubelet API. Default: 10250.")]
+KubeletHealthzPort = Annotated[int | None, _option("Port of the kubelet's health check. Default: 10248.")]
+ProxyHealthzPort = Annotated[int | None, _option("Port of the proxy's health check. Default: 10256.")]
+ProxyMetricsPort = Annotated[int | None, _option("Port of the proxy's metrics. Default: 10249.")]
+DnsMetricsPort = Annotated[int | None, _option("Port of the metrics of cluster DNS. Default: 9153.")]
+MaxPods = Annotated[int | None, _option("Maximum number of pods on the node. Default: 110.")]
+RuntimeEndpoint = Annotated[str, _option("Socket of another containerd (unix://...). Default: one of Wherry's own.")]
+SandboxImage = Annotated[str, _option("Image of pod sandboxes. Default: a built-in one.")]
+ResolvConf = Annotated[str, _option("File with the DNS servers of the machine. Default: /etc/resolv.conf.")]
+RegistryMirror = Annotated[
+    list[str] | None, _option("HOST=URL: mirror of an image registry. May be repeated. Default: none.")
+]
+LoggingFormat = Annotated[str, _option("Log format: text or json. Default: text.")]
+Names = Annotated[
+    list[str] | None, _option("Additional name of the API server's certificate. May be repeated.", "--name")
+]
+
+MemberNames = Annotated[
+    list[str] | None,
+    _option("With --control-plane: additional name of the API server's certificate. May be repeated.", "--name"),
+]
+
+# -- the cluster ----------------------------------------------------------------------------------------------------------
+PodCidr = Annotated[str, _option("Address range of pods. Default: 10.244.0.0/16.")]
+ServiceCidr = Annotated[str, _option("Address range of Services. Default: 10.96.0.0/12.")]
+ClusterDomain = Annotated[str, _option("DNS domain of the cluster. Default: cluster.local.")]
+ClusterDns = Annotated[str, _option("Address of cluster DNS. Default: the 10th one of the Service range.")]
+Proxy = Annotated[str, _option("Service proxy: wherry, upstream (your kube-proxy) or none. Default: wherry.")]
+Dns = Annotated[str, _option("Process of cluster DNS: proxy, or alone. Default: proxy.")]
+ProxyMode = Annotated[str, _option("Mode of the proxy: iptables, nftables, ipvs or auto. Default: iptables.")]
+NodeRoutes = Annotated[
+    str,
+    _option("Routes to pods of other nodes: host-gw, vxlan, auto (host-gw on a shared link) or none. Default: auto."),
+]
+ServiceLoadBalancer = Annotated[
+    bool | None, typer.Option(help="Assign the nodes' addresses to Services of type LoadBalancer. Default: yes.")
+]
+LoadBalancerPorts = Annotated[
+    str, _option("Ports of load balancers: numbers and ranges, separated by commas. Default: 80,443,1024-29999.")
+]
+
+# -- the store ------------------------------------------------------------------------------------------------------------
+Store = Annotated[str, _option("Storage of the objects: sqlite or etcd. Default: sqlite.")]
+EtcdServers = Annotated[str, _option("URLs of etcd's members, separated by commas.")]
+EtcdCafile = Annotated[str, _option("File with the CA of etcd's certificates.")]
+EtcdCertfile = Annotated[str, _option("File with the client certificate for etcd.")]
+EtcdKeyfile = Annotated[str, _option("File with the key of the client certificate.")]
+EtcdPrefix = Annotated[str, _option("Prefix of the keys in etcd. Default: /registry.")]

@@ -1,0 +1,69 @@
+"""Output of commands that list: a table of plain columns, or JSON or YAML. Nothing is cut, on a terminal or in a pipe."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from wherry.errors import WherryError
+
+FORMATS = ("table", "wide", "json", "yaml")
+GAP = 3
+"""Spaces between columns, as kubectl has."""
+Row = TypeVar("Row")
+
+
+@dataclass(frozen=True, slots=True)
+class Column(Generic[Row]):
+    """A column of a table; a `wide` one is shown with `-o wide` only."""
+
+    heading: str
+    text: Callable[[Row], str]
+    wide: bool = False
+
+
+def check(output: str) -> None:
+    """Raise WherryError for an unknown format, before anything is done."""
+    if output not in FORMATS:
+        raise WherryError(f"-o {output}: use {', '.join(FORMATS[:-1])} or {FORMATS[-1]}")
+
+
+def show(rows: Sequence[Row], columns: Sequence[Column[Row]], output: str, data: Callable[[Row], Any]) -> None:
+    """Print rows in a format; `data` returns a row as JSON data."""
+    if output in ("json", "yaml"):
+        print(dumped([data(row) for row in rows], output), end="")
+        return
+    shown = [column for column in columns if output == "wide" or not column.wide]
+    for line in table([column.heading for column in shown], [[column.text(row) for column in shown] for row in rows]):
+        print(line)
+
+
+def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return the lines of a table, without spaces at their ends."""
+    lines = [headings, *rows]
+    widths = [max(len(line[number]) for line in lines) for number in range(len(headings))]
+    return [
+        "".join(text.ljust(width + GAP) for text, width in zip(line, widths, strict=True)).rstrip() for line in lines
+    ]
+
+
+def dumped(data: Any, output: str) -> str:
+    """Return data as JSON or YAML text that ends with a line break."""
+    if output == "json":
+        return json.dumps(data, indent=2) + "\n"
+    import yaml
+
+    text: str = yaml.safe_dump(data, sort_keys=False, default_flow_style=False)
+    return text
+
+
+def size(number: int) -> str:
+    """Return a number of bytes as people read it: 512 B, 1.5 KiB, 23 MiB."""
+    amount = float(number)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if amount < 1024 or unit == "GiB":
+            break
+        amount /= 1024
+    return f"{amount:.0f} {unit}" if amount >= 10 or unit == "B" else f"{amount:.1f} {unit}"

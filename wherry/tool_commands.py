@@ -1,0 +1,103 @@
+"""Commands that run other programs on this installation or tell about it: kubectl, crictl, ctr, logs, version, completion."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from wherry import options, output
+from wherry import settings as saved
+from wherry.errors import WherryError
+from wherry.membership import installed, root
+
+COMPLETION = "_WHERRY_COMPLETE"
+"""Environment variable by which shells ask for completions."""
+SHELLS = ("bash", "zsh", "fish")
+PASSED_ON = {"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
+
+
+def add_tools(app: typer.Typer) -> None:
+    """Add the commands."""
+    for program in (kubectl, crictl, ctr):
+        app.command(context_settings=PASSED_ON, add_help_option=False)(program)
+    app.command()(logs)
+    app.command()(version)
+    app.command()(completion)
+
+
+def kubectl(context: typer.Context, prefix: options.Prefix = "/") -> None:
+    """Run kubectl as the cluster's administrator."""
+    from wherry import kubectl as program
+    from wherry.layout import Layout
+
+    program.run(context.args, Layout(Path(prefix)).admin_kubeconfig)
+
+
+def crictl(context: typer.Context, prefix: options.Prefix = "/") -> None:
+    """Run crictl on this machine's container runtime."""
+    root()
+    endpoint = installed(prefix).runtime
+    _become("crictl", ["--runtime-endpoint", endpoint, "--image-endpoint", endpoint, *context.args])
+
+
+def ctr(context: typer.Context, prefix: options.Prefix = "/") -> None:
+    """Run ctr on this machine's containerd."""
+    from wherry import containerd
+
+    root()
+    program, *arguments = containerd.ctr(installed(prefix))
+    _become(program, [*arguments, *context.args])
+
+
+def logs(
+    daemon: Annotated[str, typer.Argument(help="Daemon. Default: all.", show_default=False)] = "",
+    prefix: options.Prefix = "/",
+    *,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Print new lines until interrupted.")] = False,
+    tail: Annotated[int, typer.Option("--tail", "-n", help="Number of lines to begin with.")] = 100,
+) -> None:
+    """Print the logs of this machine's daemons."""
+    from wherry import daemon_logs
+
+    settings = installed(prefix)
+    program, *arguments = daemon_logs.command(settings, daemon, follow=follow, tail=tail)
+    _become(program, arguments)
+
+
+def version(prefix: options.Prefix = "/", format: options.Output = "table") -> None:
+    """Show versions of the command, API server and runtime."""
+    from wherry import versions
+
+    output.check(format)
+    found = asyncio.run(versions.collect(saved.load(prefix)))
+    if format in ("json", "yaml"):
+        print(output.dumped(found, format), end="")
+        return
+    for name, text in found.items():
+        print(f"{name}: {text}")
+
+
+def completion(shell: Annotated[str, typer.Argument(help="Shell: bash, zsh or fish.", show_default=False)]) -> None:
+    """Print a shell's completion script.
+
+    In bash: source <(wherry completion bash)
+    """
+    if shell not in SHELLS:
+        raise WherryError(f"there is no completion for {shell}: use {', '.join(SHELLS[:-1])} or {SHELLS[-1]}")
+    os.execve(sys.argv[0], ["wherry"], {**os.environ, COMPLETION: f"source_{shell}"})  # noqa: S606 - there is no shell
+
+
+def _become(program: str, arguments: list[str]) -> None:
+    """Replace this process by a program; raises WherryError where it is not installed."""
+    try:
+        os.execvp(program, [program, *arguments])  # noqa: S606 - there is no shell
+    except FileNotFoundError as error:
+        raise WherryError(f"{program} is not installed: it is part of Debian's package {PACKAGES[program]}") from error
+
+
+PACKAGES = {"crictl": "cri-tools", "ctr": "containerd", "journalctl": "systemd", "tail": "coreutils"}

@@ -1,0 +1,52 @@
+"""`wherry version`: versions of the command, the API server and the container runtime."""
+
+from __future__ import annotations
+
+import platform
+from typing import Any
+
+import msgspec
+
+from kube.build import GIT_VERSION, build
+from kube.errors import StatusError
+from kube.process import CommandError, run
+from wherry import VERSION, cluster, containerd
+from wherry.errors import WherryError
+from wherry.settings import Settings
+
+UNKNOWN = "not available"
+
+
+def line() -> str:
+    """Return the answer to `wherry --version`."""
+    return f"wherry {VERSION} (Kubernetes {GIT_VERSION})"
+
+
+async def collect(settings: Settings | None) -> dict[str, Any]:
+    """Return the versions by component; what cannot be asked has the reason in its place."""
+    found: dict[str, Any] = {
+        "wherry": VERSION,
+        "commit": build().commit,
+        "kubernetes": GIT_VERSION,
+        "python": platform.python_version(),
+    }
+    if settings is None:
+        return {**found, "server": f"{UNKNOWN}: there is no cluster on this machine", "runtime": UNKNOWN}
+    return {**found, "server": await _server(settings), "runtime": await _runtime(settings)}
+
+
+async def _server(settings: Settings) -> str:
+    try:
+        async with cluster.connect(settings) as api:
+            answer = msgspec.json.decode(await api.call("GET", "/version"))
+            return str(answer["gitVersion"])
+    except (StatusError, WherryError, OSError, ValueError, KeyError, TypeError) as error:
+        return f"{UNKNOWN}: {error}"
+
+
+async def _runtime(settings: Settings) -> str:
+    try:
+        lines = (await run([*containerd.ctr(settings), "version"])).stdout.partition("Server:")[2].split()
+        return f"containerd {lines[lines.index('Version:') + 1]}"
+    except (CommandError, OSError, ValueError, IndexError) as error:
+        return f"{UNKNOWN}: {error}"
