@@ -18,7 +18,7 @@ from wherry.membership import control_plane, installed, mirrors, root
 from wherry.progress import console, errors
 from wherry.settings import Settings
 from wherry.store_commands import snapshot_app, store_app
-from wherry.tool_commands import COMPLETION, add_tools
+from wherry.tool_commands import COMPLETION, add_tools, enable_completion
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -244,9 +244,7 @@ def main() -> None:
         run_role()
         return
     if COMPLETION in os.environ:
-        from typer.completion import completion_init  # type: ignore[attr-defined]
-
-        completion_init()
+        enable_completion()
     try:
         app()
     except (WherryError, CommandError, StatusError) as error:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -82,14 +81,26 @@ def version(prefix: options.Prefix = "/", format: options.Output = "table") -> N
         print(f"{name}: {text}")
 
 
-def completion(shell: Annotated[str, typer.Argument(help="Shell: bash, zsh or fish.", show_default=False)]) -> None:
+def completion(
+    context: typer.Context,
+    shell: Annotated[str, typer.Argument(help="Shell: bash, zsh or fish.", show_default=False)],
+) -> None:
     """Print a shell's completion script.
 
     In bash: source <(wherry completion bash)
     """
     if shell not in SHELLS:
         raise WherryError(f"there is no completion for {shell}: use {', '.join(SHELLS[:-1])} or {SHELLS[-1]}")
-    os.execve(sys.argv[0], ["wherry"], {**os.environ, COMPLETION: f"source_{shell}"})  # noqa: S606 - there is no shell
+    os.environ[COMPLETION] = f"source_{shell}"
+    enable_completion()
+    context.find_root().command(prog_name="wherry")
+
+
+def enable_completion() -> None:
+    """Have the command answer shells that ask for completions."""
+    from typer.completion import completion_init  # type: ignore[attr-defined]
+
+    completion_init()
 
 
 def _become(program: str, arguments: list[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import stat
@@ -65,11 +66,36 @@ def test_kubeconfig_is_printed_and_kept_for_root_alone(shared: Cluster) -> None:
 
 
 def test_images_are_listed_and_a_missing_archive_is_an_error(shared: Cluster) -> None:
-    names = shared.wherry("image", "list").stdout.split()
-    assert {WEB_IMAGE, BUSYBOX} <= set(names)
-    assert not [name for name in names if name.startswith("sha256:")]
+    images = {found["name"]: found for found in json.loads(shared.wherry("image", "list", "-o", "json").stdout)}
+    assert images.keys() >= {WEB_IMAGE, BUSYBOX}
+    assert not [name for name in images if name.startswith("sha256:")]
+    assert images[BUSYBOX]["digest"].startswith("sha256:") and images[BUSYBOX]["size"].endswith("iB")
+    heading, *lines = shared.wherry("image", "list").stdout.splitlines()
+    assert heading.split() == ["NAME", "SIZE", "DIGEST"] and len(lines) == len(images)
     missing = shared.wherry("image", "load", "/nowhere.tar", check=False)
     assert (missing.returncode, missing.stderr) == (1, "wherry: /nowhere.tar: no such file\n")
+
+
+def test_an_image_is_saved_removed_and_loaded_again(shared: Cluster, tmp_path: Path) -> None:
+    name, archive = "localhost/saved:1", tmp_path / "saved.tar"
+    shared.wherry("ctr", "images", "tag", BUSYBOX, name)
+    shared.wherry("image", "save", str(archive), name)
+    assert shared.wherry("image", "rm", name).stdout == f"removed {name}\n"
+    again = shared.wherry("image", "rm", name, check=False)
+    assert again.stderr == f"wherry: there is no image {name}: `wherry image list` shows the names\n"
+    assert name in shared.wherry("image", "load", str(archive)).stdout
+    shared.wherry("image", "rm", name)
+
+
+def test_versions_of_server_and_runtime_are_shown(shared: Cluster) -> None:
+    shown = json.loads(shared.wherry("version", "-o", "json").stdout)
+    assert shown["server"] == shown["kubernetes"] and shown["runtime"].startswith("containerd ")
+
+
+def test_logs_of_a_daemon_are_printed(shared: Cluster) -> None:
+    lines = shared.wherry("logs", "control", "--tail", "3").stdout.splitlines()
+    assert len(lines) == 3
+    assert "agent.log" in shared.wherry("logs", "-n", "1").stdout
 
 
 def test_down_and_up_leave_containers_data_and_addresses_as_they_were(shared: Cluster, ns: str) -> None:

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ import typer
 import yaml
 from typer.testing import CliRunner
 
-from wherry import VERSION, output, tokens
+from wherry import VERSION, images, output, tokens
 from wherry.daemon_logs import command
 from wherry.errors import WherryError
 from wherry.images import COLUMNS as IMAGE_COLUMNS
@@ -159,3 +160,23 @@ def test_logs_are_printed_from_the_files_of_an_installation_of_its_own(tmp_path:
         WherryError, match="no daemon kubelet on this machine: use containerd, control, agent, netproxy"
     ):
         command(settings, "kubelet", follow=False, tail=5)
+
+
+async def test_images_that_containers_use_by_name_or_digest_are_not_unused(monkeypatch: pytest.MonkeyPatch) -> None:
+    listed = "REF TYPE DIGEST SIZE PLATFORMS LABELS\n" + "".join(
+        f"{name} type {digest} 1.0 MiB linux/amd64 -\n"
+        for name, digest in [
+            ("a:1", "sha256:a"),
+            ("b:1", "sha256:b"),
+            ("b:2", "sha256:b"),
+            ("c:1", "sha256:c"),
+            ("d:1", "sha256:d"),
+        ]
+    )
+    answers = {"images": listed, "containers": "CONTAINER IMAGE RUNTIME\n1 b:1 runc\n2 x@sha256:c runc\n"}
+
+    async def run(command: list[str], **options: object) -> object:
+        return SimpleNamespace(stdout=answers[command[-2]])
+
+    monkeypatch.setattr(images, "run", run)
+    assert [image.name for image in await images.unused(Settings(sandbox_image="d:1"))] == ["a:1"]
