@@ -10,7 +10,6 @@ from typing import Annotated
 import typer
 
 from wherry import options, output
-from wherry import settings as saved
 from wherry.errors import WherryError
 from wherry.membership import installed, root
 
@@ -73,7 +72,10 @@ def version(prefix: options.Prefix = "/", format: options.Output = "table") -> N
     from wherry import versions
 
     output.check(format)
-    found = asyncio.run(versions.collect(saved.load(prefix)))
+    try:
+        found = asyncio.run(versions.collect(installed(prefix)))
+    except WherryError as error:
+        found = versions.without_cluster(str(error))
     if format in ("json", "yaml"):
         print(output.dumped(found, format), end="")
         return

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-from typing import Any
 
 import msgspec
 
@@ -22,17 +21,23 @@ def line() -> str:
     return f"wherry {VERSION} (Kubernetes {GIT_VERSION})"
 
 
-async def collect(settings: Settings | None) -> dict[str, Any]:
+async def collect(settings: Settings) -> dict[str, str]:
     """Return the versions by component; what cannot be asked has the reason in its place."""
-    found: dict[str, Any] = {
+    return {**_own(), "server": await _server(settings), "runtime": await _runtime(settings)}
+
+
+def without_cluster(why: str) -> dict[str, str]:
+    """Return the versions where no cluster can be asked."""
+    return {**_own(), "server": f"{UNKNOWN}: {why}", "runtime": UNKNOWN}
+
+
+def _own() -> dict[str, str]:
+    return {
         "wherry": VERSION,
         "commit": build().commit,
         "kubernetes": GIT_VERSION,
         "python": platform.python_version(),
     }
-    if settings is None:
-        return {**found, "server": f"{UNKNOWN}: there is no cluster on this machine", "runtime": UNKNOWN}
-    return {**found, "server": await _server(settings), "runtime": await _runtime(settings)}
 
 
 async def _server(settings: Settings) -> str:

@@ -85,7 +85,7 @@ def test_versions_are_shown_also_without_a_cluster(format: str, tmp_path: Path) 
     found = CliRunner().invoke(app, ["version", "-o", format, "--prefix", str(tmp_path)])
     shown = json.loads(found.output) if format == "json" else yaml.safe_load(found.output)
     assert shown["wherry"] == VERSION and shown["commit"]
-    assert shown["server"] == "not available: there is no cluster on this machine"
+    assert shown["server"] == "not available: there is no cluster on this machine: `wherry up` makes one"
 
 
 # -- output ---------------------------------------------------------------------------------------------------------------
