@@ -124,14 +124,19 @@ def down(
 
 
 @app.command()
-def status(prefix: options.Prefix = "/") -> None:
+def status(
+    prefix: options.Prefix = "/",
+    format: options.TextOutput = "text",
+    *,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Show the status again every two seconds.")] = False,
+) -> None:
     """Show daemons, nodes and pods.
 
-    Ends with status 1 if something is not healthy.
+    Ends with status 1 if a daemon, the API server or a node is not healthy.
     """
-    from wherry.status import show
+    from wherry.status_command import show
 
-    if not asyncio.run(show(installed(prefix))):
+    if not show(installed(prefix), format, watch=watch):
         raise typer.Exit(1)
 
 

@@ -13,6 +13,7 @@ def _option(help: str, *names: str, **more: Any) -> Any:
 
 Prefix = Annotated[str, _option("Root of the installation's files, for a second one on a machine. Default: /.")]
 Output = Annotated[str, _option("Output format: table, wide, json or yaml. Default: table.", "--output", "-o")]
+TextOutput = Annotated[str, _option("Output format: text, json or yaml. Default: text.", "--output", "-o")]
 Yes = Annotated[bool, _option("Do not ask for confirmation.", "--yes", "-y")]
 
 # -- the machine ----------------------------------------------------------------------------------------------------------

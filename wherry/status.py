@@ -1,39 +1,101 @@
-"""`wherry status`: the daemons of this machine and the health of the cluster, at a glance."""
+"""`wherry status`: the state of this machine's daemons, and of the cluster's nodes and pods.
+
+`collect` asks daemons and API server; the rest is pure. The machine is healthy if every daemon is, the API server is ready and
+every node is Ready: pods that are not Ready, certificates that end soon and a full disk are shown, but change no exit status.
+"""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
 from pathlib import Path
 
-from rich.table import Table
-
 from kube.api import core_v1
+from kube.build import GIT_VERSION
 from kube.errors import StatusError
-from wherry import cluster, daemons, health
-from wherry.progress import console
+from wherry import VERSION, cluster, daemons, expiry, health
+from wherry.discovery import duration
+from wherry.output import size, table
+from wherry.pod_problems import NotReady, not_ready
 from wherry.settings import Settings
 
+TICKS = os.sysconf("SC_CLK_TCK")
 
-async def show(settings: Settings) -> bool:
-    """Print the state and return whether all is well."""
-    well = True
-    table = Table(box=None, header_style="bold")
-    for heading in ("DAEMON", "PID", "MEMORY", "STATE"):
-        table.add_column(heading)
-    found, wrong = await daemons.running(settings), dict[str, str | None]()
-    for daemon, pid in found.items():
-        well &= pid > 0
-        memory = f"{_resident(pid) >> 20} MiB" if pid else ""
-        wrong[daemon] = await health.problem(settings, daemon) if pid else None
-        state = "[red]stopped[/]" if not pid else "[red]not well[/]" if wrong[daemon] else "[green]running[/]"
-        table.add_row(daemon, str(pid or ""), memory, state)
-    well &= not any(wrong.values())
-    console.print(table)
-    for daemon in (daemon for daemon, pid in found.items() if not pid):
-        console.print(f"why {daemon} is stopped: {daemons.where_logged(settings, daemon)}", soft_wrap=True)
-    for daemon, why in wrong.items():
-        if why:
-            logged = daemons.where_logged(settings, daemon)
-            console.print(f"{daemon} is not well: {why}; see {logged}", soft_wrap=True, markup=False)
+
+@dataclass(frozen=True, slots=True)
+class Daemon:
+    """One daemon; `pid` is 0 if it does not run, `problem` is empty if it is healthy."""
+
+    name: str
+    pid: int
+    memory: int
+    """Proportional set size in bytes."""
+    uptime: float
+    """Seconds."""
+    problem: str
+    log: str
+    """The file of its log, or the command that shows it."""
+
+    @property
+    def state(self) -> str:
+        return "stopped" if not self.pid else "unhealthy" if self.problem else "running"
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One node; `problem` is the Ready condition's message if it is not Ready."""
+
+    name: str
+    ready: bool
+    problem: str
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """The filesystem of the cluster's files; sizes in bytes."""
+
+    path: str
+    size: int
+    free: int
+
+
+@dataclass(slots=True)
+class Status:
+    """The state of the machine and the cluster."""
+
+    server: str
+    daemons: list[Daemon]
+    disk: Disk
+    certificates: list[str]
+    """Certificates that end soon, each with its fix."""
+    version: str = f"{VERSION} (Kubernetes {GIT_VERSION})"
+    server_problem: str = ""
+    nodes: list[Node] = field(default_factory=list)
+    phases: dict[str, int] = field(default_factory=dict)
+    """Number of pods by phase."""
+    not_ready: list[NotReady] = field(default_factory=list)
+
+    @property
+    def healthy(self) -> bool:
+        return (
+            all(daemon.state == "running" for daemon in self.daemons)
+            and not self.server_problem
+            and all(node.ready for node in self.nodes)
+        )
+
+
+async def collect(settings: Settings, now: datetime) -> Status:
+    """Ask the daemons and the API server."""
+    found: list[Daemon] = []
+    for name, pid in (await daemons.running(settings)).items():
+        problem = await health.problem(settings, name) if pid else None
+        log = daemons.where_logged(settings, name)
+        found.append(Daemon(name, pid, _resident(pid), _uptime(pid), problem or "", log))
+    certificates = [f"{one.what}: {one.fix}" for one in expiry.ending(settings, now)]
+    status = Status(settings.server, found, _disk(settings.layout.state), certificates)
     try:
         async with cluster.connect(settings) as client:
             await client.call("GET", "/readyz")
@@ -43,23 +105,68 @@ async def show(settings: Settings) -> bool:
                 [await client.get(core_v1.Node, settings.node_name)] if own else (await client.list(core_v1.Node)).items
             )
             selector = f"spec.nodeName={settings.node_name}" if own else ""
-            pods = await client.list(core_v1.Pod, field_selector=selector)
-            server = getattr(client.transport, "server", settings.server)
+            pods = (await client.list(core_v1.Pod, field_selector=selector)).items
+            status.server = getattr(client.transport, "server", settings.server)
     except StatusError as error:
-        console.print(f"API server {settings.server}: [red]{error.message}[/]")
-        return False
-    console.print(f"API server {server}: [green]ready[/]")
-    for node in nodes:
-        condition = cluster.ready_condition(node)
-        ready = condition is not None and condition.status == "True"
-        well &= ready
-        console.print(f"node {node.metadata.name}: {'[green]Ready[/]' if ready else '[red]not Ready[/]'}")
-    phases: dict[str, int] = {}
-    for pod in pods.items:
+        status.server_problem = error.message
+        return status
+    status.nodes = [_node(node) for node in nodes]
+    for pod in pods:
         phase = pod.status.phase or "Unknown"
-        phases[phase] = phases.get(phase, 0) + 1
-    console.print("pods: " + (", ".join(f"{n} {phase}" for phase, n in sorted(phases.items())) or "none"))
-    return well
+        status.phases[phase] = status.phases.get(phase, 0) + 1
+    status.not_ready = not_ready(pods)
+    return status
+
+
+def as_data(status: Status) -> dict[str, object]:
+    """Return a status as JSON data; sizes in bytes, times in seconds."""
+    return {"healthy": status.healthy, **asdict(status)}
+
+
+def lines(status: Status) -> Iterable[str]:
+    """Return a status as lines of text."""
+    rows = [
+        [
+            daemon.name,
+            str(daemon.pid or ""),
+            size(daemon.memory) if daemon.pid else "",
+            duration(daemon.uptime) if daemon.pid else "",
+            daemon.state,
+        ]
+        for daemon in status.daemons
+    ]
+    yield f"wherry {status.version}"
+    yield from table(("DAEMON", "PID", "MEMORY", "UPTIME", "STATE"), rows)
+    for daemon in status.daemons:
+        if daemon.state != "running":
+            yield f"{daemon.name} is {daemon.state}{': ' if daemon.problem else ''}{daemon.problem}; see {daemon.log}"
+    yield f"API server {status.server}: {status.server_problem or 'ready'}"
+    for node in status.nodes:
+        state = "Ready" if node.ready else f"not Ready{': ' if node.problem else ''}{node.problem}"
+        yield f"node {node.name}: {state}{', ' if node.version else ''}{node.version}"
+    if not status.server_problem:
+        counts = ", ".join(f"{number} {phase}" for phase, number in sorted(status.phases.items()))
+        yield f"pods: {counts or 'none'}"
+    for reason in status.not_ready:
+        yield f"  {reason.count} not Ready, {reason.reason}: {reason.example}{' and others' if reason.count > 1 else ''}"
+    used = 100 - 100 * status.disk.free // max(1, status.disk.size)
+    yield f"disk {status.disk.path}: {used} % used, {size(status.disk.free)} free"
+    yield from status.certificates
+
+
+def _node(node: core_v1.Node) -> Node:
+    condition = cluster.ready_condition(node)
+    ready = condition is not None and condition.status == "True"
+    problem = "" if ready or condition is None else condition.message or ""
+    info = node.status.node_info
+    return Node(node.metadata.name or "", ready, problem, (info.kubelet_version if info is not None else "") or "")
+
+
+def _disk(folder: Path) -> Disk:
+    while not folder.exists():
+        folder = folder.parent
+    found = os.statvfs(folder)
+    return Disk(str(folder), found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
 
 
 def _resident(pid: int) -> int:
@@ -71,3 +178,12 @@ def _resident(pid: int) -> int:
     except OSError:
         pass
     return 0
+
+
+def _uptime(pid: int) -> float:
+    """Return the seconds since a process was started, 0 if it does not run."""
+    try:
+        started = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
+        return max(0.0, float(Path("/proc/uptime").read_text().split()[0]) - started / TICKS)
+    except (OSError, ValueError, IndexError):
+        return 0.0

@@ -19,8 +19,11 @@ from tests.support.kube import container_ids, wait_pods, web
 def test_status_shows_every_daemon_and_ends_well(shared: Cluster) -> None:
     shown = shared.wherry("status").stdout
     for daemon in ("containerd", "control", "agent", "netproxy"):
-        assert re.search(rf"^ ?{daemon} +{shared.pid(daemon)} +\d+ MiB +running", shown, re.M), shown
+        assert re.search(rf"^{daemon} +{shared.pid(daemon)} +[\d.]+ MiB +[\d a-z]+ +running$", shown, re.M), shown
     assert f"node {NODE}: Ready" in shown
+    data = json.loads(shared.wherry("status", "-o", "json").stdout)
+    assert data["healthy"] and [node["name"] for node in data["nodes"]] == [NODE]
+    assert all(daemon["uptime"] > 0 for daemon in data["daemons"]) and 0 < data["disk"]["free"] < data["disk"]["size"]
 
 
 def test_check_finds_nothing_wrong_on_a_machine_that_runs(shared: Cluster) -> None:

@@ -1,19 +1,24 @@
-"""The exit status of `wherry status`: 0 only where daemons, API server and nodes are well."""
+"""`wherry status`: its text and data, and an exit status of 0 only if daemons, API server and nodes are healthy."""
 
 from __future__ import annotations
 
 import contextlib
+import json
+import os
 from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 from kube import errors
 from kube.api import core_v1, meta_v1
-from wherry import cluster, daemons, health, main
+from wherry import VERSION, cluster, daemons, health, main, output
+from wherry.pod_problems import NotReady
 from wherry.settings import Settings
+from wherry.status import Daemon, Disk, Node, Status, _resident, _uptime, as_data, lines
 
 
 class Server:
@@ -64,3 +69,59 @@ def test_the_exit_status_is_0_only_where_all_is_well(
     monkeypatch.setattr(cluster, "connect", connect)
     result = CliRunner().invoke(main.app, ["status"])
     assert result.exit_code == status, result.output
+
+
+def status(**changes: object) -> Status:
+    """A machine that is healthy but for these changes."""
+    daemon = Daemon("agent", 7, 60 << 20, 3725.0, "", "/var/log/wherry/agent.log")
+    found = Status("https://192.0.2.1:6443", [daemon], Disk("/var/lib/wherry", 100 << 30, 25 << 30), [])
+    found.nodes = [Node("n1", True, "", "v1.36.2")]
+    found.phases = {"Running": 3, "Pending": 2}
+    found.not_ready = [NotReady("ImagePullBackOff", 2, "default/a")]
+    for name, value in changes.items():
+        setattr(found, name, value)
+    return found
+
+
+def test_the_text_has_a_line_for_each_part() -> None:
+    first, *shown = lines(status(certificates=["the certificate in /x ends in 3 days: `wherry up` renews it"]))
+    assert first.startswith(f"wherry {VERSION} (Kubernetes v")
+    assert shown == [
+        "DAEMON   PID   MEMORY   UPTIME      STATE",
+        "agent    7     60 MiB   1 h 2 min   running",
+        "API server https://192.0.2.1:6443: ready",
+        "node n1: Ready, v1.36.2",
+        "pods: 2 Pending, 3 Running",
+        "  2 not Ready, ImagePullBackOff: default/a and others",
+        "disk /var/lib/wherry: 75 % used, 25 GiB free",
+        "the certificate in /x ends in 3 days: `wherry up` renews it",
+    ]
+
+
+def test_what_is_not_healthy_is_named_with_its_log() -> None:
+    stopped = Daemon("control", 0, 0, 0.0, "", "/var/log/wherry/control.log")
+    ill = Daemon("agent", 7, 1, 1.0, "it does not answer", "journalctl -u wherry-agent")
+    found = status(daemons=[stopped, ill], server_problem="connection refused", nodes=[], phases={}, not_ready=[])
+    text = "\n".join(lines(found))
+    assert "control is stopped; see /var/log/wherry/control.log" in text
+    assert "agent is unhealthy: it does not answer; see journalctl -u wherry-agent" in text
+    assert "API server https://192.0.2.1:6443: connection refused" in text and "pods" not in text
+    assert not found.healthy
+
+
+def test_a_node_that_is_not_ready_shows_its_conditions_message() -> None:
+    found = status(nodes=[Node("n1", False, "container runtime is down", "")])
+    assert "node n1: not Ready: container runtime is down" in list(lines(found)) and not found.healthy
+
+
+@pytest.mark.parametrize("format", ["json", "yaml"])
+def test_the_status_is_data_with_sizes_in_bytes(format: str) -> None:
+    text = output.dumped(as_data(status()), format)
+    data = json.loads(text) if format == "json" else yaml.safe_load(text)
+    assert data["healthy"] is True and data["daemons"][0]["memory"] == 60 << 20
+    assert data["not_ready"] == [{"reason": "ImagePullBackOff", "count": 2, "example": "default/a"}]
+
+
+def test_this_process_has_memory_and_an_uptime() -> None:
+    assert _resident(os.getpid()) > 1 << 20 and _uptime(os.getpid()) > 0
+    assert _resident(0) == 0 and _uptime(1 << 30) == 0

@@ -1,0 +1,37 @@
+"""Prints the status of the machine and the cluster, once or again and again."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+
+from kube.clock import SYSTEM
+from wherry import output, status
+from wherry.errors import WherryError
+from wherry.settings import Settings
+
+FORMATS = ("text", "json", "yaml")
+SECONDS = 2.0
+CLEAR = "\x1b[H\x1b[2J"
+"""Sequence that clears a terminal."""
+
+
+def show(settings: Settings, format: str, *, watch: bool = False) -> bool:
+    """Print the status and return whether all is healthy; with `watch`, until interrupted."""
+    if format not in FORMATS:
+        raise WherryError(f"-o {format}: use text, json or yaml")
+    try:
+        while True:
+            found = asyncio.run(status.collect(settings, SYSTEM.now()))
+            if watch and format == "text" and sys.stdout.isatty():
+                sys.stdout.write(CLEAR)
+            if format == "text":
+                print("\n".join(status.lines(found)), flush=True)
+            else:
+                print(output.dumped(status.as_data(found), format), end="", flush=True)
+            if not watch:
+                return found.healthy
+            time.sleep(SECONDS)
+    except KeyboardInterrupt:
+        return True
