@@ -47,7 +47,7 @@ async def check(remote: Remote, lookup: Objects) -> Verdict:
         status, body = await remote.fetch(lookup, path, discovery_document.LIMIT)
         if not 200 <= status < 300:
             return _failed(shown, f"bad status from {shown}: {status}")
-        remote.resources = await offload.apart(remote.owner, discovery_document.read, body)
+        remote.resources, remote.digest = await offload.apart(remote.owner, discovery_document.read, body)
         before = remote.openapi
         remote.openapi = await _openapi(remote, lookup)
         if remote.part is None or not remote.openapi or remote.openapi != before:

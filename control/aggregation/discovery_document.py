@@ -5,6 +5,8 @@ It is another program's answer: it is decoded with its types, so that what is no
 
 from __future__ import annotations
 
+import hashlib
+
 import msgspec
 from msgspec import Struct
 
@@ -39,10 +41,10 @@ class DiscoveryDocument(Struct, frozen=True):
 _decoder = msgspec.json.Decoder(DiscoveryDocument)
 
 
-def read(body: bytes) -> list[Resource]:
-    """Return the entries of a document; raises ValueError for what is none, or one of too many entries."""
+def read(body: bytes) -> tuple[list[Resource], str]:
+    """Return the entries of a document and its digest; raises ValueError for what is none, or one of too many entries."""
     value_count.check_count(body)
     found = _decoder.decode(body).resources or ()
     if len(found) > MOST_RESOURCES:
         raise ValueError(f"more than {MOST_RESOURCES} resources")
-    return [entry for entry in found if entry.name]
+    return [entry for entry in found if entry.name], hashlib.sha256(body).hexdigest()

@@ -50,6 +50,8 @@ class Remote:
     reason: str = ""
     resources: list[Resource] = field(default_factory=list)
     """Resources of its discovery document."""
+    digest: str = ""
+    """Digest of that document."""
     openapi: str = ""
     """Path of its OpenAPI v3 document, below its own root."""
     part: Part | None = None
@@ -68,7 +70,8 @@ class Remote:
     def inherit(self, before: Remote) -> None:
         """Take over what was found out of the same server before its APIService changed, until it is checked again."""
         self.available, self.reason = before.available, before.reason
-        self.resources, self.openapi, self.part = before.resources, before.openapi, before.part
+        self.resources, self.digest = before.resources, before.digest
+        self.openapi, self.part = before.openapi, before.part
 
     @property
     def owner(self) -> str:
